@@ -1,0 +1,42 @@
+# `make demo` and `make test` set everything up by themselves, in a virtual environment of their own.
+PYTHON ?= python3
+# Installed before everything else: a bare `torch` would fetch several GB of CUDA.
+TORCH  ?= torch==2.13.0
+JOBS   ?= 2
+
+BIN   := .venv/bin
+READY := .venv/.ready
+
+.PHONY: demo test lint typecheck bench setup clean
+
+demo: $(READY)
+	@$(BIN)/python -m bench.demo
+
+test: lint typecheck
+	@echo "pytest, $(JOBS) processes"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --durations=10
+
+lint: $(READY)
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+
+typecheck: $(READY)
+	@echo "pyright"
+	@$(BIN)/pyright
+
+bench: $(READY)
+	@$(BIN)/python -m bench
+
+setup: $(READY)
+
+$(READY): pyproject.toml
+	@echo "setup 1/3: virtual environment in .venv"
+	@$(PYTHON) -m venv .venv
+	@echo "setup 2/3: $(TORCH)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@echo "setup 3/3: weft and its tools"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
+	@touch $@
+
+clean:
+	rm -rf .venv build .pytest_cache .ruff_cache .hypothesis *.egg-info

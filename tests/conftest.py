@@ -1,0 +1,49 @@
+"""Settings and fixtures of the whole suite: the cache, golden files, hypothesis."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+GOLDEN = ROOT / "tests" / "golden"
+
+# Read when weft and torch are first imported, so set before: a cache of the suite's own, and
+# threads that sleep while they wait, because the suite runs several processes side by side.
+os.environ["WEFT_CACHE"] = str(ROOT / "build" / "test-cache")
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+try:
+    from hypothesis import settings
+except ImportError:  # a machine without a registry runs the rest of the suite
+    pass
+else:
+    settings.register_profile("weft", deadline=None, print_blob=True)
+    settings.load_profile("weft")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture
+def update_golden(request: pytest.FixtureRequest) -> bool:
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
+def golden(update_golden: bool) -> Callable[[str, str], None]:
+    """golden("loop/rmsnorm.txt", text) compares with tests/golden; --update-golden rewrites."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if update_golden:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} does not exist: run pytest --update-golden"
+        assert text == path.read_text()
+
+    return check

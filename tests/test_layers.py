@@ -1,0 +1,165 @@
+"""The dependency rule of DESIGN section 2, read from the imports of every weft module.
+
+A module imports its own folder and what its row of LAYERS names; nothing else of weft.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "weft"
+
+# What a folder (or a single file of weft/) may import besides itself. "*" is everything.
+LAYERS: dict[str, set[str]] = {
+    "core": set(),
+    "scalar": {"core"},
+    "targets": {"core"},
+    "config": {"core.errors"},
+    # The levels, top down. frontend lowers the torch level to the tensor level.
+    "frontend": {"core", "scalar", "targets", "tensor.ops"},
+    "tensor": {"core", "scalar", "targets"},
+    "loop": {"core", "scalar", "targets"},
+    "tile": {"core", "scalar", "targets"},
+    "kernel": {"core", "scalar", "targets"},
+    "emit": {"core", "scalar", "targets", "kernel.ops"},
+    # Below the levels: source text and launch specs, never IR.
+    "runtime": {"core", "targets", "config"},
+    "sim": {"core", "targets"},
+    # Above them.
+    "driver": {"*"},
+    "dynamo": {"driver", "core.errors", "config"},
+    "cli": {"weft", "driver", "core.errors", "config"},
+    "weft": {"driver", "core.errors", "targets"},
+}
+
+# lower.py (or a lower/ folder) of a level may import the ops of the next one.
+LOWERS_TO = {"tensor": "loop.ops", "loop": "tile.ops", "tile": "kernel.ops"}
+
+# Third-party libraries that are optional: the one file that owns one may import it inside a
+# function. Every other import stands at the top of its file.
+OPTIONAL = {
+    "cuda",
+    "egglog",
+    "matplotlib",
+    "pyopencl",
+    "safetensors",
+    "transformers",
+}
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def dotted(path: Path) -> str:
+    """weft/loop/ops.py -> loop.ops; weft/loop/__init__.py -> loop; weft/__init__.py -> weft."""
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(p for p in parts if p != "__init__") or "weft"
+
+
+def exists(name: str) -> bool:
+    path = PACKAGE.joinpath(*name.split("."))
+    return path.with_suffix(".py").exists() or path.is_dir()
+
+
+def imported_names(path: Path, node: ast.stmt) -> Iterator[str]:
+    """Full names that an import statement brings in, relative ones resolved."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    if isinstance(node, ast.ImportFrom):
+        package = path.relative_to(ROOT).parts[:-1]
+        base = list(package[: len(package) - node.level + 1]) if node.level else []
+        module = ".".join(base + ([node.module] if node.module else []))
+        yield from (f"{module}.{alias.name}" for alias in node.names)
+
+
+def weft_imports(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, module below weft) for each weft import: `from weft.loop import ops` is loop.ops."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if not isinstance(node, ast.Import | ast.ImportFrom):
+            continue
+        for name in imported_names(path, node):
+            if name == "weft":
+                yield node.lineno, "weft"
+            elif name.startswith("weft."):
+                inner = name.removeprefix("weft.")
+                module = inner if exists(inner) else inner.rpartition(".")[0]
+                yield node.lineno, module or "weft"
+
+
+def allowed(importer: str, imported: str) -> bool:
+    owner, *rest = importer.split(".")
+    permitted = LAYERS[owner] | {owner}
+    if rest and rest[0] == "lower" and owner in LOWERS_TO:
+        permitted = permitted | {LOWERS_TO[owner]}
+    return "*" in permitted or any(
+        imported == name or imported.startswith(f"{name}.") for name in permitted
+    )
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_imports_follow_the_layers(path: Path) -> None:
+    importer = dotted(path)
+    assert importer.split(".")[0] in LAYERS, f"{importer}: a new folder needs a row in LAYERS"
+    wrong = [
+        f"weft/{path.relative_to(PACKAGE)}:{line}: {importer} imports {imported}"
+        for line, imported in weft_imports(path)
+        if not allowed(importer, imported)
+    ]
+    assert not wrong, "against the dependency rule:\n  " + "\n  ".join(wrong)
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_imports_stand_at_the_top(path: Path) -> None:
+    tree = ast.parse(path.read_text())
+    functions = [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.Lambda)]
+    wrong = [
+        f"weft/{path.relative_to(PACKAGE)}:{node.lineno}: {name}"
+        for function in functions
+        for node in ast.walk(function)
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in imported_names(path, node)
+        if name.split(".")[0] not in OPTIONAL
+    ]
+    assert not wrong, "imports inside a function:\n  " + "\n  ".join(wrong)
+
+
+def test_package_holds_public_names_only() -> None:
+    for node in ast.parse((PACKAGE / "__init__.py").read_text()).body:
+        named = isinstance(node, ast.Assign) and ast.unparse(node.targets[0]).startswith("__")
+        docstring = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+        assert named or docstring or isinstance(node, ast.Import | ast.ImportFrom), (
+            f"weft/__init__.py:{node.lineno}: only imports and __all__ belong here"
+        )
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "verdict"),
+    [
+        ("loop.rules", "loop.ops", True),
+        ("loop.rules", "scalar.rules", True),
+        ("loop.rules", "tile.ops", False),
+        ("loop.lower", "tile.ops", True),
+        ("loop.lower", "tile.moves", False),
+        ("loop.lower", "kernel.ops", False),
+        ("core.node", "scalar.ops", False),
+        ("scalar.rules", "targets.cpu", False),
+        ("frontend.lower", "tensor.ops", True),
+        ("frontend.lower", "tensor.rules", False),
+        ("emit.c", "kernel.ops", True),
+        ("emit.c", "kernel.rules", False),
+        ("runtime.launch", "kernel.ops", False),
+        ("tile.search", "runtime.timing", False),
+        ("driver", "tile.search", True),
+        ("cli.main", "driver", True),
+        ("cli.main", "runtime.cache", False),
+        ("dynamo", "frontend.capture", False),
+    ],
+)
+def test_the_rule_itself(importer: str, imported: str, verdict: bool) -> None:
+    assert allowed(importer, imported) is verdict

@@ -1,0 +1,35 @@
+"""Every environment variable weft reads, read once.
+
+config.cache, config.compiler, config.verbose
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Config:
+    """What the environment asks for."""
+
+    cache: Path  # WEFT_CACHE: where compiled programs are kept
+    compiler: str | None  # WEFT_CC: the C compiler to use; unset: gcc or clang from the PATH
+    target: str  # WEFT_TARGET: what `target="auto"` means
+    verbose: int  # WEFT_VERBOSE: 1 prints passes and times, 2 a diff per pass
+
+
+def read_environment(environment: Mapping[str, str]) -> Config:
+    home = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    verbose = environment.get("WEFT_VERBOSE", "0")
+    return Config(
+        cache=Path(environment.get("WEFT_CACHE") or f"{home}/weft").expanduser(),
+        compiler=environment.get("WEFT_CC") or None,
+        target=environment.get("WEFT_TARGET") or "cpu",
+        verbose=int(verbose) if verbose.isdecimal() else 0,
+    )
+
+
+config = read_environment(os.environ)
