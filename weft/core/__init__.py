@@ -1,0 +1,1 @@
+"""Machinery that every level shares: nodes, types, rules, text, verification, passes."""

@@ -1,0 +1,43 @@
+"""Every error weft raises on purpose: one sentence that says what, where and what to do.
+
+raise UnsupportedOpError("aten.foo has no lowering", where="model.py line 12: y = foo(x)")
+"""
+
+from __future__ import annotations
+
+
+class WeftError(Exception):
+    """Base of all errors weft raises. `where` names the place (file, line, op, torch source line)."""
+
+    def __init__(self, message: str, where: str | None = None) -> None:
+        super().__init__(message if where is None else f"{message}\n  at {where}")
+        self.message = message
+        self.where = where
+
+
+class SourceError(WeftError):
+    """The SOURCE given by the user cannot be read: syntax error, missing file, missing model folder."""
+
+
+class UnsupportedOpError(WeftError):
+    """With fallback="error": an op (or dtype) that weft cannot generate code for."""
+
+
+class CaptureError(WeftError):
+    """The program cannot be captured as a graph, for instance a data-dependent shape."""
+
+
+class ParseError(WeftError):
+    """IR text that does not parse: unknown name, unknown op, malformed line."""
+
+
+class VerifyError(WeftError):
+    """A program that breaks an invariant of its level: a wrong shape, an op of another level."""
+
+
+class CompilerError(WeftError):
+    """The C compiler is missing or refused a generated file."""
+
+
+class CacheError(WeftError):
+    """The on-disk cache cannot be read or written."""

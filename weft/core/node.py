@@ -1,0 +1,122 @@
+"""The one immutable, interned node that every level's terms are made of: `is` is equality.
+
+x = make(Input("x", TensorType(f32, (4,))))
+y = make(Map(add), x, x)
+assert y is make(Map(add), x, x) and str(y.type) == "f32[4]"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+from weakref import WeakValueDictionary
+
+from weft.core.errors import VerifyError
+from weft.core.types import Type
+
+
+class Op:
+    """What a node does, with its attributes; a subclass is a frozen dataclass made by `@op(name)`."""
+
+    name: ClassVar[str]
+
+    def infer(self, *types: Any) -> Type:
+        """The result's type from the arguments' types; VerifyError when they do not fit."""
+        raise NotImplementedError(self.name)
+
+    def evaluate(self, *values: Any) -> Any:
+        """The result on NumPy arrays: the op's meaning, used by the reference interpreters."""
+        raise NotImplementedError(self.name)
+
+
+OPS: dict[str, type[Op]] = {}
+C = TypeVar("C", bound=type[Op])
+
+
+def op(name: str) -> Callable[[C], C]:
+    """Declare an op: register its class under `name` and make it a frozen dataclass."""
+
+    def declare(cls: C) -> C:
+        cls.name = name
+        OPS[name] = cls
+        return dataclass(frozen=True)(cls)  # type: ignore[return-value]
+
+    return declare
+
+
+def require(condition: bool, message: str, where: str | None = None) -> None:
+    """Raise VerifyError with that sentence unless the condition holds."""
+    if not condition:
+        raise VerifyError(message, where)
+
+
+class Node:
+    """One interned term: an op applied to other nodes. Its type is inferred, never passed."""
+
+    __slots__ = ("__weakref__", "args", "op", "type")
+    op: Op
+    args: tuple[Node, ...]
+    type: Any  # TensorType at the torch and tensor levels, ScalarType below
+
+    def __init__(self, op: Op, args: tuple[Node, ...], type_: Type) -> None:
+        self.op, self.args, self.type = op, args, type_
+
+    def __repr__(self) -> str:
+        inner = ", ".join(map(repr, self.args))
+        return f"{self.op}({inner})" if inner else str(self.op)
+
+    def __copy__(self) -> Node:
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Node:
+        return self
+
+
+_interned: WeakValueDictionary[tuple[Op, tuple[Node, ...]], Node] = WeakValueDictionary()
+
+
+def make(op: Op, *args: Node) -> Node:
+    """The node of that op and those arguments; the same object whenever they are the same."""
+    key = (op, args)
+    found = _interned.get(key)
+    if found is None:
+        found = Node(op, args, op.infer(*(a.type for a in args)))
+        _interned[key] = found
+    return found
+
+
+def postorder(*roots: Node) -> Iterator[Node]:
+    """Every node reachable from the roots once, arguments before users."""
+    seen: set[Node] = set()
+    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
+    while stack:
+        node, ready = stack.pop()
+        if ready:
+            yield node
+        elif node not in seen:
+            seen.add(node)
+            stack.append((node, True))
+            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+
+
+def rebuild(
+    roots: tuple[Node, ...],
+    change: Callable[[Node], Node | None],
+    memo: dict[Node, Node] | None = None,
+) -> tuple[Node, ...]:
+    """Rewrite bottom-up: `change` gets each node with its new arguments; None keeps it."""
+    done: dict[Node, Node] = {} if memo is None else memo
+    for node in postorder(*(r for r in roots if r not in done)):
+        if node in done:
+            continue
+        args = tuple(done[a] for a in node.args)
+        same = all(new is old for new, old in zip(args, node.args, strict=True))
+        current = node if same else make(node.op, *args)
+        done[node] = change(current) or current
+    return tuple(done[r] for r in roots)
+
+
+def substitute(roots: tuple[Node, ...], values: dict[Node, Node]) -> tuple[Node, ...]:
+    """Replace nodes by others wherever they stand in the roots."""
+    return rebuild(roots, lambda n: None, dict(values))

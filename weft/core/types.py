@@ -1,0 +1,132 @@
+"""Element types and the types of values: tensors, scalars, vectors.
+
+TensorType(f32, (16, 64))          prints f32[16,64]
+TensorType(f32, (16, 64), (1, 16)) prints f32[16,64]{1,16}   (element strides, when not row-major)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import ml_dtypes
+import numpy as np
+
+
+@dataclass(frozen=True)
+class DType:
+    """An element type. `kind` is one of float, int, uint, bool; `bits` counts storage."""
+
+    name: str
+    kind: str
+    bits: int
+    numpy: np.dtype = field(repr=False, compare=False)
+
+    @property
+    def bytes(self) -> int:
+        return max(1, self.bits // 8)
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def is_integer(self) -> bool:
+        return self.kind in ("int", "uint")
+
+    @property
+    def compute(self) -> DType:
+        """The type arithmetic is done in: 16-bit floats are stored, f32 is computed."""
+        return f32 if self.is_float and self.bits == 16 else self
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return dtype, (self.name,)
+
+
+f16 = DType("f16", "float", 16, np.dtype(np.float16))
+bf16 = DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16))
+f32 = DType("f32", "float", 32, np.dtype(np.float32))
+f64 = DType("f64", "float", 64, np.dtype(np.float64))
+i8 = DType("i8", "int", 8, np.dtype(np.int8))
+i16 = DType("i16", "int", 16, np.dtype(np.int16))
+i32 = DType("i32", "int", 32, np.dtype(np.int32))
+i64 = DType("i64", "int", 64, np.dtype(np.int64))
+u8 = DType("u8", "uint", 8, np.dtype(np.uint8))
+boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
+
+DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean)}
+
+
+def dtype(name: str) -> DType:
+    """The dtype of that name; KeyError when there is none."""
+    return DTYPES[name]
+
+
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Element strides of a contiguous tensor, last axis fastest."""
+    strides: list[int] = []
+    step = 1
+    for extent in reversed(shape):
+        strides.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(strides))
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """A whole tensor. `strides` is None for row-major; a buffer's own strides count elements."""
+
+    dtype: DType
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def bytes(self) -> int:
+        return self.size * self.dtype.bytes
+
+    @property
+    def layout(self) -> tuple[int, ...]:
+        """Element strides, row-major when none are given."""
+        return row_major(self.shape) if self.strides is None else self.strides
+
+    @property
+    def span(self) -> int:
+        """Elements from the first to one past the last, through the strides."""
+        if self.size == 0:
+            return 0
+        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.layout, strict=True))
+
+    def with_shape(self, shape: tuple[int, ...], dtype: DType | None = None) -> TensorType:
+        return TensorType(dtype or self.dtype, shape)
+
+    def __str__(self) -> str:
+        text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
+        if self.strides is not None and self.strides != row_major(self.shape):
+            text += "{" + ",".join(map(str, self.strides)) + "}"
+        return text
+
+
+@dataclass(frozen=True)
+class ScalarType:
+    """One value, or `lanes` of them side by side in a vector register."""
+
+    dtype: DType
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return str(self.dtype) if self.lanes == 1 else f"{self.dtype}x{self.lanes}"
+
+
+Type = TensorType | ScalarType

@@ -1,0 +1,234 @@
+"""Reductions as monoids: identity, lift, combine, project, all written as scalar terms.
+
+s = MONOIDS["sum"]
+s.combine((a,), (b,))            # (add(a, b),): C, the simulator and NumPy all read this one meaning
+MONOIDS["welford"].carriers      # 3: count, mean, sum of squared deviations
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import Node
+from weft.core.types import DType, boolean, i64
+from weft.scalar.ops import (
+    CASTS,
+    add,
+    apply,
+    bitand,
+    bitor,
+    cast,
+    constant,
+    divide,
+    eq,
+    exp,
+    gt,
+    lt,
+    maximum,
+    minimum,
+    multiply,
+    ne,
+    subtract,
+    where,
+)
+
+Terms = tuple[Node, ...]
+
+
+@dataclass(frozen=True)
+class Monoid:
+    """An associative fold. A value is lifted to carriers, carriers combine, and project to results.
+
+    inputs    tensors (or terms) a reduction takes; `indexed` adds the element's flat position
+    results   what a reduction gives; one, except for monoids made to share a pass
+    reference the meaning in NumPy: arrays, axes -> array with folded axes kept at length 1
+    """
+
+    name: str
+    carriers: Callable[[tuple[DType, ...]], tuple[DType, ...]] = field(compare=False, repr=False)
+    identity: Callable[[tuple[DType, ...]], Terms] = field(compare=False, repr=False)
+    combine: Callable[[Terms, Terms], Terms] = field(compare=False, repr=False)
+    reference: Callable[..., Any] = field(compare=False, repr=False)
+    lift: Callable[[Terms], Terms] = field(default=lambda x: x, compare=False, repr=False)
+    project: Callable[[Terms], Terms] = field(default=lambda c: c, compare=False, repr=False)
+    inputs: int = 1
+    indexed: bool = False
+    cost: float = field(default=1.0, compare=False)
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __str__(self) -> str:
+        return self.name
+
+
+MONOIDS: dict[str, Monoid] = {}
+
+
+def _least(d: DType) -> Node:
+    if d.is_float:
+        return constant(-math.inf, d)
+    return constant(False, d) if d is boolean else constant(int(np.iinfo(d.numpy).min), d)
+
+
+def _greatest(d: DType) -> Node:
+    if d.is_float:
+        return constant(math.inf, d)
+    return constant(True, d) if d is boolean else constant(int(np.iinfo(d.numpy).max), d)
+
+
+def _simple(name: str, function: Any, identity: Callable[[DType], Node], fold: Any) -> Monoid:
+    def combine(a: Terms, b: Terms) -> Terms:
+        return (apply(function, a[0], b[0]),)
+
+    def reference(x: Any, axes: tuple[int, ...]) -> Any:
+        return fold(x, axes)
+
+    monoid = Monoid(name, lambda d: d[:1], lambda d: (identity(d[0]),), combine, reference)
+    MONOIDS[name] = monoid
+    return monoid
+
+
+def _fold(ufunc: Any, start: Callable[[Any], Any]) -> Callable[..., Any]:
+    def fold(x: Any, axes: tuple[int, ...]) -> Any:
+        out = ufunc.reduce(x, axis=axes, keepdims=True, initial=start(x.dtype), dtype=x.dtype)
+        return np.asarray(out).astype(x.dtype)
+
+    return fold
+
+
+def _low(d: Any) -> Any:
+    return -np.inf if d.kind in "fV" else False if d.kind == "b" else np.iinfo(d).min
+
+
+def _high(d: Any) -> Any:
+    return np.inf if d.kind in "fV" else True if d.kind == "b" else np.iinfo(d).max
+
+
+def _sum(x: Any, axes: tuple[int, ...]) -> Any:
+    return np.sum(x, axis=axes, keepdims=True, dtype=x.dtype)
+
+
+SUM = _simple("sum", add, lambda d: constant(0, d), _sum)
+PRODUCT = _simple(
+    "product", multiply, lambda d: constant(1, d), lambda x, a: np.prod(x, axis=a, keepdims=True, dtype=x.dtype)
+)
+MAX = _simple("max", maximum, _least, _fold(np.maximum, _low))
+MIN = _simple("min", minimum, _greatest, _fold(np.minimum, _high))
+ANY = _simple("any", bitor, lambda d: constant(False, d), lambda x, a: np.any(x, axis=a, keepdims=True))
+ALL = _simple("all", bitand, lambda d: constant(True, d), lambda x, a: np.all(x, axis=a, keepdims=True))
+
+
+def _flat(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
+    """The folded axes moved last and flattened, and the shape of the result."""
+    kept = [i for i in range(x.ndim) if i not in axes]
+    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    moved = np.transpose(x, (*kept, *sorted(axes)))
+    return moved.reshape(*moved.shape[: len(kept)], -1), shape
+
+
+def _arg(best: Callable[..., Any]) -> Callable[..., Any]:
+    def reference(x: Any, axes: tuple[int, ...]) -> Any:
+        flat, shape = _flat(x, axes)
+        return best(flat, axis=-1).astype(np.int64).reshape(shape)  # NumPy too puts NaN first
+
+    return reference
+
+
+def _arg_combine(better: Any) -> Callable[[Terms, Terms], Terms]:
+    def combine(a: Terms, b: Terms) -> Terms:
+        """Keep the better value; a NaN beats any number; of equals the lower position wins."""
+        (v, i), (w, j) = a, b
+        w_nan, v_number = apply(ne, w, w), apply(eq, v, v)
+        wins = apply(bitor, apply(better, w, v), apply(bitand, w_nan, v_number))
+        same = apply(bitor, apply(eq, v, w), apply(bitand, w_nan, apply(ne, v, v)))
+        wins = apply(bitor, wins, apply(bitand, same, apply(lt, j, i)))
+        return apply(where, wins, w, v), apply(where, wins, j, i)
+
+    return combine
+
+
+def _argument(name: str, better: Any, worst: Callable[[DType], Node], best: Any) -> None:
+    MONOIDS[name] = Monoid(
+        name,
+        lambda d: (d[0], i64),
+        lambda d: (worst(d[0]), constant(np.iinfo(np.int64).max)),
+        _arg_combine(better),
+        _arg(best),
+        project=lambda c: (c[1],),
+        indexed=True,
+        cost=6.0,
+    )
+
+
+_argument("argmax", gt, _least, np.argmax)
+_argument("argmin", lt, _greatest, np.argmin)
+
+
+def _welford_combine(a: Terms, b: Terms) -> Terms:
+    """Chan, Golub, LeVeque 1979: counts, means and squared deviations of two parts."""
+    (n, mean, m2), (k, other, n2) = a, b
+    total = apply(add, n, k)
+    empty = apply(eq, total, constant(0, n.type.dtype))
+    share = apply(where, empty, constant(0, n.type.dtype), apply(divide, k, total))
+    delta = apply(subtract, other, mean)
+    spread = apply(multiply, apply(multiply, delta, delta), apply(multiply, n, share))
+    moved = apply(add, mean, apply(multiply, delta, share))
+    return total, moved, apply(add, apply(add, m2, n2), spread)
+
+
+def _squared_deviations(x: Any, axes: tuple[int, ...]) -> Any:
+    mean = np.mean(x, axis=axes, keepdims=True)
+    return np.sum(np.square(x - mean), axis=axes, keepdims=True, dtype=x.dtype)
+
+
+WELFORD = MONOIDS["welford"] = Monoid(
+    "welford",
+    lambda d: (d[0], d[0], d[0]),
+    lambda d: tuple(constant(0, d[0]) for _ in range(3)),
+    _welford_combine,
+    _squared_deviations,
+    lift=lambda x: (constant(1, x[0].type.dtype), x[0], constant(0, x[0].type.dtype)),
+    project=lambda c: (c[2],),
+    cost=12.0,
+)
+
+
+def _logsumexp_combine(a: Terms, b: Terms) -> Terms:
+    """Online softmax (Milakov, Gimelshein 2018): a running maximum and a sum scaled by it."""
+    (m, s), (n, t) = a, b
+    top = apply(maximum, m, n)
+    dtype = m.type.dtype
+
+    def scaled(value: Node, at: Node) -> Node:
+        """value * exp(at - top), which is `value` itself when both are the same infinity."""
+        same = apply(eq, at, top)
+        gap = apply(where, same, constant(0, dtype), apply(subtract, at, top))
+        return apply(multiply, value, apply(exp, gap))
+
+    return top, apply(add, scaled(s, m), scaled(t, n))
+
+
+def _sum_of_exponentials(x: Any, axes: tuple[int, ...]) -> Any:
+    top = np.max(x, axis=axes, keepdims=True, initial=-np.inf)
+    gap = np.where(x == top, 0, x - top)
+    return np.sum(np.exp(gap), axis=axes, keepdims=True, dtype=x.dtype)
+
+
+SUMEXP = MONOIDS["sumexp"] = Monoid(
+    "sumexp",
+    lambda d: (d[0], d[0]),
+    lambda d: (constant(-math.inf, d[0]), constant(0, d[0])),
+    _logsumexp_combine,
+    _sum_of_exponentials,
+    lift=lambda x: (x[0], constant(1, x[0].type.dtype)),
+    project=lambda c: (c[1],),
+    cost=30.0,
+)
+
+__all__ = ["CASTS", "MAX", "MIN", "MONOIDS", "PRODUCT", "SUM", "SUMEXP", "WELFORD", "Monoid", "cast"]

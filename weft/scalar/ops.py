@@ -1,0 +1,258 @@
+"""Scalar terms shared by the loop, tile and kernel levels, and the table of pointwise functions.
+
+add(load(x, a0), constant(1.0, f32))     # terms are nodes; a Function row says what one does
+FUNCTIONS["add"].evaluate(x, y)          # and is also what the tensor level maps over tensors
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import Node, Op, make, op, require
+from weft.core.types import DTYPES, DType, ScalarType, boolean, f32, i64
+
+Evaluate = Callable[..., Any]
+
+
+@dataclass(frozen=True)
+class Function:
+    """A pointwise function: name, arity, how the result's dtype follows, meaning in NumPy.
+
+    `result` is "same" (as the arguments), "bool", or a dtype (a cast). `domain` names the kinds
+    of arguments it takes. The first argument of `where` is the bool condition.
+    """
+
+    name: str
+    arity: int
+    evaluate: Evaluate = field(compare=False, repr=False)
+    result: str | DType = "same"
+    domain: tuple[str, ...] = ("float", "int", "uint", "bool")
+    commutative: bool = False
+    associative: bool = False
+    cost: float = field(default=1.0, compare=False)  # in units of one vector add
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def infer_dtype(self, dtypes: tuple[DType, ...]) -> DType:
+        """Result dtype; VerifyError when arity, kinds or dtypes do not fit."""
+        require(len(dtypes) == self.arity, f"{self.name} takes {self.arity} arguments, got {len(dtypes)}")
+        values = dtypes[1:] if self.name == "where" else dtypes
+        if self.name == "where":
+            require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
+        if isinstance(self.result, DType):
+            return self.result
+        for d in values:
+            require(d.kind in self.domain, f"{self.name} does not take {d}")
+            require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
+        return boolean if self.result == "bool" else values[0]
+
+
+FUNCTIONS: dict[str, Function] = {}
+
+
+def function(name: str, arity: int, evaluate: Evaluate, *args: Any, **keywords: Any) -> Function:
+    FUNCTIONS[name] = Function(name, arity, evaluate, *args, **keywords)
+    return FUNCTIONS[name]
+
+
+def _erf(x: Any) -> Any:
+    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64)).astype(np.asarray(x).dtype)
+
+
+def _lgamma(x: Any) -> Any:
+    def one(v: float) -> float:
+        if math.isinf(v):
+            return math.inf
+        return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
+
+    return np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64)).astype(np.asarray(x).dtype)
+
+
+def _sigmoid(x: Any) -> Any:
+    return np.reciprocal(1 + np.exp(-x)).astype(np.asarray(x).dtype)
+
+
+def _floormod(x: Any, y: Any) -> Any:
+    if np.asarray(x).dtype.kind in "iu":
+        return np.where(y == 0, 0, np.mod(x, np.where(y == 0, 1, y)))
+    return np.mod(x, y)
+
+
+def _floordiv(x: Any, y: Any) -> Any:
+    return np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y))).astype(np.asarray(x).dtype)
+
+
+def _truncdiv(x: Any, y: Any) -> Any:
+    safe = np.where(y == 0, 1, y)
+    exact = (np.abs(x) // np.abs(safe)) * np.sign(x) * np.sign(safe)
+    return np.where(y == 0, 0, exact).astype(np.asarray(x).dtype)
+
+
+def _add(x: Any, y: Any) -> Any:
+    return np.logical_or(x, y) if np.asarray(x).dtype == np.bool_ else np.add(x, y)
+
+
+def _multiply(x: Any, y: Any) -> Any:
+    return np.logical_and(x, y) if np.asarray(x).dtype == np.bool_ else np.multiply(x, y)
+
+
+def _round_to(d: DType) -> Evaluate:
+    return lambda x: np.asarray(x).astype(d.numpy).astype(np.float32)
+
+
+def _cast_to(d: DType) -> Evaluate:
+    def cast(x: Any) -> Any:
+        x = np.asarray(x)
+        if d.is_integer and x.dtype.kind not in "iub":  # C truncation of a finite value
+            x = np.trunc(np.nan_to_num(x.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0))
+            return x.astype(np.int64).astype(d.numpy)
+        return (x != 0) if d is boolean else x.astype(d.numpy)
+
+    return cast
+
+
+FLOAT, INTEGER, NUMBER, LOGIC = ("float",), ("int", "uint"), ("float", "int", "uint"), ("int", "uint", "bool")
+
+# name, arity, meaning, result, domain
+add = function("add", 2, _add, commutative=True, associative=True)
+subtract = function("subtract", 2, np.subtract, domain=NUMBER)
+multiply = function("multiply", 2, _multiply, commutative=True, associative=True)
+divide = function("divide", 2, np.divide, domain=FLOAT, cost=4)
+floordiv = function("floordiv", 2, _floordiv, domain=INTEGER, cost=20)
+floormod = function("floormod", 2, _floormod, domain=NUMBER, cost=20)
+truncdiv = function("truncdiv", 2, _truncdiv, domain=INTEGER, cost=20)
+fmod = function("fmod", 2, np.fmod, domain=NUMBER, cost=20)
+power = function("power", 2, np.power, domain=NUMBER, cost=40)
+maximum = function("maximum", 2, np.maximum, commutative=True, associative=True)
+minimum = function("minimum", 2, np.minimum, commutative=True, associative=True)
+atan2 = function("atan2", 2, np.arctan2, domain=FLOAT, cost=30)
+negate = function("negate", 1, np.negative, domain=NUMBER)
+absolute = function("absolute", 1, np.abs, domain=NUMBER)
+sqrt = function("sqrt", 1, np.sqrt, domain=FLOAT, cost=6)
+rsqrt = function("rsqrt", 1, lambda x: 1 / np.sqrt(x), domain=FLOAT, cost=10)
+reciprocal = function("reciprocal", 1, lambda x: 1 / x, domain=FLOAT, cost=4)
+relu = function("relu", 1, lambda x: np.maximum(x, np.zeros_like(x)), domain=NUMBER)
+exp = function("exp", 1, np.exp, domain=FLOAT, cost=14)
+exp2 = function("exp2", 1, np.exp2, domain=FLOAT, cost=12)
+expm1 = function("expm1", 1, np.expm1, domain=FLOAT, cost=20)
+log = function("log", 1, np.log, domain=FLOAT, cost=16)
+log2 = function("log2", 1, np.log2, domain=FLOAT, cost=16)
+log10 = function("log10", 1, np.log10, domain=FLOAT, cost=18)
+log1p = function("log1p", 1, np.log1p, domain=FLOAT, cost=20)
+tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
+erf = function("erf", 1, _erf, domain=FLOAT, cost=24)
+sigmoid = function("sigmoid", 1, _sigmoid, domain=FLOAT, cost=18)
+lgamma = function("lgamma", 1, _lgamma, domain=FLOAT, cost=100)
+sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)
+cos = function("cos", 1, np.cos, domain=FLOAT, cost=20)
+tan = function("tan", 1, np.tan, domain=FLOAT, cost=30)
+asin = function("asin", 1, np.arcsin, domain=FLOAT, cost=40)
+acos = function("acos", 1, np.arccos, domain=FLOAT, cost=40)
+atan = function("atan", 1, np.arctan, domain=FLOAT, cost=30)
+sinh = function("sinh", 1, np.sinh, domain=FLOAT, cost=40)
+cosh = function("cosh", 1, np.cosh, domain=FLOAT, cost=40)
+floor = function("floor", 1, np.floor, domain=FLOAT)
+ceil = function("ceil", 1, np.ceil, domain=FLOAT)
+trunc = function("trunc", 1, np.trunc, domain=FLOAT)
+round_even = function("round", 1, np.round, domain=FLOAT)
+bitand = function("and", 2, np.bitwise_and, domain=LOGIC, commutative=True, associative=True)
+bitor = function("or", 2, np.bitwise_or, domain=LOGIC, commutative=True, associative=True)
+bitxor = function("xor", 2, np.bitwise_xor, domain=LOGIC, commutative=True, associative=True)
+bitnot = function("not", 1, np.invert, domain=LOGIC)
+shift_left = function("shift_left", 2, np.left_shift, domain=INTEGER)
+shift_right = function("shift_right", 2, np.right_shift, domain=INTEGER)
+eq = function("eq", 2, np.equal, "bool", commutative=True)
+ne = function("ne", 2, np.not_equal, "bool", commutative=True)
+lt = function("lt", 2, np.less, "bool")
+le = function("le", 2, np.less_equal, "bool")
+gt = function("gt", 2, np.greater, "bool")
+ge = function("ge", 2, np.greater_equal, "bool")
+where = function("where", 3, np.where)
+round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=FLOAT)  # f32 -> f32
+round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=FLOAT)  # f32 -> f32
+CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in DTYPES.values()}  # f32(x), i64(x) ...
+
+INDEX_FUNCTIONS = (add, multiply, floordiv, floormod, minimum, maximum)
+
+
+@op("axis")
+class Axis(Op):
+    """The variable of a `for`, an i64."""
+
+    label: str
+
+    def infer(self) -> ScalarType:
+        return ScalarType(i64)
+
+
+@op("constant")
+class Constant(Op):
+    """A literal. `value` is a Python int, float or bool; NaNs are one value, -0.0 is not 0.0."""
+
+    value: int | float | bool
+    dtype: DType
+
+    def infer(self) -> ScalarType:
+        return ScalarType(self.dtype)
+
+    def _identity(self) -> tuple[str, DType]:
+        return repr(self.value), self.dtype  # repr tells -0.0 from 0.0, 1 from 1.0, and nan is nan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Constant) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def evaluate(self) -> Any:
+        return self.dtype.numpy.type(self.value)
+
+
+@op("apply")
+class Apply(Op):
+    """A pointwise function of scalars or vectors; a scalar argument of a vector op is splat."""
+
+    function: Function
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        lanes = {t.lanes for t in types} - {1}
+        require(len(lanes) <= 1, f"{self.function} of vectors with {sorted(lanes)} lanes")
+        return ScalarType(self.function.infer_dtype(tuple(t.dtype for t in types)), max(lanes, default=1))
+
+    def evaluate(self, *values: Any) -> Any:
+        return self.function.evaluate(*values)
+
+
+def axis(label: str) -> Node:
+    return make(Axis(label))
+
+
+def constant(value: int | float | bool, dtype: DType | None = None) -> Node:
+    """A literal; without a dtype an int is i64, a float f32, a bool bool."""
+    if dtype is None:
+        dtype = boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32
+    kind = float if dtype.is_float else bool if dtype is boolean else int
+    return make(Constant(kind(value), dtype))
+
+
+def apply(function: Function | str, *args: Node) -> Node:
+    row = FUNCTIONS[function] if isinstance(function, str) else function
+    return make(Apply(row), *args)
+
+
+def cast(x: Node, dtype: DType) -> Node:
+    return x if x.type.dtype is dtype else apply(CASTS[dtype], x)
+
+
+def value_of(node: Node) -> int | float | bool | None:
+    """The literal's value, None for anything else."""
+    return node.op.value if isinstance(node.op, Constant) else None

@@ -1,0 +1,257 @@
+"""The tensor level: a DAG of whole tensors over a few primitives.
+
+x = make(Input("x", TensorType(f32, (16, 64))))
+r = make(Reduce(SUM, (1,)), x)                      # f32[16,1]
+y = make(View((16, 64), (i0, constant(0))), r)      # broadcast: y[i0, i1] = r[i0, 0]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import Node, Op, op, require
+from weft.core.types import DType, TensorType, boolean, i64
+from weft.scalar.index import Interval
+from weft.scalar.monoid import Monoid
+from weft.scalar.ops import Axis, Constant, Function, axis
+
+Shape = tuple[int, ...]
+
+
+def position(i: int) -> Node:
+    """The variable of an index map's i-th output axis: i0, i1, ..."""
+    return axis(f"i{i}")
+
+
+def positions(rank: int) -> tuple[Node, ...]:
+    return tuple(position(i) for i in range(rank))
+
+
+def box(shape: Shape) -> dict[Node, Interval]:
+    """Ranges of i0, i1, ... over a shape."""
+    return {position(i): (0, max(n - 1, 0)) for i, n in enumerate(shape)}
+
+
+def evaluate_term(term: Node, env: dict[Node, Any]) -> Any:
+    """A scalar term on NumPy arrays; `env` gives its variables."""
+    if term not in env:
+        env[term] = term.op.evaluate(*(evaluate_term(a, env) for a in term.args))
+    return env[term]
+
+
+def _grid(shape: Shape) -> dict[Node, Any]:
+    coordinates = np.indices(shape, dtype=np.int64, sparse=True)
+    return {position(i): c for i, c in enumerate(coordinates)}
+
+
+@op("input")
+class Input(Op):
+    """A tensor the caller gives, with the strides it comes in."""
+
+    label: str
+    tensor: TensorType
+
+    def infer(self) -> TensorType:
+        return TensorType(self.tensor.dtype, self.tensor.shape)
+
+
+@op("scalar")
+class Scalar(Op):
+    """A rank-0 constant; `map` takes it beside tensors of any shape."""
+
+    value: int | float | bool
+    dtype: DType
+
+    def infer(self) -> TensorType:
+        return TensorType(self.dtype, ())
+
+    __eq__ = Constant.__eq__
+    __hash__ = Constant.__hash__
+
+    def _identity(self) -> tuple[str, DType]:
+        return repr(self.value), self.dtype
+
+    def evaluate(self) -> Any:
+        return np.asarray(self.value, self.dtype.numpy)
+
+
+@op("map")
+class Map(Op):
+    """Apply a pointwise function; arguments share one shape, or are rank-0.
+
+    m = map{add}(x, y)      x: f32[16,64], y: f32[16,64] or f32[] -> m: f32[16,64]
+    """
+
+    function: Function
+
+    def infer(self, *types: TensorType) -> TensorType:
+        shapes = {t.shape for t in types if t.rank}
+        require(len(shapes) <= 1, f"map {self.function} of shapes {' and '.join(map(str, sorted(shapes)))}")
+        dtype = self.function.infer_dtype(tuple(t.dtype for t in types))
+        return TensorType(dtype, next(iter(shapes), ()))
+
+    def evaluate(self, *values: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return self.function.evaluate(*values)
+
+
+@op("reduce")
+class Reduce(Op):
+    """Fold `axes` with a monoid; a folded axis keeps length 1.
+
+    r = reduce{sum, axes=(1,)}(x)        x: f32[16,64] -> r: f32[16,1]
+    """
+
+    monoid: Monoid
+    axes: tuple[int, ...]
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(all(0 <= a < x.rank for a in self.axes), f"axes {self.axes} of a rank-{x.rank} tensor")
+        shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
+        return TensorType(i64 if self.monoid.indexed else x.dtype, shape)
+
+    def evaluate(self, x: Any) -> Any:
+        with np.errstate(all="ignore"):
+            wide = x.astype(np.float32) if x.dtype.kind in "fV" and x.dtype.itemsize == 2 else x
+            out = self.monoid.reference(wide, self.axes)
+            return out if self.monoid.indexed else out.astype(x.dtype)
+
+
+@op("view")
+class View(Op):
+    """out[i0, i1, ...] = x[index] where `valid` holds, `fill` elsewhere.
+
+    One index map is permute, expand, slice, flip, reshape, pad, unfold and their compositions.
+    v = view{[16,64] -> (i1, i0)}(x)                        # transpose of x: f32[64,16]
+    v = view{[18] -> (i0 - 1) if i0 >= 1 and ... else 0}(x) # pad
+    """
+
+    shape: Shape
+    index: tuple[Node, ...]
+    valid: Node | None = None
+    fill: int | float | bool = 0
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(
+            len(self.index) == x.rank,
+            f"view with {len(self.index)} indices of a rank-{x.rank} tensor",
+        )
+        return TensorType(x.dtype, self.shape)
+
+    def evaluate(self, x: Any) -> Any:
+        env = _grid(self.shape)
+        where = [np.asarray(evaluate_term(i, env)) for i in self.index]
+        if self.valid is None:
+            return np.broadcast_to(x[tuple(where)], self.shape)
+        valid = np.asarray(evaluate_term(self.valid, env))
+        if x.size == 0:
+            return np.full(self.shape, self.fill, x.dtype)
+        where = [np.clip(i, 0, n - 1) for i, n in zip(where, x.shape, strict=True)]
+        return np.broadcast_to(np.where(valid, x[tuple(where)], np.asarray(self.fill, x.dtype)), self.shape)
+
+
+@op("index")
+class Index(Op):
+    """A tensor computed from its own coordinates: out[i0, ...] = term (i64 or bool)."""
+
+    shape: Shape
+    term: Node
+
+    def infer(self) -> TensorType:
+        return TensorType(self.term.type.dtype, self.shape)
+
+    def evaluate(self) -> Any:
+        return np.broadcast_to(evaluate_term(self.term, _grid(self.shape)), self.shape)
+
+
+@op("gather")
+class Gather(Op):
+    """out[p] = x[index(p)], where some of the indices are tensors' elements.
+
+    g = gather{axes=(0,)}(x, rows)    x: f32[V,D], rows: i64[N,D] -> g[n, d] = x[rows[n, d], d]
+    Every index tensor has the output's shape; the axes of x not in `axes` are read at the
+    coordinate `rest` names for them (an output axis each). Indices below 0 count from the end.
+    """
+
+    axes: tuple[int, ...]
+    rest: tuple[int, ...] = ()
+
+    def infer(self, x: TensorType, *rows: TensorType) -> TensorType:
+        require(len(rows) == len(self.axes), f"gather of axes {self.axes} with {len(rows)} index tensors")
+        require(len(self.axes) + len(self.rest) == x.rank, f"gather reads {x.rank} axes")
+        require(all(r.dtype is i64 for r in rows), "gather needs i64 indices")
+        require(len({r.shape for r in rows}) == 1, "gather needs index tensors of one shape")
+        return TensorType(x.dtype, rows[0].shape)
+
+    def evaluate(self, x: Any, *rows: Any) -> Any:
+        coordinates = np.indices(rows[0].shape, dtype=np.int64, sparse=True)
+        indices: list[Any] = [None] * x.ndim
+        for a, r in zip(self.axes, rows, strict=True):
+            indices[a] = np.where(r < 0, r + x.shape[a], r)
+        left = iter(self.rest)
+        indices = [coordinates[next(left)] if i is None else i for i in indices]
+        return np.broadcast_to(x[tuple(indices)], rows[0].shape)
+
+
+@op("scan")
+class Scan(Op):
+    """Running fold along one axis: out[..., i, ...] folds elements 0..i (reversed: i..n-1)."""
+
+    monoid: Monoid
+    axis: int
+    reverse: bool = False
+
+    def infer(self, x: TensorType) -> TensorType:
+        require(0 <= self.axis < x.rank, f"scan along axis {self.axis} of a rank-{x.rank} tensor")
+        return TensorType(x.dtype, x.shape)
+
+    def evaluate(self, x: Any) -> Any:
+        ufunc = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
+        y = np.flip(x, self.axis) if self.reverse else x
+        out = ufunc[self.monoid.name].accumulate(y, axis=self.axis).astype(x.dtype)
+        return np.flip(out, self.axis) if self.reverse else out
+
+
+@dataclass(frozen=True)
+class TupleType:
+    """Type of a library call with several results; `part` takes one out."""
+
+    parts: tuple[TensorType, ...]
+
+
+@op("extern")
+class Extern(Op):
+    """A library call: the ATen op itself, with the reason why no code is generated.
+
+    `arguments` is the call as JSON in which {"tensor": i} stands for the i-th argument;
+    `serial` keeps two random calls apart, which interning would merge.
+    """
+
+    target: str
+    arguments: str
+    results: tuple[TensorType, ...]
+    reason: str = field(default="", compare=False)
+    serial: int = 0
+
+    def infer(self, *types: TensorType) -> Any:
+        return self.results[0] if len(self.results) == 1 else TupleType(self.results)
+
+
+@op("part")
+class Part(Op):
+    """One result of a library call that has several."""
+
+    number: int
+
+    def infer(self, whole: TupleType) -> TensorType:
+        return whole.parts[self.number]
+
+
+def is_variable(node: Node) -> bool:
+    return isinstance(node.op, Axis)
+
+
+__all__ = ["boolean"]
