@@ -1,0 +1,169 @@
+"""The kernel level: the program of one worker in hardware primitives.
+
+Buffers are flat; a vector axis has become lanes:
+v0 = load{16} x[b0 + 32]        # VectorLoad, contiguous
+v1 = shuffle{xor 8}(v0)         # lanes exchanged; a horizontal fold is log2(lanes) of these
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import Node, Op, make, op, require
+from weft.core.types import ScalarType, boolean, i64
+from weft.scalar.nest import Buffer, Stmt
+
+
+@op("lanes")
+class Lanes(Op):
+    """0, 1, ..., lanes - 1 as an i64 vector."""
+
+    lanes: int
+
+    def infer(self) -> ScalarType:
+        return ScalarType(i64, self.lanes)
+
+    def evaluate(self) -> Any:
+        return np.arange(self.lanes, dtype=np.int64)
+
+
+@op("vector_load")
+class VectorLoad(Op):
+    """Lanes of a flat buffer at base, base + stride, ...; `counted`: only the first n lanes, else 0.
+
+    Arguments: base (i64), and n (i64) when counted. Memory beyond the n-th lane is not touched.
+    """
+
+    buffer: Buffer
+    lanes: int
+    stride: int = 1
+    counted: bool = False
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        require(len(types) == 1 + self.counted, f"vector load of {self.buffer.name}: base and count")
+        return ScalarType(self.buffer.type.dtype, self.lanes)
+
+
+@op("vector_gather")
+class VectorGather(Op):
+    """Lanes of a flat buffer at a vector of indices, where a bool vector holds; `fill` elsewhere.
+
+    Arguments: index (i64 vector), and condition (bool vector), fill (scalar) when masked.
+    """
+
+    buffer: Buffer
+    lanes: int
+    masked: bool = False
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        require(len(types) == 1 + 2 * self.masked, f"vector gather of {self.buffer.name}")
+        if self.masked:
+            require(types[1].dtype is boolean, f"vector gather of {self.buffer.name}: bool condition")
+        return ScalarType(self.buffer.type.dtype, self.lanes)
+
+
+@op("vector_masked_load")
+class VectorMaskedLoad(Op):
+    """Contiguous lanes at base where a bool vector holds, `fill` elsewhere; others are not touched.
+
+    Arguments: base (i64), condition (bool vector), fill (scalar of the buffer's dtype).
+    """
+
+    buffer: Buffer
+    lanes: int
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        require(types[1].dtype is boolean, f"masked load of {self.buffer.name}: bool condition")
+        return ScalarType(self.buffer.type.dtype, self.lanes)
+
+
+@op("shuffle")
+class Shuffle(Op):
+    """Lane i of the result is lane i xor `distance` of the argument."""
+
+    distance: int
+
+    def infer(self, x: ScalarType) -> ScalarType:
+        return x
+
+    def evaluate(self, x: Any) -> Any:
+        return x[..., np.arange(x.shape[-1]) ^ self.distance]
+
+
+@op("extract")
+class Extract(Op):
+    """One lane of a vector as a scalar."""
+
+    lane: int
+
+    def infer(self, x: ScalarType) -> ScalarType:
+        return ScalarType(x.dtype)
+
+    def evaluate(self, x: Any) -> Any:
+        return x[..., self.lane : self.lane + 1]
+
+
+@op("splat")
+class Splat(Op):
+    """A scalar in every lane."""
+
+    lanes: int
+
+    def infer(self, x: ScalarType) -> ScalarType:
+        require(x.lanes == 1, "splat of a vector")
+        return ScalarType(x.dtype, self.lanes)
+
+    def evaluate(self, x: Any) -> Any:
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class VectorStore(Stmt):
+    """Lanes of `value` to a flat buffer at base, base + stride, ...
+
+    count   only the first n lanes; mask (bool vector): only where it holds
+    stream  past the caches (an output too large to be read back from them)
+    """
+
+    buffer: Buffer
+    base: Node
+    value: Node
+    lanes: int
+    stride: int = 1
+    count: Node | None = None
+    mask: Node | None = None
+    stream: bool = False
+
+    def terms(self) -> tuple[Node, ...]:
+        return tuple(t for t in (self.base, self.value, self.count, self.mask) if t is not None)
+
+    def map_terms(self, change: Callable[[Node], Node]) -> VectorStore:
+        count = None if self.count is None else change(self.count)
+        mask = None if self.mask is None else change(self.mask)
+        return replace(self, base=change(self.base), value=change(self.value), count=count, mask=mask)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorScatter(Stmt):
+    """Lanes of `value` to a flat buffer at a vector of indices; only the first `count` lanes."""
+
+    buffer: Buffer
+    index: Node
+    value: Node
+    lanes: int
+    count: Node | None = None
+
+    def terms(self) -> tuple[Node, ...]:
+        return (self.index, self.value, *(() if self.count is None else (self.count,)))
+
+    def map_terms(self, change: Callable[[Node], Node]) -> VectorScatter:
+        count = None if self.count is None else change(self.count)
+        return replace(self, index=change(self.index), value=change(self.value), count=count)
+
+
+def lanes_of(lanes: int) -> Node:
+    return make(Lanes(lanes))

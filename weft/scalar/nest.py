@@ -1,0 +1,359 @@
+"""Loop nests: the ordered statements of a kernel over pure scalar terms.
+
+For(a0, 0, 16, body=(Store(out, (a0,), relu(load x[a0])),))
+place(kernel.body)      # the same block with a Let before the first use of each term
+
+The loop, tile and kernel levels share these forms; each level's `ops.py` says which it allows.
+Terms are pure and interned, so where a term stands is not part of the program: it is computed in
+the outermost block that binds everything it depends on. `place` makes those places explicit, for
+the printer, the interpreter and the emitters alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+
+from weft.core.node import Node, Op, make, op, rebuild, require
+from weft.core.types import DType, ScalarType, TensorType, boolean, i64
+from weft.scalar.monoid import Monoid
+from weft.scalar.ops import Axis, Constant, constant
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """Memory a kernel reads or writes. `space` is global (a parameter) or local (its own)."""
+
+    name: str
+    type: TensorType
+    space: str = "global"
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.space))
+
+
+@op("load")
+class Load(Op):
+    """Element of a buffer at i64 indices; with `masked`, two more arguments: condition, other value."""
+
+    buffer: Buffer
+    masked: bool = False
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        rank = self.buffer.type.rank
+        require(
+            len(types) == rank + 2 * self.masked,
+            f"load of {self.buffer.name} with {len(types) - 2 * self.masked} indices, it has rank {rank}",
+        )
+        require(all(t.dtype is i64 for t in types[:rank]), f"load of {self.buffer.name}: indices must be i64")
+        if self.masked:
+            require(types[rank].dtype is boolean, f"load of {self.buffer.name}: condition must be bool")
+        return ScalarType(self.buffer.type.dtype)
+
+
+@op("acc")
+class Acc(Op):
+    """A carrier of a fold, read after the loop that declares it."""
+
+    label: str
+    dtype: DType
+    lanes: int = 1
+
+    def infer(self) -> ScalarType:
+        return ScalarType(self.dtype, self.lanes)
+
+
+@op("running")
+class Running(Op):
+    """A carrier read inside its loop, after the update: the value so far (a scan)."""
+
+    label: str
+    dtype: DType
+    lanes: int = 1
+
+    def infer(self) -> ScalarType:
+        return ScalarType(self.dtype, self.lanes)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The accumulators of one reduction: a monoid's carriers, by name."""
+
+    labels: tuple[str, ...]
+    monoid: Monoid
+    dtypes: tuple[DType, ...]  # of the carriers
+    lanes: int = 1
+
+    @property
+    def accs(self) -> tuple[Node, ...]:
+        return tuple(
+            make(Acc(n, d, self.lanes)) for n, d in zip(self.labels, self.dtypes, strict=True)
+        )
+
+    @property
+    def running(self) -> tuple[Node, ...]:
+        return tuple(
+            make(Running(n, d, self.lanes)) for n, d in zip(self.labels, self.dtypes, strict=True)
+        )
+
+
+class Stmt:
+    """A statement: says which terms it uses itself, and rebuilds itself over changed ones."""
+
+    def terms(self) -> tuple[Node, ...]:
+        return ()
+
+    def map_terms(self, change: Callable[[Node], Node]) -> Stmt:
+        return self
+
+
+Block = tuple[Stmt, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class For(Stmt):
+    """Iterate `axis` over lo, lo + step, ... < hi.
+
+    role    free (iterations are independent) or reduce (they update `folds`, declared here at
+            their identity), or scan (in order: the running fold is read)
+    bind    "" at the loop level; how the axis runs below it: parallel, serial, register, vector
+    """
+
+    axis: Node
+    lo: Node
+    hi: Node
+    body: Block
+    step: int = 1
+    role: str = "free"
+    bind: str = ""
+    folds: tuple[Fold, ...] = ()
+
+    @property
+    def label(self) -> str:
+        assert isinstance(self.axis.op, Axis)
+        return self.axis.op.label
+
+    @property
+    def extent(self) -> int | None:
+        """Trip count times step when the bounds are literals."""
+        if isinstance(self.lo.op, Constant) and isinstance(self.hi.op, Constant):
+            return int(self.hi.op.value) - int(self.lo.op.value)
+        return None
+
+    def terms(self) -> tuple[Node, ...]:
+        return (self.lo, self.hi)
+
+    def map_terms(self, change: Callable[[Node], Node]) -> For:
+        body = map_terms(self.body, change)
+        return replace(self, lo=change(self.lo), hi=change(self.hi), body=body)
+
+
+@dataclass(frozen=True, eq=False)
+class Update(Stmt):
+    """fold <- combine(fold, lift(values)).
+
+    With `partial`, the values are carriers already (of another part of the same reduction).
+    """
+
+    fold: Fold
+    values: tuple[Node, ...]
+    partial: bool = False
+
+    def terms(self) -> tuple[Node, ...]:
+        return self.values
+
+    def map_terms(self, change: Callable[[Node], Node]) -> Update:
+        return replace(self, values=tuple(change(v) for v in self.values))
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Stmt):
+    """buffer[index] = value, where `mask` holds if there is one."""
+
+    buffer: Buffer
+    index: tuple[Node, ...]
+    value: Node
+    mask: Node | None = None
+
+    def terms(self) -> tuple[Node, ...]:
+        return (*self.index, self.value, *(() if self.mask is None else (self.mask,)))
+
+    def map_terms(self, change: Callable[[Node], Node]) -> Store:
+        mask = None if self.mask is None else change(self.mask)
+        index = tuple(change(i) for i in self.index)
+        return replace(self, index=index, value=change(self.value), mask=mask)
+
+
+@dataclass(frozen=True, eq=False)
+class Local(Stmt):
+    """Declare a local buffer for the rest of the block."""
+
+    buffer: Buffer
+
+
+@dataclass(frozen=True, eq=False)
+class Let(Stmt):
+    """Placed form only: `term` is computed here and named."""
+
+    term: Node
+
+    def terms(self) -> tuple[Node, ...]:
+        return (self.term,)
+
+
+@dataclass(frozen=True, eq=False)
+class Kernel:
+    """One launch: reads `inputs`, writes `outputs`. `origin` names the torch lines it came from."""
+
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    body: Block
+    origin: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A library call between kernels: target and JSON template as in the tensor level's Extern."""
+
+    target: str
+    arguments: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """Kernels and library calls in order over named buffers, at the loop, tile or kernel level.
+
+    Every buffer that is neither an input nor an output is temporary.
+    """
+
+    level: str
+    name: str
+    inputs: tuple[Buffer, ...]
+    outputs: tuple[Buffer, ...]
+    steps: tuple[Kernel | Call, ...]
+    origin: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(s for s in self.steps if isinstance(s, Kernel))
+
+    def map_kernels(self, level: str, change: Callable[[Kernel], Kernel]) -> Program:
+        steps = tuple(change(s) if isinstance(s, Kernel) else s for s in self.steps)
+        return replace(self, level=level, steps=steps)
+
+
+def walk(block: Block) -> Iterator[Stmt]:
+    """Every statement, outer before inner."""
+    for stmt in block:
+        yield stmt
+        if isinstance(stmt, For):
+            yield from walk(stmt.body)
+
+
+def map_terms(block: Block, change: Callable[[Node], Node]) -> Block:
+    """Rewrite every term of a block."""
+    return tuple(stmt.map_terms(change) for stmt in block)
+
+
+def substitute_block(block: Block, values: dict[Node, Node]) -> Block:
+    """Replace variables by terms throughout a block."""
+    memo = dict(values)
+    return map_terms(block, lambda t: rebuild((t,), lambda n: None, memo)[0])
+
+
+def free_variables(term: Node, memo: dict[Node, frozenset[Node]] | None = None) -> frozenset[Node]:
+    """Axes and accumulators a term depends on."""
+    memo = {} if memo is None else memo
+    if term not in memo:
+        own = frozenset((term,)) if isinstance(term.op, Axis | Acc | Running) else frozenset()
+        memo[term] = own.union(*(free_variables(a, memo) for a in term.args))
+    return memo[term]
+
+
+def is_atom(term: Node) -> bool:
+    """Terms that need no Let: variables and literals."""
+    return isinstance(term.op, Axis | Constant | Acc | Running)
+
+
+ZERO = constant(0)
+
+
+class _Placer:
+    """Builds the placed form: one frame per open block, innermost last."""
+
+    def __init__(self, inline: Callable[[Node], bool]) -> None:
+        self.inline = inline
+        self.blocks: list[list[Stmt]] = []
+        self.loops: list[int] = []  # serial number of the loop each frame belongs to
+        self.bound: list[set[Node]] = []  # terms with a Let in each frame
+        self.depth: dict[Node, int] = {}  # of axes, accumulators
+        self.written: dict[Buffer, list[int]] = {}  # local buffer -> loops around its last store
+        self.serial = 0
+
+    def block(self, stmts: Block, variable: Node | None = None) -> Block:
+        self.serial += 1
+        self.blocks.append([])
+        self.bound.append(set())
+        self.loops.append(self.serial)
+        if variable is not None:
+            self.depth[variable] = len(self.blocks) - 1
+        for stmt in stmts:
+            self.statement(stmt)
+        self.bound.pop()
+        self.loops.pop()
+        return tuple(self.blocks.pop())
+
+    def statement(self, stmt: Stmt) -> None:
+        memo: dict[Node, int] = {}
+        for term in stmt.terms():
+            self.need(term, memo)
+        here = len(self.blocks) - 1
+        if isinstance(stmt, For):
+            stmt = replace(stmt, body=self.block(stmt.body, stmt.axis))
+            for fold in stmt.folds:
+                self.depth.update(dict.fromkeys(fold.accs, here))
+        elif isinstance(stmt, Update):
+            self.depth.update(dict.fromkeys(stmt.fold.running, here))
+        elif isinstance(stmt, Store) and stmt.buffer.space == "local":
+            self.written[stmt.buffer] = list(self.loops)
+        self.blocks[here].append(stmt)
+
+    def need(self, term: Node, memo: dict[Node, int]) -> int:
+        """Make sure a term is computed; the depth it is computed at."""
+        if term in memo:
+            return memo[term]
+        if is_atom(term):
+            if isinstance(term.op, Constant):
+                return 0
+            require(term in self.depth, f"{term.op} is used outside the loop that binds it")
+            return self.depth[term]
+        depth = max((self.need(a, memo) for a in term.args), default=0)
+        if isinstance(term.op, Load) or hasattr(term.op, "buffer"):
+            depth = max(depth, self._visible(term.op.buffer))  # type: ignore[attr-defined]
+        memo[term] = depth
+        if not self.inline(term) and not any(term in b for b in self.bound[: depth + 1]):
+            self.bound[depth].add(term)
+            self.blocks[depth].append(Let(term))
+        return depth
+
+    def _visible(self, buffer: Buffer) -> int:
+        """A local buffer is read no further out than the innermost loop shared with its stores."""
+        stored = self.written.get(buffer, [])
+        shared = 0
+        for a, b in zip(stored, self.loops, strict=False):
+            if a != b:
+                break
+            shared += 1
+        return max(shared - 1, 0)
+
+
+def place(block: Block, inline: Callable[[Node], bool] = lambda t: False) -> Block:
+    """The block with Lets: each term once, in the outermost block that binds what it needs.
+
+    Terms for which `inline` holds get no Let (they are written where they are used).
+    """
+    return _Placer(inline).block(block)
