@@ -1,0 +1,362 @@
+"""Hand-written kernels run through launch specs: calls, arena, aliasing, externs, threads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from weft.core.errors import CompilerError, VerifyError, WeftError
+from weft.runtime import (
+    Buffer,
+    Call,
+    Extern,
+    Output,
+    Program,
+    ProgramSpec,
+    Toolchain,
+    build,
+    encode,
+    load,
+)
+from weft.runtime.layout import lay_out
+
+N = 256
+ROW = ((16, 16), (16, 1))
+
+
+def pointwise(symbol: str, expression: str, arity: int = 1) -> str:
+    """C for out[i] = expression of x[i], y[i], over 256 floats."""
+    inputs = "".join(f"const float *{'xyz'[i]}, " for i in range(arity))
+    return f"""#include "weft.h"
+void {symbol}({inputs}float *out) {{
+    for (int i = 0; i < {N}; i++) out[i] = {expression};
+}}
+"""
+
+
+SOURCES = {
+    "add": pointwise("add", "x[i] + y[i]", 2),
+    "twice": pointwise("twice", "2 * x[i]"),
+    "next": pointwise("next", "x[i] + 1"),
+}
+FOR = """#include "weft.h"
+typedef struct { const float *x; float *out; int *worker; } args;
+static void body(void *given, int64_t begin, int64_t end, int worker) {
+    args *a = given;
+    float *scratch = weft_scratch(64);
+    scratch[0] = 1;
+    for (int64_t i = begin; i < end; i++) {
+        a->out[i] = a->x[i] + scratch[0];
+        a->worker[i] = worker;
+    }
+}
+void plus_one(const float *x, float *out, int *worker) {
+    args a = {x, out, worker};
+    weft_for(1000003, 1000, body, &a);
+}
+"""
+
+
+def buffer(name: str, kind: str, index: int = 0, **rest: object) -> Buffer:
+    return Buffer(name, "f32", *ROW, kind, index, **rest)  # type: ignore[arg-type]
+
+
+def make(tools: Toolchain, buffers: list[Buffer], steps: list, outputs: list, **rest: object):
+    used = {s.symbol for s in steps if isinstance(s, Call)}
+    sources = {name: text for name, text in SOURCES.items() if name in used}
+    return build(
+        ProgramSpec(tuple(buffers), tuple(steps), tuple(outputs)),
+        sources,
+        tools,
+        **rest,  # type: ignore[arg-type]
+    )
+
+
+def chain(tools: Toolchain, **rest: object) -> Program:
+    """2 * (x + y) + 1 through two temporaries, and the sum itself."""
+    buffers = [
+        buffer("x", "input", 0),
+        buffer("y", "const", 0),
+        buffer("sum", "output"),
+        buffer("double", "temp"),
+        buffer("out", "output"),
+    ]
+    steps = [
+        Call("add", ("x", "y", "sum")),
+        Call("twice", ("sum", "double")),
+        Call("next", ("double", "out")),
+    ]
+    return make(tools, buffers, steps, [Output("out"), None, 3, 0.5, Output("sum")], **rest)
+
+
+def test_chain_is_one_native_call(tools: Toolchain) -> None:
+    x, y = torch.randn(16, 16), torch.randn(16, 16)
+    program = chain(tools, constants=[y])
+    out, nothing, three, half, total = program([x])
+    assert (nothing, three, half, program.entries) == (None, 3, 0.5, 1)
+    assert program.arena_bytes == 1024
+    torch.testing.assert_close(total, x + y)
+    torch.testing.assert_close(out, 2 * (x + y) + 1)
+
+
+def test_every_call_allocates_its_outputs(tools: Toolchain) -> None:
+    x, y = torch.randn(16, 16), torch.randn(16, 16)
+    program = chain(tools, constants=[y])
+    first = program([x])[0]
+    kept = first.clone()
+    program([x + 1])
+    assert torch.equal(first, kept)
+
+
+def test_profile_times_every_step(tools: Toolchain) -> None:
+    program = chain(tools, constants=[torch.zeros(16, 16)])
+    steps = program.profile([torch.zeros(16, 16)])
+    assert [name for name, _ in steps] == ["add", "twice", "next"]
+    assert all(0 <= time < 1e5 for _, time in steps)
+
+
+def test_outputs_alias_inputs_and_one_another(tools: Toolchain) -> None:
+    steps = [Call("twice", ("x", "out"))]
+    outputs = [
+        Output("x"),
+        Output("x", (16,), (17,), 0),
+        Output("out", (4, 16), (16, 1), 192),
+        Output("out"),
+    ]
+    program = make(tools, [buffer("x", "input", 0), buffer("out", "output")], steps, outputs)
+    x = torch.randn(20, 16)[4:]
+    same, diagonal, rows, out = program([x])
+    assert same is x
+    assert torch.equal(diagonal, x.diagonal())
+    assert diagonal.data_ptr() == x.data_ptr()
+    assert torch.equal(rows, 2 * x[12:])
+    assert rows.data_ptr() == out[12:].data_ptr()
+
+
+def test_a_kernel_writes_an_input(tools: Toolchain) -> None:
+    steps = [Call("next", ("x", "x"))]
+    program = make(tools, [buffer("x", "input", 0)], steps, [None])
+    x = torch.zeros(16, 16)
+    assert program([x]) == (None,)
+    assert torch.equal(x, torch.ones(16, 16))
+
+
+def test_alias_buffers_are_parts_of_their_root(tools: Toolchain) -> None:
+    big = Buffer("big", "f32", (32, 16), (16, 1), "output")
+    parts = [buffer("top", "output", alias="big"), buffer("low", "output", alias="big", offset=N)]
+    steps = [Call("twice", ("x", "top")), Call("next", ("x", "low"))]
+    program = make(tools, [buffer("x", "input", 0), big, *parts], steps, [Output("big")])
+    x = torch.randn(16, 16)
+    assert torch.equal(program([x])[0], torch.cat([2 * x, x + 1]))
+
+
+def sort_program(tools: Toolchain, **rest: object) -> Program:
+    """sort(x + x) along rows, between kernels."""
+    buffers = [
+        buffer("x", "input", 0),
+        buffer("double", "temp"),
+        buffer("sorted", "temp"),
+        Buffer("order", "i64", *ROW, "output"),
+        buffer("out", "output"),
+    ]
+    steps = [
+        Call("twice", ("x", "double")),
+        Extern("aten.sort.default", ({"buffer": "double"}, 1), {}, ("sorted", "order")),
+        Call("next", ("sorted", "out")),
+    ]
+    return make(tools, buffers, steps, [Output("out"), Output("order")], **rest)
+
+
+def test_extern_between_kernels(tools: Toolchain) -> None:
+    x = torch.randn(16, 16)
+    program = sort_program(tools)
+    with torch.inference_mode():
+        program([x])
+    out, order = program([x.requires_grad_()])
+    values, indices = torch.sort(2 * x, 1)
+    assert program.entries == 2
+    assert program.arena_bytes == 1024  # the sorted values are torch's own memory
+    assert not out.requires_grad
+    torch.testing.assert_close(out, values + 1)
+    assert torch.equal(order, indices)
+    assert [name for name, _ in program.profile([x])] == ["twice", "aten.sort.default", "next"]
+
+
+def test_extern_view_of_a_temporary_is_copied(tools: Toolchain) -> None:
+    """aten.t returns a view: bound as it is, the next temporary would overwrite it."""
+    turned = Buffer("turned", "f32", (16, 16), (1, 16), "output")
+    buffers = [buffer("x", "input", 0), buffer("a", "temp"), turned, buffer("b", "temp")]
+    steps = [
+        Call("twice", ("x", "a")),
+        Extern("aten.t.default", ({"buffer": "a"},), {}, ("turned",)),
+        Call("next", ("x", "b")),
+    ]
+    program = make(tools, buffers, steps, [Output("turned")])
+    x = torch.randn(16, 16)
+    assert program.arena_bytes == 1024
+    assert torch.equal(program([x])[0], 2 * x.t())
+
+
+def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
+    buffers = [buffer("x", "input", 0), buffer("a", "temp"), buffer("out", "output")]
+    steps = [
+        Call("twice", ("x", "a")),
+        Extern("aten.add_.Scalar", ({"buffer": "a"}, 1), {}, (None,)),
+        Extern("aten.neg.default", ({"buffer": "a"},), {}, ("x",)),
+        Call("next", ("a", "out")),
+    ]
+    program = make(tools, buffers, steps, [Output("out")])
+    x = torch.ones(16, 16)
+    assert torch.equal(program([x])[0], torch.full((16, 16), 4.0))
+    assert torch.equal(x, torch.full((16, 16), -3.0))
+
+
+def test_extern_of_another_shape_is_an_error(tools: Toolchain) -> None:
+    steps = [Extern("aten.sum.default", ({"buffer": "x"},), {}, ("out",))]
+    buffers = [buffer("x", "input", 0), buffer("out", "output")]
+    program = make(tools, buffers, steps, [Output("out")])
+    with pytest.raises(WeftError, match="launch spec says"):
+        program([torch.ones(16, 16)])
+
+
+def test_extern_arguments_round_trip(tools: Toolchain) -> None:
+    tree = encode(
+        ["x", [2, None, True], torch.float64, torch.device("cpu"), float("-inf"), "none"],
+        lambda value: value if value == "x" else None,
+    )
+    assert json.loads(json.dumps(tree)) == tree
+    kwargs = encode(torch.float64, lambda value: None)
+    steps = [
+        Extern("aten.sum.dim_IntList", (tree[0], [1], True), {"dtype": kwargs}, ("s",)),
+        Extern("aten.clamp.default", ({"buffer": "s"}, tree[4], 0.0), {}, ("out",)),
+    ]
+    column = ((16, 1), (1, 1))
+    buffers = [
+        buffer("x", "input", 0),
+        Buffer("s", "f64", *column, "temp"),
+        Buffer("out", "f64", *column, "output"),
+    ]
+    program = make(tools, buffers, steps, [Output("out")])
+    x = torch.randn(16, 16)
+    assert torch.equal(program([x])[0], x.sum(1, True, dtype=torch.float64).clamp(max=0))
+
+
+def test_spec_round_trip(tools: Toolchain) -> None:
+    for program in (chain(tools, constants=[torch.zeros(16, 16)]), sort_program(tools)):
+        tree = json.loads(json.dumps(program.spec.to_json()))
+        assert ProgramSpec.from_json(tree) == program.spec
+
+
+def test_load_in_another_process_compiles_nothing(tools: Toolchain) -> None:
+    sort_program(tools, key="sort", extra={"kernels": 2})
+    script = f"""
+import torch
+from pathlib import Path
+from weft.runtime import compiler, load, open_toolchain
+tools = open_toolchain(Path({str(tools.cache.root)!r}))
+def refuse(*args): raise SystemExit("compiled")
+compiler.Compiler.compile = refuse
+compiler.Compiler.link = refuse
+program, extra = load("sort", tools)
+assert extra == {{"kernels": 2}}, extra
+x = torch.randn(16, 16)
+assert torch.equal(program([x])[0], torch.sort(2 * x, 1)[0] + 1)
+"""
+    subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
+    assert load("never built", tools) is None
+
+
+@pytest.mark.parametrize("openmp", [True, False], ids=["torch's threads", "own pool"])
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_weft_for(tools: Toolchain, openmp: bool, count: int) -> None:
+    size = 1000003
+    buffers = (
+        Buffer("x", "f32", (size,), (1,), "input", 0),
+        Buffer("out", "f32", (size,), (1,), "output"),
+        Buffer("worker", "i32", (size,), (1,), "output"),
+    )
+    spec = ProgramSpec(
+        buffers, (Call("plus_one", ("x", "out", "worker")),), (Output("out"), Output("worker"))
+    )
+    flavour = f"// {openmp}\n"  # one library has one binding
+    built = build(spec, {"plus_one": flavour + FOR}, tools)
+    program = Program(lay_out(spec), built.path, tools, openmp=openmp)
+    x = torch.randn(size)
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(count)
+        for _ in range(20):
+            out, worker = program([x])
+            assert torch.equal(out, x + 1)
+            assert sorted(set(worker.tolist()[:: size // 50])) == list(range(count))
+            assert torch.equal(worker, worker.sort()[0])
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_concurrent_calls_have_arenas_of_their_own(tools: Toolchain) -> None:
+    y = torch.zeros(16, 16)
+    program = chain(tools, constants=[y])
+    wrong: list[float] = []
+
+    def work(value: float) -> None:
+        x = torch.full((16, 16), value)
+        for _ in range(2000):
+            if not torch.equal(program([x])[0], 2 * x + 1):
+                wrong.append(value)
+
+    threads = [threading.Thread(target=work, args=(float(i),)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_huge_arena(tools: Toolchain) -> None:
+    shape = ((2048, 1024), (1024, 1))
+    buffers = (
+        Buffer("x", "f32", *shape, "input", 0),
+        Buffer("a", "f32", *shape, "temp"),
+        Buffer("out", "f32", *shape, "output"),
+    )
+    extern = Extern("aten.neg.default", ({"buffer": "a"},), {}, ("out",))
+    copy = f"""#include <string.h>
+void copy(const float *x, float *out) {{ memcpy(out, x, {2048 * 1024 * 4}); }}
+"""
+    program = build(
+        ProgramSpec(buffers, (Call("copy", ("x", "a")), extern), (Output("out"),)),
+        {"copy": copy},
+        tools,
+    )
+    x = torch.randn(2048, 1024)
+    assert program.arena_bytes == 8 << 20
+    assert torch.equal(program([x])[0], -x)
+
+
+def test_refused_source_is_kept(tools: Toolchain) -> None:
+    spec = ProgramSpec((buffer("x", "input"),), (Call("bad", ("x",)),), ())
+    with pytest.raises(CompilerError, match=r"refused a generated file: .*error: ") as caught:
+        build(spec, {"bad": "void bad(void *x) { oops(; }\n"}, tools)
+    assert caught.value.where is not None
+    with open(caught.value.where) as kept:
+        assert "oops" in kept.read()
+
+
+@pytest.mark.parametrize(
+    ("buffers", "steps", "outputs", "sentence"),
+    [
+        ([buffer("x", "input"), buffer("x", "temp")], [], [], "two buffers are named x"),
+        ([], [Call("f", ("x",))], [], "step f names the unknown buffer x"),
+        ([buffer("x", "temp")], [], [Output("x")], "output x is a temp"),
+        ([buffer("x", "temp", alias="y")], [], [], "x aliases y, which no earlier buffer"),
+    ],
+)
+def test_invalid_spec(buffers: list, steps: list, outputs: list, sentence: str) -> None:
+    with pytest.raises(VerifyError, match=sentence):
+        ProgramSpec(tuple(buffers), tuple(steps), tuple(outputs))

@@ -1,0 +1,155 @@
+"""The cache on disk: compiled objects and whole programs, each a folder that appears all at once.
+
+cache = Cache(Path("~/.cache/weft").expanduser(), salt=compiler.identity)
+cache.publish("my program", Path("built.so"), {"any": "json"})
+path, manifest = cache.load("my program")      # in this process or a later one; None when absent
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+from weft.core.errors import CacheError, CompilerError
+
+VERSION = "1"  # raise it when the layout below, or what a manifest means, changes
+STALE_SECONDS = 3600
+
+
+class Cache:
+    """Entries under `root`, addressed by the hash of their key and of `salt`.
+
+    `salt` is what every entry depends on: the compiler, its flags, the processor, the headers. An
+    entry is built in a folder of its own beside the others and renamed into place, so a reader
+    never sees half of one, and of two processes that build the same entry either may win.
+    """
+
+    def __init__(self, root: Path, salt: str = "") -> None:
+        self.root = root
+        self.salt = salt
+        self.swept = False
+
+    def address(self, kind: str, key: str) -> Path:
+        """Where the entry of that key is, or would be."""
+        name = digest(VERSION, self.salt, kind, key)
+        return self.root / kind / name[:2] / name[2:]
+
+    def load(self, key: str) -> tuple[Path, dict[str, Any]] | None:
+        """The shared object and manifest published under `key`, or None."""
+        entry = self.address("programs", key)
+        library = entry / "program.so"
+        try:
+            document = cast(dict[str, Any], json.loads((entry / "manifest.json").read_text()))
+            if library.stat().st_size == document["bytes"]:
+                return library, cast(dict[str, Any], document["manifest"])
+        except FileNotFoundError:
+            return None
+        except (NotADirectoryError, PermissionError) as e:
+            raise unusable(self.root, e) from e
+        except (ValueError, KeyError, TypeError):
+            pass
+        shutil.rmtree(entry, ignore_errors=True)  # torn by a crash of the machine: build it again
+        return None
+
+    def publish(self, key: str, library: Path, manifest: dict[str, Any]) -> Path:
+        """Keep a copy of a shared object under `key` with a manifest; returns the copy's path."""
+        document = {"key": key, "bytes": library.stat().st_size, "manifest": manifest}
+
+        def fill(folder: Path) -> None:
+            shutil.copyfile(library, folder / "program.so")
+            (folder / "manifest.json").write_text(json.dumps(document))
+
+        return self.entry("programs", key, fill) / "program.so"
+
+    def object(self, text: str, compile: Callable[[Path, Path], None]) -> Path:
+        """The object file of a C text, compiled by `compile(source, output)` when it is new."""
+        entry = self.address("objects", text)
+        output = entry / "kernel.o"
+        try:
+            if output.stat().st_size:
+                return output
+            shutil.rmtree(entry, ignore_errors=True)
+        except OSError:
+            pass
+
+        def fill(folder: Path) -> None:
+            source = folder / "kernel.c"
+            source.write_text(text)
+            try:
+                compile(source, folder / "kernel.o")
+            except CompilerError as e:
+                raise CompilerError(e.message, str(self.keep(source, entry.name))) from e
+
+        return self.entry("objects", text, fill) / "kernel.o"
+
+    def keep(self, source: Path, name: str) -> Path:
+        """Move a C file the compiler refused to where the user can look at it."""
+        refused = self.root / "refused" / f"{name[:16]}.c"
+        refused.parent.mkdir(parents=True, exist_ok=True)
+        os.replace(source, refused)
+        return refused
+
+    def entry(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
+        """Fill a new folder and rename it to the entry of `key`; an entry already there stays."""
+        final = self.address(kind, key)
+        with self.workspace() as folder:
+            try:
+                fill(folder)
+                final.parent.mkdir(parents=True, exist_ok=True)
+                os.rename(folder, final)
+            except OSError as e:
+                if not final.is_dir():
+                    raise unusable(self.root, e) from e
+        return final
+
+    @contextmanager
+    def workspace(self) -> Generator[Path, None, None]:
+        """A temporary folder on the cache's own file system, gone at the end unless renamed."""
+        parent = self.root / "tmp"
+        try:
+            parent.mkdir(parents=True, exist_ok=True)
+            folder = Path(tempfile.mkdtemp(dir=parent))
+        except OSError as e:
+            raise unusable(self.root, e) from e
+        if not self.swept:
+            self.swept = True
+            sweep(parent)
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def unusable(root: Path, error: OSError) -> CacheError:
+    """The one sentence for a cache that cannot be read or written."""
+    reason = error.strerror or str(error)
+    return CacheError(f"cannot use the cache {root} ({reason}): set WEFT_CACHE to another folder")
+
+
+def sweep(parent: Path) -> None:
+    """Remove what killed processes left behind: temporary folders more than an hour old."""
+    oldest = time.time() - STALE_SECONDS
+    for folder in parent.iterdir():
+        try:
+            if folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
+        except OSError:
+            continue  # another process was faster
+
+
+def digest(*parts: str) -> str:
+    """A hash of texts that tells ("ab", "c") from ("a", "bc")."""
+    state = hashlib.sha256()
+    for part in parts:
+        data = part.encode()
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()

@@ -1,0 +1,230 @@
+"""The code that ties kernels into one program: weft_main.c, and the Python function that calls it.
+
+c_source(layout)        # void weft_segment0(void **b, int threads): the kernels in order
+python_source(layout)   # def run(inputs): addresses in, one native call, outputs out
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.runtime.extern import bind, express, operator, store, torch_dtype
+from weft.runtime.layout import Layout, Segment, item_bytes, view_of
+from weft.runtime.spec import Buffer, Call, Extern, Output, Result, names_in
+
+MAIN = """\
+#include <time.h>
+
+#include "weft.h"
+
+const weft_table *weft_shared;
+int weft_threads = 1;
+
+WEFT_EXPORT void weft_bind(const weft_table *table) { weft_shared = table; }
+"""
+CLOCK = """
+/* Run one step alone and return its microseconds. */
+WEFT_EXPORT double weft_time(int step, void **b, int threads) {
+    struct timespec start, stop;
+    weft_threads = threads;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    steps[step](b);
+    clock_gettime(CLOCK_MONOTONIC, &stop);
+    return (stop.tv_sec - start.tv_sec) * 1e6 + (stop.tv_nsec - start.tv_nsec) * 1e-3;
+}
+"""
+
+
+def c_source(layout: Layout) -> str:
+    """weft_main.c: a function per segment, and a table of single steps for profiling."""
+    steps = layout.spec.steps
+    arity = {s.symbol: len(s.args) for s in steps if isinstance(s, Call)}
+    lines = [MAIN]
+    for symbol, count in arity.items():
+        lines.append(f"void {symbol}({', '.join(['void *'] * count) or 'void'});")
+    for number, step in enumerate(steps):
+        if isinstance(step, Call):
+            args = ", ".join(f"b[{layout.index[name]}]" for name in step.args)
+            lines.append(f"static void step{number}(void **b) {{ {step.symbol}({args}); }}")
+    for number, segment in enumerate(native_segments(layout)):
+        lines += ["", f"WEFT_EXPORT void weft_segment{number}(void **b, int threads) {{"]
+        lines.append("    weft_threads = threads;")
+        lines += [f"    step{step}(b);" for step in range(segment.first, segment.stop)]
+        lines.append("}")
+    table = [f"step{n}" if isinstance(s, Call) else "0" for n, s in enumerate(steps)] or ["0"]
+    lines += ["", f"static void (*const steps[])(void **) = {{{', '.join(table)}}};", CLOCK]
+    return "\n".join(lines)
+
+
+def native_segments(layout: Layout) -> list[Segment]:
+    """The segments that are C functions, in order."""
+    return [segment for segment in layout.segments if segment.native]
+
+
+@dataclass
+class PythonSource:
+    """The text of `run` while it is written, with the objects it names.
+
+    Tensors are t0, t1, ... by buffer; constants c0 ...; views of arena buffers v0 ...; other
+    objects k0 ...; p is the array of addresses and `at` where it lies.
+    """
+
+    layout: Layout
+    profile: bool = False
+    lines: list[str] = field(default_factory=list[str])
+    namespace: dict[str, Any] = field(default_factory=dict[str, Any])
+    ready: set[str] = field(default_factory=set[str])
+    views: list[str] = field(default_factory=list[str])
+    native: int = 0
+
+    def name(self, buffer: str) -> str:
+        """The variable that holds a root's tensor."""
+        prefix = "c" if self.layout.buffers[buffer].kind == "const" else "t"
+        return f"{prefix}{self.layout.index[buffer]}"
+
+    def constant(self, value: Any) -> str:
+        """Put an object in the function's namespace."""
+        name = f"k{len(self.namespace)}"
+        self.namespace[name] = value
+        return name
+
+    def tensor(self, buffer: str) -> str:
+        """An expression for a buffer as a torch tensor."""
+        layout, b = self.layout, self.layout.buffers[buffer]
+        if layout.in_arena(buffer):
+            if buffer not in self.views:
+                self.views.append(buffer)
+            return f"v{layout.index[buffer]}"
+        root, offset = layout.roots[buffer]
+        if b.alias is None:
+            return self.name(root)
+        return f"{self.constant(view_of)}({self.name(root)}, {b.shape}, {b.strides}, {offset})"
+
+    def address(self, root: str) -> Iterator[str]:
+        """Assignments of the addresses kernels take of a root and its aliases."""
+        layout = self.layout
+        base = f"{self.name(root)}.data_ptr()"
+        for name in layout.addressed:
+            of, offset = layout.roots[name]
+            if of == root:
+                skip = offset * item_bytes(layout.buffers[name])
+                yield f"p[{layout.index[name]}] = {base}{f' + {skip}' if skip else ''}"
+
+    def prepare(self, step_names: tuple[str, ...]) -> None:
+        """Fetch inputs and allocate outputs that are about to be used for the first time."""
+        for name in step_names:
+            root = self.layout.roots[name][0]
+            b = self.layout.buffers[root]
+            if root in self.ready or b.kind == "const" or self.layout.in_arena(root):
+                continue
+            self.ready.add(root)
+            if b.kind == "input":
+                self.lines.append(f"{self.name(root)} = inputs[{b.index}]")
+            else:
+                self.lines.append(f"{self.name(root)} = {self.fresh(b)}")
+            self.lines += sorted(self.address(root))
+
+    def fresh(self, b: Buffer) -> str:
+        """Allocate an output."""
+        return f"empty({b.shape}, {b.strides}, {self.constant(torch_dtype(b.dtype))})"
+
+    def segment(self, segment: Segment) -> None:
+        """One native call; when profiling, one for each of its steps."""
+        steps = self.layout.spec.steps[segment.first : segment.stop]
+        for step in steps:
+            self.prepare(names_in(step))
+        if not self.profile:
+            self.lines.append(f"segment{self.native}(at, threads())")
+        else:
+            for number, step in enumerate(steps, segment.first):
+                assert isinstance(step, Call)
+                self.lines.append(f"times.append(({step.symbol!r}, time({number}, at, threads())))")
+        self.native += 1
+
+    def extern(self, step: Extern) -> None:
+        """Call an operator; bind its results, or copy them to buffers that exist already."""
+        outputs = [name for name in step.outputs if name is not None]
+        existing = [name for name in outputs if name not in self.layout.bound]
+        self.prepare((*step.reads, *existing))
+        call = express_call(self, step)
+        if self.profile:
+            self.lines.append("begin = clock()")
+        self.lines.append(f"r = {call}")
+        for position, name in enumerate(step.outputs):
+            if name is not None:
+                self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]", step)
+        self.lines.append("r = None")
+        if self.profile:
+            self.lines.append(f"times.append(({step.target!r}, (clock() - begin) * 1e6))")
+
+    def result(self, name: str, result: str, step: Extern) -> None:
+        """Make the result of an operator the contents of a buffer."""
+        if name not in self.layout.bound:
+            self.lines.append(f"{self.constant(store)}({result}, {self.tensor(name)})")
+            return
+        b = self.layout.buffers[name]
+        dtype = self.constant(torch_dtype(b.dtype))
+        args = "".join(f"{self.tensor(read)}, " for read in step.reads)
+        layout = f"{b.shape}, {b.strides}, {dtype}, ({args})"
+        self.lines.append(f"{self.name(name)} = {self.constant(bind)}({result}, {layout})")
+        self.ready.add(name)
+        self.lines += sorted(self.address(name))
+
+    def release(self, segment: Segment) -> None:
+        """Let go of operator results that no later step reads."""
+        for root in sorted(self.layout.bound):
+            last = self.layout.lives[root][1]
+            if self.layout.buffers[root].kind == "temp" and segment.first <= last < segment.stop:
+                self.lines.append(f"{self.name(root)} = None")
+
+    def returned(self, result: Result) -> str:
+        """An expression for one value of the tuple that `run` returns."""
+        if not isinstance(result, Output):
+            return self.constant(result) if isinstance(result, float) else repr(result)
+        b = self.layout.buffers[result.buffer]
+        whole = result.shape is None or result.strides is None
+        if whole or (result.shape, result.strides, result.offset) == (b.shape, b.strides, 0):
+            return self.tensor(result.buffer)
+        offset = self.layout.roots[result.buffer][1] + result.offset
+        root = self.name(self.layout.roots[result.buffer][0])
+        return f"{self.constant(view_of)}({root}, {result.shape}, {result.strides}, {offset})"
+
+
+def express_call(source: PythonSource, step: Extern) -> str:
+    """The text of an operator call."""
+    function = source.constant(operator(step.target))
+    args = [express(arg, source.tensor, source.namespace) for arg in step.args]
+    for key, value in step.kwargs.items():
+        args.append(f"{key}={express(value, source.tensor, source.namespace)}")
+    return f"{function}({', '.join(args)})"
+
+
+def python_source(layout: Layout, profile: bool = False) -> tuple[str, PythonSource]:
+    """The text of `run(inputs)`, or of `profile(inputs)`, which returns (step, microseconds) pairs.
+
+    A frame (addresses and arena) serves one call at a time and is then kept for the next, so calls
+    from several threads, or from inside one another, each have a frame of their own.
+    """
+    source = PythonSource(layout, profile)
+    for segment in layout.segments:
+        step = layout.spec.steps[segment.first]
+        if isinstance(step, Extern):
+            source.extern(step)
+        else:
+            source.segment(segment)
+        source.release(segment)
+    body, source.lines = source.lines, []
+    source.prepare(tuple(r.buffer for r in layout.spec.outputs if isinstance(r, Output)))
+    values = "".join(f"{source.returned(result)}, " for result in layout.spec.outputs)
+    ending = [*source.lines, "return times" if profile else f"return ({values})"]
+    if any(not segment.native for segment in layout.segments):
+        body = ["with no_grad():", *("    " + line for line in body)]
+    frame = ", ".join(["p", "at", "_", *(f"v{layout.index[name]}" for name in source.views)])
+    opening = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
+    opening.append(f"{frame} = frame")
+    if profile:
+        opening.append("times = []")
+    lines = [*opening, *body, "frames.append(frame)", *ending]
+    return "def run(inputs):\n" + "".join(f"    {line}\n" for line in lines), source

@@ -1,0 +1,125 @@
+"""Where every buffer of a launch spec lives: its root, its lifetime, its place in the arena.
+
+layout = lay_out(spec)
+layout.plan.total                # bytes of the arena
+layout.segments                  # runs of consecutive native calls, each one C function
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from weft.runtime.extern import torch_dtype
+from weft.runtime.plan import Plan, Slot, plan
+from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec, names_in
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Steps `first` to `stop`, excluded, of one kind: native calls, or one extern."""
+
+    first: int
+    stop: int
+    native: bool
+
+
+@dataclass(frozen=True)
+class Layout:
+    """All that code generation asks about a spec's buffers. A root is a buffer with own memory.
+
+    roots     name -> the root's name and the distance from its first element, in elements
+    lives     root -> the first and last step that touch it, directly or through an alias
+    bound     roots whose memory is the result of the extern that makes them
+    addressed buffers that native calls take the address of
+    """
+
+    spec: ProgramSpec
+    buffers: dict[str, Buffer]
+    index: dict[str, int]
+    roots: dict[str, tuple[str, int]]
+    lives: dict[str, tuple[int, int]]
+    bound: frozenset[str]
+    addressed: frozenset[str]
+    segments: tuple[Segment, ...]
+    plan: Plan
+
+    def in_arena(self, name: str) -> bool:
+        """Whether a buffer's memory is part of the arena."""
+        return self.roots[name][0] in self.plan.offsets
+
+    def arena_offset(self, name: str) -> int:
+        """Bytes from the start of the arena to a buffer in it."""
+        root, offset = self.roots[name]
+        return self.plan.offsets[root] + offset * item_bytes(self.buffers[name])
+
+
+def lay_out(spec: ProgramSpec) -> Layout:
+    """Resolve aliases, find lifetimes, plan the arena and cut the steps into segments."""
+    buffers = {b.name: b for b in spec.buffers}
+    roots: dict[str, tuple[str, int]] = {}
+    for b in spec.buffers:
+        base, start = (b.name, 0) if b.alias is None else roots[b.alias]
+        roots[b.name] = (base, start + b.offset if b.alias is not None else 0)
+    lives: dict[str, tuple[int, int]] = {}
+    for number, step in enumerate(spec.steps):
+        for name in names_in(step):
+            root = roots[name][0]
+            lives[root] = (lives.get(root, (number, number))[0], number)
+    bound = bound_roots(spec, buffers, lives)
+    slots = [
+        Slot(name, buffers[name].span * item_bytes(buffers[name]), *life)
+        for name, life in lives.items()
+        if buffers[name].kind == "temp" and name not in bound
+    ]
+    calls = [step for step in spec.steps if isinstance(step, Call)]
+    return Layout(
+        spec=spec,
+        buffers=buffers,
+        index={b.name: i for i, b in enumerate(spec.buffers)},
+        roots=roots,
+        lives=lives,
+        bound=bound,
+        addressed=frozenset(name for call in calls for name in call.args),
+        segments=cut_segments(spec),
+        plan=plan(slots),
+    )
+
+
+def bound_roots(
+    spec: ProgramSpec, buffers: dict[str, Buffer], lives: dict[str, tuple[int, int]]
+) -> frozenset[str]:
+    """Temps and outputs first touched as the result of an extern: torch has allocated them."""
+    bound: set[str] = set()
+    for number, step in enumerate(spec.steps):
+        if isinstance(step, Extern):
+            for name in step.outputs:
+                if name is None or buffers[name].kind not in ("temp", "output"):
+                    continue
+                fresh = buffers[name].alias is None and lives[name][0] == number
+                if fresh and name not in step.reads:
+                    bound.add(name)
+    return frozenset(bound)
+
+
+def cut_segments(spec: ProgramSpec) -> tuple[Segment, ...]:
+    """Consecutive native calls form one segment; an extern is one by itself."""
+    segments: list[Segment] = []
+    for number, step in enumerate(spec.steps):
+        native = isinstance(step, Call)
+        if native and segments and segments[-1].native:
+            segments[-1] = Segment(segments[-1].first, number + 1, True)
+        else:
+            segments.append(Segment(number, number + 1, native))
+    return tuple(segments)
+
+
+def item_bytes(buffer: Buffer) -> int:
+    """Bytes of one element."""
+    return torch_dtype(buffer.dtype).itemsize
+
+
+def view_of(root: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int):
+    """A view `offset` elements after the first of `root`."""
+    return root.as_strided(shape, strides, root.storage_offset() + offset)

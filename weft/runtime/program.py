@@ -1,0 +1,213 @@
+"""A compiled program: the launch spec, its shared object, and the Python call.
+
+program = build(spec, {"relu": c_text}, tools, key="the graph and its options")
+(y,) = program.run([x])                     # the lean call: no checks, the front end made them
+program.profile([x])                        # [("relu", 1.7)] in microseconds
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import mmap
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from statistics import median
+from typing import Any, cast
+
+import torch
+
+from weft.core.errors import CacheError
+from weft.runtime.cache import digest
+from weft.runtime.entry import PythonSource, c_source, native_segments, python_source
+from weft.runtime.extern import torch_dtype
+from weft.runtime.layout import Layout, lay_out
+from weft.runtime.spec import ProgramSpec
+from weft.runtime.threads import thread_table
+from weft.runtime.toolchain import Toolchain
+
+HUGE = 4 << 20  # an arena from this size on asks for huge pages
+Tensors = Sequence[torch.Tensor]
+
+
+def build(
+    spec: ProgramSpec,
+    sources: Mapping[str, str],
+    tools: Toolchain,
+    constants: Tensors = (),
+    key: str | None = None,
+    extra: dict[str, Any] | None = None,
+) -> Program:
+    """Compile and link `sources` (any name -> C text) and keep the program in the cache.
+
+    `key` is what a later process can know before it compiles anything; `extra` is JSON it gets
+    back. Without a key the content is the key, and an identical program is not built again.
+    """
+    layout = lay_out(spec)
+    tree = spec.to_json()
+    texts = {**sources, "weft_main": c_source(layout)}
+    content = digest(json.dumps([tree, texts, extra]))
+    found = tools.cache.load(content) if key is None else None
+    if found is not None:
+        return Program(layout, found[0], tools, constants)
+    path = tools.build(key or content, texts, {"spec": tree, "extra": extra})
+    return Program(layout, path, tools, constants)
+
+
+def load(
+    key: str, tools: Toolchain, constants: Tensors = ()
+) -> tuple[Program, dict[str, Any]] | None:
+    """The program that `build` kept under `key`, with its `extra`; None when there is none."""
+    found = tools.cache.load(key)
+    if found is None:
+        return None
+    path, manifest = found
+    layout = lay_out(ProgramSpec.from_json(manifest["spec"]))
+    return Program(layout, path, tools, constants), manifest["extra"] or {}
+
+
+class Program:
+    """A loaded program. `run(inputs)` is a plain function: hold on to it for the fastest call.
+
+    Calls may come from several threads at once and may nest; each has an arena of its own, and
+    arenas are kept for later calls.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        path: Path,
+        tools: Toolchain,
+        constants: Tensors = (),
+        openmp: bool = True,
+    ) -> None:
+        self.layout = layout
+        self.path = path
+        self.constants = tuple(constants)
+        self.library = open_library(path)
+        self.library.weft_bind(thread_table(tools, openmp))
+        self.text, source = python_source(layout)
+        self.run = self.function(self.text, source)
+        self.timed: Callable[[Tensors], list[tuple[str, float]]] | None = None
+
+    def __call__(self, inputs: Tensors) -> tuple[Any, ...]:
+        return self.run(inputs)
+
+    @property
+    def spec(self) -> ProgramSpec:
+        return self.layout.spec
+
+    @property
+    def arena_bytes(self) -> int:
+        """Bytes of temporaries that one call at a time needs."""
+        return self.layout.plan.total
+
+    @property
+    def entries(self) -> int:
+        """How many native calls one run makes: one, unless externs stand between kernels."""
+        return len(native_segments(self.layout))
+
+    def profile(self, inputs: Tensors, rounds: int = 5) -> list[tuple[str, float]]:
+        """Microseconds of each step run by itself, the median of `rounds` whole runs.
+
+        An input that the program writes is written that many times.
+        """
+        if self.timed is None:
+            self.timed = self.function(*python_source(self.layout, profile=True))
+        runs = [self.timed(inputs) for _ in range(rounds)]
+        steps = [name for name, _ in runs[0]]
+        return [(name, median(run[i][1] for run in runs)) for i, name in enumerate(steps)]
+
+    def function(self, text: str, source: PythonSource) -> Callable[[Tensors], Any]:
+        """Compile the Python text of a call with the objects it names."""
+        frames: list[tuple[Any, ...]] = []
+        namespace: dict[str, Any] = {
+            **source.namespace,
+            "frames": frames,
+            "new_frame": lambda: self.new_frame(source.views),
+            "empty": empty_strided,
+            "threads": torch.get_num_threads,
+            "no_grad": torch.no_grad,
+            "clock": time.perf_counter,
+            "time": self.library.weft_time,
+        }
+        for number in range(self.entries):
+            segment = self.library[f"weft_segment{number}"]
+            segment.restype = None
+            segment.argtypes = [ctypes.c_void_p, ctypes.c_int]
+            namespace[f"segment{number}"] = segment
+        for b in self.spec.buffers:
+            if b.kind == "const" and b.alias is None:
+                namespace[f"c{self.layout.index[b.name]}"] = self.constants[b.index]
+        exec(compile(text, f"<weft {self.path.parent.name[:8]}>", "exec"), namespace)
+        return cast(Callable[[Tensors], Any], namespace["run"])
+
+    def new_frame(self, views: list[str]) -> tuple[Any, ...]:
+        """The array of addresses, constants and temporaries filled in, and an arena with views."""
+        layout = self.layout
+        addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
+        arena = allocate_arena(layout.plan.total)
+        for name, b in layout.buffers.items():
+            root, offset = layout.roots[name]
+            if b.kind == "const":
+                start = self.constants[layout.buffers[root].index].data_ptr()
+                addresses[layout.index[name]] = start + offset * torch_dtype(b.dtype).itemsize
+            elif layout.in_arena(name):
+                addresses[layout.index[name]] = arena.data_ptr() + layout.arena_offset(name)
+        tensors = [self.arena_view(arena, name) for name in views]
+        return (addresses, ctypes.addressof(addresses), arena, *tensors)
+
+    def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
+        """A temporary as a torch tensor, for externs."""
+        b, dtype = self.layout.buffers[name], torch_dtype(self.layout.buffers[name].dtype)
+        start = self.layout.arena_offset(name)
+        with torch.inference_mode(False), torch.no_grad():
+            memory = arena[start : start + b.span * dtype.itemsize].view(dtype)
+            return memory.as_strided(b.shape, b.strides, memory.storage_offset())
+
+
+def allocate_arena(size: int) -> torch.Tensor:
+    """Bytes at a 64-byte boundary, on huge pages when there are many.
+
+    Made outside inference mode: tensors made inside it cannot be written outside.
+    """
+    with torch.inference_mode(False):
+        if size < HUGE:
+            return torch.empty(size, dtype=torch.uint8, device="cpu")
+        pages = mmap.mmap(-1, size)
+        if hasattr(mmap, "MADV_HUGEPAGE"):
+            with suppress(OSError):  # a kernel without transparent huge pages
+                pages.madvise(mmap.MADV_HUGEPAGE)
+        return torch.frombuffer(pages, dtype=torch.uint8)
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """Load a program's shared object and declare the functions every program has."""
+    try:
+        library = ctypes.CDLL(str(path))
+    except OSError as e:
+        raise CacheError(f"cannot load a compiled program: {e}", str(path)) from e
+    library.weft_bind.restype = None
+    library.weft_bind.argtypes = [ctypes.c_void_p]
+    library.weft_time.restype = ctypes.c_double
+    library.weft_time.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
+    return library
+
+
+def public_empty(
+    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+) -> torch.Tensor:
+    """An uninitialised CPU tensor, through torch's public interface."""
+    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
+
+
+def find_empty() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
+    """torch's allocator for compiled code (Inductor's too), twice as fast as the public one."""
+    guards = sys.modules.get("torch._C._dynamo.guards")
+    return getattr(guards, "_empty_strided_cpu", public_empty)
+
+
+empty_strided = find_empty()

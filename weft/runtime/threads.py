@@ -1,0 +1,69 @@
+"""The threads programs run on: torch's own OpenMP pool where there is one, else weft's small pool.
+
+table = thread_table(tools)     # the address of the weft_table (weft.h) that programs are bound to
+"""
+
+from __future__ import annotations
+
+import ctypes
+import re
+import threading
+from pathlib import Path
+
+import torch
+
+from weft.runtime.compiler import HEADERS
+from weft.runtime.toolchain import Toolchain
+
+SYMBOLS = ("GOMP_parallel", "omp_get_thread_num", "omp_get_num_threads", "omp_in_parallel")
+_tables: dict[bool, int] = {}
+_loaded: list[ctypes.CDLL] = []
+_lock = threading.Lock()
+
+
+def thread_table(tools: Toolchain, openmp: bool = True) -> int:
+    """Load the thread runtime, once per process; `openmp=False` asks for weft's own pool."""
+    with _lock:
+        if openmp not in _tables:
+            _tables[openmp] = load_table(tools, openmp_symbols() if openmp else None)
+        return _tables[openmp]
+
+
+def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
+    """Build and load weft_runtime.c; its two uses get a copy each, for they differ in state."""
+    flavour = "pool" if symbols is None else "openmp"
+    text = f"/* {flavour} */\n" + (HEADERS / "weft_runtime.c").read_text()
+    found = tools.cache.load(text)
+    path = tools.build(text, {"weft_runtime": text}, {}) if found is None else found[0]
+    library = ctypes.CDLL(str(path))
+    _loaded.append(library)
+    library.weft_runtime_table.restype = ctypes.c_void_p
+    library.weft_runtime_table.argtypes = [ctypes.c_void_p] * len(SYMBOLS)
+    return library.weft_runtime_table(*(symbols or (None,) * len(SYMBOLS)))
+
+
+def openmp_symbols() -> tuple[int, ...] | None:
+    """The entry points of the OpenMP runtime torch has loaded; None when it has none of this kind.
+
+    LLVM's and Intel's runtimes answer to GNU's names too.
+    """
+    for path in openmp_libraries():
+        try:
+            library = ctypes.CDLL(str(path))
+            found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in SYMBOLS]
+        except (OSError, AttributeError):
+            continue
+        return tuple(address.value or 0 for address in found)
+    return None
+
+
+def openmp_libraries() -> list[Path]:
+    """OpenMP runtimes mapped into this process, the one beside torch first."""
+    pattern = re.compile(r"/lib(gomp|iomp5|omp)\b[^/]*$")
+    beside = Path(torch.__file__).parent / "lib"
+    try:
+        lines = Path("/proc/self/maps").read_text().splitlines()
+    except OSError:
+        return []  # no Linux: weft's own pool
+    mapped = {line.split(maxsplit=5)[-1] for line in lines if pattern.search(line)}
+    return sorted((Path(path) for path in mapped), key=lambda path: (path.parent != beside, path))

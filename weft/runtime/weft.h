@@ -1,0 +1,45 @@
+/* What every emitted C file includes: integer types, the parallel loop and per-worker scratch.
+
+     static void body(void *args, int64_t begin, int64_t end, int worker) { ... }
+     weft_for(rows, 64, body, &args);          // at least 64 rows for each thread that takes part
+
+   The thread pool lives in weft_runtime.c, built once into its own library and shared by all
+   programs of a process; a program reaches it through the table that weft_bind() is given. */
+#ifndef WEFT_H
+#define WEFT_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WEFT_EXPORT __attribute__((visibility("default")))
+#define WEFT_LOCAL __attribute__((visibility("hidden")))
+#define WEFT_ALIGNMENT 64 /* of outputs, temporaries and scratch; inputs promise nothing */
+
+/* Iterations [begin, end) on worker 0 <= worker < weft_threads. */
+typedef void (*weft_body)(void *args, int64_t begin, int64_t end, int worker);
+
+typedef struct {
+    void (*parallel)(int threads, int64_t chunks, int64_t count, weft_body body, void *args);
+    void *(*scratch)(size_t bytes);
+} weft_table;
+
+extern WEFT_LOCAL const weft_table *weft_shared;
+extern WEFT_LOCAL int weft_threads; /* torch.get_num_threads() when the program was called */
+
+/* Run `body` over [0, count) in static contiguous chunks of at least `grain` iterations, one per
+   thread. One chunk runs on the caller, as does everything inside another parallel region. */
+static inline void weft_for(int64_t count, int64_t grain, weft_body body, void *args) {
+    int threads = weft_threads;
+    int64_t chunks = count / (grain > 1 ? grain : 1);
+    if (chunks > threads) chunks = threads;
+    if (chunks > 1)
+        weft_shared->parallel(threads, chunks, count, body, args);
+    else if (count > 0)
+        body(args, 0, count, 0);
+}
+
+/* A 64-byte aligned buffer private to the calling thread and kept between calls. The next call on
+   the same thread returns the same memory, moved when it has to grow; the contents are undefined. */
+static inline void *weft_scratch(size_t bytes) { return weft_shared->scratch(bytes); }
+
+#endif

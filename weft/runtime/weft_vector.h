@@ -1,0 +1,482 @@
+// weft_vector.h: vectors of L lanes for emitted C, on any machine with GCC or clang vector types.
+//
+//     #define WEFT_LANES 16
+//     #include "weft_vector.h"                  // again with another WEFT_LANES for another width
+//     store_f32x16(y, maximum_f32x16(load_f32x16(x), splat_f32x16(0)));
+//
+// A name is op_dtype followed by x16, or by nothing for one lane: add_f32x16, add_f32.
+// dtypes   f32 f64 i8 i16 i32 i64 u8 bool in registers; f16 and bf16 in memory only, f32 once loaded.
+// masks    boolx16 (one lane: boolx1) is an i32x16 of 0 or -1; in memory a bool is one byte, 0 or 1.
+// chunks   GCC splits arithmetic on vectors wider than a register, but takes their compares and
+//          shuffles apart lane by lane. So those loop over register-sized chunks.
+//
+// Needs no -ffast-math and no <immintrin.h>, whose parsing alone takes GCC 0.1 s.
+
+#include <stdint.h>
+#include <string.h>
+
+#ifndef WEFT_VECTOR_H
+#define WEFT_VECTOR_H
+
+#define WEFT_FN static inline __attribute__((always_inline, unused))
+#define WEFT_UNROLL _Pragma("GCC unroll 64")
+#pragma GCC diagnostic ignored "-Wpsabi"  // every function here is inlined, so has no ABI
+
+// ---- types: f32x4 is a register value, f32x4u the same bytes anywhere in memory
+
+typedef float f32;
+typedef double f64;
+typedef int8_t i8;
+typedef int16_t i16;
+typedef int32_t i32;
+typedef int64_t i64;
+typedef uint8_t u8;
+typedef uint16_t u16;
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef uint16_t f16;   // storage only
+typedef uint16_t bf16;  // storage only
+
+#define WEFT_VECTOR_TYPE(d, L)                                                                     \
+    typedef d d##x##L __attribute__((vector_size(sizeof(d) * L)));                                 \
+    typedef d d##x##L##u __attribute__((vector_size(sizeof(d) * L), aligned(sizeof(d)), may_alias));
+#define WEFT_SCALAR_TYPE(d, L)                                                                     \
+    typedef d d##x##L;                                                                             \
+    typedef d d##x##L##u __attribute__((may_alias));
+#define WEFT_TYPES(TYPE, L)                                                                        \
+    TYPE(f32, L) TYPE(f64, L) TYPE(i8, L) TYPE(i16, L) TYPE(i32, L) TYPE(i64, L)                   \
+    TYPE(u8, L) TYPE(u16, L) TYPE(u32, L) TYPE(u64, L)                                             \
+    typedef i32x##L boolx##L;
+WEFT_TYPES(WEFT_SCALAR_TYPE, 1)
+WEFT_TYPES(WEFT_VECTOR_TYPE, 2)
+WEFT_TYPES(WEFT_VECTOR_TYPE, 4)
+WEFT_TYPES(WEFT_VECTOR_TYPE, 8)
+WEFT_TYPES(WEFT_VECTOR_TYPE, 16)
+WEFT_TYPES(WEFT_VECTOR_TYPE, 32)
+WEFT_TYPES(WEFT_VECTOR_TYPE, 64)
+
+// ---- the machine: bytes of a register, and how many lanes of 1, 2, 4 and 8 bytes fill one
+
+#if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__) && defined(__AVX512VL__)
+#define WEFT_AVX512 1
+#define WEFT_REGISTER 64
+#define WEFT_FULL_1 64
+#define WEFT_FULL_2 32
+#define WEFT_FULL_4 16
+#define WEFT_FULL_8 8
+#elif defined(__AVX2__)
+#define WEFT_REGISTER 32
+#define WEFT_FULL_1 32
+#define WEFT_FULL_2 16
+#define WEFT_FULL_4 8
+#define WEFT_FULL_8 4
+#else
+#define WEFT_REGISTER 16
+#define WEFT_FULL_1 16
+#define WEFT_FULL_2 8
+#define WEFT_FULL_4 4
+#define WEFT_FULL_8 2
+#endif
+
+#ifdef __clang__
+#define WEFT_SHUFFLE(v, lanes) __builtin_shufflevector(v, lanes)
+#else
+#define WEFT_SHUFFLE(v, lanes) __builtin_shuffle(v, lanes)
+#endif
+
+// ---- what vector syntax cannot say, for each type that fits a register
+// lesser(a, b) is a < b ? a : b, greater(a, b) is a > b ? a : b: both give b if either is NaN.
+
+#define WEFT_PER_LANE(name, T, d, L, expr)                                                         \
+    WEFT_FN T weft_##name##_##T(T v) {                                                             \
+        union { T v; d lane[L]; } u = {v};                                                         \
+        WEFT_UNROLL for (int i = 0; i < L; i++) { d x = u.lane[i]; u.lane[i] = (expr); }           \
+        return u.v;                                                                                \
+    }
+#define WEFT_PER_LANE_2(name, T, d, L, expr)                                                       \
+    WEFT_FN T weft_##name##_##T(T v, T w) {                                                        \
+        union { T v; d lane[L]; } u = {v}, s = {w};                                                \
+        WEFT_UNROLL for (int i = 0; i < L; i++) {                                                  \
+            d x = u.lane[i], y = s.lane[i];                                                        \
+            u.lane[i] = (expr);                                                                    \
+        }                                                                                          \
+        return u.v;                                                                                \
+    }
+#define WEFT_LANE_OPS(T, d, L, f)                                                                  \
+    WEFT_PER_LANE(sqrt, T, d, L, __builtin_sqrt##f(x))                                             \
+    WEFT_PER_LANE(round, T, d, L, __builtin_rint##f(x))                                            \
+    WEFT_PER_LANE(floor, T, d, L, __builtin_floor##f(x))                                           \
+    WEFT_PER_LANE(ceil, T, d, L, __builtin_ceil##f(x))                                             \
+    WEFT_PER_LANE(trunc, T, d, L, __builtin_trunc##f(x))                                           \
+    WEFT_PER_LANE_2(lesser, T, d, L, x < y ? x : y)                                                \
+    WEFT_PER_LANE_2(greater, T, d, L, x > y ? x : y)
+
+#define WEFT_REGISTER_OP(name, T, expr) WEFT_FN T weft_##name##_##T(T v) { return (T)(expr); }
+#define WEFT_REGISTER_OP_2(name, T, expr) WEFT_FN T weft_##name##_##T(T v, T w) { return (T)(expr); }
+#define WEFT_REGISTER_OPS(T, SQRT, ROUND, LESSER, GREATER)                                         \
+    WEFT_REGISTER_OP(sqrt, T, SQRT)                                                                \
+    WEFT_REGISTER_OP(round, T, ROUND(8)) WEFT_REGISTER_OP(floor, T, ROUND(9))                      \
+    WEFT_REGISTER_OP(ceil, T, ROUND(10)) WEFT_REGISTER_OP(trunc, T, ROUND(11))                     \
+    WEFT_REGISTER_OP_2(lesser, T, LESSER) WEFT_REGISTER_OP_2(greater, T, GREATER)
+
+WEFT_LANE_OPS(f32x1, f32, 1, f)
+WEFT_LANE_OPS(f64x1, f64, 1, )
+WEFT_LANE_OPS(f32x2, f32, 2, f)
+#if defined(__SSE4_1__) && !defined(__clang__)
+#define WEFT_ROUND(mode) __builtin_ia32_roundps(v, mode)
+WEFT_REGISTER_OPS(f32x4, __builtin_ia32_sqrtps(v), WEFT_ROUND, __builtin_ia32_minps(v, w),
+                  __builtin_ia32_maxps(v, w))
+#undef WEFT_ROUND
+#define WEFT_ROUND(mode) __builtin_ia32_roundpd(v, mode)
+WEFT_REGISTER_OPS(f64x2, __builtin_ia32_sqrtpd(v), WEFT_ROUND, __builtin_ia32_minpd(v, w),
+                  __builtin_ia32_maxpd(v, w))
+#undef WEFT_ROUND
+#else
+WEFT_LANE_OPS(f32x4, f32, 4, f)
+WEFT_LANE_OPS(f64x2, f64, 2, )
+#endif
+#if defined(__AVX2__) && !defined(__clang__)
+#define WEFT_ROUND(mode) __builtin_ia32_roundps256(v, mode)
+WEFT_REGISTER_OPS(f32x8, __builtin_ia32_sqrtps256(v), WEFT_ROUND, __builtin_ia32_minps256(v, w),
+                  __builtin_ia32_maxps256(v, w))
+#undef WEFT_ROUND
+#define WEFT_ROUND(mode) __builtin_ia32_roundpd256(v, mode)
+WEFT_REGISTER_OPS(f64x4, __builtin_ia32_sqrtpd256(v), WEFT_ROUND, __builtin_ia32_minpd256(v, w),
+                  __builtin_ia32_maxpd256(v, w))
+#undef WEFT_ROUND
+#else
+WEFT_LANE_OPS(f32x8, f32, 8, f)
+WEFT_LANE_OPS(f64x4, f64, 4, )
+#endif
+#if defined(WEFT_AVX512) && !defined(__clang__)
+#define WEFT_ROUND(mode) __builtin_ia32_rndscaleps_mask(v, mode, v, -1, 4)
+WEFT_REGISTER_OPS(f32x16, __builtin_ia32_sqrtps512_mask(v, v, -1, 4), WEFT_ROUND,
+                  __builtin_ia32_minps512_mask(v, w, v, -1, 4),
+                  __builtin_ia32_maxps512_mask(v, w, v, -1, 4))
+#undef WEFT_ROUND
+#define WEFT_ROUND(mode) __builtin_ia32_rndscalepd_mask(v, mode, v, -1, 4)
+WEFT_REGISTER_OPS(f64x8, __builtin_ia32_sqrtpd512_mask(v, v, -1, 4), WEFT_ROUND,
+                  __builtin_ia32_minpd512_mask(v, w, v, -1, 4),
+                  __builtin_ia32_maxpd512_mask(v, w, v, -1, 4))
+#undef WEFT_ROUND
+#else
+WEFT_LANE_OPS(f32x16, f32, 16, f)
+WEFT_LANE_OPS(f64x8, f64, 8, )
+#endif
+
+// ---- the first n of a register's lanes in memory, counted in words of 4 bytes or in bytes
+
+#if defined(WEFT_AVX512) && !defined(__clang__)
+#define WEFT_WORDS 16
+#define WEFT_BYTES 64
+typedef f32x16 weft_words;
+WEFT_FN u16 weft_word_mask(i64 n) { return n >= 16 ? 0xffff : n > 0 ? (1u << n) - 1 : 0; }
+WEFT_FN u64 weft_byte_mask(i64 n) { return n >= 64 ? -1ull : n > 0 ? (1ull << n) - 1 : 0; }
+WEFT_FN weft_words weft_load_words(const void *p, i64 n) {
+    return __builtin_ia32_loadups512_mask((const float *)p, (f32x16){}, weft_word_mask(n));
+}
+WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
+    __builtin_ia32_storeups512_mask((float *)p, v, weft_word_mask(n));
+}
+typedef char weft_bytes __attribute__((vector_size(64)));
+WEFT_FN weft_bytes weft_load_bytes(const void *p, i64 n) {
+    return __builtin_ia32_loaddquqi512_mask((const char *)p, (weft_bytes){}, weft_byte_mask(n));
+}
+WEFT_FN void weft_store_bytes(void *p, weft_bytes v, i64 n) {
+    __builtin_ia32_storedquqi512_mask((char *)p, v, weft_byte_mask(n));
+}
+#elif defined(__AVX2__) && !defined(__clang__)
+#define WEFT_WORDS 8
+typedef f32x8 weft_words;
+WEFT_FN i32x8 weft_word_mask(i64 n) {
+    return (i32x8){0, 1, 2, 3, 4, 5, 6, 7} < (i32)(n > 8 ? 8 : n < 0 ? 0 : n);
+}
+WEFT_FN weft_words weft_load_words(const void *p, i64 n) {
+    return __builtin_ia32_maskloadps256((const f32x8 *)p, weft_word_mask(n));
+}
+WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
+    __builtin_ia32_maskstoreps256((f32x8 *)p, weft_word_mask(n), v);
+}
+#endif
+
+// Streaming stores bypass the caches; weft_fence() orders them before what follows.
+#if defined(__x86_64__)
+#define weft_fence() __builtin_ia32_sfence()
+#else
+#define weft_fence() __sync_synchronize()
+#endif
+
+WEFT_FN f64 weft_floormod_f64(f64 a, f64 b) {
+    f64 r = __builtin_fmod(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+WEFT_FN f32 weft_floormod_f32(f32 a, f32 b) {
+    f32 r = __builtin_fmodf(a, b);
+    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
+}
+// As torch.floor_divide: from the exact remainder, so 1 // 0.1 is 9.
+#define WEFT_FLOORDIV(d, f)                                                                        \
+    WEFT_FN d weft_floordiv_##d(d a, d b) {                                                        \
+        if (b == 0) return a / b;                                                                  \
+        d r = __builtin_fmod##f(a, b), q = (a - r) / b;                                            \
+        if (r != 0 && (r < 0) != (b < 0)) q -= 1;                                                  \
+        if (q == 0) return __builtin_copysign##f(0, a / b);                                        \
+        d whole = __builtin_floor##f(q);                                                           \
+        return q - whole > (d)0.5 ? whole + 1 : whole;                                             \
+    }
+WEFT_FLOORDIV(f32, f)
+WEFT_FLOORDIV(f64, )
+
+#define WEFT_IOTA_2 0, 1
+#define WEFT_IOTA_4 WEFT_IOTA_2, 2, 3
+#define WEFT_IOTA_8 WEFT_IOTA_4, 4, 5, 6, 7
+#define WEFT_IOTA_16 WEFT_IOTA_8, 8, 9, 10, 11, 12, 13, 14, 15
+#define WEFT_IOTA_32 WEFT_IOTA_16, 16, 17, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31
+#define WEFT_IOTA_64                                                                               \
+    WEFT_IOTA_32, 32, 33, 34, 35, 36, 37, 38, 39, 40, 41, 42, 43, 44, 45, 46, 47, 48, 49, 50, 51,  \
+        52, 53, 54, 55, 56, 57, 58, 59, 60, 61, 62, 63
+
+#define WEFT_JOIN_(a, b) a##b
+#define WEFT_JOIN(a, b) WEFT_JOIN_(a, b)
+
+// ---- one row per function. V(d) is the vector type, F(op, d) the name, L the lanes, C_size the
+// lanes of a chunk; `bits` is the signed integer as wide as d.
+
+#define WEFT_LANEWISE(d) union { V(d) v; d lane[L]; }
+#define WEFT_CHUNK(d, size) WEFT_JOIN(d##x, C_##size)
+#define WEFT_CHUNKED(d, size) union { V(d) v; WEFT_CHUNK(d, size) chunk[L / C_##size]; }
+#define WEFT_EACH_LANE WEFT_UNROLL for (int i = 0; i < L; i++)
+#define WEFT_EACH_CHUNK(size) WEFT_UNROLL for (int c = 0; c < L / C_##size; c++)
+
+#define WEFT_MEMORY(d, size, bits)                                                                 \
+    WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
+    WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
+    WEFT_FN void F(store, d)(d *p, V(d) v) { *(WEFT_JOIN(V(d), u) *)p = v; }                       \
+    WEFT_FN V(d) F(load_n, d)(const d *p, i64 n) { LOAD_N_##size(d) }                              \
+    WEFT_FN void F(store_n, d)(d *p, V(d) v, i64 n) { STORE_N_##size(d) }                          \
+    WEFT_FN void F(stream, d)(d *p, V(d) v) { STREAM(d) F(store, d)(p, v); }                       \
+    WEFT_FN V(d) F(gather, d)(const d *p, V(i64) index) {                                          \
+        WEFT_LANEWISE(d) r;                                                                        \
+        WEFT_EACH_LANE r.lane[i] = p[LANE(index, i)];                                              \
+        return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN V(d) F(gather_n, d)(const d *p, V(i64) index, i64 n) {                                 \
+        WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                        \
+        for (int i = 0; i < L && i < n; i++) r.lane[i] = p[LANE(index, i)];                        \
+        return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN void F(scatter, d)(d *p, V(i64) index, V(d) v) {                                       \
+        WEFT_EACH_LANE p[LANE(index, i)] = LANE(v, i);                                             \
+    }                                                                                              \
+    WEFT_FN void F(scatter_n, d)(d *p, V(i64) index, V(d) v, i64 n) {                              \
+        for (int i = 0; i < L && i < n; i++) p[LANE(index, i)] = LANE(v, i);                       \
+    }                                                                                              \
+    WEFT_FN V(d) F(gather_stride, d)(const d *p, i64 stride) {                                     \
+        WEFT_LANEWISE(d) r;                                                                        \
+        WEFT_EACH_LANE r.lane[i] = p[i * stride];                                                  \
+        return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN V(d) F(gather_stride_n, d)(const d *p, i64 stride, i64 n) {                            \
+        WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                        \
+        for (int i = 0; i < L && i < n; i++) r.lane[i] = p[i * stride];                            \
+        return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN void F(scatter_stride, d)(d *p, i64 stride, V(d) v) {                                  \
+        WEFT_EACH_LANE p[i * stride] = LANE(v, i);                                                 \
+    }                                                                                              \
+    WEFT_FN void F(scatter_stride_n, d)(d *p, i64 stride, V(d) v, i64 n) {                         \
+        for (int i = 0; i < L && i < n; i++) p[i * stride] = LANE(v, i);                           \
+    }
+
+// A dtype that is one thing in memory (raw) and another in registers (reg).
+#define WEFT_STORED(d, stored, raw, reg)                                                           \
+    WEFT_FN reg F(load, d)(const stored *p) { return F(widen, d)(F(load, raw)((const raw *)p)); }  \
+    WEFT_FN reg F(load_n, d)(const stored *p, i64 n) {                                             \
+        return F(widen, d)(F(load_n, raw)((const raw *)p, n));                                     \
+    }                                                                                              \
+    WEFT_FN void F(store, d)(stored *p, reg v) { F(store, raw)((raw *)p, F(narrow, d)(v)); }       \
+    WEFT_FN void F(store_n, d)(stored *p, reg v, i64 n) {                                          \
+        F(store_n, raw)((raw *)p, F(narrow, d)(v), n);                                             \
+    }                                                                                              \
+    WEFT_FN void F(stream, d)(stored *p, reg v) { F(stream, raw)((raw *)p, F(narrow, d)(v)); }     \
+    WEFT_FN reg F(gather, d)(const stored *p, V(i64) index) {                                      \
+        return F(widen, d)(F(gather, raw)((const raw *)p, index));                                 \
+    }                                                                                              \
+    WEFT_FN reg F(gather_n, d)(const stored *p, V(i64) index, i64 n) {                             \
+        return F(widen, d)(F(gather_n, raw)((const raw *)p, index, n));                            \
+    }                                                                                              \
+    WEFT_FN void F(scatter, d)(stored *p, V(i64) index, reg v) {                                   \
+        F(scatter, raw)((raw *)p, index, F(narrow, d)(v));                                         \
+    }                                                                                              \
+    WEFT_FN void F(scatter_n, d)(stored *p, V(i64) index, reg v, i64 n) {                          \
+        F(scatter_n, raw)((raw *)p, index, F(narrow, d)(v), n);                                    \
+    }                                                                                              \
+    WEFT_FN reg F(gather_stride, d)(const stored *p, i64 stride) {                                 \
+        return F(widen, d)(F(gather_stride, raw)((const raw *)p, stride));                         \
+    }                                                                                              \
+    WEFT_FN reg F(gather_stride_n, d)(const stored *p, i64 stride, i64 n) {                        \
+        return F(widen, d)(F(gather_stride_n, raw)((const raw *)p, stride, n));                    \
+    }                                                                                              \
+    WEFT_FN void F(scatter_stride, d)(stored *p, i64 stride, reg v) {                              \
+        F(scatter_stride, raw)((raw *)p, stride, F(narrow, d)(v));                                 \
+    }                                                                                              \
+    WEFT_FN void F(scatter_stride_n, d)(stored *p, i64 stride, reg v, i64 n) {                     \
+        F(scatter_stride_n, raw)((raw *)p, stride, F(narrow, d)(v), n);                            \
+    }
+
+#define WEFT_COMPARE(op, symbol, d, size, bits)                                                    \
+    WEFT_FN BOOL F(op, d)(V(d) a, V(d) b) {                                                        \
+        WEFT_CHUNKED(d, size) x = {a}, y = {b};                                                    \
+        WEFT_CHUNKED(bits, size) m;                                                                \
+        WEFT_EACH_CHUNK(size) m.chunk[c] = MASK(x.chunk[c] symbol y.chunk[c]);                     \
+        return CONVERT(m.v, BOOL);                                                                 \
+    }
+#define WEFT_COMPARES(d, size, bits)                                                               \
+    WEFT_COMPARE(eq, ==, d, size, bits) WEFT_COMPARE(ne, !=, d, size, bits)                        \
+    WEFT_COMPARE(lt, <, d, size, bits) WEFT_COMPARE(le, <=, d, size, bits)                         \
+    WEFT_COMPARE(gt, >, d, size, bits) WEFT_COMPARE(ge, >=, d, size, bits)                         \
+    WEFT_FN V(d) F(select, d)(BOOL m, V(d) a, V(d) b) { return CHOOSE(d, bits, m, a, b); }
+
+// (a > b) | (a != a): a if it is larger or NaN; else b, which is larger, equal or NaN.
+#define WEFT_ARITHMETIC(d, size, bits)                                                             \
+    WEFT_FN V(d) F(add, d)(V(d) a, V(d) b) { return a + b; }                                       \
+    WEFT_FN V(d) F(sub, d)(V(d) a, V(d) b) { return a - b; }                                       \
+    WEFT_FN V(d) F(mul, d)(V(d) a, V(d) b) { return a * b; }                                       \
+    WEFT_FN V(d) F(neg, d)(V(d) a) { return -a; }                                                  \
+    WEFT_FN V(d) F(maximum, d)(V(d) a, V(d) b) {                                                   \
+        return F(select, d)(F(gt, d)(a, b) | F(ne, d)(a, a), a, b);                                \
+    }                                                                                              \
+    WEFT_FN V(d) F(minimum, d)(V(d) a, V(d) b) {                                                   \
+        return F(select, d)(F(lt, d)(a, b) | F(ne, d)(a, a), a, b);                                \
+    }
+
+// A fold halves the live lanes each step: lane i takes lane i ^ h.
+#define WEFT_ADD(d, size, bits, a, b) (a + b)
+#define WEFT_MUL(d, size, bits, a, b) (a * b)
+#define WEFT_PICK(d, size, bits, m, a, b)                                                          \
+    (WEFT_CHUNK(d, size))(((WEFT_CHUNK(bits, size))a & (m)) | ((WEFT_CHUNK(bits, size))b & ~(m)))
+#define WEFT_MAX(d, size, bits, a, b) WEFT_PICK(d, size, bits, (a > b) | (a != a), a, b)
+#define WEFT_MIN(d, size, bits, a, b) WEFT_PICK(d, size, bits, (a < b) | (a != a), a, b)
+#define WEFT_AND(d, size, bits, a, b) (a & b)
+#define WEFT_OR(d, size, bits, a, b) (a | b)
+#define WEFT_FOLD_STEP(h, OP, d, size, bits)                                                       \
+    if (C_##size > h) {                                                                            \
+        WEFT_CHUNK(bits, size) lanes = {WEFT_JOIN(WEFT_IOTA_, C_##size)};                          \
+        WEFT_CHUNK(d, size) s = WEFT_SHUFFLE(r, lanes ^ h);                                        \
+        r = OP(d, size, bits, r, s);                                                               \
+    }
+#define WEFT_FOLD(OP, d, size, bits)                                                               \
+    WEFT_CHUNKED(d, size) x = {v};                                                                 \
+    WEFT_CHUNK(d, size) r = x.chunk[0];                                                            \
+    WEFT_UNROLL for (int c = 1; c < L / C_##size; c++) r = OP(d, size, bits, r, x.chunk[c]);       \
+    WEFT_FOLD_STEP(8, OP, d, size, bits) WEFT_FOLD_STEP(4, OP, d, size, bits)                      \
+    WEFT_FOLD_STEP(2, OP, d, size, bits) WEFT_FOLD_STEP(1, OP, d, size, bits)                      \
+    return r[0];
+#define WEFT_FOLDS(d, size, bits)                                                                  \
+    WEFT_FN d F(fold_add, d)(V(d) v) { FOLD(WEFT_ADD, d, size, bits) }                             \
+    WEFT_FN d F(fold_mul, d)(V(d) v) { FOLD(WEFT_MUL, d, size, bits) }                             \
+    WEFT_FN d F(fold_max, d)(V(d) v) { FOLD(WEFT_MAX, d, size, bits) }                             \
+    WEFT_FN d F(fold_min, d)(V(d) v) { FOLD(WEFT_MIN, d, size, bits) }
+// Narrow integers fold by lanes: torch sums them in i64, so this is no hot path.
+#define WEFT_NARROW_FOLD(op, d, expr)                                                              \
+    WEFT_FN d F(op, d)(V(d) v) {                                                                   \
+        d r = LANE(v, 0);                                                                          \
+        for (int i = 1; i < L; i++) { d s = LANE(v, i); r = (expr); }                              \
+        return r;                                                                                  \
+    }
+#define WEFT_NARROW_FOLDS(d)                                                                       \
+    WEFT_NARROW_FOLD(fold_add, d, r + s) WEFT_NARROW_FOLD(fold_mul, d, r * s)                      \
+    WEFT_NARROW_FOLD(fold_max, d, r > s ? r : s) WEFT_NARROW_FOLD(fold_min, d, r < s ? r : s)
+
+#define WEFT_MAP_CHUNKS(op, d, size)                                                               \
+    WEFT_FN V(d) F(op, d)(V(d) a) {                                                                \
+        WEFT_CHUNKED(d, size) r = {a};                                                             \
+        WEFT_EACH_CHUNK(size) r.chunk[c] = WEFT_JOIN(weft_##op##_##d##x, C_##size)(r.chunk[c]);    \
+        return r.v;                                                                                \
+    }
+#define WEFT_MAP_CHUNKS_2(op, d, size)                                                             \
+    WEFT_FN V(d) F(op, d)(V(d) a, V(d) b) {                                                        \
+        WEFT_CHUNKED(d, size) r = {a}, s = {b};                                                    \
+        WEFT_EACH_CHUNK(size)                                                                      \
+        r.chunk[c] = WEFT_JOIN(weft_##op##_##d##x, C_##size)(r.chunk[c], s.chunk[c]);              \
+        return r.v;                                                                                \
+    }
+// Not unrolled, so that a rare function costs one call site and not L of them.
+#define WEFT_MAP_LANES(op, d, function)                                                            \
+    static inline V(d) F(op, d)(V(d) a) {                                                          \
+        WEFT_LANEWISE(d) r = {a};                                                                  \
+        _Pragma("GCC unroll 1") for (int i = 0; i < L; i++) r.lane[i] = function(r.lane[i]);       \
+        return r.v;                                                                                \
+    }
+#define WEFT_MAP_LANES_2(op, d, function)                                                          \
+    static inline V(d) F(op, d)(V(d) a, V(d) b) {                                                  \
+        WEFT_LANEWISE(d) r = {a}, s = {b};                                                         \
+        _Pragma("GCC unroll 1") for (int i = 0; i < L; i++)                                        \
+            r.lane[i] = function(r.lane[i], s.lane[i]);                                            \
+        return r.v;                                                                                \
+    }
+#define WEFT_FLOATS(d, size, bits, f)                                                              \
+    WEFT_FN V(d) F(abs, d)(V(d) a) {                                                               \
+        return AS(d, AS(bits, a) & (bits)~((u64)1 << (8 * size - 1)));                             \
+    }                                                                                              \
+    WEFT_FN V(d) F(copysign, d)(V(d) a, V(d) sign) {                                               \
+        V(bits) top = SPLAT(bits, (bits)((u64)1 << (8 * size - 1)));                               \
+        return AS(d, (AS(bits, a) & ~top) | (AS(bits, sign) & top));                               \
+    }                                                                                              \
+    WEFT_FN V(d) F(div, d)(V(d) a, V(d) b) { return a / b; }                                       \
+    WEFT_FN V(d) F(fma, d)(V(d) a, V(d) b, V(d) c) { return a * b + c; }                           \
+    WEFT_MAP_CHUNKS(sqrt, d, size) WEFT_MAP_CHUNKS(round, d, size)                                 \
+    WEFT_MAP_CHUNKS(floor, d, size) WEFT_MAP_CHUNKS(ceil, d, size) WEFT_MAP_CHUNKS(trunc, d, size) \
+    WEFT_MAP_CHUNKS_2(lesser, d, size) WEFT_MAP_CHUNKS_2(greater, d, size)                         \
+    WEFT_FN V(d) F(rsqrt, d)(V(d) a) { return 1 / F(sqrt, d)(a); }                                 \
+    WEFT_MAP_LANES_2(fmod, d, __builtin_fmod##f) WEFT_MAP_LANES_2(floormod, d, weft_floormod_##d)  \
+    WEFT_MAP_LANES_2(floordiv, d, weft_floordiv_##d)
+
+// Division by zero gives some number. `real` holds every quotient closely enough to truncate.
+#define WEFT_DIVIDE(d, real)                                                                       \
+    WEFT_FN V(d) F(div, d)(V(d) a, V(d) b) {                                                       \
+        return F(cast_##real, d)(F(cast_##d, real)(a) / F(cast_##d, real)(b));                     \
+    }
+WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u64)a : a / b; }
+#define WEFT_INTEGERS(d, size, bits)                                                               \
+    WEFT_FN V(d) F(abs, d)(V(d) a) { return F(select, d)(F(lt, d)(a, SPLAT(d, 0)), -a, a); }       \
+    WEFT_FN V(d) F(and, d)(V(d) a, V(d) b) { return a & b; }                                       \
+    WEFT_FN V(d) F(or, d)(V(d) a, V(d) b) { return a | b; }                                        \
+    WEFT_FN V(d) F(xor, d)(V(d) a, V(d) b) { return a ^ b; }                                       \
+    WEFT_FN V(d) F(not, d)(V(d) a) { return ~a; }                                                  \
+    WEFT_FN BOOL F(bad_shift, d)(V(d) b) {                                                         \
+        return F(lt, d)(b, SPLAT(d, 0)) | F(ge, d)(b, SPLAT(d, 8 * size));                         \
+    }                                                                                              \
+    WEFT_FN V(d) F(shl, d)(V(d) a, V(d) b) {                                                       \
+        return F(select, d)(F(bad_shift, d)(b), SPLAT(d, 0), a << (b & (8 * size - 1)));           \
+    }                                                                                              \
+    WEFT_FN V(d) F(shr, d)(V(d) a, V(d) b) {                                                       \
+        V(d) empty = F(select, d)(F(lt, d)(a, SPLAT(d, 0)), SPLAT(d, -1), SPLAT(d, 0));            \
+        return F(select, d)(F(bad_shift, d)(b), empty, a >> (b & (8 * size - 1)));                 \
+    }                                                                                              \
+    WEFT_FN V(d) F(floormod, d)(V(d) a, V(d) b) {                                                  \
+        V(d) r = a - F(div, d)(a, b) * b, zero = SPLAT(d, 0);                                      \
+        return F(select, d)(F(ne, d)(r, zero) & F(lt, d)(r ^ b, zero), r + b, r);                  \
+    }                                                                                              \
+    WEFT_FN V(d) F(fmod, d)(V(d) a, V(d) b) { return a - F(div, d)(a, b) * b; }                    \
+    WEFT_FN V(d) F(floordiv, d)(V(d) a, V(d) b) {                                                  \
+        V(d) q = F(div, d)(a, b), r = a - q * b, zero = SPLAT(d, 0);                               \
+        return F(select, d)(F(ne, d)(r, zero) & F(lt, d)(r ^ b, zero), q - 1, q);                  \
+    }
+
+// Through `via` where the machine has no direct conversion. A float out of range gives some integer.
+#define WEFT_CAST(from, via, to)                                                                   \
+    WEFT_FN V(to) F(cast_##from, to)(V(from) a) { return CONVERT(CONVERT(a, V(via)), V(to)); }
+#define WEFT_CASTS(from, narrow, f32_via, f64_via)                                                 \
+    WEFT_CAST(from, f32_via, f32) WEFT_CAST(from, f64_via, f64)                                    \
+    WEFT_CAST(from, narrow, i8) WEFT_CAST(from, narrow, i16) WEFT_CAST(from, narrow, u8)           \
+    WEFT_CAST(from, from, i32) WEFT_CAST(from, from, i64)                                          \
+    WEFT_FN BOOL F(cast_##from, bool)(V(from) a) { return F(ne, from)(a, SPLAT(from, 0)); }        \
+    WEFT_FN V(from) F(cast_bool, from)(BOOL m) { return CONVERT(m & 1, V(from)); }
+
+#define WEFT_EACH_DTYPE(M)                                                                         \
+    M(f32, 4, i32) M(f64, 8, i64) M(i8, 1, i8) M(i16, 2, i16) M(i32, 4, i32) M(i64, 8, i64)        \
+    M(u8, 1, i8)
+#define WEFT_EACH_INTEGER(M) M(i8, 1, i8) M(i16, 2, i16) M(i32, 4, i32) M(i64, 8, i64) M(u8, 1, i8)
+
+#endif  // WEFT_VECTOR_H
