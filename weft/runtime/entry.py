@@ -23,14 +23,27 @@ const weft_table *weft_shared;
 int weft_threads = 1;
 
 WEFT_EXPORT void weft_bind(const weft_table *table) { weft_shared = table; }
+
+/* A step is data, so that this file compiles at once however many there are: a kernel, the
+   function that passes it its operands, and which buffers those are. */
+typedef void (*kernel)(void);
+typedef struct {
+    kernel run;
+    void (*apply)(kernel run, void **b, const int *operand);
+    const int *operand;
+} step;
 """
-CLOCK = """
-/* Run one step alone and return its microseconds. */
-WEFT_EXPORT double weft_time(int step, void **b, int threads) {
-    struct timespec start, stop;
+RUN = """
+static void run(int first, int stop, void **b, int threads) {
     weft_threads = threads;
+    for (const step *s = steps + first; s < steps + stop; s++) s->apply(s->run, b, s->operand);
+}
+
+/* Run one step alone and return its microseconds. */
+WEFT_EXPORT double weft_time(int first, void **b, int threads) {
+    struct timespec start, stop;
     clock_gettime(CLOCK_MONOTONIC, &start);
-    steps[step](b);
+    run(first, first + 1, b, threads);
     clock_gettime(CLOCK_MONOTONIC, &stop);
     return (stop.tv_sec - start.tv_sec) * 1e6 + (stop.tv_nsec - start.tv_nsec) * 1e-3;
 }
@@ -38,24 +51,37 @@ WEFT_EXPORT double weft_time(int step, void **b, int threads) {
 
 
 def c_source(layout: Layout) -> str:
-    """weft_main.c: a function per segment, and a table of single steps for profiling."""
-    steps = layout.spec.steps
-    arity = {s.symbol: len(s.args) for s in steps if isinstance(s, Call)}
-    lines = [MAIN]
-    for symbol, count in arity.items():
-        lines.append(f"void {symbol}({', '.join(['void *'] * count) or 'void'});")
-    for number, step in enumerate(steps):
+    """weft_main.c: a table of steps, and a function that runs each segment of it."""
+    operands: list[str] = []
+    steps: list[str] = []
+    calls = [step for step in layout.spec.steps if isinstance(step, Call)]
+    for step in layout.spec.steps:
         if isinstance(step, Call):
-            args = ", ".join(f"b[{layout.index[name]}]" for name in step.args)
-            lines.append(f"static void step{number}(void **b) {{ {step.symbol}({args}); }}")
+            steps.append(
+                f"    {{{step.symbol}, apply{len(step.args)}, operands + {len(operands)}}},"
+            )
+            operands += [str(layout.index[name]) for name in step.args]
+        else:
+            steps.append("    {0},")
+    lines = [MAIN]
+    lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
+    lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
+    lines.append(f"static const int operands[] = {{{', '.join(operands) or '0'}}};")
+    lines += ["static const step steps[] = {", *(steps or ["    {0},"]), "};", RUN]
     for number, segment in enumerate(native_segments(layout)):
-        lines += ["", f"WEFT_EXPORT void weft_segment{number}(void **b, int threads) {{"]
-        lines.append("    weft_threads = threads;")
-        lines += [f"    step{step}(b);" for step in range(segment.first, segment.stop)]
-        lines.append("}")
-    table = [f"step{n}" if isinstance(s, Call) else "0" for n, s in enumerate(steps)] or ["0"]
-    lines += ["", f"static void (*const steps[])(void **) = {{{', '.join(table)}}};", CLOCK]
-    return "\n".join(lines)
+        lines.append(f"WEFT_EXPORT void weft_segment{number}(void **b, int threads) {{")
+        lines += [f"    run({segment.first}, {segment.stop}, b, threads);", "}"]
+    return "\n".join(lines) + "\n"
+
+
+def apply_source(arity: int) -> str:
+    """C that calls a kernel of `arity` operands."""
+    types = ", ".join(["void *"] * arity) or "void"
+    values = ", ".join(f"b[o[{i}]]" for i in range(arity))
+    return (
+        f"static void apply{arity}(kernel run, void **b, const int *o) {{\n"
+        f"    ((void (*)({types}))run)({values});\n}}"
+    )
 
 
 def native_segments(layout: Layout) -> list[Segment]:
@@ -106,11 +132,9 @@ class PythonSource:
         """Assignments of the addresses kernels take of a root and its aliases."""
         layout = self.layout
         base = f"{self.name(root)}.data_ptr()"
-        for name in layout.addressed:
-            of, offset = layout.roots[name]
-            if of == root:
-                skip = offset * item_bytes(layout.buffers[name])
-                yield f"p[{layout.index[name]}] = {base}{f' + {skip}' if skip else ''}"
+        for name in layout.addressed.get(root, ()):
+            skip = layout.roots[name][1] * item_bytes(layout.buffers[name])
+            yield f"p[{layout.index[name]}] = {base}{f' + {skip}' if skip else ''}"
 
     def prepare(self, step_names: tuple[str, ...]) -> None:
         """Fetch inputs and allocate outputs that are about to be used for the first time."""
@@ -124,7 +148,7 @@ class PythonSource:
                 self.lines.append(f"{self.name(root)} = inputs[{b.index}]")
             else:
                 self.lines.append(f"{self.name(root)} = {self.fresh(b)}")
-            self.lines += sorted(self.address(root))
+            self.lines += self.address(root)
 
     def fresh(self, b: Buffer) -> str:
         """Allocate an output."""
@@ -170,14 +194,17 @@ class PythonSource:
         layout = f"{b.shape}, {b.strides}, {dtype}, ({args})"
         self.lines.append(f"{self.name(name)} = {self.constant(bind)}({result}, {layout})")
         self.ready.add(name)
-        self.lines += sorted(self.address(name))
+        self.lines += self.address(name)
 
     def release(self, segment: Segment) -> None:
         """Let go of operator results that no later step reads."""
-        for root in sorted(self.layout.bound):
-            last = self.layout.lives[root][1]
-            if self.layout.buffers[root].kind == "temp" and segment.first <= last < segment.stop:
-                self.lines.append(f"{self.name(root)} = None")
+        for number in range(segment.first, segment.stop):
+            for root in dict.fromkeys(
+                self.layout.roots[name][0] for name in names_in(self.layout.spec.steps[number])
+            ):
+                temp = root in self.layout.bound and self.layout.buffers[root].kind == "temp"
+                if temp and self.layout.lives[root][1] == number:
+                    self.lines.append(f"{self.name(root)} = None")
 
     def returned(self, result: Result) -> str:
         """An expression for one value of the tuple that `run` returns."""

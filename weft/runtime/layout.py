@@ -32,7 +32,7 @@ class Layout:
     roots     name -> the root's name and the distance from its first element, in elements
     lives     root -> the first and last step that touch it, directly or through an alias
     bound     roots whose memory is the result of the extern that makes them
-    addressed buffers that native calls take the address of
+    addressed root -> the buffers with its memory that native calls take the address of
     """
 
     spec: ProgramSpec
@@ -41,7 +41,7 @@ class Layout:
     roots: dict[str, tuple[str, int]]
     lives: dict[str, tuple[int, int]]
     bound: frozenset[str]
-    addressed: frozenset[str]
+    addressed: dict[str, tuple[str, ...]]
     segments: tuple[Segment, ...]
     plan: Plan
 
@@ -73,7 +73,11 @@ def lay_out(spec: ProgramSpec) -> Layout:
         for name, life in lives.items()
         if buffers[name].kind == "temp" and name not in bound
     ]
-    calls = [step for step in spec.steps if isinstance(step, Call)]
+    addressed: dict[str, tuple[str, ...]] = {}
+    calls = (step for step in spec.steps if isinstance(step, Call))
+    for name in dict.fromkeys(name for call in calls for name in call.args):
+        root = roots[name][0]
+        addressed[root] = (*addressed.get(root, ()), name)
     return Layout(
         spec=spec,
         buffers=buffers,
@@ -81,7 +85,7 @@ def lay_out(spec: ProgramSpec) -> Layout:
         roots=roots,
         lives=lives,
         bound=bound,
-        addressed=frozenset(name for call in calls for name in call.args),
+        addressed=addressed,
         segments=cut_segments(spec),
         plan=plan(slots),
     )

@@ -78,12 +78,6 @@ WEFT_TYPES(WEFT_VECTOR_TYPE, 64)
 #define WEFT_FULL_8 2
 #endif
 
-#ifdef __clang__
-#define WEFT_SHUFFLE(v, lanes) __builtin_shufflevector(v, lanes)
-#else
-#define WEFT_SHUFFLE(v, lanes) __builtin_shuffle(v, lanes)
-#endif
-
 // ---- what vector syntax cannot say, for each type that fits a register
 // lesser(a, b) is a < b ? a : b, greater(a, b) is a > b ? a : b: both give b if either is NaN.
 
@@ -199,12 +193,76 @@ WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
 }
 #endif
 
+#define WEFT_CLAMP(n) ((size_t)((n) < 0 ? 0 : (n) > L ? L : (n)))
+#define WEFT_LOAD_COPY(d)                                                                          \
+    WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                            \
+    memcpy(&r, p, WEFT_CLAMP(n) * sizeof(d));                                                      \
+    return r.v;
+#define WEFT_STORE_COPY(d)                                                                         \
+    WEFT_LANEWISE(d) r = {v};                                                                      \
+    memcpy(p, &r, WEFT_CLAMP(n) * sizeof(d));
+// unit is words or bytes, per the units in one register
+#define WEFT_UNITS(d, unit)                                                                        \
+    union { V(d) v; weft_##unit part[(sizeof(V(d)) + sizeof(weft_##unit) - 1) / sizeof(weft_##unit)]; }
+#define WEFT_LOAD_UNITS(d, unit, per, n)                                                           \
+    WEFT_UNITS(d, unit) r;                                                                         \
+    WEFT_UNROLL for (u32 c = 0; c < sizeof r / sizeof(weft_##unit); c++)                           \
+        r.part[c] = weft_load_##unit((const char *)p + c * sizeof(weft_##unit), (n) - per * c);    \
+    return r.v;
+#define WEFT_STORE_UNITS(d, unit, per, n)                                                          \
+    WEFT_UNITS(d, unit) r = {v};                                                                   \
+    WEFT_UNROLL for (u32 c = 0; c < sizeof r / sizeof(weft_##unit); c++)                           \
+        weft_store_##unit((char *)p + c * sizeof(weft_##unit), r.part[c], (n) - per * c);
+
 // Streaming stores bypass the caches; weft_fence() orders them before what follows.
-#if defined(__x86_64__)
+#if defined(__x86_64__) && !defined(__clang__)
 #define weft_fence() __builtin_ia32_sfence()
+#if WEFT_REGISTER == 64
+typedef f32x16 weft_stream;
+#define WEFT_STREAM(p, v) __builtin_ia32_movntps512((float *)(p), v)
+#elif WEFT_REGISTER == 32
+typedef f32x8 weft_stream;
+#define WEFT_STREAM(p, v) __builtin_ia32_movntps256((float *)(p), v)
+#else
+typedef f32x4 weft_stream;
+#define WEFT_STREAM(p, v) __builtin_ia32_movntps((float *)(p), v)
+#endif
+#define WEFT_STREAM_STORE(d)                                                                       \
+    if (sizeof v % sizeof(weft_stream) == 0 && (uintptr_t)p % sizeof(weft_stream) == 0) {          \
+        union { V(d) v; weft_stream part[(sizeof v + 63) / sizeof(weft_stream)]; } u = {v};        \
+        WEFT_UNROLL for (u32 c = 0; c < sizeof v / sizeof(weft_stream); c++)                       \
+            WEFT_STREAM((char *)p + c * sizeof(weft_stream), u.part[c]);                           \
+        return;                                                                                    \
+    }
 #else
 #define weft_fence() __sync_synchronize()
+#define WEFT_STREAM_STORE(d)
 #endif
+
+// ---- f16 in hardware
+
+#if defined(__F16C__) && !defined(__clang__)
+WEFT_FN f32x4 weft_widen_f16x4(i16x4 a) {
+    union { i16x4 half; i16x8 whole; } u = {a};
+    return __builtin_ia32_vcvtph2ps(u.whole);
+}
+WEFT_FN i16x4 weft_narrow_f16x4(f32x4 a) {
+    union { i16x8 whole; i16x4 half; } u = {__builtin_ia32_vcvtps2ph(a, 0)};
+    return u.half;
+}
+WEFT_FN f32x8 weft_widen_f16x8(i16x8 a) { return __builtin_ia32_vcvtph2ps256(a); }
+WEFT_FN i16x8 weft_narrow_f16x8(f32x8 a) { return __builtin_ia32_vcvtps2ph256(a, 0); }
+#ifdef WEFT_AVX512
+WEFT_FN f32x16 weft_widen_f16x16(i16x16 a) {
+    return __builtin_ia32_vcvtph2ps512_mask(a, (f32x16){}, -1, 4);
+}
+WEFT_FN i16x16 weft_narrow_f16x16(f32x16 a) {
+    return __builtin_ia32_vcvtps2ph512_mask(a, 0, (i16x16){}, -1);
+}
+#endif
+#endif
+
+// ---- scalar bodies of what runs lane by lane
 
 WEFT_FN f64 weft_floormod_f64(f64 a, f64 b) {
     f64 r = __builtin_fmod(a, b);
@@ -337,41 +395,50 @@ WEFT_FLOORDIV(f64, )
     WEFT_COMPARE(gt, >, d, size, bits) WEFT_COMPARE(ge, >=, d, size, bits)                         \
     WEFT_FN V(d) F(select, d)(BOOL m, V(d) a, V(d) b) { return CHOOSE(d, bits, m, a, b); }
 
-// (a > b) | (a != a): a if it is larger or NaN; else b, which is larger, equal or NaN.
 #define WEFT_ARITHMETIC(d, size, bits)                                                             \
     WEFT_FN V(d) F(add, d)(V(d) a, V(d) b) { return a + b; }                                       \
     WEFT_FN V(d) F(sub, d)(V(d) a, V(d) b) { return a - b; }                                       \
     WEFT_FN V(d) F(mul, d)(V(d) a, V(d) b) { return a * b; }                                       \
     WEFT_FN V(d) F(neg, d)(V(d) a) { return -a; }                                                  \
-    WEFT_FN V(d) F(maximum, d)(V(d) a, V(d) b) {                                                   \
-        return F(select, d)(F(gt, d)(a, b) | F(ne, d)(a, a), a, b);                                \
-    }                                                                                              \
-    WEFT_FN V(d) F(minimum, d)(V(d) a, V(d) b) {                                                   \
-        return F(select, d)(F(lt, d)(a, b) | F(ne, d)(a, a), a, b);                                \
+    WEFT_BY_CHUNK_2(maximum, WEFT_MAX, d, size, bits)                                              \
+    WEFT_BY_CHUNK_2(minimum, WEFT_MIN, d, size, bits)
+// (a > b) | (a != a): a if it is larger or NaN; else b, which is larger, equal or NaN.
+#define WEFT_MAX(d, size, bits, a, b) PICK(d, size, bits, (a > b) | (a != a), a, b)
+#define WEFT_MIN(d, size, bits, a, b) PICK(d, size, bits, (a < b) | (a != a), a, b)
+#define WEFT_BY_CHUNK_2(op, OP, d, size, bits)                                                     \
+    WEFT_FN V(d) F(op, d)(V(d) a, V(d) b) {                                                        \
+        WEFT_CHUNKED(d, size) x = {a}, y = {b};                                                    \
+        WEFT_EACH_CHUNK(size) x.chunk[c] = OP(d, size, bits, x.chunk[c], y.chunk[c]);              \
+        return x.v;                                                                                \
     }
 
 // A fold halves the live lanes each step: lane i takes lane i ^ h.
 #define WEFT_ADD(d, size, bits, a, b) (a + b)
 #define WEFT_MUL(d, size, bits, a, b) (a * b)
-#define WEFT_PICK(d, size, bits, m, a, b)                                                          \
-    (WEFT_CHUNK(d, size))(((WEFT_CHUNK(bits, size))a & (m)) | ((WEFT_CHUNK(bits, size))b & ~(m)))
-#define WEFT_MAX(d, size, bits, a, b) WEFT_PICK(d, size, bits, (a > b) | (a != a), a, b)
-#define WEFT_MIN(d, size, bits, a, b) WEFT_PICK(d, size, bits, (a < b) | (a != a), a, b)
 #define WEFT_AND(d, size, bits, a, b) (a & b)
 #define WEFT_OR(d, size, bits, a, b) (a | b)
-#define WEFT_FOLD_STEP(h, OP, d, size, bits)                                                       \
-    if (C_##size > h) {                                                                            \
-        WEFT_CHUNK(bits, size) lanes = {WEFT_JOIN(WEFT_IOTA_, C_##size)};                          \
-        WEFT_CHUNK(d, size) s = WEFT_SHUFFLE(r, lanes ^ h);                                        \
-        r = OP(d, size, bits, r, s);                                                               \
-    }
+#define WEFT_STEP(OP, d, size, bits, ...)                                                          \
+    s = __builtin_shufflevector(r, r, __VA_ARGS__);                                                \
+    r = OP(d, size, bits, r, s);
+#define WEFT_FOLD_2(...) WEFT_STEP(__VA_ARGS__, 1, 0)
+#define WEFT_FOLD_4(...) WEFT_STEP(__VA_ARGS__, 2, 3, 0, 1) WEFT_STEP(__VA_ARGS__, 1, 0, 3, 2)
+#define WEFT_FOLD_8(...)                                                                           \
+    WEFT_STEP(__VA_ARGS__, 4, 5, 6, 7, 0, 1, 2, 3)                                                 \
+    WEFT_STEP(__VA_ARGS__, 2, 3, 0, 1, 6, 7, 4, 5)                                                 \
+    WEFT_STEP(__VA_ARGS__, 1, 0, 3, 2, 5, 4, 7, 6)
+#define WEFT_FOLD_16(...)                                                                          \
+    WEFT_STEP(__VA_ARGS__, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7)                   \
+    WEFT_STEP(__VA_ARGS__, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11)                   \
+    WEFT_STEP(__VA_ARGS__, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13)                   \
+    WEFT_STEP(__VA_ARGS__, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14)
 #define WEFT_FOLD(OP, d, size, bits)                                                               \
     WEFT_CHUNKED(d, size) x = {v};                                                                 \
-    WEFT_CHUNK(d, size) r = x.chunk[0];                                                            \
-    WEFT_UNROLL for (int c = 1; c < L / C_##size; c++) r = OP(d, size, bits, r, x.chunk[c]);       \
-    WEFT_FOLD_STEP(8, OP, d, size, bits) WEFT_FOLD_STEP(4, OP, d, size, bits)                      \
-    WEFT_FOLD_STEP(2, OP, d, size, bits) WEFT_FOLD_STEP(1, OP, d, size, bits)                      \
-    return r[0];
+    WEFT_CHUNK(d, size) r = x.chunk[0], s;                                                         \
+    WEFT_UNROLL for (int c = 1; c < L / C_##size; c++) {                                           \
+        s = x.chunk[c];                                                                            \
+        r = OP(d, size, bits, r, s);                                                               \
+    }                                                                                              \
+    WEFT_JOIN(WEFT_FOLD_, C_##size)(OP, d, size, bits) return r[0];
 #define WEFT_FOLDS(d, size, bits)                                                                  \
     WEFT_FN d F(fold_add, d)(V(d) v) { FOLD(WEFT_ADD, d, size, bits) }                             \
     WEFT_FN d F(fold_mul, d)(V(d) v) { FOLD(WEFT_MUL, d, size, bits) }                             \
@@ -480,3 +547,247 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #define WEFT_EACH_INTEGER(M) M(i8, 1, i8) M(i16, 2, i16) M(i32, 4, i32) M(i64, 8, i64) M(u8, 1, i8)
 
 #endif  // WEFT_VECTOR_H
+
+#ifdef WEFT_LANES
+
+#pragma push_macro("bool")
+#undef bool
+#define L WEFT_LANES
+#define V(d) WEFT_JOIN(d##x, WEFT_LANES)
+#define BOOL V(bool)
+
+#if WEFT_LANES * 8 <= WEFT_REGISTER || WEFT_LANES == 1
+#define C_8 WEFT_LANES
+#else
+#define C_8 WEFT_FULL_8
+#endif
+#if WEFT_LANES * 4 <= WEFT_REGISTER
+#define C_4 WEFT_LANES
+#else
+#define C_4 WEFT_FULL_4
+#endif
+#if WEFT_LANES * 2 <= WEFT_REGISTER
+#define C_2 WEFT_LANES
+#else
+#define C_2 WEFT_FULL_2
+#endif
+#if WEFT_LANES <= WEFT_REGISTER
+#define C_1 WEFT_LANES
+#else
+#define C_1 WEFT_FULL_1
+#endif
+
+// Where one lane is spelled otherwise than many: AS is a bit cast, MASK makes a compare 0 or -1.
+#if WEFT_LANES == 1
+#define F(op, d) op##_##d
+#define SPLAT(d, x) ((d)(x))
+#define LANE(v, i) (v)
+#define CONVERT(v, T) ((T)(v))
+#define AS(d, x) ({ union { __typeof__(x) from; d to; } weft_as = {x}; weft_as.to; })
+#define MASK(x) (-(x))
+#define CHOOSE(d, bits, m, a, b) ((m) ? (a) : (b))
+#define PICK(d, size, bits, m, a, b) ((m) ? (a) : (b))
+#define FOLD(OP, d, size, bits) return v;
+#define LOAD_N(d) return n > 0 ? *p : 0;
+#define STORE_N(d) if (n > 0) *p = v;
+#define STREAM(d)
+#else
+#define F(op, d) WEFT_JOIN(op##_##d##x, WEFT_LANES)
+#define SPLAT(d, x) ((d)(x) - (V(d)){})
+#define LANE(v, i) (v)[i]
+#define CONVERT(v, T) __builtin_convertvector(v, T)
+#define AS(d, x) ((V(d))(x))
+#define MASK(x) (x)
+#define CHOOSE(d, bits, m, a, b)                                                                   \
+    ((V(d))(((V(bits))(a) & CONVERT(m, V(bits))) | ((V(bits))(b) & ~CONVERT(m, V(bits)))))
+#define PICK(d, size, bits, m, a, b)                                                               \
+    ((WEFT_CHUNK(d, size))(((WEFT_CHUNK(bits, size))(a) & (m)) |                                   \
+                           ((WEFT_CHUNK(bits, size))(b) & ~(m))))
+#define FOLD(OP, d, size, bits) WEFT_FOLD(OP, d, size, bits)
+#define STREAM(d) WEFT_STREAM_STORE(d)
+#endif
+
+#if WEFT_LANES == 1
+#define LOAD_N_1 LOAD_N
+#define LOAD_N_2 LOAD_N
+#define LOAD_N_4 LOAD_N
+#define LOAD_N_8 LOAD_N
+#define STORE_N_1 STORE_N
+#define STORE_N_2 STORE_N
+#define STORE_N_4 STORE_N
+#define STORE_N_8 STORE_N
+#else
+#ifdef WEFT_BYTES
+#define LOAD_N_1(d) WEFT_LOAD_UNITS(d, bytes, WEFT_BYTES, n)
+#define LOAD_N_2(d) WEFT_LOAD_UNITS(d, bytes, WEFT_BYTES, 2 * n)
+#define STORE_N_1(d) WEFT_STORE_UNITS(d, bytes, WEFT_BYTES, n)
+#define STORE_N_2(d) WEFT_STORE_UNITS(d, bytes, WEFT_BYTES, 2 * n)
+#else
+#define LOAD_N_1 WEFT_LOAD_COPY
+#define LOAD_N_2 WEFT_LOAD_COPY
+#define STORE_N_1 WEFT_STORE_COPY
+#define STORE_N_2 WEFT_STORE_COPY
+#endif
+#ifdef WEFT_WORDS
+#define LOAD_N_4(d) WEFT_LOAD_UNITS(d, words, WEFT_WORDS, n)
+#define LOAD_N_8(d) WEFT_LOAD_UNITS(d, words, WEFT_WORDS, 2 * n)
+#define STORE_N_4(d) WEFT_STORE_UNITS(d, words, WEFT_WORDS, n)
+#define STORE_N_8(d) WEFT_STORE_UNITS(d, words, WEFT_WORDS, 2 * n)
+#else
+#define LOAD_N_4 WEFT_LOAD_COPY
+#define LOAD_N_8 WEFT_LOAD_COPY
+#define STORE_N_4 WEFT_STORE_COPY
+#define STORE_N_8 WEFT_STORE_COPY
+#endif
+#endif
+
+WEFT_EACH_DTYPE(WEFT_MEMORY)
+WEFT_EACH_DTYPE(WEFT_COMPARES)
+WEFT_EACH_DTYPE(WEFT_ARITHMETIC)
+WEFT_FOLDS(f32, 4, i32)
+WEFT_FOLDS(f64, 8, i64)
+WEFT_FOLDS(i32, 4, i32)
+WEFT_FOLDS(i64, 8, i64)
+WEFT_NARROW_FOLDS(i8)
+WEFT_NARROW_FOLDS(i16)
+WEFT_NARROW_FOLDS(u8)
+WEFT_CASTS(f32, i32, f32, f32)
+WEFT_CASTS(f64, i32, f64, f64)
+WEFT_CASTS(i8, i8, i32, i32)
+WEFT_CASTS(i16, i16, i32, i32)
+WEFT_CASTS(i32, i32, i32, i32)
+WEFT_CASTS(i64, i64, i64, i64)
+WEFT_CASTS(u8, u8, i32, i32)
+WEFT_FLOATS(f32, 4, i32, f)
+WEFT_FLOATS(f64, 8, i64, )
+WEFT_DIVIDE(i8, f32)
+WEFT_DIVIDE(i16, f32)
+WEFT_DIVIDE(u8, f32)
+WEFT_DIVIDE(i32, f64)
+WEFT_MAP_LANES_2(div, i64, weft_div_i64)
+WEFT_EACH_INTEGER(WEFT_INTEGERS)
+
+WEFT_FN V(i32) F(iota, i32)(i32 base) {
+    WEFT_LANEWISE(i32) r;
+    WEFT_EACH_LANE r.lane[i] = i;
+    return r.v + base;
+}
+WEFT_FN V(i64) F(iota, i64)(i64 base) {
+    WEFT_LANEWISE(i64) r;
+    WEFT_EACH_LANE r.lane[i] = i;
+    return r.v + base;
+}
+
+// ---- bool
+
+WEFT_FN BOOL F(splat, bool)(i32 x) { return SPLAT(i32, -(x != 0)); }
+WEFT_FN BOOL F(widen, bool)(V(u8) byte) { return F(ne, u8)(byte, SPLAT(u8, 0)); }
+WEFT_FN V(u8) F(narrow, bool)(BOOL m) { return CONVERT(m & 1, V(u8)); }
+WEFT_STORED(bool, u8, u8, BOOL)
+WEFT_FN BOOL F(select, bool)(BOOL m, BOOL a, BOOL b) { return (a & m) | (b & ~m); }
+WEFT_FN BOOL F(and, bool)(BOOL a, BOOL b) { return a & b; }
+WEFT_FN BOOL F(or, bool)(BOOL a, BOOL b) { return a | b; }
+WEFT_FN BOOL F(xor, bool)(BOOL a, BOOL b) { return a ^ b; }
+WEFT_FN BOOL F(not, bool)(BOOL a) { return ~a; }
+WEFT_FN BOOL F(eq, bool)(BOOL a, BOOL b) { return ~(a ^ b); }
+WEFT_FN BOOL F(ne, bool)(BOOL a, BOOL b) { return a ^ b; }
+WEFT_FN BOOL F(lt, bool)(BOOL a, BOOL b) { return ~a & b; }
+WEFT_FN BOOL F(le, bool)(BOOL a, BOOL b) { return ~a | b; }
+WEFT_FN BOOL F(gt, bool)(BOOL a, BOOL b) { return a & ~b; }
+WEFT_FN BOOL F(ge, bool)(BOOL a, BOOL b) { return a | ~b; }
+WEFT_FN BOOL F(maximum, bool)(BOOL a, BOOL b) { return a | b; }
+WEFT_FN BOOL F(minimum, bool)(BOOL a, BOOL b) { return a & b; }
+WEFT_FN BOOL F(cast_bool, bool)(BOOL m) { return m; }
+WEFT_FN i32 F(fold_and, bool)(BOOL v) { FOLD(WEFT_AND, i32, 4, i32) }
+WEFT_FN i32 F(fold_or, bool)(BOOL v) { FOLD(WEFT_OR, i32, 4, i32) }
+
+// ---- bf16: the upper half of an f32. By integers, since vcvtneps2bf16 flushes subnormals.
+
+WEFT_FN V(f32) F(widen, bf16)(V(i16) a) { return AS(f32, CONVERT(a, V(i32)) << 16); }
+WEFT_FN V(i16) F(narrow, bf16)(V(f32) x) {
+    V(u32) a = AS(u32, x), nearest_even = a + 0x7fff + ((a >> 16) & 1), quiet_nan = a | 0x400000;
+    V(u32) r = AS(u32, F(select, i32)(F(ne, f32)(x, x), AS(i32, quiet_nan), AS(i32, nearest_even)));
+    return CONVERT(r >> 16, V(i16));
+}
+
+// ---- f16: in hardware where F16C is there and the chunk has 4, 8 or 16 lanes
+
+#if defined(__F16C__) && WEFT_LANES >= 4 && !defined(__clang__)
+WEFT_FN V(f32) F(widen, f16)(V(i16) a) {
+    union { V(i16) v; WEFT_JOIN(i16x, C_4) chunk[L / C_4]; } x = {a};
+    WEFT_CHUNKED(f32, 4) r;
+    WEFT_EACH_CHUNK(4) r.chunk[c] = WEFT_JOIN(weft_widen_f16x, C_4)(x.chunk[c]);
+    return r.v;
+}
+WEFT_FN V(i16) F(narrow, f16)(V(f32) a) {
+    union { V(i16) v; WEFT_JOIN(i16x, C_4) chunk[L / C_4]; } r;
+    WEFT_CHUNKED(f32, 4) x = {a};
+    WEFT_EACH_CHUNK(4) r.chunk[c] = WEFT_JOIN(weft_narrow_f16x, C_4)(x.chunk[c]);
+    return r.v;
+}
+#else
+// The exponent is rebased by adding; a subnormal is normalised by a float subtraction.
+WEFT_FN V(f32) F(widen, f16)(V(i16) a) {
+    V(i32) h = CONVERT(a, V(i32)), sign = (h & 0x8000) << 16, exponent = h & 0x7c00;
+    V(i32) normal = ((h & 0x7fff) << 13) + (112 << 23);
+    V(i32) special = normal + (112 << 23);
+    V(i32) subnormal = AS(i32, AS(f32, normal + (1 << 23)) - 0x1p-14f);
+    V(i32) r = F(select, i32)(F(eq, i32)(exponent, SPLAT(i32, 0)), subnormal, normal);
+    r = F(select, i32)(F(eq, i32)(exponent, SPLAT(i32, 0x7c00)), special, r);
+    return AS(f32, r | sign);
+}
+WEFT_FN V(i16) F(narrow, f16)(V(f32) x) {
+    V(i32) a = AS(i32, x), sign = AS(i32, (AS(u32, a) >> 16) & 0x8000);
+    a &= 0x7fffffff;
+    V(i32) normal = (a - (112 << 23) + 0xfff + ((a >> 13) & 1)) >> 13;
+    V(i32) subnormal = AS(i32, AS(f32, a) + 0.5f) - (126 << 23);
+    V(i32) special = F(select, i32)(F(gt, i32)(a, SPLAT(i32, 0x7f800000)), SPLAT(i32, 0x7e00),
+                                    SPLAT(i32, 0x7c00));
+    V(i32) r = F(select, i32)(F(lt, i32)(a, SPLAT(i32, 113 << 23)), subnormal, normal);
+    r = F(select, i32)(F(ge, i32)(a, SPLAT(i32, 143 << 23)), special, r);
+    return CONVERT(r | sign, V(i16));
+}
+#endif
+
+WEFT_STORED(f16, f16, i16, V(f32))
+WEFT_STORED(bf16, bf16, i16, V(f32))
+WEFT_FN V(f32) F(round_f16, f32)(V(f32) x) { return F(widen, f16)(F(narrow, f16)(x)); }
+WEFT_FN V(f32) F(round_bf16, f32)(V(f32) x) { return F(widen, bf16)(F(narrow, bf16)(x)); }
+
+#ifndef WEFT_KEEP_TEMPLATE
+#define WEFT_END_TEMPLATE
+#endif
+#endif  // WEFT_LANES
+
+#ifdef WEFT_END_TEMPLATE
+#pragma pop_macro("bool")
+#undef L
+#undef V
+#undef BOOL
+#undef F
+#undef C_1
+#undef C_2
+#undef C_4
+#undef C_8
+#undef SPLAT
+#undef LANE
+#undef CONVERT
+#undef AS
+#undef MASK
+#undef CHOOSE
+#undef PICK
+#undef FOLD
+#undef LOAD_N
+#undef STORE_N
+#undef LOAD_N_1
+#undef LOAD_N_2
+#undef LOAD_N_4
+#undef LOAD_N_8
+#undef STORE_N_1
+#undef STORE_N_2
+#undef STORE_N_4
+#undef STORE_N_8
+#undef STREAM
+#undef WEFT_LANES
+#undef WEFT_END_TEMPLATE
+#endif
