@@ -208,7 +208,7 @@ class Constant(Op):
         return repr(self.value), self.dtype  # repr tells -0.0 from 0.0, 1 from 1.0, and nan is nan
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Constant) and self._identity() == other._identity()
+        return type(other) is type(self) and self._identity() == other._identity()
 
     def __hash__(self) -> int:
         return hash(self._identity())

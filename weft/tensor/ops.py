@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node, Op, op, require
-from weft.core.types import DType, TensorType, boolean, i64
+from weft.core.types import DType, TensorType, i64
 from weft.scalar.index import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Axis, Constant, Function, axis
@@ -254,4 +254,3 @@ def is_variable(node: Node) -> bool:
     return isinstance(node.op, Axis)
 
 
-__all__ = ["boolean"]

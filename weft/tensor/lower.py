@@ -1,0 +1,283 @@
+"""Tensor level to loop level: each group of outputs becomes one nest.
+
+program = lower(graph, groups)      # groups from fuse.partition: which tensors share a kernel
+The nest follows from the terms: a reduction runs in the outermost block that binds what it reads,
+reductions over the same axes share a loop, a loop is opened where an output first needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weft.core.graph import Graph
+from weft.core.node import Node, postorder, rebuild, substitute
+from weft.core.types import TensorType
+from weft.scalar.index import Interval, simplify
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Call,
+    Fold,
+    For,
+    Kernel,
+    Load,
+    Program,
+    Store,
+    Stmt,
+    Update,
+    walk,
+)
+from weft.scalar.ops import CASTS, Axis, apply, axis, constant
+from weft.tensor.ops import Extern, Part, Scan
+from weft.tensor.terms import Folded, Terms
+
+Loop = tuple[str, int, str]  # label, extent, role
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A store or an update, and the loops still to open around it."""
+
+    loops: tuple[Loop, ...]
+    stmt: Store | Update
+
+
+def variables(term: Node, memo: dict[Node, frozenset[Node]]) -> frozenset[Node]:
+    """Axes a term depends on; the axes of a reduction are its own."""
+    for node in postorder(term):
+        if node in memo:
+            continue
+        if isinstance(node.op, Axis):
+            memo[node] = frozenset((node,))
+        else:
+            union = frozenset[Node]().union(*(memo[a] for a in node.args))
+            memo[node] = union - set(node.op.variables) if isinstance(node.op, Folded) else union
+    return memo[term]
+
+
+class _Nest:
+    """Assembles leaves into loops, naming accumulators as it goes."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.depends: dict[Node, frozenset[Node]] = {}
+
+    def block(self, leaves: list[Leaf], bound: frozenset[Node]) -> Block:
+        out: list[Stmt] = []
+        while ready := self._ready(leaves, bound):
+            updates, leaves = self._reduce(ready, leaves)
+            out.append(self._open(updates, bound, starts=True))
+        out.extend(leaf.stmt for leaf in leaves if not leaf.loops)
+        rest = [leaf for leaf in leaves if leaf.loops]
+        while rest:
+            first = rest[0].loops[0]
+            same = [leaf for leaf in rest if leaf.loops[0] == first]
+            rest = [leaf for leaf in rest if leaf.loops[0] != first]
+            out.append(self._open(same, bound))
+        return tuple(out)
+
+    def _open(self, leaves: list[Leaf], bound: frozenset[Node], starts: bool = False) -> For:
+        """One loop around leaves that share it; a reduction's first loop declares its folds."""
+        label, extent, role = leaves[0].loops[0]
+        variable = axis(label)
+        inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
+        folds = tuple(leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, Update))
+        body = self.block(inner, bound | {variable})
+        return For(variable, constant(0), constant(extent), body, role=role, folds=folds)
+
+    def _ready(self, leaves: list[Leaf], bound: frozenset[Node]) -> list[Node]:
+        """Reductions that can run in this block and depend on no other such reduction."""
+        terms = [t for leaf in leaves for t in leaf.stmt.terms()]
+        found = [n for n in postorder(*terms) if isinstance(n.op, Folded)]
+        here = [n for n in found if variables(n, self.depends) <= bound]
+        ready = set(here)
+        first: list[Node] = []
+        for n in here:
+            inner = (m for a in n.args for m in postorder(a))
+            if not any(m in ready for m in inner):
+                first.append(n)
+        if not first:
+            return []
+        axes = first[0].op.axes  # type: ignore[attr-defined]
+        return [n for n in first if n.op.axes == axes]  # type: ignore[attr-defined]
+
+    def _reduce(self, ready: list[Node], leaves: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
+        """Loops that run the ready reductions, and the leaves reading their accumulators."""
+        by_fold: dict[tuple[object, tuple[Node, ...]], list[Node]] = {}
+        for n in ready:
+            by_fold.setdefault((n.op.monoid, n.args), []).append(n)  # type: ignore[attr-defined]
+        updates: list[Leaf] = []
+        read: dict[Node, Node] = {}
+        for nodes in by_fold.values():
+            op, args = nodes[0].op, nodes[0].args
+            assert isinstance(op, Folded)
+            dtypes = op.monoid.carriers(tuple(a.type.dtype for a in args))
+            labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
+            self.count += len(dtypes)
+            fold = Fold(labels, op.monoid, dtypes)
+            loops = tuple((label, extent, "reduce") for label, extent in op.axes)
+            updates.append(Leaf(loops, Update(fold, args)))
+            for n in nodes:
+                read[n] = fold.accs[n.op.carrier]  # type: ignore[attr-defined]
+        memo = dict(read)
+
+        def change(term: Node) -> Node:
+            return rebuild((term,), lambda n: None, memo)[0]
+
+        return updates, [replace(leaf, stmt=leaf.stmt.map_terms(change)) for leaf in leaves]  # type: ignore[arg-type]
+
+
+def rename_axes(body: Block) -> Block:
+    """Name the loops a0, a1, ... in order of appearance, each its own."""
+    count = 0
+
+    def block(stmts: Block, names: dict[Node, Node]) -> Block:
+        nonlocal count
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if isinstance(stmt, For):
+                fresh = axis(f"a{count}")
+                count += 1
+                inner = block(stmt.body, {**names, stmt.axis: fresh})
+                lo, hi = substitute((stmt.lo, stmt.hi), names)
+                out.append(replace(stmt, axis=fresh, lo=lo, hi=hi, body=inner))
+            else:
+                out.append(stmt.map_terms(lambda t: substitute((t,), names)[0]))
+        return tuple(out)
+
+    return block(body, {})
+
+
+def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
+    """The iteration space shared by the outputs; None when their shapes do not align."""
+    shapes = [o.type.shape for o in outputs]
+    if len({len(s) for s in shapes}) != 1:
+        return None
+    root = tuple(max(d) for d in zip(*shapes, strict=True))
+    fits = all(d in (1, r) for s in shapes for d, r in zip(s, root, strict=True))
+    return root if fits or all(0 in s for s in shapes) else None
+
+
+def lower_group(
+    outputs: tuple[Node, ...], buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]
+) -> Block:
+    """The nest that computes a group's outputs from tensors that have buffers."""
+    if isinstance(outputs[0].op, Scan):
+        return _lower_scan(outputs[0], buffers, written)
+    root = root_shape(outputs)
+    assert root is not None
+    ranges: dict[Node, Interval] = {}
+    labels = [f"o{i}" for i in range(len(root))]
+    for label, extent in zip(labels, root, strict=True):
+        ranges[axis(label)] = (0, max(extent - 1, 0))
+    terms = Terms({n: b for n, b in buffers.items() if n not in outputs}, ranges)
+    leaves: list[Leaf] = []
+    for node in outputs:
+        shape = node.type.shape
+        index = tuple(axis(n) if d != 1 else constant(0) for n, d in zip(labels, shape, strict=True))
+        value = terms.of(node, index, stored=False)
+        loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
+        leaves.append(Leaf(loops, Store(written[node], index, narrow(value, node.type))))
+    return rename_axes(_Nest().block(leaves, frozenset()))
+
+
+def narrow(value: Node, type_: TensorType) -> Node:
+    """The value in the buffer's own dtype."""
+    return value if value.type.dtype is type_.dtype else apply(CASTS[type_.dtype], value)
+
+
+def _lower_scan(node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]) -> Block:
+    scan, shape = node.op, node.type.shape
+    assert isinstance(scan, Scan)
+    labels = [f"o{i}" for i in range(len(shape))]
+    index = [axis(n) for n in labels]
+    ranges: dict[Node, Interval] = {i: (0, max(d - 1, 0)) for i, d in zip(index, shape, strict=True)}
+    if scan.reverse:
+        last = constant(shape[scan.axis] - 1)
+        index[scan.axis] = simplify(apply("subtract", last, index[scan.axis]), ranges)
+    value = Terms(buffers, ranges).of(node.args[0], tuple(index))
+    dtypes = scan.monoid.carriers((value.type.dtype,))
+    fold = Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
+    result = scan.monoid.project(fold.running)[0]
+    store = Store(written[node], tuple(index), narrow(result, node.type))
+    along = For(
+        axis(labels[scan.axis]),
+        constant(0),
+        constant(shape[scan.axis]),
+        (*_Nest().block([Leaf((), Update(fold, (value,)))], frozenset(map(axis, labels))), store),
+        role="scan",
+        folds=(fold,),
+    )
+    body: Block = (along,)
+    for i in reversed(range(len(shape))):
+        if i != scan.axis:
+            body = (For(axis(labels[i]), constant(0), constant(shape[i]), body),)
+    return rename_axes(body)
+
+
+def loads(body: Block) -> tuple[Buffer, ...]:
+    """Global buffers a block reads, in order of appearance."""
+    terms = [t for stmt in walk(body) for t in stmt.terms()]
+    found = (n.op.buffer for n in postorder(*terms) if isinstance(n.op, Load))
+    return tuple(dict.fromkeys(b for b in found if b.space == "global"))
+
+
+def lower(graph: Graph, groups: list[tuple[Node, ...]]) -> Program:
+    """The loop program of a partitioned graph; `groups` are in an order that respects data flow."""
+    names = _Names(graph)
+    buffers: dict[Node, Buffer] = {
+        n: Buffer(n.op.label, n.op.tensor) for n in graph.inputs  # type: ignore[attr-defined]
+    }
+    steps: list[Kernel | Call] = []
+    origin: dict[str, str] = {}
+    for group in groups:
+        written = {n: Buffer(names.of(n), n.type) for n in group if not isinstance(n.op, Part)}
+        if isinstance(group[0].op, Extern):
+            steps.append(_lower_call(group[0], group, buffers, names))
+            continue
+        body = lower_group(group, buffers, written)
+        buffers.update(written)
+        lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
+        outputs = tuple(written[n] for n in group)
+        steps.append(Kernel(outputs[-1].name, loads(body), outputs, body, lines))
+        origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
+    outputs = tuple(buffers[n] for n in graph.outputs)
+    inputs = tuple(buffers[n] for n in graph.inputs)
+    return Program("loop", graph.name, inputs, outputs, tuple(steps), origin)
+
+
+def _lower_call(
+    node: Node, parts: tuple[Node, ...], buffers: dict[Node, Buffer], names: _Names
+) -> Call:
+    call = node.op
+    assert isinstance(call, Extern)
+    results = [Buffer(names.fresh(names.of(node)), t) for t in call.results]
+    for part in parts:
+        if isinstance(part.op, Part):
+            buffers[part] = results[part.op.number]
+    if len(results) == 1:
+        buffers[node] = results[0]
+    inputs = tuple(buffers[a] for a in node.args)
+    return Call(call.target, call.arguments, inputs, tuple(results), call.reason)
+
+
+class _Names:
+    """Unique buffer names: the graph's own where it has one."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.names = graph.names
+        self.taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
+        self.given: dict[Node, str] = {}
+
+    def fresh(self, stem: str) -> str:
+        name, k = stem, 1
+        while name in self.taken:
+            name, k = f"{stem}_{k}", k + 1
+        self.taken.add(name)
+        return name
+
+    def of(self, node: Node) -> str:
+        if node not in self.given:
+            self.given[node] = self.fresh(self.names.get(node, node.op.name))
+        return self.given[node]

@@ -1,0 +1,193 @@
+"""A tensor as a scalar term over its coordinates: fusion is substitution of index maps.
+
+t = Terms(buffers).of(node, (a0, a1))      # add(load x[a0, a1], load bias[a1])
+Producers that have a buffer become loads; all others are inlined, reductions as `Folded` terms.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.core.node import Node, Op, make, op, substitute
+from weft.core.types import DType, ScalarType
+from weft.scalar.index import FALSE, TRUE, Interval, simplify
+from weft.scalar.monoid import Monoid
+from weft.scalar.nest import Buffer, Load
+from weft.scalar.ops import (
+    CASTS,
+    FUNCTIONS,
+    Function,
+    add,
+    apply,
+    axis,
+    bitand,
+    constant,
+    lt,
+    multiply,
+    where,
+)
+from weft.tensor.ops import Gather, Index, Input, Map, Reduce, Scalar, View, position
+
+Index_ = tuple[Node, ...]
+
+
+@op("folded")
+class Folded(Op):
+    """One carrier of a reduction over its own axes (label, extent); arguments are its values."""
+
+    monoid: Monoid
+    axes: tuple[tuple[str, int], ...]
+    carrier: int
+
+    def infer(self, *values: ScalarType) -> ScalarType:
+        return ScalarType(self.monoid.carriers(tuple(v.dtype for v in values))[self.carrier])
+
+    @property
+    def variables(self) -> tuple[Node, ...]:
+        return tuple(axis(label) for label, _ in self.axes)
+
+
+@dataclass(frozen=True)
+class _Request:
+    node: Node
+    index: Index_
+    mask: Node | None
+
+
+class Terms:
+    """Terms of tensors in one kernel. `ranges` grows with the axes of the reductions met."""
+
+    def __init__(self, buffers: Mapping[Node, Buffer], ranges: dict[Node, Interval]) -> None:
+        self.buffers = buffers
+        self.ranges = ranges
+        self.memo: dict[_Request, Node] = {}
+        self.heights: dict[Node, int] = {}
+
+    def of(self, node: Node, index: Index_, mask: Node | None = None, stored: bool = True) -> Node:
+        """The element of `node` at `index`; loads inside happen only where `mask` holds.
+
+        With stored=False the node itself is computed even if it has a buffer (it is an output).
+        """
+        if stored and node in self.buffers:
+            return self._load(self.buffers[node], index, mask)
+        request = _Request(node, index, mask)
+        if request not in self.memo:
+            self.memo[request] = self._build(node, index, mask)
+        return self.memo[request]
+
+    def _load(self, buffer: Buffer, index: Index_, mask: Node | None) -> Node:
+        dtype = buffer.type.dtype
+        if mask is None:
+            return widen(make(Load(buffer), *index), dtype)
+        return widen(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype)
+
+    def _build(self, node: Node, index: Index_, mask: Node | None) -> Node:
+        match node.op:
+            case Scalar(value=value, dtype=dtype):
+                return constant(value, dtype.compute)
+            case Map(function=function):
+                args = [self.of(a, index if a.type.rank else (), mask) for a in node.args]
+                return apply_wide(function, args, node.args[0].type.dtype)
+            case View():
+                return self._view(node, node.op, index, mask)
+            case Index(term=term):
+                where_ = {position(i): x for i, x in enumerate(index)}
+                return simplify(substitute((term,), where_)[0], self.ranges)
+            case Gather():
+                return self._gather(node, node.op, index, mask)
+            case Reduce():
+                return self._reduce(node, node.op, index, mask)
+            case _:
+                raise AssertionError(f"{node.op.name} has no term and no buffer")
+
+    def _view(self, node: Node, view: View, index: Index_, mask: Node | None) -> Node:
+        where_ = {position(i): x for i, x in enumerate(index)}
+        inner = tuple(simplify(t, self.ranges) for t in substitute(view.index, where_))
+        source = node.args[0]
+        if view.valid is None:
+            return self.of(source, inner, mask)
+        valid = simplify(substitute((view.valid,), where_)[0], self.ranges)
+        fill = constant(view.fill, node.type.dtype.compute)
+        if valid is FALSE:
+            return fill
+        if valid is TRUE:
+            return self.of(source, inner, mask)
+        guard = valid if mask is None else apply(bitand, mask, valid)
+        if source in self.buffers and source.type.dtype.compute is source.type.dtype and mask is None:
+            return make(Load(self.buffers[source], True), *inner, guard, fill)
+        return apply(where, valid, self.of(source, inner, guard), fill)
+
+    def _gather(self, node: Node, gather: Gather, index: Index_, mask: Node | None) -> Node:
+        source, *rows = node.args
+        inner: list[Node] = [constant(0)] * source.type.rank
+        for a, tensor in zip(gather.axes, rows, strict=True):
+            row = self.of(tensor, index, mask)
+            extent = source.type.shape[a]
+            wrapped = apply(where, apply(lt, row, constant(0)), apply(add, row, constant(extent)), row)
+            inner[a] = simplify(wrapped, self.ranges)
+        left = [a for a in range(source.type.rank) if a not in gather.axes]
+        for a, out_axis in zip(left, gather.rest, strict=True):
+            inner[a] = index[out_axis]
+        return self.of(source, tuple(inner), mask)
+
+    def height(self, node: Node) -> int:
+        """Reductions nested below a node in this kernel; names their axes so siblings share them."""
+        if node not in self.heights:
+            below = (self.height(a) for a in node.args if a not in self.buffers)
+            self.heights[node] = max(below, default=0) + isinstance(node.op, Reduce)
+        return self.heights[node]
+
+    def _reduce(self, node: Node, reduce: Reduce, index: Index_, mask: Node | None) -> Node:
+        source = node.args[0]
+        level = self.height(node)
+        inner, axes = list(index), []
+        position_term: Node = constant(0)
+        for k, a in enumerate(sorted(reduce.axes)):
+            extent = source.type.shape[a]
+            if extent == 1:
+                inner[a] = constant(0)
+                continue
+            label = f"r{level}_{k}_{extent}"
+            inner[a] = axis(label)
+            self.ranges[inner[a]] = (0, max(extent - 1, 0))
+            axes.append((label, extent))
+            scaled = apply(multiply, position_term, constant(extent))
+            position_term = simplify(apply(add, scaled, inner[a]), self.ranges)
+        value = self.of(source, tuple(inner), mask)
+        values = (value, position_term) if reduce.monoid.indexed else (value,)
+        carriers = reduce.monoid.carriers(tuple(v.type.dtype for v in values))
+        if not axes:
+            terms = reduce.monoid.lift(values)
+        else:
+            terms = tuple(
+                make(Folded(reduce.monoid, tuple(axes), c), *values) for c in range(len(carriers))
+            )
+        return reduce.monoid.project(terms)[0]
+
+
+def widen(term: Node, dtype: DType) -> Node:
+    """16-bit floats are computed in f32."""
+    return term if dtype.compute is dtype else apply(CASTS[dtype.compute], term)
+
+
+def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
+    """Apply a function in compute precision; a cast to a 16-bit float becomes a rounding in f32."""
+    target = function.result if isinstance(function.result, DType) else None
+    if target is None:
+        return apply(function, *args)
+    value = args[0]
+    if target.compute is target:
+        return value if value.type.dtype is target else apply(function, value)
+    if value.type.dtype is not target.compute:
+        value = apply(CASTS[target.compute], value)
+    return value if source is target else apply(FUNCTIONS[f"round_{target}"], value)
+
+
+def is_stored_only(node: Node) -> bool:
+    """Nodes that have no term: they live in a buffer."""
+    return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce) or isinstance(
+        node.op, Input
+    )
+
+
