@@ -33,9 +33,9 @@ $(READY): pyproject.toml
 	@echo "setup 1/3: virtual environment in .venv"
 	@$(PYTHON) -m venv .venv
 	@echo "setup 2/3: $(TORCH)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check "$(TORCH)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check "$(TORCH)"
 	@echo "setup 3/3: weft and its tools"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[dev,bench]"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --editable ".[dev,bench]"
 	@touch $@
 
 clean:

@@ -1,0 +1,76 @@
+"""A driver whose compiled program is the eager one, so that the command line is tested alone."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import types
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+
+if importlib.util.find_spec("weft.driver") is None:
+    weft.driver = sys.modules["weft.driver"] = types.ModuleType("weft.driver")
+
+
+@dataclass
+class Kernel:
+    name: str = "relu"
+    predicted_us: float | None = 1.5
+    measured_us: float | None = None
+
+
+@dataclass
+class Report:
+    kernels: list[Kernel] = field(default_factory=lambda: [Kernel()])
+    externs: list[tuple[str, str, str]] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=lambda: {"capture": 0.25, "cc": 0.5})
+
+
+class Eager:
+    """Stands for a compiled program."""
+
+    def __init__(self, function: Callable[..., Any], **options: Any) -> None:
+        self.function = function
+        self.options = options
+        self.report = Report()
+        self.prepared: tuple[Any, ...] = ()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        self.prepared = (args, kwargs)
+
+    def ir(self, level: str) -> str:
+        return f"{level} of a program [bold]{'wide ' * 60}[/bold]"
+
+
+class EagerText(Eager):
+    inputs = (("x", "f32", (4, 3)), ("index", "i64", (2,)))
+
+    def interpret(self, *args: torch.Tensor) -> Any:
+        return self.function(*args).double()
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> list[Eager]:
+    """The programs compiled so far."""
+    made: list[Eager] = []
+
+    def compile_program(function: Callable[..., Any], **options: Any) -> Eager:
+        made.append(Eager(function, **options))
+        return made[-1]
+
+    def compile_text(text: str, **options: Any) -> EagerText:
+        made.append(EagerText(lambda x, index: x[index], text=text, **options))
+        return made[-1]
+
+    monkeypatch.setattr(weft, "compile", compile_program, raising=False)
+    monkeypatch.setattr(weft.driver, "compile_text", compile_text, raising=False)
+    return made

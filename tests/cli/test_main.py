@@ -1,0 +1,183 @@
+"""The command line end to end, over a driver that stands in for the compiler."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft.cli.main import main
+from weft.core.errors import UnsupportedOpError
+
+PROGRAM = "torch.relu(torch.randn(4, 3) @ torch.randn(3, 2))"
+
+pytestmark = pytest.mark.usefixtures("fake")
+
+
+def weft_command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as caught:
+        main(list(arguments))
+    code = caught.value.code
+    return code if isinstance(code, int) else 0
+
+
+def test_ir_is_exact_text(capsys: pytest.CaptureFixture[str]) -> None:
+    assert weft_command("compile", "-c", PROGRAM, "--ir", "loop") == 0
+    assert capsys.readouterr().out == f"loop of a program [bold]{'wide ' * 60}[/bold]\n"
+
+
+def test_compile_prepares_for_the_arguments(fake: list[Any]) -> None:
+    weft_command("compile", "-c", PROGRAM, "--target", "cpu", "--fuse", "none", "-vv")
+    (args, kwargs) = fake[0].prepared
+    assert [tuple(a.shape) for a in args] == [(4, 3), (3, 2)] and not kwargs
+    assert fake[0].options == {"target": "cpu", "fuse": "none", "fallback": "aten", "verbose": 2}
+
+
+def test_summary_is_a_table(capsys: pytest.CaptureFixture[str], fake: list[Any]) -> None:
+    assert weft_command("compile", "-c", PROGRAM) == 0
+    out = capsys.readouterr().out
+    for word in ("relu", "predicted", "capture", "0.250", "total", "0.750"):
+        assert word in out
+    assert "\x1b" not in out
+
+
+def test_json_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    assert weft_command("compile", "-c", PROGRAM, "--json", "--ir", "loop") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["kernels"] == [{"name": "relu", "predicted_us": 1.5, "measured_us": None}]
+    assert facts["ir"]["loop"].startswith("loop of")
+
+
+def test_output_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.c"
+    assert weft_command("compile", "-c", PROGRAM, "--ir", "c", "-o", str(path)) == 0
+    assert path.read_text().startswith("c of a program")
+    assert [p.name for p in tmp_path.iterdir()] == ["program.c"]
+    assert capsys.readouterr().out == ""
+
+
+def test_run_checks(capsys: pytest.CaptureFixture[str]) -> None:
+    assert weft_command("run", "-c", PROGRAM) == 0
+    out = capsys.readouterr().out
+    assert "f32[4,2]" in out and "1 output against float64 eager: passed" in out
+
+
+def test_run_misses(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, fake: list[Any]
+) -> None:
+    make = weft.compile
+    monkeypatch.setattr(weft, "compile", lambda f, **o: make(lambda *a: f(*a) * 1.001, **o))
+    assert weft_command("run", "-c", PROGRAM) == 1
+    assert "1 of 1 FAILED" in capsys.readouterr().out
+
+
+def test_run_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "out.json"
+    assert weft_command("run", "-c", PROGRAM, "--json", str(path)) == 0
+    facts = json.loads(path.read_text())
+    assert facts["passed"] and facts["outputs"][0]["type"] == "f32[4,2]"
+    capsys.readouterr()
+    assert weft_command("run", "-c", PROGRAM, "--json", "-") == 0
+    assert json.loads(capsys.readouterr().out)["source"] == PROGRAM
+
+
+def test_profile_lists_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    assert weft_command("run", "-c", PROGRAM, "--profile") == 0
+    assert "predicted" in capsys.readouterr().out
+
+
+def test_the_seed_decides(tmp_path: Path) -> None:
+    norms: list[float] = []
+    for seed in ("1", "1", "2"):
+        weft_command("run", "-c", PROGRAM, "--seed", seed, "--json", str(tmp_path / "out.json"))
+        norms.append(json.loads((tmp_path / "out.json").read_text())["outputs"][0]["norm"])
+    assert norms[0] == norms[1] != norms[2]
+
+
+def test_run_of_ir_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "program.loop"
+    path.write_text("kernel gather(x: f32[4,3], index: i64[2]) -> out: f32[2,3]\n")
+    assert weft_command("run", str(path)) == 0
+    out = capsys.readouterr().out
+    assert "f32[2,3]" in out and "against the interpreter: passed" in out
+
+
+def test_python_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "import torch\n"
+        "class Net(torch.nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        return x @ x\n"
+        "def example_inputs():\n"
+        "    return torch.randn(3, 3)\n"
+        "def wrong(x=torch.randn(2, 3)):\n"
+        "    return x @ x\n"
+    )
+    assert weft_command("run", f"{path}:Net") == 0
+    assert weft_command("run", f"{path}:nosuch") == 2
+    assert "defines no 'nosuch'" in capsys.readouterr().err
+    path.write_text(path.read_text().replace("def example_inputs", "def unused"))
+    assert weft_command("run", f"{path}:wrong") == 2
+    assert f"at {path} line 8:  return x @ x" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["compile", "-c", PROGRAM, "--ir", "lop"], "unknown --ir 'lop': one of torch, tensor,"),
+        (["run", "-c", PROGRAM, "--fuse", "x"], "unknown --fuse 'x': one of none, greedy, all"),
+        (["run", "-c", PROGRAM, "--bench", "--backends", "tvm"], "unknown backend 'tvm': one of"),
+        (["compile", "no/such/folder"], "no file, model folder or cached hub model 'no/such/fold"),
+        (["compile"], "nothing to compile: SOURCE is"),
+        (["compile", "-c", "torch.relu("], "syntax error: '(' was never closed\n  at -c line 1:"),
+        (["compile", "x.py:Net"], "no file x.py"),
+        (["compile", "x", "-c", "y"], "one SOURCE, not two"),
+        (["run", "-c", "torch.randn(2,3) @ torch.randn(2,3)"], "RuntimeError: mat1 and mat2"),
+        (["compile", "-c", PROGRAM, "--ir", "c", "-o", "/no/such/x"], "cannot write /no/such/x"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert weft_command(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"weft: {message}")
+    assert "Traceback" not in captured.err and captured.out == ""
+
+
+def test_errors_of_the_compiler(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise UnsupportedOpError("aten.sort has no lowering", "-c line 1:  torch.sort(x)")
+
+    monkeypatch.setattr(weft, "compile", refuse)
+    assert weft_command("compile", "-c", PROGRAM) == 2
+    expected = "weft: aten.sort has no lowering\n  at -c line 1:  torch.sort(x)\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_an_internal_error_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(weft, "compile", lambda *_, **__: [][1])
+    assert weft_command("compile", "-c", PROGRAM) == 3
+    error = capsys.readouterr().err
+    assert "internal error" in error and "IndexError" in error and "Traceback" not in error
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    code = weft_command("doctor", "--json")
+    facts = {fact["name"]: fact for fact in json.loads(capsys.readouterr().out)["facts"]}
+    assert facts["torch"]["found"] == torch.__version__ and facts["C compiler"]["ok"]
+    assert code == (0 if facts["torch.compile backend"]["ok"] else 2)
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert weft_command("doctor") == 2
+    captured = capsys.readouterr()
+    assert "missing" in captured.out
+    assert "weft: C compiler: none of gcc, clang, cc on the PATH; install gcc" in captured.err

@@ -1,0 +1,167 @@
+"""Backends side by side: each in a process of its own, asked in turn, so that none rests longer.
+
+with Bench(["eager", "inductor", "weft"]) as bench:
+    bench.compare(SourceSpec(text="torch.randn(4) + 1")).measurements["weft"].ms
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft.cli.bench_worker import BACKENDS
+from weft.cli.check import Verdict, check, run_eager, run_reference, worst
+from weft.cli.compiling import Options, choice
+from weft.cli.program import Source, SourceSpec
+from weft.cli.source import load
+from weft.core.errors import WeftError
+
+ROUNDS = 5
+ROUND_SECONDS = 0.2
+
+
+class BackendError(WeftError):
+    """A backend that could not compile or run the program."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One backend on one program; `failure` says why there are no numbers."""
+
+    backend: str
+    ms: float | None = None
+    compile_seconds: float | None = None
+    verdict: Verdict | None = None
+    kernels: int | None = None
+    externs: tuple[str, ...] = ()
+    failure: str | None = None
+
+    @property
+    def passed(self) -> bool:
+        return self.failure is None and (self.verdict is None or self.verdict.passed)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    title: str
+    measurements: Mapping[str, Measurement]
+
+    def ratio(self, backend: str, to: str = "eager") -> float | None:
+        """How many times as fast as `to`."""
+        mine, other = self.measurements[backend].ms, self.measurements.get(to)
+        return other.ms / mine if mine and other is not None and other.ms else None
+
+
+class Worker:
+    """A process that holds one backend."""
+
+    def __init__(self, backend: str, folder: Path) -> None:
+        self.backend = backend
+        self.outputs = folder / f"{backend}.pt"
+        self.log = (folder / f"{backend}.log").open("w+")
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "weft.cli.bench_worker"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self.log,
+            text=True,
+        )
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(json.dumps(request) + "\n")
+            self.process.stdin.flush()
+        except BrokenPipeError:
+            pass  # it died: reading says so
+        line = self.process.stdout.readline()
+        if not line:
+            raise BackendError(f"{self.backend}: its process ended: {self.last_words()}")
+        reply: dict[str, Any] = json.loads(line)
+        if "error" in reply:
+            raise BackendError(reply["error"], reply["where"])
+        return reply
+
+    def last_words(self) -> str:
+        code = self.process.wait()
+        self.log.seek(0)
+        lines = self.log.read().strip().splitlines()
+        return f"exit code {code}" + (f", {lines[-1]}" if lines else "")
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+        self.log.close()
+
+
+class Bench:
+    """Workers, one per backend, that stay while several programs are compared."""
+
+    def __init__(self, backends: Sequence[str], options: Options | None = None) -> None:
+        self.backends = [choice("backend", b, tuple(BACKENDS)) for b in backends]
+        self.options = replace(options or Options(), verbose=0)
+
+    def __enter__(self) -> Bench:
+        self.folder = tempfile.TemporaryDirectory(prefix="weft-bench-")
+        self.workers = [Worker(b, Path(self.folder.name)) for b in self.backends]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for worker in self.workers:
+            worker.close()
+        self.folder.cleanup()
+
+    def compare(self, spec: SourceSpec, rounds: int = ROUNDS) -> Comparison:
+        """Loads the program everywhere, checks every result, then times in turn."""
+        program = load(spec)
+        truth = expected(program) if isinstance(program, Source) else None
+        rows: dict[str, Measurement] = {}
+        for worker in self.workers:
+            rows[worker.backend] = self.load(worker, spec, truth)
+        times: dict[str, list[float]] = {backend: [] for backend in rows}
+        for worker in self.workers * rounds:
+            row = rows[worker.backend]
+            if row.failure is not None:
+                continue
+            try:
+                reply = worker.ask(do="round", seconds=ROUND_SECONDS)
+                times[worker.backend].append(reply["ms"])
+            except BackendError as error:
+                rows[worker.backend] = replace(row, failure=error.message)
+        for backend, row in rows.items():
+            if row.failure is None:
+                rows[backend] = replace(row, ms=statistics.median(times[backend]))
+        return Comparison(program.title, rows)
+
+    def load(self, worker: Worker, spec: SourceSpec, truth: tuple[Any, Any] | None) -> Measurement:
+        try:
+            facts = worker.ask(
+                do="load",
+                backend=worker.backend,
+                source=asdict(spec),
+                outputs=str(worker.outputs),
+                options=asdict(self.options),
+            )
+        except BackendError as error:
+            place = f" at {error.where}" if error.where else ""
+            return Measurement(worker.backend, failure=error.message + place)
+        verdict = None
+        if truth is not None:
+            out = torch.load(worker.outputs, weights_only=False)
+            verdict = worst(check(out, *truth))
+        facts["externs"] = tuple(facts.get("externs", ()))
+        return Measurement(worker.backend, verdict=verdict, **facts)
+
+
+def expected(source: Source) -> tuple[Any, Any]:
+    """What eager gives, and the same in float64."""
+    return run_eager(source), run_reference(source)

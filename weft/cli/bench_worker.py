@@ -1,0 +1,142 @@
+"""One process that holds one backend and times it when asked; the bench talks to it in lines.
+
+python -m weft.cli.bench_worker
+{"do": "load", "backend": "weft", "source": {"text": "torch.randn(4) + 1"}, "outputs": "out.pt"}
+{"do": "round", "seconds": 0.2}
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from weft.cli.check import call
+from weft.cli.compiling import (
+    Compiled,
+    Options,
+    compile_ir,
+    compile_source,
+    text_as_source,
+)
+from weft.cli.program import IrText, Source, SourceSpec
+from weft.cli.source import load
+from weft.core.errors import WeftError
+
+SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
+
+
+def main() -> None:
+    """Answers each line of stdin; what the program itself prints goes to stderr."""
+    replies = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    session = Session()
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            reply = getattr(session, request.pop("do"))(**request)
+        except WeftError as error:
+            reply = {"error": error.message, "where": error.where}
+        except Exception as error:  # a backend's own failure is its row of the table
+            first = (str(error).strip().splitlines() or [""])[0]
+            reply = {"error": f"{type(error).__name__}: {first}", "where": None}
+        print(json.dumps(reply), file=replies, flush=True)
+
+
+class Session:
+    """The program that is loaded now."""
+
+    def __init__(self) -> None:
+        self.call: Callable[[], Any] | None = None
+
+    def load(
+        self,
+        backend: str,
+        source: dict[str, Any],
+        outputs: str,
+        options: dict[str, Any],
+    ) -> dict[str, Any]:
+        """Compiles for one backend, saves what the first call gives."""
+        self.call = None
+        program = load(SourceSpec(**source))
+        start = time.perf_counter()
+        compiled, ready = BACKENDS[backend](program, Options(**options))
+        out = call(ready, ready.callable)
+        seconds = time.perf_counter() - start
+        torch.save(pytree.tree_map(detached, out), outputs)
+        self.call = lambda: ready.callable(*ready.args, **ready.kwargs)
+        torch.set_grad_enabled(ready.wants_grad)
+        facts: dict[str, Any] = {"compile_seconds": seconds}
+        if compiled is not None:
+            facts["kernels"] = len(compiled.report.kernels)
+            facts["externs"] = [op for op, _, _ in compiled.report.externs]
+        return facts
+
+    def round(self, seconds: float) -> dict[str, Any]:
+        """Median milliseconds of a call, over `seconds` of calls."""
+        assert self.call is not None
+        self.call()  # wakes caches and threads
+        repeats = max(1, int(SAMPLE_SECONDS / max(timed(self.call, 1), 1e-7)))
+        end = time.perf_counter() + seconds
+        samples: list[float] = []
+        while len(samples) < 3 or time.perf_counter() < end:
+            samples.append(timed(self.call, repeats))
+        return {"ms": statistics.median(samples) * 1e3}
+
+
+def timed(function: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
+    return (time.perf_counter() - start) / repeats
+
+
+def detached(value: Any) -> Any:
+    return value.detach() if isinstance(value, torch.Tensor) else value
+
+
+def with_callable(source: Source, function: Callable[..., Any]) -> Source:
+    return Source(function, source.args, source.kwargs, source.title, source.file)
+
+
+def of_pytorch(program: Source | IrText) -> Source:
+    if isinstance(program, IrText):
+        raise WeftError("PyTorch does not run weft's IR text")
+    return program
+
+
+def eager(program: Source | IrText, options: Options) -> tuple[None, Source]:
+    return None, of_pytorch(program)
+
+
+def inductor(program: Source | IrText, options: Options) -> tuple[None, Source]:
+    torch.compiler.reset()
+    source = of_pytorch(program)
+    return None, with_callable(source, torch.compile(source.callable, backend="inductor"))
+
+
+def compiled_by_weft(program: Source | IrText, options: Options) -> tuple[Compiled, Source]:
+    if isinstance(program, IrText):
+        compiled = compile_ir(program, options)
+        return compiled, text_as_source(program, compiled, torch.initial_seed())
+    compiled = compile_source(program, options)
+    return compiled, with_callable(program, compiled)
+
+
+BACKENDS: dict[str, Callable[[Source | IrText, Options], tuple[Compiled | None, Source]]] = {
+    "eager": eager,
+    "inductor": inductor,
+    "weft": compiled_by_weft,
+}
+
+if __name__ == "__main__":
+    main()

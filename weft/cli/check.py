@@ -1,0 +1,195 @@
+"""The accuracy check: against float64 eager, measured by what eager itself loses.
+
+verdict = check(out, eager, reference)
+verdict.passed, verdict.error, verdict.limit
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from weft.cli.program import Source, user_code
+
+FLOORS = {
+    torch.float64: 1e-13,
+    torch.float32: 1e-6,
+    torch.float16: 2e-3,
+    torch.bfloat16: 1.6e-2,
+}
+EAGER_FACTOR = 2.0
+LOW_PRECISION = (torch.float16, torch.bfloat16, torch.float32)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """One output beside its reference. `reason` says what is wrong besides the error."""
+
+    error: float
+    limit: float
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.reason and self.error <= self.limit
+
+
+class Float64(TorchDispatchMode):
+    """Runs every op in float64: a cast to a shorter float, or a float tensor made inside, too."""
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        wide = {
+            name: torch.float64 if name == "dtype" and value in LOW_PRECISION else value
+            for name, value in (kwargs or {}).items()
+        }
+        return func(*args, **wide)
+
+
+def is_short_float(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype in LOW_PRECISION
+
+
+def clone(tree: Any) -> Any:
+    """The same arguments in memory of their own: a program may write to what it is given."""
+    memo: dict[int, Any] = {}
+
+    def one(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        if id(value) not in memo:
+            memo[id(value)] = copy_tensor(value)
+        return memo[id(value)]
+
+    return pytree.tree_map(one, tree)
+
+
+def copy_tensor(value: torch.Tensor) -> torch.Tensor:
+    """The same values in the same strides; an expanded tensor is made dense."""
+    if 0 in value.stride():
+        dense = torch.empty_like(value)
+    else:
+        dense = torch.empty_strided(
+            value.shape, value.stride(), dtype=value.dtype, device=value.device
+        )
+    return dense.copy_(value.detach()).requires_grad_(value.requires_grad)
+
+
+def call(source: Source, function: Callable[..., Any], seed: int = 0) -> Any:
+    """Calls `function` as the source is called: fresh arguments, the same random numbers."""
+    args, kwargs = clone((source.args, source.kwargs))
+    torch.manual_seed(seed)
+    with torch.set_grad_enabled(source.wants_grad):
+        return function(*args, **kwargs)
+
+
+def run_eager(source: Source) -> Any:
+    """What PyTorch itself gives; a module's buffers stay as they were."""
+    function = copied(source.callable)
+    with user_code(source.file):
+        return call(source, function)
+
+
+def run_reference(source: Source) -> Any:
+    """Eager with every float in float64."""
+    function = copied(source.callable)
+    if isinstance(function, nn.Module):
+        function.double()
+    wide = pytree.tree_map(
+        lambda v: v.detach().double().requires_grad_(v.requires_grad) if is_short_float(v) else v,
+        (source.args, source.kwargs),
+    )
+    double = replace(source, callable=function, args=wide[0], kwargs=wide[1])
+    default = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        with Float64(), user_code("the float64 reference"):
+            return call(double, function)
+    finally:
+        torch.set_default_dtype(default)
+
+
+def copied(function: Callable[..., Any]) -> Callable[..., Any]:
+    return copy.deepcopy(function) if isinstance(function, nn.Module) else function
+
+
+def check(out: Any, eager: Any, reference: Any) -> list[Verdict]:
+    """One verdict per output; structure, dtype, shape and strides must be eager's own."""
+    leaves, structure = pytree.tree_flatten(out)
+    eager_leaves, eager_structure = pytree.tree_flatten(eager)
+    if structure != eager_structure:
+        return [Verdict(math.inf, 0.0, f"returns {structure}, eager returns {eager_structure}")]
+    references = pytree.tree_leaves(reference)
+    return [
+        check_leaf(one, expected, truth)
+        for one, expected, truth in zip(leaves, eager_leaves, references, strict=True)
+    ]
+
+
+def check_leaf(out: Any, eager: Any, reference: Any) -> Verdict:
+    if not isinstance(eager, torch.Tensor):
+        same = type(out) is type(eager) and (out == eager or (out != out and eager != eager))
+        return Verdict(0.0, 0.0, "" if same else f"{out!r}, eager gives {eager!r}")
+    reason = misfit(out, eager)
+    if reason:
+        return Verdict(math.inf, 0.0, reason)
+    limit = max(
+        EAGER_FACTOR * relative_error(eager, reference, eager), FLOORS.get(eager.dtype, 0.0)
+    )
+    return Verdict(relative_error(out, reference, eager), limit, non_finite_misfit(out, eager))
+
+
+def misfit(out: Any, eager: torch.Tensor) -> str:
+    """What is wrong before any number is looked at."""
+    if not isinstance(out, torch.Tensor):
+        return f"a {type(out).__name__}, eager gives a tensor"
+    for fact in ("dtype", "shape", "device"):
+        if getattr(out, fact) != getattr(eager, fact):
+            return f"{fact} {getattr(out, fact)}, eager gives {getattr(eager, fact)}"
+    free = [i for i, extent in enumerate(eager.shape) if extent > 1] if eager.numel() else []
+    if any(out.stride(i) != eager.stride(i) for i in free):
+        return f"strides {out.stride()}, eager gives {eager.stride()}"
+    return ""
+
+
+def non_finite_misfit(out: torch.Tensor, eager: torch.Tensor) -> str:
+    if not eager.is_floating_point():
+        return ""
+    if not torch.equal(out.isnan(), eager.isnan()):
+        return f"{int(out.isnan().sum())} NaN, eager gives {int(eager.isnan().sum())}"
+    infinite = eager.isinf() | out.isinf()
+    return "" if torch.equal(out[infinite], eager[infinite]) else "Inf in other places than eager"
+
+
+def relative_error(out: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor) -> float:
+    """||out - reference|| / ||reference|| where eager is finite; the share that differs for
+    integers and booleans."""
+    out, reference = out.detach(), reference.detach()
+    if not (eager.is_floating_point() or eager.is_complex()):
+        return cast("float", (out != reference).double().mean().item()) if out.numel() else 0.0
+    wide = torch.complex128 if eager.is_complex() else torch.float64
+    finite = eager.detach().isfinite() & reference.isfinite() & out.isfinite()
+    truth = torch.where(finite, reference.to(wide), 0.0)
+    difference = float((torch.where(finite, out.to(wide), 0.0) - truth).norm())
+    norm = float(truth.norm())
+    return difference / norm if norm else difference
+
+
+def worst(verdicts: list[Verdict]) -> Verdict:
+    """The verdict that stands for all: a failed one first, then the nearest to its limit."""
+    if not verdicts:
+        return Verdict(0.0, 0.0)
+    return max(verdicts, key=lambda v: (not v.passed, v.error / v.limit if v.limit else v.error))

@@ -1,0 +1,114 @@
+"""The driver as the command line uses it: a program in, a compiled callable out.
+
+compiled = compile_program(load(spec), Options(target="cpu"))
+compiled.ir("loop"), compiled.report.kernels
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+
+import weft
+from weft import driver
+from weft.cli.program import IrText, Source
+from weft.core.errors import SourceError
+
+LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
+LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
+DTYPES = {
+    "f64": torch.float64,
+    "f32": torch.float32,
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "i64": torch.int64,
+    "i32": torch.int32,
+    "i16": torch.int16,
+    "i8": torch.int8,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+
+
+class KernelReport(Protocol):
+    name: str
+    predicted_us: float | None
+    measured_us: float | None
+
+
+class Report(Protocol):
+    kernels: Sequence[KernelReport]
+    externs: Sequence[tuple[str, str, str]]  # op, reason, where
+    seconds: Mapping[str, float]  # per stage
+
+
+class Compiled(Protocol):
+    """What `weft.compile` gives."""
+
+    report: Report
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def prepare(self, *args: Any, **kwargs: Any) -> Any: ...
+    def ir(self, level: str) -> str: ...
+
+
+class CompiledText(Compiled, Protocol):
+    """What `driver.compile_text` gives: it knows its inputs and the meaning of its text."""
+
+    inputs: Sequence[tuple[str, str, Sequence[int]]]
+
+    def interpret(self, *args: Any) -> Any: ...
+
+
+@dataclass(frozen=True)
+class Options:
+    target: str = "auto"
+    fuse: str = "greedy"
+    fallback: str = "aten"
+    verbose: int = 0
+
+    def keywords(self) -> dict[str, Any]:
+        given = {"target": self.target, "fuse": self.fuse, "fallback": self.fallback}
+        return {**given, "verbose": self.verbose} if self.verbose else given
+
+
+def choice(name: str, value: str, known: Sequence[str]) -> str:
+    if value not in known:
+        raise SourceError(f"unknown {name} {value!r}: one of {', '.join(known)}")
+    return value
+
+
+def compile_source(source: Source, options: Options) -> Compiled:
+    """Compiled for the source's own arguments, without a run."""
+    compiled: Compiled = weft.compile(source.callable, **options.keywords())
+    with torch.set_grad_enabled(source.wants_grad):
+        compiled.prepare(*source.args, **source.kwargs)
+    return compiled
+
+
+def compile_ir(program: IrText, options: Options) -> CompiledText:
+    return driver.compile_text(program.text, **options.keywords())
+
+
+def compile_program(program: Source | IrText, options: Options) -> Compiled:
+    if isinstance(program, IrText):
+        return compile_ir(program, options)
+    return compile_source(program, options)
+
+
+def text_as_source(program: IrText, compiled: CompiledText, seed: int) -> Source:
+    """IR text with random inputs of the types its header names; the seed decides them."""
+    torch.manual_seed(seed)
+    args = tuple(random_input(dtype, tuple(shape)) for _, dtype, shape in compiled.inputs)
+    function: Callable[..., Any] = compiled
+    return Source(function, args, {}, program.title, file=program.title)
+
+
+def random_input(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
+    element = DTYPES[choice("dtype", dtype, tuple(DTYPES))]
+    if element.is_floating_point:
+        return torch.randn(shape, dtype=torch.float64).to(element)
+    return torch.randint(0, 2, shape).to(element)  # small enough to index anything

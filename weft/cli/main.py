@@ -1,0 +1,185 @@
+"""The command line: weft compile | run | doctor.
+
+weft compile -c "torch.relu(torch.randn(4))" --ir loop
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from weft.cli.bench import Bench
+from weft.cli.compiling import LANGUAGES, LEVELS, Options, choice, compile_program
+from weft.cli.doctor import examine
+from weft.cli.output import show, show_error, table, working, write_json, write_text
+from weft.cli.program import SourceSpec
+from weft.cli.running import (
+    comparison_json,
+    comparison_table,
+    outcome_json,
+    outcome_line,
+    outcome_table,
+    report_json,
+    report_tables,
+    run_once,
+)
+from weft.cli.source import KINDS, load
+from weft.config import config
+from weft.core.errors import WeftError
+
+BAD_INPUT, MISSED, INTERNAL = 2, 1, 3
+
+app = typer.Typer(
+    help="PyTorch programs through six levels of IR to fused native code.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KINDS)]
+TextOption = Annotated[
+    str | None, typer.Option("-c", metavar="TEXT", help="Python text; its last line is the program")
+]
+TargetOption = Annotated[str, typer.Option("--target", help="cpu, cuda, cuda:sm_80, ...")]
+FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
+FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
+SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
+VerboseOption = Annotated[
+    int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
+]
+
+
+def options(target: str, fuse: str, fallback: str, verbose: int = 0) -> Options:
+    choice("--fuse", fuse, ("none", "greedy", "all"))
+    choice("--fallback", fallback, ("aten", "error"))
+    return Options(target, fuse, fallback, verbose)
+
+
+@app.command("compile")
+def compile_command(
+    source: SourceArgument = None,
+    text: TextOption = None,
+    ir: Annotated[
+        str | None, typer.Option("--ir", metavar="LEVEL", help=", ".join(LEVELS + LANGUAGES))
+    ] = None,
+    target: TargetOption = "auto",
+    fuse: FuseOption = "greedy",
+    fallback: FallbackOption = "aten",
+    verbose: VerboseOption = 0,
+    output: Annotated[
+        str | None, typer.Option("-o", metavar="PATH", help="a file to write")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="the summary as JSON")] = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Compile SOURCE; print one level of IR, or a summary."""
+    if ir is not None:
+        choice("--ir", ir, LEVELS + LANGUAGES)
+    chosen = options(target, fuse, fallback, verbose)
+    with working("loading"):
+        program = load(SourceSpec(text, source, seed, meta=True))
+    with working("compiling"):
+        compiled = compile_program(program, chosen)
+        level = compiled.ir(ir) if ir is not None else None
+    if as_json:
+        facts = {"source": program.title, **report_json(compiled)}
+        write_json(facts if ir is None else {**facts, "ir": {ir: level}}, output)
+    elif level is not None:
+        write_text(level, output)
+    elif output is not None:
+        write_text(compiled.ir("source"), output)
+    else:
+        show(*report_tables(program.title, compiled))
+
+
+@app.command("run")
+def run_command(
+    source: SourceArgument = None,
+    text: TextOption = None,
+    bench: Annotated[bool, typer.Option("--bench", help="time it beside other backends")] = False,
+    profile: Annotated[bool, typer.Option("--profile", help="time per kernel")] = False,
+    backends: Annotated[
+        str, typer.Option("--backends", help="what --bench compares")
+    ] = "eager,inductor,weft",
+    json_path: Annotated[
+        str | None, typer.Option("--json", metavar="PATH", help="results as JSON; - is stdout")
+    ] = None,
+    target: TargetOption = "auto",
+    fuse: FuseOption = "greedy",
+    fallback: FallbackOption = "aten",
+    verbose: VerboseOption = 0,
+    seed: SeedOption = 0,
+) -> None:
+    """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
+    spec = SourceSpec(text, source, seed)
+    chosen = options(target, fuse, fallback, verbose)
+    quiet = json_path == "-"
+    if bench:
+        with Bench(backends.split(","), chosen) as running, working("comparing"):
+            comparison = running.compare(spec)
+        if not quiet:
+            show(comparison_table(comparison))
+        facts, passed = comparison_json(comparison), comparison_json(comparison)["passed"]
+    else:
+        program = load(spec)
+        outcome = run_once(program, chosen, seed)
+        if not quiet:
+            show(outcome_table(program.title, outcome), outcome_line(outcome))
+            show(*(report_tables(program.title, outcome.compiled) if profile else ()))
+        facts, passed = outcome_json(program.title, outcome), outcome.passed
+    if json_path is not None:
+        write_json(facts, json_path)
+    if not passed:
+        raise typer.Exit(MISSED)
+
+
+@app.command("doctor")
+def doctor_command(
+    as_json: Annotated[bool, typer.Option("--json", help="the findings as JSON")] = False,
+) -> None:
+    """What weft needs and what this machine has."""
+    with working("looking"):
+        facts = examine()
+    missing = [fact for fact in facts if fact.needed and not fact.ok]
+    if as_json:
+        write_json({"ok": not missing, "facts": [asdict(fact) for fact in facts]}, None)
+    else:
+        show(table("", ["", "", "found"], [[f.name, f.status, f.found] for f in facts]))
+    for fact in missing:
+        show_error(WeftError(f"{fact.name}: {fact.found}; {fact.remedy}"))
+    if missing:
+        raise typer.Exit(BAD_INPUT)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The console script: an error is one sentence on stderr, never a traceback."""
+    try:
+        app(arguments, prog_name="weft")
+    except WeftError as error:
+        show_error(error)
+        sys.exit(BAD_INPUT)
+    except BrokenPipeError:  # `weft compile ... | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except Exception as error:
+        if config.verbose:
+            raise
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        show_error(
+            WeftError(
+                f"internal error, please report it: {type(error).__name__}: {error} "
+                "(WEFT_VERBOSE=1 shows the whole of it)",
+                f"{frame.filename} line {frame.lineno}:  {frame.line}",
+            )
+        )
+        sys.exit(INTERNAL)
+
+
+if __name__ == "__main__":
+    main()

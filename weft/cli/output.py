@@ -1,0 +1,130 @@
+"""What the command line prints: tables, progress, text for pipes.
+
+with working("compiling"): ...          # a spinner after one second, on a terminal
+show(table("kernels", ["name", "us"], [["relu", "1.2"]]))
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+import tempfile
+import threading
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from weft.core.errors import SourceError, WeftError
+
+PIPE_WIDTH = 200  # columns where nobody's window sets them
+SPINNER_AFTER = 1.0  # seconds
+
+
+def console(stream: Any = None) -> Console:
+    stream = sys.stdout if stream is None else stream
+    width = None if stream.isatty() else PIPE_WIDTH
+    return Console(file=stream, width=width, highlight=False, soft_wrap=False)
+
+
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
+    """Numbers to the right: a column is numeric when its first cell is."""
+    made = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    for i, column in enumerate(columns):
+        numeric = bool(rows) and rows[0][i][:1].isdigit()
+        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
+    return made
+
+
+STYLES = {"ok": "green", "passed": "green", "FAILED": "bold red", "missing": "bold red"}
+
+
+def show(*parts: Table | str) -> None:
+    out = console()
+    for part in parts:
+        out.print(part, markup=False)
+
+
+def write_text(text: str, path: str | None) -> None:
+    """Exact text on stdout, or a file that is either whole or absent."""
+    text = text if text.endswith("\n") else text + "\n"
+    if path is None or path == "-":
+        sys.stdout.write(text)
+        sys.stdout.flush()
+        return
+    target = Path(path)
+    temporary: str | None = None
+    try:
+        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o666 & ~current_umask())
+        os.replace(temporary, target)
+    except OSError as error:
+        if temporary is not None and os.path.exists(temporary):
+            os.unlink(temporary)
+        raise SourceError(f"cannot write {path}: {error.strerror}") from None
+
+
+def current_umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
+
+
+def write_json(value: Any, path: str | None) -> None:
+    write_text(json.dumps(plain(value), indent=2), path)
+
+
+def plain(value: Any) -> Any:
+    """JSON has no NaN or Infinity: those become null."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {k: plain(v) for k, v in value.items()}
+    return [plain(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+def show_error(error: WeftError) -> None:
+    """One sentence and its place."""
+    place = f"\n  at {error.where}" if error.where else ""
+    sys.stderr.write(f"weft: {error.message}{place}\n")
+
+
+@contextmanager
+def working(message: str) -> Generator[None, None, None]:
+    """A spinner for what takes longer than a second, where somebody watches."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    status = console(sys.stderr).status(message)
+    timer = threading.Timer(SPINNER_AFTER, status.start)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    return "-" if value is None else f"{value:.{digits}g}"
+
+
+def milliseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}" if value < 1 else f"{value:.2f}"
+
+
+def error_text(value: float | None) -> str:
+    return "-" if value is None else f"{value:.1e}"

@@ -1,0 +1,227 @@
+"""`weft run`: the program's result, always checked, and beside other backends where asked.
+
+rows = run_once(load(spec), Options(), seed=0)
+all(row.verdict.passed for row in rows.outputs)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.table import Table
+from torch.utils import _pytree as pytree
+
+from weft.cli.bench import Comparison, Measurement, expected
+from weft.cli.check import Verdict, call, check, check_leaf
+from weft.cli.compiling import (
+    DTYPES,
+    Compiled,
+    Options,
+    compile_ir,
+    compile_source,
+    text_as_source,
+)
+from weft.cli.output import error_text, milliseconds, number, table, working
+from weft.cli.program import IrText, Source
+
+ROWS = 16  # outputs a table shows
+SHORT = {dtype: name for name, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Output:
+    kind: str  # f32[16,16]
+    norm: float | None
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    compiled: Compiled
+    outputs: list[Output]
+    reference: str
+
+    @property
+    def passed(self) -> bool:
+        return all(o.verdict.passed for o in self.outputs)
+
+
+def run_once(program: Source | IrText, options: Options, seed: int) -> Outcome:
+    """Compiles, runs and checks: PyTorch against float64 eager, IR text against its meaning."""
+    if isinstance(program, IrText):
+        return run_text(program, options, seed)
+    with working("running eager"):
+        truth = expected(program)
+    with working("compiling"):
+        compiled = compile_source(program, options)
+    with working("running"):
+        out = call(program, compiled)
+    verdicts = check(out, *truth)
+    return Outcome(compiled, rows(out, verdicts), "float64 eager")
+
+
+def run_text(program: IrText, options: Options, seed: int) -> Outcome:
+    with working("compiling"):
+        compiled = compile_ir(program, options)
+    source = text_as_source(program, compiled, seed)
+    with working("running"):
+        out = call(source, compiled)
+    with working("interpreting"):
+        truth = call(source, compiled.interpret)
+    leaves, references = pytree.tree_leaves(out), pytree.tree_leaves(truth)
+    verdicts = [check_text(o, r) for o, r in zip(leaves, references, strict=True)]
+    return Outcome(compiled, rows(leaves, verdicts), "the interpreter")
+
+
+def check_text(out: torch.Tensor, reference: Any) -> Verdict:
+    """The interpreter computes in float64 and knows no strides, so those are taken as they are."""
+    truth = torch.as_tensor(reference)
+    if truth.shape != out.shape:
+        return Verdict(math.inf, 0.0, f"shape {out.shape}, the interpreter gives {truth.shape}")
+    return check_leaf(out, torch.empty_like(out).copy_(truth), truth)
+
+
+def rows(out: Any, verdicts: list[Verdict]) -> list[Output]:
+    leaves = pytree.tree_leaves(out)
+    if len(leaves) != len(verdicts):  # another structure than eager's: one verdict says so
+        return [Output("outputs", None, verdict) for verdict in verdicts]
+    return [Output(kind(o), norm(o), v) for o, v in zip(leaves, verdicts, strict=True)]
+
+
+def kind(value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return repr(value)
+    return f"{SHORT.get(value.dtype, value.dtype)}[{','.join(map(str, value.shape))}]"
+
+
+def norm(value: Any) -> float | None:
+    if not isinstance(value, torch.Tensor) or not value.numel():
+        return None
+    wide = torch.complex128 if value.is_complex() else torch.float64
+    return float(value.detach().to(wide).norm())
+
+
+def result(verdict: Verdict) -> str:
+    return "ok" if verdict.passed else "FAILED"
+
+
+def outcome_table(title: str, outcome: Outcome) -> Table:
+    shown = outcome.outputs[:ROWS]
+    cells = [
+        [o.kind, number(o.norm, 9), error_text(o.verdict.error), error_text(o.verdict.limit),
+         result(o.verdict), o.verdict.reason]
+        for o in shown
+    ]  # fmt: skip
+    return table(title, ["output", "norm", "relative error", "limit", "check", ""], cells)
+
+
+def outcome_line(outcome: Outcome) -> str:
+    count = len(outcome.outputs)
+    missed = sum(not o.verdict.passed for o in outcome.outputs)
+    verdict = f"{missed} of {count} FAILED" if missed else "passed"
+    more = f" ({count - ROWS} more not shown)" if count > ROWS else ""
+    return f"{count} output{'s' * (count != 1)} against {outcome.reference}: {verdict}{more}"
+
+
+def outcome_json(title: str, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "source": title,
+        "passed": outcome.passed,
+        "reference": outcome.reference,
+        "outputs": [
+            {"type": o.kind, "norm": o.norm, **verdict_json(o.verdict)} for o in outcome.outputs
+        ],
+        "report": report_json(outcome.compiled),
+    }
+
+
+def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
+    if verdict is None:
+        return {"error": None, "limit": None, "passed": None, "reason": ""}
+    return {
+        "error": verdict.error,
+        "limit": verdict.limit,
+        "passed": verdict.passed,
+        "reason": verdict.reason,
+    }
+
+
+def report_json(compiled: Compiled) -> dict[str, Any]:
+    report = compiled.report
+    return {
+        "kernels": [
+            {"name": k.name, "predicted_us": k.predicted_us, "measured_us": k.measured_us}
+            for k in report.kernels
+        ],
+        "externs": [
+            {"op": op, "reason": reason, "where": str(where)}
+            for op, reason, where in report.externs
+        ],
+        "seconds": dict(report.seconds),
+    }
+
+
+def report_tables(title: str, compiled: Compiled) -> list[Table]:
+    """The summary of `weft compile` and `weft run --profile`."""
+    report = compiled.report
+    kernels = [
+        [str(i), k.name, number(k.predicted_us), number(k.measured_us)]
+        for i, k in enumerate(report.kernels)
+    ]
+    tables = [table(title, ["", "kernel", "predicted µs", "measured µs"], kernels)]
+    if report.externs:
+        externs = [[op, reason, str(where)] for op, reason, where in report.externs]
+        tables.append(table("externs", ["op", "reason", "where"], externs))
+    stages = [[stage, f"{seconds:.3f}"] for stage, seconds in report.seconds.items()]
+    stages.append(["total", f"{sum(report.seconds.values()):.3f}"])
+    tables.append(table("compile time", ["stage", "seconds"], stages))
+    return tables
+
+
+def comparison_table(comparison: Comparison) -> Table:
+    columns = ["backend", "ms", "x eager", "relative error", "limit", "compile s",
+               "kernels", "externs", "check", ""]  # fmt: skip
+    cells = [
+        comparison_row(row, comparison.ratio(row.backend))
+        for row in comparison.measurements.values()
+    ]
+    return table(comparison.title, columns, cells)
+
+
+def comparison_row(row: Measurement, ratio: float | None) -> list[str]:
+    verdict = row.verdict
+    return [
+        row.backend,
+        milliseconds(row.ms),
+        "-" if ratio is None else f"{ratio:.2f}",
+        error_text(verdict.error if verdict else None),
+        error_text(verdict.limit if verdict else None),
+        "-" if row.compile_seconds is None else f"{row.compile_seconds:.2f}",
+        "-" if row.kernels is None else str(row.kernels),
+        "-" if row.kernels is None else str(len(row.externs)),
+        "ok" if row.passed else "FAILED",
+        row.failure or (verdict.reason if verdict else ""),
+    ]
+
+
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "source": comparison.title,
+        "passed": all(m.passed for m in comparison.measurements.values()),
+        "backends": [
+            {
+                "backend": m.backend,
+                "ms": m.ms,
+                "ratio_to_eager": comparison.ratio(m.backend),
+                "compile_seconds": m.compile_seconds,
+                "kernels": m.kernels,
+                "externs": list(m.externs),
+                "failure": m.failure,
+                **verdict_json(m.verdict),
+            }
+            for m in comparison.measurements.values()
+        ],
+    }
