@@ -15,8 +15,6 @@ from weft.runtime.layout import Layout, Segment, item_bytes, view_of
 from weft.runtime.spec import Buffer, Call, Extern, Output, Result, names_in
 
 MAIN = """\
-#include <time.h>
-
 #include "weft.h"
 
 const weft_table *weft_shared;
@@ -25,27 +23,27 @@ int weft_threads = 1;
 WEFT_EXPORT void weft_bind(const weft_table *table) { weft_shared = table; }
 
 /* A step is data, so that this file compiles at once however many there are: a kernel, the
-   function that passes it its operands, and which buffers those are. */
-typedef void (*kernel)(void);
+   function that passes it its operands, and which buffers those are. All names here begin with
+   weft_, so that a kernel may have any other. */
+typedef void (*weft_kernel)(void);
 typedef struct {
-    kernel run;
-    void (*apply)(kernel run, void **b, const int *operand);
+    weft_kernel run;
+    void (*apply)(weft_kernel run, void **b, const int *operand);
     const int *operand;
-} step;
+} weft_step;
 """
 RUN = """
-static void run(int first, int stop, void **b, int threads) {
+static void weft_run(int first, int stop, void **b, int threads) {
     weft_threads = threads;
-    for (const step *s = steps + first; s < steps + stop; s++) s->apply(s->run, b, s->operand);
+    for (const weft_step *s = weft_steps + first; s < weft_steps + stop; s++)
+        s->apply(s->run, b, s->operand);
 }
 
 /* Run one step alone and return its microseconds. */
 WEFT_EXPORT double weft_time(int first, void **b, int threads) {
-    struct timespec start, stop;
-    clock_gettime(CLOCK_MONOTONIC, &start);
-    run(first, first + 1, b, threads);
-    clock_gettime(CLOCK_MONOTONIC, &stop);
-    return (stop.tv_sec - start.tv_sec) * 1e6 + (stop.tv_nsec - start.tv_nsec) * 1e-3;
+    double start = weft_shared->now();
+    weft_run(first, first + 1, b, threads);
+    return weft_shared->now() - start;
 }
 """
 
@@ -57,20 +55,19 @@ def c_source(layout: Layout) -> str:
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
     for step in layout.spec.steps:
         if isinstance(step, Call):
-            steps.append(
-                f"    {{{step.symbol}, apply{len(step.args)}, operands + {len(operands)}}},"
-            )
+            apply, start = f"weft_apply{len(step.args)}", len(operands)
+            steps.append(f"    {{{step.symbol}, {apply}, weft_operands + {start}}},")
             operands += [str(layout.index[name]) for name in step.args]
         else:
             steps.append("    {0},")
     lines = [MAIN]
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
     lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
-    lines.append(f"static const int operands[] = {{{', '.join(operands) or '0'}}};")
-    lines += ["static const step steps[] = {", *(steps or ["    {0},"]), "};", RUN]
+    lines.append(f"static const int weft_operands[] = {{{', '.join(operands) or '0'}}};")
+    lines += ["static const weft_step weft_steps[] = {", *(steps or ["    {0},"]), "};", RUN]
     for number, segment in enumerate(native_segments(layout)):
         lines.append(f"WEFT_EXPORT void weft_segment{number}(void **b, int threads) {{")
-        lines += [f"    run({segment.first}, {segment.stop}, b, threads);", "}"]
+        lines += [f"    weft_run({segment.first}, {segment.stop}, b, threads);", "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -79,7 +76,7 @@ def apply_source(arity: int) -> str:
     types = ", ".join(["void *"] * arity) or "void"
     values = ", ".join(f"b[o[{i}]]" for i in range(arity))
     return (
-        f"static void apply{arity}(kernel run, void **b, const int *o) {{\n"
+        f"static void weft_apply{arity}(weft_kernel run, void **b, const int *o) {{\n"
         f"    ((void (*)({types}))run)({values});\n}}"
     )
 

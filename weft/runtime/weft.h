@@ -21,6 +21,7 @@ typedef void (*weft_body)(void *args, int64_t begin, int64_t end, int worker);
 typedef struct {
     void (*parallel)(int threads, int64_t chunks, int64_t count, weft_body body, void *args);
     void *(*scratch)(size_t bytes);
+    double (*now)(void); /* microseconds */
 } weft_table;
 
 extern WEFT_LOCAL const weft_table *weft_shared;

@@ -8,6 +8,7 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "weft.h"
 
@@ -172,6 +173,12 @@ static void *thread_scratch(size_t bytes) {
     return bytes <= scratch.bytes && scratch.memory ? scratch.memory : grow_scratch(bytes);
 }
 
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
 /* ---- the table programs are bound to ---- */
 
 WEFT_EXPORT const weft_table *weft_runtime_table(void *parallel, void *thread_num,
@@ -185,5 +192,6 @@ WEFT_EXPORT const weft_table *weft_runtime_table(void *parallel, void *thread_nu
     if (!parallel) pthread_atfork(NULL, NULL, reset_pool);
     table.parallel = parallel ? parallel_omp : parallel_pool;
     table.scratch = thread_scratch;
+    table.now = now;
     return &table;
 }
