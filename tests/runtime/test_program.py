@@ -1,4 +1,4 @@
-"""Hand-written kernels run through launch specs: calls, arena, aliasing, externs, threads."""
+"""Hand-written kernels run through launch specs: calls, arena, aliasing, externs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from weft.runtime import (
     encode,
     load,
 )
-from weft.runtime.layout import lay_out
 
 N = 256
 ROW = ((16, 16), (16, 1))
@@ -44,22 +43,6 @@ SOURCES = {
     "twice": pointwise("twice", "2 * x[i]"),
     "next": pointwise("next", "x[i] + 1"),
 }
-FOR = """#include "weft.h"
-typedef struct { const float *x; float *out; int *worker; } args;
-static void body(void *given, int64_t begin, int64_t end, int worker) {
-    args *a = given;
-    float *scratch = weft_scratch(64);
-    scratch[0] = 1;
-    for (int64_t i = begin; i < end; i++) {
-        a->out[i] = a->x[i] + scratch[0];
-        a->worker[i] = worker;
-    }
-}
-void plus_one(const float *x, float *out, int *worker) {
-    args a = {x, out, worker};
-    weft_for(1000003, 1000, body, &a);
-}
-"""
 
 
 def buffer(name: str, kind: str, index: int = 0, **rest: object) -> Buffer:
@@ -269,34 +252,6 @@ assert torch.equal(program([x])[0], torch.sort(2 * x, 1)[0] + 1)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
     assert load("never built", tools) is None
-
-
-@pytest.mark.parametrize("openmp", [True, False], ids=["torch's threads", "own pool"])
-@pytest.mark.parametrize("count", [1, 2, 5])
-def test_weft_for(tools: Toolchain, openmp: bool, count: int) -> None:
-    size = 1000003
-    buffers = (
-        Buffer("x", "f32", (size,), (1,), "input", 0),
-        Buffer("out", "f32", (size,), (1,), "output"),
-        Buffer("worker", "i32", (size,), (1,), "output"),
-    )
-    spec = ProgramSpec(
-        buffers, (Call("plus_one", ("x", "out", "worker")),), (Output("out"), Output("worker"))
-    )
-    flavour = f"// {openmp}\n"  # one library has one binding
-    built = build(spec, {"plus_one": flavour + FOR}, tools)
-    program = Program(lay_out(spec), built.path, tools, openmp=openmp)
-    x = torch.randn(size)
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(count)
-        for _ in range(20):
-            out, worker = program([x])
-            assert torch.equal(out, x + 1)
-            assert sorted(set(worker.tolist()[:: size // 50])) == list(range(count))
-            assert torch.equal(worker, worker.sort()[0])
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_concurrent_calls_have_arenas_of_their_own(tools: Toolchain) -> None:
