@@ -1,0 +1,488 @@
+// weft_math.h: elementary functions on vectors of L lanes, on top of weft_vector.h.
+//
+//     #define WEFT_LANES 16
+//     #include "weft_math.h"                    // includes weft_vector.h for the same lanes
+//     store_f32x16(y, exp_f32x16(load_f32x16(x)));
+//
+// One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
+// sigmoid erf sin cos, f64 exp log tanh sigmoid erf. Other f64 functions call libm lane by lane.
+//
+// Sources. Own minimax fits: exp, exp2, expm1, log1p, tanh, atan, asin, sinh in f32. N. Juffa's
+// published f32 polynomials: erf, sin, cos. fdlibm: f64 log. Cephes: f64 tanh, erf. Taylor: f64 exp.
+
+#define WEFT_KEEP_TEMPLATE
+#include "weft_vector.h"
+#undef WEFT_KEEP_TEMPLATE
+
+#ifndef WEFT_MATH_H
+#define WEFT_MATH_H
+
+// scale(p, n) is p 2^n for a whole n, rounded once; hardware has it in AVX-512 only.
+#if defined(WEFT_AVX512) && !defined(__clang__)
+WEFT_REGISTER_OP_2(scale, f32x16, __builtin_ia32_scalefps512_mask(v, w, v, -1, 4))
+WEFT_REGISTER_OP_2(scale, f32x8, __builtin_ia32_scalefps256_mask(v, w, v, -1))
+WEFT_REGISTER_OP_2(scale, f32x4, __builtin_ia32_scalefps128_mask(v, w, v, -1))
+WEFT_REGISTER_OP_2(scale, f64x8, __builtin_ia32_scalefpd512_mask(v, w, v, -1, 4))
+WEFT_REGISTER_OP_2(scale, f64x4, __builtin_ia32_scalefpd256_mask(v, w, v, -1))
+WEFT_REGISTER_OP_2(scale, f64x2, __builtin_ia32_scalefpd128_mask(v, w, v, -1))
+#endif
+
+// As torch.digamma: reflection below 0, recurrence up to 10, then the asymptotic series.
+static __attribute__((unused)) f64 weft_digamma_f64(f64 x) {
+    f64 r = 0;
+    if (x == 0) return __builtin_copysign(__builtin_inf(), -x);
+    if (x < 0) {
+        if (x == __builtin_trunc(x)) return __builtin_nan("");
+        f64 part = x - __builtin_trunc(x);
+        r = -3.14159265358979323846 / __builtin_tan(3.14159265358979323846 * part);
+        x = 1 - x;
+    }
+    for (; x < 10; x += 1) r -= 1 / x;
+    if (x < 1e17) {
+        f64 z = 1 / (x * x);
+        r -= z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * (1. / 240 - z * (5. / 660 -
+             z * (691. / 32760 - z / 12))))));
+    }
+    return r + __builtin_log(x) - 0.5 / x;
+}
+static __attribute__((unused)) f32 weft_digamma_f32(f32 x) { return (f32)weft_digamma_f64(x); }
+
+#define WEFT_LIBM(op, d, f) WEFT_MAP_LANES(op, d, __builtin_##op##f)
+
+#endif  // WEFT_MATH_H
+
+#ifdef WEFT_LANES
+
+// ---- exp and its family: x = n ln 2 + r with |r| <= ln 2 / 2, e^x = 2^n e^r
+
+#if defined(WEFT_AVX512) && WEFT_LANES >= 4 && !defined(__clang__)
+WEFT_MAP_CHUNKS_2(scale, f32, 4)
+#else
+// In two steps: 2^n itself may overflow or be subnormal, its halves 2^h and 2^(n-h) are neither.
+WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
+    V(f32) h = (n * 0.5f + 0x1.8p23f) - 0x1.8p23f;
+    V(i32) low = AS(i32, h + (0x1.8p23f + 127)) << 23;
+    V(i32) high = AS(i32, (n - h) + (0x1.8p23f + 127)) << 23;
+    return p * AS(f32, low) * AS(f32, high);
+}
+#endif
+
+WEFT_FN V(f32) F(exp_reduce, f32)(V(f32) x, V(f32) *n) {
+    *n = (x * 1.44269504f + 0x1.8p23f) - 0x1.8p23f;  // to nearest, since |n| < 2^22
+    return (x - *n * 0.693359375f) - *n * -2.12194440e-4f;
+}
+
+// e^x as p 2^n for |x| < 1e6.
+WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
+    V(f32) r = F(exp_reduce, f32)(x, n);
+    V(f32) q = r * 0.00139505998f + 0.00836895406f;
+    q = q * r + 0.041666206f;
+    q = q * r + 0.166665182f;
+    q = q * r + 0.5f;
+    return (q * r) * r + r + 1;
+}
+
+WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
+    V(f32) n, p;
+    x = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -104), x));  // keeps NaN
+    p = F(exp_parts, f32)(x, &n);
+    return F(scale, f32)(p, n);
+}
+
+WEFT_FN V(f32) F(exp2, f32)(V(f32) x) {
+    x = F(lesser, f32)(SPLAT(f32, 129), F(greater, f32)(SPLAT(f32, -151), x));
+    V(f32) n = (x + 0x1.8p23f) - 0x1.8p23f, r = x - n;
+    V(f32) q = r * 0.000154760433f + 0.00134004164f;
+    q = q * r + 0.00961800478f;
+    q = q * r + 0.0555032752f;
+    q = q * r + 0.240226507f;
+    q = q * r + 0.693147182f;
+    return F(scale, f32)(q * r + 1, n);
+}
+
+// 2^n (e^r - 1) + (2^n - 1), all at half size since 2^128 is no f32.
+WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
+    V(f32) n, a = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -20), x));
+    V(f32) r = F(exp_reduce, f32)(a, &n);
+    V(f32) q = r * 0.000199137052f + 0.00139411166f;
+    q = q * r + 0.00833327416f;
+    q = q * r + 0.041666355f;
+    q = q * r + 0.166666672f;
+    q = q * r + 0.5f;
+    q = (q * r) * r + r;
+    V(f32) s = AS(f32, AS(i32, n + (0x1.8p23f + 126)) << 23);
+    V(f32) y = (q * s + (s - 0.5f)) * 2;
+    return F(select, f32)(F(lt, f32)(F(abs, f32)(x), SPLAT(f32, 1e-10f)), x, y);
+}
+
+WEFT_FN V(f32) F(sigmoid, f32)(V(f32) x) {
+    V(f32) one = SPLAT(f32, 1), t = F(exp, f32)(-F(abs, f32)(x));
+    return F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), t, one) / (t + 1);
+}
+
+WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
+    V(f32) n, a = F(abs, f32)(x), z = a * a;
+    V(f32) e = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 20), a * 2), &n);
+    V(f32) large = 1 - 2 / (F(scale, f32)(e, n) + 1);
+    V(f32) q = z * -0.00570497848f + 0.0206390787f;
+    q = q * z + -0.0537397116f;
+    q = q * z + 0.133314416f;
+    q = q * z + -0.333332807f;
+    V(f32) small = (q * z) * a + a;
+    return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.625f)), small, large), x);
+}
+
+WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
+    V(f32) n, a = F(abs, f32)(x), t = F(lesser, f32)(SPLAT(f32, 4), a), z = t * t;
+    V(f32) u = t * -1.72853470e-5f + 3.83197126e-4f;
+    u = u * z + (t * -3.88396438e-3f + 2.42546219e-2f);
+    u = u * t + -1.06777877e-1f;
+    u = u * t + -6.34846687e-1f;
+    u = u * t + -1.28717512e-1f;
+    u = u * t - t;
+    u = F(exp_parts, f32)(u, &n);
+    V(f32) large = 1 - F(scale, f32)(u, n);
+    V(f32) q = z * -5.96761703e-4f + 4.99119423e-3f;
+    q = q * z + -2.67681349e-2f;
+    q = q * z + 1.12819925e-1f;
+    q = q * z + -3.76125336e-1f;
+    q = q * z + 1.28379166e-1f;
+    V(f32) small = q * a + a;
+    return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.927734375f)), small, large), x);
+}
+
+static inline V(f32) F(cosh, f32)(V(f32) x) {
+    V(f32) n, p = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), F(abs, f32)(x)), &n);
+    V(f32) half = F(scale, f32)(p, n - 1);
+    return half + 0.25f / half;
+}
+
+static inline V(f32) F(sinh, f32)(V(f32) x) {
+    V(f32) n, a = F(abs, f32)(x), z = a * a;
+    V(f32) p = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), a), &n);
+    V(f32) half = F(scale, f32)(p, n - 1);
+    V(f32) q = z * 2.81695134e-06f + 0.000198361595f;
+    q = q * z + 0.0083333496f;
+    q = q * z + 0.166666672f;
+    V(f32) small = (q * z) * a + a;
+    V(f32) r = F(select, f32)(F(lt, f32)(a, SPLAT(f32, 1)), small, half - 0.25f / half);
+    return F(copysign, f32)(r, x);
+}
+
+// ---- log and its family: x = 2^k (1 + m) with 1 + m in [0.75, 1.5)
+
+WEFT_FN V(f32) F(log1p_near, f32)(V(f32) m) {
+    V(f32) q = m * -0.0449157394f + 0.104497209f;
+    q = q * m + -0.131630987f;
+    q = q * m + 0.14482145f;
+    q = q * m + -0.166476965f;
+    q = q * m + 0.199905932f;
+    q = q * m + -0.250000566f;
+    q = q * m + 0.333334535f;
+    q = q * m + -0.5f;
+    return (q * m) * m + m;
+}
+
+// log(1 + m), and k, for x positive and finite; something for the rest, which log_special replaces.
+WEFT_FN V(f32) F(log_parts, f32)(V(f32) x, V(f32) *k) {
+    BOOL subnormal = F(lt, f32)(x, SPLAT(f32, 0x1p-126f));
+    V(i32) a = AS(i32, F(select, f32)(subnormal, x * 0x1p23f, x));
+    V(i32) e = (a - 0x3f400000) & (i32)0xff800000;
+    *k = CONVERT((e >> 23) - (subnormal & 23), V(f32));
+    return F(log1p_near, f32)(AS(f32, a - e) - 1);
+}
+WEFT_FN V(f32) F(log_special, f32)(V(f32) x, V(f32) y) {
+    V(f32) zero = SPLAT(f32, 0), inf = SPLAT(f32, __builtin_inff());
+    V(f32) nan = SPLAT(f32, __builtin_nanf(""));
+    V(f32) other = F(select, f32)(F(lt, f32)(x, zero), nan, x);  // nan, or +inf or NaN itself
+    other = F(select, f32)(F(eq, f32)(x, zero), -inf, other);
+    return F(select, f32)(F(gt, f32)(x, zero) & F(lt, f32)(x, inf), y, other);
+}
+
+WEFT_FN V(f32) F(log, f32)(V(f32) x) {
+    V(f32) k, y = F(log_parts, f32)(x, &k);
+    return F(log_special, f32)(x, k * 0.693147182f + y);
+}
+static inline V(f32) F(log2, f32)(V(f32) x) {
+    V(f32) k, y = F(log_parts, f32)(x, &k);
+    return F(log_special, f32)(x, y * 1.44269504f + k);
+}
+static inline V(f32) F(log10, f32)(V(f32) x) {
+    V(f32) k, y = F(log_parts, f32)(x, &k);
+    return F(log_special, f32)(x, k * 0.301029996f + y * 0.434294482f);
+}
+
+// 1 + m = 2^-k (1 + x) without forming 1 + x: 2^-k x is exact, and so is 2^-k - 1 where it matters.
+WEFT_FN V(f32) F(log1p, f32)(V(f32) x) {
+    V(i32) e = (AS(i32, x + 1) - 0x3f400000) & (i32)0xff800000;
+    V(f32) k = CONVERT(e >> 23, V(f32));
+    V(f32) m = AS(f32, AS(i32, x) - e) + (AS(f32, 0x40800000 - e) * 0.25f - 1);  // 4 2^-k / 4 - 1
+    V(f32) y = F(copysign, f32)(k * 0.693147182f + F(log1p_near, f32)(m), x);
+    V(f32) u = F(log_special, f32)(x + 1, x);
+    return F(select, f32)(F(eq, f32)(u, x) & F(lt, f32)(x, SPLAT(f32, __builtin_inff())), y, u);
+}
+
+// ---- sin, cos, tan: x = j pi/2 + r by Cody and Waite for |x| <= 1e5; libm beyond
+
+WEFT_FN V(f32) F(trig_reduce, f32)(V(f32) x, V(i32) *j) {
+    V(f32) n = x * 0.636619747f + 0x1.8p23f;
+    *j = AS(i32, n);  // the low bits count quadrants
+    n = n - 0x1.8p23f;
+#ifdef __FP_FAST_FMAF
+    x = x - n * 0x1.921fb0p+00f;
+    x = x - n * 0x1.5110b4p-22f;
+    return x - n * 0x1.846988p-48f;
+#else
+    V(f64) a = CONVERT(x, V(f64)), b = CONVERT(n, V(f64));
+    return CONVERT((a - b * 1.57079632673412561417) - b * 6.07710050650619224932e-11, V(f32));
+#endif
+}
+WEFT_FN V(f32) F(sin_near, f32)(V(f32) r) {
+    V(f32) z = r * r, q = z * 2.86567956e-6f + -1.98559923e-4f;
+    q = q * z + 8.33338592e-3f;
+    q = q * z + -1.66666672e-1f;
+    return (q * z) * r + r;
+}
+WEFT_FN V(f32) F(cos_near, f32)(V(f32) r) {
+    V(f32) z = r * r, q = z * 2.44677067e-5f + -1.38877297e-3f;
+    q = q * z + 4.16666567e-2f;
+    q = q * z + -0.5f;
+    return q * z + 1;
+}
+// sin of quadrant j at r: the cosine in odd quadrants, negated in the upper half.
+WEFT_FN V(f32) F(sin_quadrant, f32)(V(f32) r, V(i32) j) {
+    V(f32) y = F(select, f32)(F(ne, i32)(j & 1, SPLAT(i32, 0)), F(cos_near, f32)(r),
+                              F(sin_near, f32)(r));
+    return AS(f32, AS(i32, y) ^ ((j & 2) << 30));
+}
+
+// Replace the lanes of y whose x the reduction cannot serve.
+#define WEFT_FAR(op)                                                                               \
+    static __attribute__((noinline, cold, unused)) void F(op##_far, f32)(const V(f32) *x, V(f32) *y) { \
+        for (int i = 0; i < L; i++)                                                                \
+            if (__builtin_fabsf(((const f32u *)x)[i]) > 1e5f)                                      \
+                ((f32u *)y)[i] = __builtin_##op##f(((const f32u *)x)[i]);                          \
+    }
+#define f32u f32x1u
+WEFT_FAR(sin)
+WEFT_FAR(cos)
+WEFT_FAR(tan)
+#undef f32u
+#undef WEFT_FAR
+#define WEFT_NEAR_OR_FAR(op, x, y)                                                                 \
+    if (__builtin_expect(F(fold_or, bool)(F(gt, f32)(F(abs, f32)(x), SPLAT(f32, 1e5f))), 0)) {     \
+        V(f32) far_x = x, far_y = y;                                                               \
+        F(op##_far, f32)(&far_x, &far_y);                                                          \
+        return far_y;                                                                              \
+    }                                                                                              \
+    return y;
+
+WEFT_FN V(f32) F(sin, f32)(V(f32) x) {
+    V(i32) j, sign = AS(i32, x) & (i32)0x80000000;  // by |x|, which keeps sin(-0) = -0
+    V(f32) r = F(trig_reduce, f32)(F(abs, f32)(x), &j);
+    V(f32) y = AS(f32, AS(i32, F(sin_quadrant, f32)(r, j)) ^ sign);
+    WEFT_NEAR_OR_FAR(sin, x, y)
+}
+WEFT_FN V(f32) F(cos, f32)(V(f32) x) {
+    V(i32) j;
+    V(f32) r = F(trig_reduce, f32)(x, &j), y = F(sin_quadrant, f32)(r, j + 1);
+    WEFT_NEAR_OR_FAR(cos, x, y)
+}
+static inline V(f32) F(tan, f32)(V(f32) x) {
+    V(i32) j, sign = AS(i32, x) & (i32)0x80000000;
+    V(f32) r = F(trig_reduce, f32)(F(abs, f32)(x), &j);
+    V(f32) y = F(sin_quadrant, f32)(r, j) / F(sin_quadrant, f32)(r, j + 1);
+    y = AS(f32, AS(i32, y) ^ sign);
+    WEFT_NEAR_OR_FAR(tan, x, y)
+}
+
+// ---- inverse trigonometric
+
+WEFT_FN V(f32) F(atan_near, f32)(V(f32) t) {  // |t| <= 1
+    V(f32) z = t * t, q = z * -0.00179359387f + 0.0109144812f;
+    q = q * z + -0.031177612f;
+    q = q * z + 0.0579573587f;
+    q = q * z + -0.0840343684f;
+    q = q * z + 0.109521814f;
+    q = q * z + -0.142642409f;
+    q = q * z + 0.199985489f;
+    q = q * z + -0.333332986f;
+    return (q * z) * t + t;
+}
+static inline V(f32) F(atan, f32)(V(f32) x) {
+    V(f32) a = F(abs, f32)(x);
+    BOOL inverted = F(gt, f32)(a, SPLAT(f32, 1));
+    V(f32) p = F(atan_near, f32)(F(select, f32)(inverted, 1 / a, a));
+    return F(copysign, f32)(F(select, f32)(inverted, 1.57079637f - p, p), x);
+}
+static inline V(f32) F(atan2, f32)(V(f32) y, V(f32) x) {
+    V(f32) ay = F(abs, f32)(y), ax = F(abs, f32)(x), zero = SPLAT(f32, 0), one = SPLAT(f32, 1);
+    BOOL swap = F(gt, f32)(ay, ax);
+    V(f32) t = F(select, f32)(swap, ax, ay) / F(select, f32)(swap, ay, ax);
+    V(f32) same = F(select, f32)(F(eq, f32)(ax, zero), zero, one);  // 0/0 and inf/inf
+    V(f32) p = F(atan_near, f32)(F(select, f32)(F(eq, f32)(ax, ay), same, t));
+    p = F(select, f32)(swap, 1.57079637f - p, p);
+    p = F(select, f32)(F(lt, i32)(AS(i32, x), SPLAT(i32, 0)), 3.14159274f - p, p);
+    p = F(select, f32)(F(ne, f32)(x, x), x, p);
+    return F(copysign, f32)(p, y);
+}
+
+// asin of a = |x| where *far is false; else asin(sqrt((1 - a) / 2)), which is (pi/2 - asin a) / 2.
+WEFT_FN V(f32) F(asin_parts, f32)(V(f32) a, BOOL *far) {
+    *far = F(gt, f32)(a, SPLAT(f32, 0.5f));
+    V(f32) z = F(select, f32)(*far, 0.5f - a * 0.5f, a * a);
+    V(f32) t = F(select, f32)(*far, F(sqrt, f32)(z), a);
+    V(f32) q = z * 0.0421662852f + 0.0241795257f;
+    q = q * z + 0.0454703756f;
+    q = q * z + 0.0749529749f;
+    q = q * z + 0.166667521f;
+    return (q * z) * t + t;
+}
+static inline V(f32) F(asin, f32)(V(f32) x) {
+    BOOL far;
+    V(f32) p = F(asin_parts, f32)(F(abs, f32)(x), &far);
+    return F(copysign, f32)(F(select, f32)(far, (1.57079637f - p * 2) + -4.37113883e-8f, p), x);
+}
+static inline V(f32) F(acos, f32)(V(f32) x) {
+    BOOL far, negative = F(lt, f32)(x, SPLAT(f32, 0));
+    V(f32) p = F(asin_parts, f32)(F(abs, f32)(x), &far);
+    V(f32) upper = F(select, f32)(negative, (3.14159274f - p * 2) + -8.74227766e-8f, p * 2);
+    V(f32) middle = (1.57079637f - F(select, f32)(negative, -p, p)) + -4.37113883e-8f;
+    return F(select, f32)(far, upper, middle);
+}
+
+// ---- f64
+
+#if defined(WEFT_AVX512) && WEFT_LANES >= 2 && !defined(__clang__)
+WEFT_MAP_CHUNKS_2(scale, f64, 8)
+#else
+WEFT_FN V(f64) F(scale, f64)(V(f64) p, V(f64) n) {
+    V(f64) h = (n * 0.5 + 0x1.8p52) - 0x1.8p52;
+    V(i64) low = AS(i64, h + (0x1.8p52 + 1023)) << 52;
+    V(i64) high = AS(i64, (n - h) + (0x1.8p52 + 1023)) << 52;
+    return p * AS(f64, low) * AS(f64, high);
+}
+#endif
+
+WEFT_FN V(f64) F(exp, f64)(V(f64) x) {
+    x = F(lesser, f64)(SPLAT(f64, 710), F(greater, f64)(SPLAT(f64, -746), x));
+    V(f64) n = (x * 1.4426950408889634 + 0x1.8p52) - 0x1.8p52;
+    V(f64) r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
+    V(f64) q = r * (1 / 6227020800.) + 1 / 479001600.;
+    q = q * r + 1 / 39916800.;
+    q = q * r + 1 / 3628800.;
+    q = q * r + 1 / 362880.;
+    q = q * r + 1 / 40320.;
+    q = q * r + 1 / 5040.;
+    q = q * r + 1 / 720.;
+    q = q * r + 1 / 120.;
+    q = q * r + 1 / 24.;
+    q = q * r + 1 / 6.;
+    q = q * r + 0.5;
+    return F(scale, f64)((q * r) * r + r + 1, n);
+}
+
+// k is had from the exponent bits by a float subtraction, for machines that cannot convert i64.
+WEFT_FN V(f64) F(log, f64)(V(f64) x) {
+    BOOL subnormal = F(lt, f64)(x, SPLAT(f64, 0x1p-1022));
+    V(u64) a = AS(u64, F(select, f64)(subnormal, x * 0x1p54, x));
+    V(u64) e = (a - 0x3fe6a09e667f3bcdull + (1024ull << 52)) >> 52;  // 1024 + k, 2^-k x > sqrt(1/2)
+    V(f64) k = AS(f64, e | 0x4330000000000000ull) - (0x1p52 + 1024);
+    k = F(select, f64)(subnormal, k - 54, k);
+    V(f64) f = AS(f64, a - (e << 52) + (1024ull << 52)) - 1, s = f / (f + 2), z = s * s, w = z * z;
+    V(f64) odd = w * (w * (w * 1.531383769920937332e-01 + 2.222219843214978396e-01) +
+                      3.999999999940941908e-01);
+    V(f64) even = z * (w * (w * (w * 1.479819860511658591e-01 + 1.818357216161805012e-01) +
+                            2.857142874366239149e-01) + 6.666666666666735130e-01);
+    V(f64) half = f * f * 0.5;
+    V(f64) y = k * 6.93147180369123816490e-01 -
+               ((half - (s * (half + odd + even) + k * 1.90821492927058770002e-10)) - f);
+    V(f64) zero = SPLAT(f64, 0), inf = SPLAT(f64, __builtin_inf());
+    V(f64) other = F(select, f64)(F(lt, f64)(x, zero), SPLAT(f64, __builtin_nan("")), x);
+    other = F(select, f64)(F(eq, f64)(x, zero), -inf, other);
+    return F(select, f64)(F(gt, f64)(x, zero) & F(lt, f64)(x, inf), y, other);
+}
+
+WEFT_FN V(f64) F(sigmoid, f64)(V(f64) x) {
+    V(f64) one = SPLAT(f64, 1), t = F(exp, f64)(-F(abs, f64)(x));
+    return F(select, f64)(F(lt, f64)(x, SPLAT(f64, 0)), t, one) / (t + 1);
+}
+
+// Below 0.625 a rational function, above it 1 - 2 / (e^2x + 1): one division serves both.
+WEFT_FN V(f64) F(tanh, f64)(V(f64) x) {
+    V(f64) a = F(abs, f64)(x), z = a * a, e = F(exp, f64)(a * 2);
+    V(f64) p = (z * -9.64399179425052238628e-1 + -9.92877231001918586564e1) * z +
+               -1.61468768441708447952e3;
+    V(f64) q = ((z + 1.12811678491632931402e2) * z + 2.23548839060100448583e3) * z +
+               4.84406305325125486048e3;
+    BOOL small = F(lt, f64)(a, SPLAT(f64, 0.625));
+    V(f64) ratio = F(select, f64)(small, z * p, SPLAT(f64, -2)) / F(select, f64)(small, q, e + 1);
+    return F(copysign, f64)(F(select, f64)(small, a * ratio + a, ratio + 1), x);
+}
+
+// Below 1 a rational function, above it 1 - e^-xx P/Q.
+static inline V(f64) F(erf, f64)(V(f64) x) {
+    V(f64) a = F(lesser, f64)(SPLAT(f64, 6), F(abs, f64)(x)), z = a * a;
+    V(f64) t = z * 9.60497373987051638749e0 + 9.00260197203842689217e1;
+    t = t * z + 2.23200534594684319226e3;
+    t = t * z + 7.00332514112805075473e3;
+    t = t * z + 5.55923013010394962768e4;
+    V(f64) u = z + 3.35617141647503099647e1;
+    u = u * z + 5.21357949780152679795e2;
+    u = u * z + 4.59432382970980127987e3;
+    u = u * z + 2.26290000613890934246e4;
+    u = u * z + 4.92673942608635921086e4;
+    V(f64) p = a * 2.46196981473530512524e-10 + 5.64189564831068821977e-1;
+    p = p * a + 7.46321056442269912687e0;
+    p = p * a + 4.86371970985681366614e1;
+    p = p * a + 1.96520832956077098242e2;
+    p = p * a + 5.26445194995477358631e2;
+    p = p * a + 9.34528527171957607540e2;
+    p = p * a + 1.02755188689515710272e3;
+    p = p * a + 5.57535335369399327526e2;
+    V(f64) q = a + 1.32281951154744992508e1;
+    q = q * a + 8.67072140885989742329e1;
+    q = q * a + 3.54937778887819891062e2;
+    q = q * a + 9.75708501743205489753e2;
+    q = q * a + 1.82390916687909736289e3;
+    q = q * a + 2.24633760818710981792e3;
+    q = q * a + 1.65666309194161350182e3;
+    q = q * a + 5.57535340817727675546e2;
+    BOOL small = F(lt, f64)(a, SPLAT(f64, 1));
+    V(f64) ratio = F(select, f64)(small, t, p) / F(select, f64)(small, u, q);
+    V(f64) r = F(select, f64)(small, a * ratio, 1 - F(exp, f64)(-z) * ratio);
+    return F(copysign, f64)(r, x);
+}
+
+// ---- pow in f32 through f64: |x|^y, then what IEEE says of signs, zeros and infinities
+
+static inline V(f32) F(pow, f32)(V(f32) x, V(f32) y) {
+    V(f32) a = F(abs, f32)(x), zero = SPLAT(f32, 0), one = SPLAT(f32, 1);
+    V(f64) l = F(log, f64)(CONVERT(a, V(f64))) * CONVERT(y, V(f64));
+    V(f32) r = CONVERT(F(exp, f64)(l), V(f32)), half = y * 0.5f;
+    BOOL whole = F(eq, f32)(F(trunc, f32)(y), y);
+    BOOL odd = whole & F(ne, f32)(F(trunc, f32)(half), half);
+    V(f32) nan = SPLAT(f32, __builtin_nanf("")), inf = SPLAT(f32, __builtin_inff());
+    r = F(select, f32)(F(lt, f32)(x, zero) & F(lt, f32)(a, inf) & ~whole, nan, r);
+    r = F(select, f32)(odd, F(copysign, f32)(r, x), r);
+    BOOL unit = F(eq, f32)(a, one) & F(eq, f32)(F(abs, f32)(y), inf);  // (-1)^inf
+    return F(select, f32)(F(eq, f32)(y, zero) | F(eq, f32)(x, one) | unit, one, r);
+}
+
+// ---- lane by lane
+
+WEFT_LIBM(erfc, f32, f) WEFT_LIBM(lgamma, f32, f) WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
+WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
+WEFT_LIBM(exp2, f64, ) WEFT_LIBM(expm1, f64, ) WEFT_LIBM(sinh, f64, ) WEFT_LIBM(cosh, f64, )
+WEFT_LIBM(log2, f64, ) WEFT_LIBM(log10, f64, ) WEFT_LIBM(log1p, f64, )
+WEFT_LIBM(sin, f64, ) WEFT_LIBM(cos, f64, ) WEFT_LIBM(tan, f64, )
+WEFT_LIBM(asin, f64, ) WEFT_LIBM(acos, f64, ) WEFT_LIBM(atan, f64, )
+WEFT_LIBM(asinh, f64, ) WEFT_LIBM(acosh, f64, ) WEFT_LIBM(atanh, f64, )
+WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, ) WEFT_MAP_LANES(digamma, f64, weft_digamma_f64)
+WEFT_MAP_LANES_2(atan2, f64, __builtin_atan2) WEFT_MAP_LANES_2(pow, f64, __builtin_pow)
+
+#undef WEFT_NEAR_OR_FAR
+#undef WEFT_LANES
+#define WEFT_END_TEMPLATE
+#include "weft_vector.h"
+#endif  // WEFT_LANES
