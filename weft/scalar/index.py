@@ -1,269 +1,365 @@
-"""Index arithmetic: bounds, affine normal form, and the simplifier every level shares.
+"""The index simplifier every level shares, over the bounds and affine forms of `affine`.
 
-i = simplify((a0 * 64 + a1) // 64, {a0: (0, 31), a1: (0, 63)})     # a0
-bounds(a0 * 64 + a1, ...)                                          # (0, 2047)
+simplify((a0 * 64 + a1) // 64, {a0: (0, 31), a1: (0, 63)})         # a0
+simplify(c // 8 % 8 * 8 + c % 8, {c: (0, 999)})                    # c % 64
+simplify(a0 - 1 >= 0, {a0: (0, 31)})                               # a0 >= 1
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import lru_cache
 
 from weft.core.node import Node, make
-from weft.core.types import boolean, i64
+from weft.core.types import ScalarType, boolean, i64
+from weft.scalar.affine import (
+    GREATEST,
+    UNKNOWN,
+    Interval,
+    Known,
+    Linear,
+    Ranges,
+    as_known,
+    bounded,
+    bounds,
+    from_linear,
+    function_of,
+    linear,
+    linear_bounds,
+    order,
+    plus,
+)
 from weft.scalar.ops import (
     Apply,
     Constant,
-    add,
     apply,
     bitand,
     bitor,
     constant,
-    eq,
     floordiv,
     floormod,
     ge,
     gt,
     le,
     lt,
-    maximum,
     minimum,
-    multiply,
-    ne,
-    subtract,
     value_of,
     where,
 )
 
-Interval = tuple[float, float]  # inclusive; infinite where nothing is known
-Ranges = Mapping[Node, Interval]
-Linear = tuple[dict[Node, int], int]  # sum of coefficient * atom, plus a constant
-
-UNKNOWN: Interval = (-math.inf, math.inf)
 TRUE, FALSE = constant(True), constant(False)
+COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 
 
-def function_of(node: Node) -> str | None:
-    """Name of the applied function, None when the node is not an application."""
-    return node.op.function.name if isinstance(node.op, Apply) else None
+def _divisor(atom: Node, name: str) -> int:
+    """The positive constant that an atom divides by in that way, 0 for any other atom."""
+    by = value_of(atom.args[1]) if function_of(atom) == name else None
+    return int(by) if by is not None and by > 0 else 0
 
 
-def bounds(node: Node, ranges: Ranges) -> Interval:
-    """Smallest interval this analysis proves for an i64 term."""
-    if node in ranges:
-        return ranges[node]
-    if isinstance(node.op, Constant):
-        return (node.op.value, node.op.value)
-    name = function_of(node)
-    if name in ("add", "subtract", "multiply", "minimum", "maximum"):
-        return _combine(name, bounds(node.args[0], ranges), bounds(node.args[1], ranges))
-    if name in ("floordiv", "floormod"):
-        return _divide(name, bounds(node.args[0], ranges), value_of(node.args[1]))
-    if name == "where":
-        a, b = bounds(node.args[1], ranges), bounds(node.args[2], ranges)
-        return (min(a[0], b[0]), max(a[1], b[1]))
-    return UNKNOWN
+def divide(x: Node, by: int, ranges: Ranges) -> Node:
+    """x // by, simple: multiples of `by` pulled out, small parts dropped, divisions merged."""
+    known = as_known(ranges)
+    key = ("floordiv", x, by)
+    if key not in known.divisions:
+        plain = by != 1 and not bounded(x, known)  # could wrap: leave the program's own integers
+        new = apply(floordiv, x, constant(by)) if plain else from_linear(*_divide(x, by, known))
+        known.divisions[key] = new
+    return known.divisions[key]
 
 
-def _combine(name: str, a: Interval, b: Interval) -> Interval:
-    if name == "add":
-        return (a[0] + b[0], a[1] + b[1])
-    if name == "subtract":
-        return (a[0] - b[1], a[1] - b[0])
-    if name == "minimum":
-        return (min(a[0], b[0]), min(a[1], b[1]))
-    if name == "maximum":
-        return (max(a[0], b[0]), max(a[1], b[1]))
-    corners = [x * y for x in a for y in b if not (math.isinf(x * y) or math.isnan(x * y))]
-    return (min(corners), max(corners)) if len(corners) == 4 else UNKNOWN
+def _reduced(terms: Mapping[Node, int], by: int) -> tuple[dict[Node, int], dict[Node, int]]:
+    """Coefficients as whole * by + rest, the rest with the coefficient's sign."""
+    whole = {a: int(math.copysign(abs(k) // by, k)) for a, k in terms.items() if abs(k) >= by}
+    rest = {a: k - whole.get(a, 0) * by for a, k in terms.items()}
+    return whole, {a: k for a, k in rest.items() if k}
 
 
-def _divide(name: str, a: Interval, by: int | float | bool | None) -> Interval:
-    if by is None or by <= 0:
-        return UNKNOWN
-    if name == "floormod":
-        return a if 0 <= a[0] and a[1] < by else (0, by - 1)
-    return tuple(v if math.isinf(v) else v // by for v in a)  # type: ignore[return-value]
-
-
-def linear(node: Node) -> Linear:
-    """Affine form over atoms: whatever is not +, - or * by a constant is an atom."""
-    name = function_of(node)
-    if isinstance(node.op, Constant):
-        return {}, int(node.op.value)
-    if name in ("add", "subtract"):
-        sign = 1 if name == "add" else -1
-        (a, c), (b, d) = linear(node.args[0]), linear(node.args[1])
-        total = dict(a)
-        for atom, k in b.items():
-            total[atom] = total.get(atom, 0) + sign * k
-        return {atom: k for atom, k in total.items() if k}, c + sign * d
-    if name == "multiply":
-        for x, y in (node.args, node.args[::-1]):
-            k = value_of(y)
-            if k is not None:
-                terms, c = linear(x)
-                return ({atom: v * int(k) for atom, v in terms.items()} if k else {}), c * int(k)
-    return {node: 1}, 0
-
-
-def from_linear(terms: Mapping[Node, int], offset: int) -> Node:
-    """The canonical term of an affine form: largest stride first, the constant last."""
-    total: Node | None = None
-    for atom, k in sorted(terms.items(), key=lambda t: (-abs(t[1]), repr(t[0]))):
-        part = atom if k == 1 else apply(multiply, atom, constant(k))
-        total = part if total is None else apply(add, total, part)
-    if total is None:
-        return constant(offset)
-    return total if offset == 0 else apply(add, total, constant(offset))
-
-
-def _linear_bounds(terms: Mapping[Node, int], offset: int, ranges: Ranges) -> Interval:
-    low = high = float(offset)
-    for atom, k in terms.items():
-        a, b = bounds(atom, ranges)
-        low, high = low + min(a * k, b * k), high + max(a * k, b * k)
-    return low, high
-
-
-def _simplify_division(name: str, x: Node, by: int, ranges: Ranges) -> Node | None:
-    """x // by and x % by: pull out multiples of `by`, prove the rest small, merge divisions."""
+def _divide(x: Node, by: int, known: Known) -> Linear:
     terms, offset = linear(x)
-    low, high = _linear_bounds(terms, offset, ranges)
-    if math.isinf(low) or math.isinf(high):
-        return None  # could wrap: leave the program's own integers alone
-    if by == 1:
-        return x if name == "floordiv" else constant(0)
-    whole = {a: k // by for a, k in terms.items() if k % by == 0}
-    rest = {a: k for a, k in terms.items() if k % by}
+    whole, rest = _reduced(terms, by)
     quotient, remainder = divmod(offset, by)
-    low, high = _linear_bounds(rest, remainder, ranges)
+    low, high = linear_bounds(rest, remainder, known)
     if low // by == high // by:  # the rest lies in one block
-        block = int(low // by)
-        if name == "floordiv":
-            return from_linear(whole, quotient + block)
-        return from_linear(rest, remainder - block * by)
-    if name == "floormod":
-        inner = from_linear(rest, remainder)
-        return None if inner is x else apply(floormod, inner, constant(by))
-    common = math.gcd(by, *rest.values())
-    if common > 1:
-        rest = {a: k // common for a, k in rest.items()}
-        remainder, by = remainder // common, by // common
-    inner = from_linear(rest, remainder)
-    if function_of(inner) == "floordiv" and value_of(inner.args[1]) is not None:
-        inner, by = inner.args[0], by * int(value_of(inner.args[1]) or 1)
-    node = apply(floordiv, inner, constant(by))
-    total = dict(whole)
-    total[node] = total.get(node, 0) + 1
-    return from_linear(total, quotient)
+        return whole, quotient + int(low // by)
+    outside: Linear = (whole, quotient)
+    split = _split(rest, remainder, by, known)
+    if split is not None:  # (g * big + small) // (g * b) = big // b
+        g, big, _ = split
+        return plus(outside, linear(divide(from_linear(*big), by // g, known)))
+    if len(rest) == 1 and next(iter(rest.values())) == 1:
+        ((atom, _),) = rest.items()
+        d = _divisor(atom, "floordiv")
+        if d and bounded(atom.args[0], known):  # (y // d + r) // by = (y + d * r) // (d * by)
+            shifted = plus(linear(atom.args[0]), ({}, remainder), d)
+            return plus(outside, linear(divide(from_linear(*shifted), by * d, known)))
+        d = _divisor(atom, "floormod")
+        if d and d % by == 0 and remainder == 0:  # y % d // by = y // by % (d // by)
+            digit = modulo(divide(atom.args[0], by, known), d // by, known)
+            return plus(outside, linear(digit))
+    node = apply(floordiv, from_linear(rest, remainder), constant(by))
+    return plus(outside, ({node: 1}, 0))
 
 
-def _rejoin(terms: dict[Node, int]) -> dict[Node, int] | None:
-    """(x // c) * c + x % c  ->  x, for one pair of atoms."""
-    for atom, k in terms.items():
-        if function_of(atom) != "floormod":
-            continue
-        x, by = atom.args
-        c = value_of(by)
-        # x // c may have been split or merged when it was made; ask for the form it has now
-        partner = apply(floordiv, x, by)
-        if function_of(x) == "floordiv" and value_of(x.args[1]) is not None and c is not None:
-            partner = apply(floordiv, x.args[0], constant(int(value_of(x.args[1]) or 1) * int(c)))
-        if c is not None and terms.get(partner) == k * c:
-            left = {a: v for a, v in terms.items() if a is not atom and a is not partner}
-            more, offset = linear(x)
-            if offset:
-                return None
-            for a, v in more.items():
-                left[a] = left.get(a, 0) + v * k
-            return {a: v for a, v in left.items() if v}
+def _split(
+    rest: Mapping[Node, int], remainder: int, by: int, known: Known
+) -> tuple[int, Linear, Linear] | None:
+    """rest + remainder as g * big + small, where g divides `by` and 0 <= small < g."""
+    for g in sorted({math.gcd(k, by) for k in rest.values()} - {1}, reverse=True):
+        small = {a: k for a, k in rest.items() if k % g}
+        low, high = linear_bounds(small, remainder % g, known)
+        if math.isfinite(low) and low // g == high // g:
+            block = int(low // g)
+            big = {a: k // g for a, k in rest.items() if k % g == 0}
+            return g, (big, remainder // g + block), (small, remainder % g - block * g)
     return None
 
 
-def _compare(name: str, a: Node, b: Node, ranges: Ranges) -> Node | None:
-    (terms, offset), (more, other) = linear(a), linear(b)
-    difference = dict(terms)
-    for atom, k in more.items():
-        difference[atom] = difference.get(atom, 0) - k
-    low, high = _linear_bounds({t: k for t, k in difference.items() if k}, offset - other, ranges)
-    if math.isinf(low) and math.isinf(high):
+def modulo(x: Node, by: int, ranges: Ranges) -> Node:
+    """x % by, simple: multiples of `by` dropped, small parts kept outside, moduli merged."""
+    known = as_known(ranges)
+    key = ("floormod", x, by)
+    if key not in known.divisions:
+        plain = by != 1 and not bounded(x, known)
+        new = apply(floormod, x, constant(by)) if plain else from_linear(*_modulo(x, by, known))
+        known.divisions[key] = new
+    return known.divisions[key]
+
+
+def _modulo(x: Node, by: int, known: Known) -> Linear:
+    terms, offset = linear(x)
+    _, rest = _reduced(terms, by)
+    remainder = offset % by
+    low, high = linear_bounds(rest, remainder, known)
+    if low // by == high // by:
+        return rest, remainder - int(low // by) * by
+    for atom, k in rest.items():  # k * (y % m) = k * y modulo `by`, when `by` divides k * m
+        m = _divisor(atom, "floormod")
+        if m and k * m % by == 0 and bounded(atom.args[0], known):
+            others = {a: v for a, v in rest.items() if a is not atom}
+            inner = plus((others, remainder), linear(atom.args[0]), k)
+            if linear_bounds(*inner, known) is not UNKNOWN:
+                return linear(modulo(from_linear(*inner), by, known))
+    split = _split(rest, remainder, by, known)
+    if split is not None:  # (g * big + small) % (g * b) = g * (big % b) + small
+        g, big, small = split
+        return plus(small, linear(modulo(from_linear(*big), by // g, known)), g)
+    return {apply(floormod, from_linear(rest, remainder), constant(by)): 1}, 0
+
+
+def _rejoin(form: Linear, known: Known) -> Linear | None:
+    """(x // c) * c + x % c  ->  x, and (x // c % d) * c + x % c  ->  x % (c * d)."""
+    terms = form[0]
+    for atom, k in terms.items():
+        c = _divisor(atom, "floormod")
+        if not c:
+            continue
+        x = atom.args[0]
+        quotient = linear(divide(x, c, known))
+        if quotient[0] and all(terms.get(a) == k * c * v for a, v in quotient[0].items()):
+            rest = plus(plus(form, quotient, -k * c), ({atom: 1}, 0), -k)
+            return plus(rest, linear(x), k)
+        for other, v in terms.items():
+            d = _divisor(other, "floormod")
+            if not d or v != k * c or c * d > GREATEST:
+                continue
+            if modulo(from_linear(*quotient), d, known) is other:
+                rest = plus(form, ({atom: k, other: v}, 0), -1)
+                return plus(rest, linear(modulo(x, c * d, known)), k)
+    return None
+
+
+def _compare(name: str, a: Node, b: Node, known: Known) -> Node | None:
+    """TRUE or FALSE where the bounds decide, else the comparison in its canonical form."""
+    if a is b:
+        return TRUE if name in ("eq", "le", "ge") else FALSE
+    if not (bounded(a, known) and bounded(b, known)):
         return None
+    terms, offset = plus(linear(a), linear(b), -1)
+    low, high = linear_bounds(terms, offset, known)
     always = {"lt": high < 0, "le": high <= 0, "gt": low > 0, "ge": low >= 0}
     never = {"lt": low >= 0, "le": low > 0, "gt": high <= 0, "ge": high < 0}
     always |= {"eq": low == high == 0, "ne": low > 0 or high < 0}
     never |= {"eq": low > 0 or high < 0, "ne": low == high == 0}
-    return TRUE if always[name] else FALSE if never[name] else None
+    if always[name] or never[name]:
+        return TRUE if always[name] else FALSE
+    if name in ("eq", "ne"):
+        return None
+    return _canonical(name in ("lt", "le"), terms, -offset + (name in ("le", "gt")), known)
 
 
-COMPARISONS = {f.name for f in (eq, ne, lt, le, gt, ge)}
+def _canonical(less: bool, terms: Mapping[Node, int], limit: int, known: Known) -> Node | None:
+    """terms < limit (or >=): common factors divided out, the leading term on the left, positive."""
+    g = math.gcd(*terms.values())
+    terms, limit = {a: k // g for a, k in terms.items()}, -(-limit // g)
+    leading = min(terms, key=lambda a: (-abs(terms[a]), order(a)))
+    if terms[leading] < 0:  # -x < c  is  x >= 1 - c
+        terms, limit, less = {a: -k for a, k in terms.items()}, 1 - limit, not less
+    left = {a: k for a, k in terms.items() if k > 0}
+    right = {a: -k for a, k in terms.items() if k < 0}
+    if not right and list(left.values()) == [1] and function_of(leading) == "floordiv":
+        x, by = leading.args[0], _divisor(leading, "floordiv")
+        if by and bounded(x, known):  # x // by < c  is  x < c * by
+            more, offset = linear(x)
+            return _canonical(less, more, limit * by - offset, known)
+    sides = linear_bounds(left, 0, known), linear_bounds(right, limit, known)
+    if UNKNOWN in sides:
+        return None
+    if right and limit == 1:  # x < y + 1 reads better as x <= y
+        return apply(le if less else gt, from_linear(left, 0), from_linear(right, 0))
+    return apply(lt if less else ge, from_linear(left, 0), from_linear(right, limit))
+
+
+def narrow(condition: Node | None, ranges: Ranges) -> Known:
+    """The ranges where the condition holds: its `sum < c` and `sum >= c` conjuncts put to use."""
+    known, facts = Known(ranges), dict(ranges)
+    sums: dict[frozenset[tuple[Node, int]], Interval] = {}
+    for part in _conjuncts(condition) if condition is not None else ():
+        name = function_of(part)
+        limit = value_of(part.args[1]) if name in ("lt", "ge") else None
+        if limit is None or part.args[0].type.dtype is not i64:
+            continue
+        terms, offset = linear(part.args[0])
+        key = frozenset(terms.items())
+        low, high = linear_bounds(terms, 0, known)
+        if not terms or math.isinf(low):
+            continue
+        low, high = sums.get(key, (low, high))
+        limit = limit - offset
+        low, high = (low, min(high, limit - 1)) if name == "lt" else (max(low, limit), high)
+        if low <= high:
+            sums[key] = (low, high)
+            if list(terms.values()) == [1]:
+                facts[next(iter(terms))] = (low, high)
+    narrowed = Known(facts)
+    narrowed.sums = sums
+    return narrowed
 
 
 def step(node: Node, ranges: Ranges) -> Node | None:
     """One simplification of a node whose arguments are already simple; None when there is none."""
-    name = function_of(node)
+    name, known = function_of(node), as_known(ranges)
     if name is None:
         return None
     if node.type.dtype is boolean or name == "where":
-        return _step_logic(name, node, ranges)
+        return _step_logic(name, node, known)
     if node.type.dtype is not i64 or node.type.lanes != 1:
         return None
-    if name in (floordiv.name, floormod.name):
+    if name in ("floordiv", "floormod"):
         by = value_of(node.args[1])
-        return _simplify_division(name, node.args[0], int(by), ranges) if by and by > 0 else None
-    if name in (minimum.name, maximum.name):
-        smaller = _compare("le", node.args[0], node.args[1], ranges)
-        if smaller is None:
+        if not by or by < 0:
+            return None
+        return (divide if name == "floordiv" else modulo)(node.args[0], int(by), known)
+    if name in ("minimum", "maximum"):
+        smaller = _compare("le", node.args[0], node.args[1], known)
+        if smaller not in (TRUE, FALSE):
             return None
         return node.args[0 if (smaller is TRUE) == (name == minimum.name) else 1]
-    if name in (add.name, subtract.name, multiply.name):
-        terms, offset = linear(node)
-        while (joined := _rejoin(terms)) is not None:
-            terms = joined
-        canonical = from_linear(terms, offset)
-        return None if canonical is node else canonical
+    if name in ("add", "subtract", "multiply"):
+        form = linear(node)
+        while (joined := _rejoin(form, known)) is not None:
+            form = joined
+        return from_linear(*form)
     return None
 
 
-def _step_logic(name: str, node: Node, ranges: Ranges) -> Node | None:
+def _step_logic(name: str, node: Node, known: Known) -> Node | None:
     args = node.args
-    if name in COMPARISONS and args[0].type.dtype is i64:
-        return _compare(name, args[0], args[1], ranges)
-    if name == bitand.name:
-        if args[0] is FALSE or args[1] is FALSE:
-            return FALSE
-        return args[1] if args[0] is TRUE or args[0] is args[1] else args[0] if args[1] is TRUE else None
-    if name == bitor.name:
-        if args[0] is TRUE or args[1] is TRUE:
-            return TRUE
-        return args[1] if args[0] is FALSE or args[0] is args[1] else args[0] if args[1] is FALSE else None
-    if name == where.name and args[0] in (TRUE, FALSE):
-        return args[1] if args[0] is TRUE else args[2]
+    if name in COMPARISONS and args[0].type.dtype is i64 and args[0].type.lanes == 1:
+        return _compare(name, args[0], args[1], known)
+    for x, y in (args[:2], args[1::-1]):
+        if name == bitand.name and node.type.dtype is boolean:
+            if x is FALSE or y is TRUE or x is y or y in _conjuncts(x):
+                return x
+        elif name == bitor.name and (x is TRUE or y is FALSE or x is y):
+            return x
+    if name == "not" and args[0] in (TRUE, FALSE):
+        return FALSE if args[0] is TRUE else TRUE
+    if name == where.name and (args[0] in (TRUE, FALSE) or args[1] is args[2]):
+        return args[2] if args[0] is FALSE else args[1]
     return None
+
+
+def _conjuncts(node: Node) -> list[Node]:
+    """The conditions that a chain of `and` joins."""
+    parts, stack = [], [node]
+    while stack:
+        top = stack.pop()
+        (stack.extend if function_of(top) == "and" else lambda _, p=top: parts.append(p))(top.args)
+    return parts
 
 
 def simplify_node(node: Node, ranges: Ranges) -> Node | None:
     """Repeat `step` on one node (its arguments simple) until nothing changes."""
-    current = node
+    known, current = as_known(ranges), node
     for _ in range(8):
-        after = step(current, ranges)
+        after = step(current, known)
         if after is None or after is current:
             break
         current = after
     return None if current is node else current
 
 
+@lru_cache(maxsize=1 << 14)
+def _leaves(node: Node) -> tuple[Node, ...]:
+    """What a term's value depends on: its axes, and whatever else is not an application."""
+    found = dict.fromkeys(leaf for a in node.args for leaf in _leaves(a))
+    if not isinstance(node.op, Apply | Constant):
+        found[node] = None
+    return tuple(found)
+
+
+_simplified: dict[tuple[Node, tuple[Interval | None, ...]], Node] = {}
+
+
 def simplify(node: Node, ranges: Ranges) -> Node:
     """Simplify a whole term bottom-up under the ranges of its axes."""
-    from_memo: dict[Node, Node] = {}
+    if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
+        return _simplify(node, as_known(ranges), {})
+    key = node, tuple(ranges.get(leaf) for leaf in _leaves(node))
+    found = _simplified.get(key)
+    if found is None:
+        if len(_simplified) > 1 << 15:
+            _simplified.clear()
+        found = _simplified[key] = _simplify(node, Known(ranges), {})
+        _simplified[found, tuple(ranges.get(leaf) for leaf in _leaves(found))] = found
+    return found
 
-    def visit(n: Node) -> Node:
-        if n in from_memo:
-            return from_memo[n]
-        args = tuple(visit(a) for a in n.args)
-        same = all(x is y for x, y in zip(args, n.args, strict=True))
-        current = n if same else make(n.op, *args)
-        from_memo[n] = simplify_node(current, ranges) or current
-        return from_memo[n]
 
-    return visit(node)
+def _simplify(node: Node, known: Known, done: dict[Node, Node]) -> Node:
+    if node in done:
+        return done[node]
+    args = tuple(_simplify(a, known, done) for a in node.args)
+    same = all(x is y for x, y in zip(args, node.args, strict=True))
+    current = node if same else make(node.op, *args)
+    current = simplify_node(current, known) or current
+    if current.type == ScalarType(i64) and not isinstance(current.op, Constant):
+        low, high = bounds(current, known)
+        current = constant(int(low)) if low == high else current
+    done[node] = current
+    return current
+
+
+__all__ = [
+    "COMPARISONS",
+    "FALSE",
+    "TRUE",
+    "UNKNOWN",
+    "Interval",
+    "Known",
+    "Linear",
+    "Ranges",
+    "bounded",
+    "bounds",
+    "divide",
+    "from_linear",
+    "function_of",
+    "linear",
+    "linear_bounds",
+    "modulo",
+    "narrow",
+    "simplify",
+    "simplify_node",
+    "step",
+]

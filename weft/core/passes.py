@@ -1,0 +1,69 @@
+"""The pass runner: times every pass, and shows what it did to the text of the program.
+
+log = PassLog(verbose=2, out=sys.stdout)
+graph = log.run("n", "002_simplify", lambda g: simplify(g, log.fired), graph, print_graph)
+log.seconds["n"]                      # compile time of the level, for the report
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TextIO, TypeVar
+
+P = TypeVar("P")
+
+
+@dataclass
+class PassLog:
+    """What ran, for how long. verbose 1: a line per pass; verbose 2: its diff as well."""
+
+    verbose: int = 0
+    out: TextIO = field(default_factory=lambda: sys.stderr)
+    seconds: dict[str, float] = field(default_factory=dict[str, float])  # by level letter
+    fired: Counter[str] = field(default_factory=Counter[str])  # rules, over the whole run
+
+    def run(
+        self,
+        level: str,
+        name: str,
+        change: Callable[[P], P],
+        program: P,
+        text: Callable[[P], str] | None = None,
+    ) -> P:
+        """Run one pass `change` called `name` (007_stage_inputs) of a level (its letter)."""
+        fired = self.fired.copy()
+        start = time.perf_counter()
+        after = change(program)
+        spent = time.perf_counter() - start
+        self.seconds[level] = self.seconds.get(level, 0.0) + spent
+        if self.verbose:
+            lines = [] if text is None or after is program else _diff(text(program), text(after))
+            self._show(f"{level}:{name}", spent, lines, self.fired - fired)
+        return after
+
+    def time(self, level: str, work: Callable[[], P]) -> P:
+        """Work that is not a pass (capture, lowering, the C compiler), counted to a level."""
+        start = time.perf_counter()
+        result = work()
+        self.seconds[level] = self.seconds.get(level, 0.0) + time.perf_counter() - start
+        return result
+
+    def _show(self, name: str, spent: float, lines: list[str], fired: Counter[str]) -> None:
+        changed = sum(line[0] in "+-" for line in lines[2:])  # after the two header lines
+        what = f"{changed} lines changed" if changed else "no change"
+        rules = ", ".join(f"{rule} x{n}" for rule, n in fired.most_common())
+        print(f"{name:<32} {spent * 1e3:8.2f} ms  {what}", file=self.out)
+        if rules:
+            print(f"    {rules}", file=self.out)
+        if self.verbose > 1 and lines:
+            print(f">>> {name}", *lines[2:], f"<<< {name}", sep="\n", file=self.out)
+
+
+def _diff(before: str, after: str) -> list[str]:
+    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
+    return list(lines)

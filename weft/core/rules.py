@@ -1,0 +1,345 @@
+"""Rewrite rules: patterns with wildcards, one row per identity, run bottom-up to a fixpoint.
+
+x, y = wildcards("x y")
+rules = RuleSet(vocabulary, [Rule("sub-neg", x - (-y), x + y, soundness="exact")])
+graph = rules.rewrite(graph, trace)          # trace counts which rules fired
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from weft.core.errors import WeftError
+from weft.core.graph import Graph
+from weft.core.node import Node, make
+
+Number = int | float | bool
+Bindings = dict[str, Node]
+
+
+class Pattern:
+    """A term with holes. Operators build patterns; comparisons are spelled `call("lt", x, y)`."""
+
+    def __add__(self, other: Pattern | Number) -> Pattern:
+        return call("add", self, other)
+
+    def __sub__(self, other: Pattern | Number) -> Pattern:
+        return call("subtract", self, other)
+
+    def __rsub__(self, other: Number) -> Pattern:
+        return call("subtract", other, self)
+
+    def __mul__(self, other: Pattern | Number) -> Pattern:
+        return call("multiply", self, other)
+
+    def __truediv__(self, other: Pattern | Number) -> Pattern:
+        return call("divide", self, other)
+
+    def __rtruediv__(self, other: Number) -> Pattern:
+        return call("divide", other, self)
+
+    def __floordiv__(self, other: Pattern | Number) -> Pattern:
+        return call("floordiv", self, other)
+
+    def __mod__(self, other: Pattern | Number) -> Pattern:
+        return call("floormod", self, other)
+
+    def __pow__(self, other: Pattern | Number) -> Pattern:
+        return call("power", self, other)
+
+    def __and__(self, other: Pattern | Number) -> Pattern:
+        return call("and", self, other)
+
+    def __or__(self, other: Pattern | Number) -> Pattern:
+        return call("or", self, other)
+
+    def __xor__(self, other: Pattern | Number) -> Pattern:
+        return call("xor", self, other)
+
+    def __neg__(self) -> Pattern:
+        return call("negate", self)
+
+    def __invert__(self) -> Pattern:
+        return call("not", self)
+
+
+@dataclass(frozen=True)
+class Wildcard(Pattern):
+    """Stands for any node, or with `literal` for any constant; the same one everywhere."""
+
+    name: str
+    literal: bool = False
+
+
+@dataclass(frozen=True)
+class Literal(Pattern):
+    """A constant of that value, whatever its dtype; 0.0 is not -0.0."""
+
+    value: Number
+
+
+@dataclass(frozen=True)
+class Call(Pattern):
+    """A function ("add") or an op ("view") of arguments; `args` None takes any. May be named."""
+
+    head: str
+    args: tuple[Pattern, ...] | None
+    name: str | None = None
+
+    def named(self, name: str) -> Call:
+        return Call(self.head, self.args, name)
+
+
+def wildcards(names: str) -> tuple[Wildcard, ...]:
+    return tuple(Wildcard(n) for n in names.split())
+
+
+def constants(names: str) -> tuple[Wildcard, ...]:
+    return tuple(Wildcard(n, literal=True) for n in names.split())
+
+
+def pattern(term: Pattern | Number) -> Pattern:
+    return term if isinstance(term, Pattern) else Literal(term)
+
+
+def call(head: str, *args: Pattern | Number) -> Call:
+    return Call(head, tuple(pattern(a) for a in args))
+
+
+def any_call(head: str) -> Call:
+    """That op or function with whatever arguments."""
+    return Call(head, None)
+
+
+def function_name(node: Node) -> str | None:
+    """Name of the pointwise function the node applies, None for other ops."""
+    function = getattr(node.op, "function", None)
+    return None if function is None else function.name
+
+
+def literal_value(node: Node) -> Number | None:
+    """The constant a node is, None when it is not one. An op with a `value` is a literal."""
+    return None if node.args else getattr(node.op, "value", None)
+
+
+def same_number(a: Number, b: Number) -> bool:
+    """Equal with the sign of zero told apart; a NaN is a NaN."""
+    if a != a or b != b:
+        return a != a and b != b
+    return a == b and math.copysign(1, a) == math.copysign(1, b)
+
+
+def match(form: Pattern, node: Node, found: Bindings) -> Iterator[Bindings]:
+    """Every way the node fits the pattern, commutative arguments in both orders."""
+    if isinstance(form, Wildcard):
+        bound = found.get(form.name)
+        if bound is None and (not form.literal or literal_value(node) is not None):
+            yield {**found, form.name: node}
+        elif bound is node:
+            yield found
+    elif isinstance(form, Literal):
+        value = literal_value(node)
+        if value is not None and same_number(value, form.value):
+            yield found
+    elif isinstance(form, Call) and form.head in (function_name(node), node.op.name):
+        if form.name is not None:
+            found = {**found, form.name: node}
+        if form.args is None:
+            yield found
+            return
+        yield from _match_all(form.args, node.args, found)
+        function = getattr(node.op, "function", None)
+        if function is not None and function.commutative and node.args[0] is not node.args[1]:
+            yield from _match_all(form.args, node.args[::-1], found)
+
+
+def _match_all(
+    forms: tuple[Pattern, ...], nodes: tuple[Node, ...], found: Bindings
+) -> Iterator[Bindings]:
+    if len(forms) != len(nodes):
+        return
+    if not forms:
+        yield found
+        return
+    for first in match(forms[0], nodes[0], found):
+        yield from _match_all(forms[1:], nodes[1:], first)
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """How a level builds what rules write: function calls, literals, and a node fitted to a type.
+
+    `fit(node, type)` gives a node of exactly that type (a constant spread over a shape), or None.
+    """
+
+    call: Callable[..., Node]
+    literal: Callable[[Number, Any], Node]
+    fit: Callable[[Node, Any], Node | None]
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One identity: where `pattern` fits and `when` holds, the term becomes `replacement`.
+
+    `replacement` is a pattern, or a function of wildcards (by parameter name), `node` (the root)
+    and `build` (the vocabulary); None declines. `when` is a function in the same way.
+    `reassociates`: floats may round differently, so it needs permission; integers stay exact.
+    `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap.
+    """
+
+    name: str
+    pattern: Pattern
+    replacement: Pattern | Number | Callable[..., Node | None]
+    when: Callable[..., bool] | None = None
+    reassociates: bool = False
+    soundness: str = "exact"
+    _parameters: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        functions = {"when": self.when, "replacement": self.replacement}
+        parameters = {
+            key: tuple(inspect.signature(f).parameters)
+            for key, f in functions.items()
+            if callable(f) and not isinstance(f, Pattern)
+        }
+        object.__setattr__(self, "_parameters", parameters)
+
+    def apply(self, node: Node, build: Vocabulary) -> Node | None:
+        """The rewritten node, of the same type; None when the rule does not apply."""
+        for found in match(self.pattern, node, {}):
+            values: dict[str, Any] = {**found, "node": node, "build": build}
+            if self.when is not None and not self.when(*self._take("when", values)):
+                continue
+            if callable(self.replacement):
+                new = self.replacement(*self._take("replacement", values))
+            else:
+                new = _write(pattern(self.replacement), found, node, build)
+            if new is None or new is node:
+                continue
+            fitted = new if new.type == node.type else build.fit(new, node.type)
+            if fitted is None:
+                raise WeftError(f"rule {self.name} turns {node.type} into {new.type}")
+            return fitted
+        return None
+
+    def _take(self, key: str, values: dict[str, Any]) -> list[Any]:
+        return [values[p] for p in self._parameters[key]]
+
+
+def _write(form: Pattern, found: Bindings, root: Node, build: Vocabulary) -> Node:
+    """A replacement pattern as a node; its literals have the root's dtype."""
+    if isinstance(form, Wildcard):
+        return found[form.name]
+    if isinstance(form, Literal):
+        return build.literal(form.value, root.type.dtype)
+    assert isinstance(form, Call) and form.args is not None
+    return build.call(form.head, *(_write(a, found, root, build) for a in form.args))
+
+
+class RuleSet:
+    """Rules of one vocabulary, indexed by the root's op and function, tried in their order."""
+
+    def __init__(self, build: Vocabulary, rules: Sequence[Rule]) -> None:
+        self.build, self.rules = build, tuple(rules)
+        twice = [name for name, n in Counter(r.name for r in rules).items() if n > 1]
+        if twice:
+            raise WeftError(f"two rules are called {', '.join(twice)}")
+        self._index: dict[tuple[str, str | None, bool], tuple[Rule, ...]] = {}
+
+    def candidates(self, node: Node, reassociate: bool = True) -> tuple[Rule, ...]:
+        """The rules whose root is this node's op or function, and that are permitted."""
+        is_float = getattr(getattr(node.type, "dtype", None), "is_float", False)
+        permitted = reassociate or not is_float
+        key = (node.op.name, function_name(node), permitted)
+        if key not in self._index:
+            heads = key[:2]
+            self._index[key] = tuple(
+                r
+                for r in self.rules
+                if isinstance(r.pattern, Call)
+                and r.pattern.head in heads
+                and (permitted or not r.reassociates)
+            )
+        return self._index[key]
+
+    def step(
+        self, node: Node, trace: Counter[str] | None = None, reassociate: bool = True
+    ) -> Node | None:
+        """The first rule that applies at this node's root; None when none does."""
+        for rule in self.candidates(node, reassociate):
+            new = rule.apply(node, self.build)
+            if new is not None:
+                if trace is not None:
+                    trace[rule.name] += 1
+                return new
+        return None
+
+    def normalize(
+        self, roots: Sequence[Node], trace: Counter[str] | None = None, reassociate: bool = True
+    ) -> tuple[Node, ...]:
+        """The roots rewritten until no rule applies anywhere in them."""
+        run = _Run(self, trace, reassociate, {})
+        return tuple(run.normal(r, None) for r in roots)
+
+    def rewrite(
+        self, graph: Graph, trace: Counter[str] | None = None, reassociate: bool = True
+    ) -> Graph:
+        """The graph at a fixpoint. What a rule makes has the origin of what it replaced."""
+        run = _Run(self, trace, reassociate, dict(graph.origin))
+        outputs = tuple(run.normal(r, None) for r in graph.outputs)
+        names = {run.done.get(n, n): name for n, name in graph.names.items()} | graph.names
+        new = Graph(graph.level, graph.name, graph.inputs, outputs)
+        for node in new.nodes():
+            if node in names:
+                new.names[node] = names[node]
+            if node in run.origin:
+                new.origin[node] = run.origin[node]
+        return new
+
+
+class _Run:
+    """One rewriting of some roots: normal forms found so far, and where each node came from."""
+
+    def __init__(
+        self, rules: RuleSet, trace: Counter[str] | None, again: bool, origin: dict[Node, str]
+    ) -> None:
+        self.rules, self.trace, self.reassociate, self.origin = rules, trace, again, origin
+        self.done: dict[Node, Node] = {}
+        self.fuel = 100_000  # a loop of rules ends here, with the term still right
+
+    def normal(self, root: Node, source: str | None) -> Node:
+        stack = [root]
+        while stack:
+            node = stack[-1]
+            waiting = [a for a in node.args if a not in self.done]
+            if node in self.done:
+                stack.pop()
+            elif waiting:
+                stack.extend(reversed(waiting))
+            else:
+                stack.pop()
+                self.done[node] = self._settle(node, self.origin.get(node, source))
+        return self.done[root]
+
+    def _settle(self, node: Node, source: str | None) -> Node:
+        """The normal form of a node whose arguments have theirs."""
+        args = tuple(self.done[a] for a in node.args)
+        same = all(new is old for new, old in zip(args, node.args, strict=True))
+        current = node if same else make(node.op, *args)
+        if current in self.done:
+            return self.done[current]
+        if source is not None:
+            self.origin.setdefault(current, source)
+        after = self.rules.step(current, self.trace, self.reassociate) if self.fuel > 0 else None
+        if after is None:
+            self.done[current] = current
+            return current
+        self.fuel -= 1
+        new = self.normal(after, source)
+        self.done[current] = new
+        return new

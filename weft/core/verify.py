@@ -1,0 +1,69 @@
+"""What every level's verifier shares: it names the node and the source line of what is wrong.
+
+check = Checker(graph)
+check.that(condition, node, "view reads past axis 0")      # VerifyError: v3: view reads past axis 0
+check_structure(check, ops=TENSOR_OPS)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.core.errors import VerifyError
+from weft.core.graph import Graph
+from weft.core.node import Node, Op
+
+
+@dataclass(frozen=True)
+class Checker:
+    """Raises VerifyError with the node's name, the sentence, and the torch source line."""
+
+    graph: Graph
+
+    def name(self, node: Node) -> str:
+        return self.graph.names.get(node, f"an unnamed {node.op.name}")
+
+    def fail(self, node: Node, sentence: str) -> VerifyError:
+        return VerifyError(f"{self.name(node)}: {sentence}", self.graph.origin.get(node))
+
+    def that(self, condition: bool, node: Node, sentence: str) -> None:
+        if not condition:
+            raise self.fail(node, sentence)
+
+
+def check_structure(check: Checker, ops: tuple[type[Op], ...]) -> None:
+    """No cycle, only the level's own ops, every type what its op infers."""
+    check_acyclic(check)
+    for node in check.graph.nodes():
+        if not isinstance(node.op, ops):
+            raise check.fail(node, f"{node.op.name} is not an op of the {check.graph.level} level")
+        check_type(check, node)
+
+
+def check_acyclic(check: Checker) -> None:
+    """Interned nodes cannot form a cycle by construction; this holds for hand-made ones too."""
+    open_, closed = 1, 2
+    state: dict[Node, int] = {}
+    stack = list(check.graph.outputs)
+    while stack:
+        node = stack[-1]
+        if state.get(node) is None:
+            state[node] = open_
+            for a in node.args:
+                check.that(state.get(a) != open_, a, "the graph has a cycle through this node")
+                if a not in state:
+                    stack.append(a)
+        else:
+            state[node] = closed
+            stack.pop()
+
+
+def check_type(check: Checker, node: Node) -> None:
+    """The node carries the type that its op infers from its arguments' types."""
+    try:
+        inferred = node.op.infer(*(a.type for a in node.args))
+    except VerifyError as e:
+        raise check.fail(node, e.message) from e
+    except TypeError as e:
+        raise check.fail(node, f"{node.op.name} does not take {len(node.args)} arguments") from e
+    check.that(inferred == node.type, node, f"is {node.type}, but its op gives {inferred}")
