@@ -35,14 +35,21 @@ def console(stream: Any = None) -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """Numbers to the right: a column is numeric when its first cell is."""
+    """A column of numbers stands to the right."""
     made = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
-        numeric = bool(rows) and rows[0][i][:1].isdigit()
-        made.add_column(column, justify="right" if numeric else "left", overflow="fold")
+        numbers = all(is_number(row[i]) for row in rows)
+        made.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
     return made
+
+
+def is_number(cell: str) -> bool:
+    return (
+        cell in ("-", "inf", "nan")
+        or cell.replace("e-", "").replace("e+", "").replace(".", "").isdecimal()
+    )
 
 
 STYLES = {"ok": "green", "passed": "green", "FAILED": "bold red", "missing": "bold red"}

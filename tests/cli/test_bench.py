@@ -1,0 +1,53 @@
+"""Backends in processes of their own: compared, checked, and reported when they fail."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from weft.cli.bench import BackendError, Bench, Comparison, Measurement
+from weft.cli.program import SourceSpec
+
+needs_driver = pytest.mark.skipif(
+    importlib.util.find_spec("weft.driver") is None, reason="the workers import the driver"
+)
+
+
+@needs_driver
+def test_workers_stay_for_several_programs() -> None:
+    with Bench(["eager"]) as bench:
+        for text in ("torch.randn(64) + 1", "torch.nn.Linear(8, 8)(torch.randn(2, 8))"):
+            row = bench.compare(SourceSpec(text=text), rounds=1).measurements["eager"]
+            assert row.passed and row.ms is not None and 0 < row.ms < 1000
+
+
+@needs_driver
+def test_a_result_is_checked_in_the_parent() -> None:
+    """The worker draws a random number of its own, which is not what the parent expects."""
+    text = "import os\nfactor = os.getpid()\ntorch.ones(3) * factor"
+    with Bench(["eager"]) as bench:
+        row = bench.compare(SourceSpec(text=text), rounds=1).measurements["eager"]
+    assert not row.passed and row.verdict is not None and row.verdict.error > 0
+
+
+@needs_driver
+def test_a_worker_that_dies_is_its_own_row() -> None:
+    text = (
+        "import os, sys\n"
+        "if 'pytest' not in sys.modules:\n    print('no more', file=sys.stderr); os._exit(7)\n"
+        "torch.ones(3) * 2"
+    )
+    with Bench(["eager"]) as bench:
+        row = bench.compare(SourceSpec(text=text), rounds=1).measurements["eager"]
+        assert row.failure == "eager: its process ended: exit code 7, no more"
+        with pytest.raises(BackendError):
+            bench.workers[0].ask(do="round", seconds=0.1)
+
+
+def test_ratios() -> None:
+    rows = {b: Measurement(b, ms=ms) for b, ms in [("eager", 3.0), ("weft", 1.5), ("x", None)]}
+    comparison = Comparison("", rows)
+    assert comparison.ratio("weft") == 2.0
+    assert comparison.ratio("x") is None
+    assert comparison.ratio("weft", to="inductor") is None
