@@ -9,7 +9,7 @@ READY := .venv/.ready
 
 .PHONY: demo test lint typecheck bench setup clean
 
-demo: $(READY)
+demo bench: $(READY)
 	@$(BIN)/python -m bench.demo
 
 test: lint typecheck
@@ -23,9 +23,6 @@ lint: $(READY)
 typecheck: $(READY)
 	@echo "pyright"
 	@$(BIN)/pyright
-
-bench: $(READY)
-	@$(BIN)/python -m bench
 
 setup: $(READY)
 
