@@ -1,0 +1,250 @@
+"""Tile level to kernel level: tails peeled, register axes unrolled and jammed, vector axes as lanes.
+
+before  for b0 in 0..18 by 16:                  after   y{16}[0] = ...
+            for a0 in b0..min(b0 + 16, 18):             y{16}[16] = ... count 2
+                y[a0] = ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from weft.core.node import Node, make, postorder, substitute
+from weft.kernel.ops import Extract, Lanes, Shuffle, Splat
+from weft.scalar.index import bounds, simplify
+from weft.scalar.nest import (
+    Acc,
+    Block,
+    Fold,
+    For,
+    Kernel,
+    Local,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    substitute_block,
+    walk,
+)
+from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
+from weft.tile.peel import Ranges, axis_range, peel, simplify_block
+from weft.tile.vector import Lowering, Vector, count_of, flat
+
+
+@dataclass
+class Copy:
+    """One unrolled iteration: what its axes and finished accumulators stand for, and its lanes."""
+
+    values: dict[Node, Node]
+    free: dict[Node, int] = field(default_factory=dict)  # register axis -> which iteration
+    reduce: tuple[int, ...] = ()  # of the register axes of the reduction it is in
+    vector: Vector | None = None
+
+
+class _Folds:
+    """Accumulators of one fold: per distinct outer copy, one for each unrolled part."""
+
+    def __init__(self, fold: Fold, axes: frozenset[Node], horizontal: bool) -> None:
+        self.fold, self.axes, self.horizontal = fold, axes, horizontal
+        self.parts: dict[tuple[int, ...], dict[tuple[int, ...], Fold]] = {}
+
+    def key(self, copy: Copy) -> tuple[int, ...]:
+        """Copies that agree on every axis the fold depends on share its accumulators."""
+        return tuple(u for a, u in copy.free.items() if a in self.axes)
+
+    def all(self) -> tuple[Fold, ...]:
+        return tuple(f for parts in self.parts.values() for f in parts.values())
+
+
+def dependences(body: Block) -> dict[str, frozenset[Node]]:
+    """Axes each accumulator depends on, through the accumulators it reads."""
+    found: dict[str, frozenset[Node]] = {}
+    for stmt in walk(body):
+        if isinstance(stmt, Update):
+            axes = {n for n in postorder(*stmt.values) if isinstance(n.op, Axis)}
+            read = [n.op.label for n in postorder(*stmt.values) if isinstance(n.op, Acc)]
+            union = frozenset(axes).union(*(found.get(label, frozenset()) for label in read))
+            for label in stmt.fold.labels:
+                found[label] = found.get(label, frozenset()) | union
+    return found
+
+
+class _Expansion:
+    """Expands one kernel's body at the tile level into statements of the kernel level."""
+
+    def __init__(self, body: Block) -> None:
+        self.depends = dependences(body)
+        self.folds: dict[Fold, _Folds] = {}
+        self.labels: set[str] = set()
+
+    def block(self, stmts: Block, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        for stmt in stmts:
+            if isinstance(stmt, For):
+                yield from self.loop(stmt, copies, ranges)
+            elif isinstance(stmt, Update):
+                yield from self.update(stmt, copies, ranges)
+            elif isinstance(stmt, Store):
+                yield from self.store(stmt, copies, ranges)
+            elif isinstance(stmt, Local):
+                yield Local(flat(stmt.buffer))
+            else:
+                raise AssertionError(f"{type(stmt).__name__} at the tile level")
+
+    def loop(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        for fold in stmt.folds:
+            axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
+            horizontal = any(
+                isinstance(s, For) and s.bind == "vector" for s in (stmt, *walk(stmt.body))
+            )
+            self.folds[fold] = _Folds(fold, axes, horizontal)
+        expand = {"register": self.unroll, "vector": self.lanes}.get(stmt.bind, self.serial)
+        body = list(expand(stmt, copies, ranges))
+        if stmt.folds:
+            yield self.declare(stmt, body)
+            for fold in stmt.folds:
+                self.finish(self.folds.pop(fold), copies)
+        else:
+            yield from body
+
+    def declare(self, stmt: For, body: list[Stmt]) -> For:
+        """The one loop that declares the folds' accumulators."""
+        folds = tuple(f for fold in stmt.folds for f in self.folds[fold].all())
+        if len(body) == 1 and isinstance(body[0], For) and not body[0].folds:
+            return replace(body[0], folds=folds)
+        scope = For(stmt.axis, constant(0), constant(1), tuple(body), role="reduce", bind="serial")
+        return replace(scope, folds=folds)
+
+    def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        lows = {substitute((stmt.lo,), c.values)[0] for c in copies}
+        highs = {substitute((stmt.hi,), c.values)[0] for c in copies}
+        assert len(lows) == len(highs) == 1, f"loop {stmt.label}: bounds differ between copies"
+        lo, hi = simplify(lows.pop(), ranges), simplify(highs.pop(), ranges)
+        stmt = replace(stmt, lo=lo, hi=hi)
+        inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+        body = tuple(self.block(stmt.body, copies, inner))
+        extent = stmt.extent
+        if extent is not None and 0 < extent <= stmt.step and stmt.bind != "parallel":
+            yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
+            return
+        bind = "parallel" if stmt.bind == "parallel" else "serial"
+        yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind)
+
+    def unroll(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        inner: list[Copy] = []
+        for copy in copies:
+            lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
+            span = int(bounds(simplify(apply("subtract", hi, lo), ranges), ranges)[1])
+            for n, u in enumerate(range(0, span, stmt.step)):
+                at = simplify(apply("add", lo, constant(u)), ranges)
+                free = copy.free if stmt.role == "reduce" else {**copy.free, stmt.axis: n}
+                reduce = (*copy.reduce, n) if stmt.role == "reduce" else copy.reduce
+                inner.append(Copy({**copy.values, stmt.axis: at}, free, reduce, copy.vector))
+        yield from self.block(stmt.body, inner, ranges)
+
+    def lanes(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        inner: list[Copy] = []
+        for copy in copies:
+            assert copy.vector is None, f"vector axis {stmt.label} inside {copy.vector}"
+            lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
+            count = count_of(lo, hi, stmt.step, ranges)
+            vector = Vector(stmt.axis, lo, stmt.step, count, stmt.role)
+            # the origin is the same for all lanes: register copies are told apart by it
+            inner.append(Copy(dict(copy.values), copy.free, copy.reduce, vector))
+        yield from self.block(stmt.body, inner, ranges)
+
+    def update(self, stmt: Update, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        own = self.folds[stmt.fold]
+        done: set[Fold] = set()
+        for copy in copies:
+            parts = own.parts.setdefault(own.key(copy), {})
+            fold = parts.get(copy.reduce)
+            if fold in done:
+                continue
+            lowering = Lowering(copy.vector, ranges)
+            values = tuple(lowering.term(v) for v in substitute(stmt.values, copy.values))
+            lanes, partial = max(v.type.lanes for v in values), stmt.partial
+            if copy.vector is not None and copy.vector.role == "reduce":
+                lanes = copy.vector.lanes
+                if copy.vector.count is not None:
+                    values, partial = _only_active(stmt, values, copy.vector), True
+            values = tuple(v if v.type.lanes == lanes else make(Splat(lanes), v) for v in values)
+            if fold is None:
+                fold = parts[copy.reduce] = self.fresh(stmt.fold, lanes)
+            done.add(fold)
+            yield Update(fold, values, partial)
+        for copy in copies:
+            fold = own.parts[own.key(copy)][copy.reduce]
+            copy.values.update(zip(stmt.fold.running, fold.running, strict=True))
+
+    def fresh(self, fold: Fold, lanes: int) -> Fold:
+        labels: list[str] = []
+        for name in fold.labels:
+            label, n = name, 0
+            while label in self.labels:
+                n += 1
+                label = f"{name}_{n}"
+            self.labels.add(label)
+            labels.append(label)
+        return Fold(tuple(labels), fold.monoid, fold.dtypes, lanes)
+
+    def finish(self, own: _Folds, copies: list[Copy]) -> None:
+        """Bind the accumulators, in every copy, to what its unrolled parts and lanes combine to."""
+        fold = own.fold
+        done: dict[tuple[int, ...], tuple[Node, ...]] = {}
+        for copy in copies:
+            key = own.key(copy)
+            if key not in done:
+                parts = list(own.parts.get(key, {}).values())
+                if not parts:
+                    done[key] = fold.monoid.identity(fold.dtypes)
+                    continue
+                carriers = parts[0].accs
+                for part in parts[1:]:
+                    carriers = fold.monoid.combine(carriers, part.accs)
+                done[key] = fold_lanes(fold, carriers) if own.horizontal else carriers
+            copy.values.update(zip(fold.accs, done[key], strict=True))
+
+    def store(self, stmt: Store, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        seen: set[tuple[Node, ...]] = set()
+        for copy in copies:
+            concrete = stmt.map_terms(lambda t, c=copy: substitute((t,), c.values)[0])
+            lowered = Lowering(copy.vector, ranges).store(concrete)
+            if lowered.terms() not in seen:  # the same store from copies that do not matter to it
+                seen.add(lowered.terms())
+                yield lowered
+
+
+def _only_active(stmt: Update, values: tuple[Node, ...], vector: Vector) -> tuple[Node, ...]:
+    """Carriers that are the identity in lanes beyond the count."""
+    assert vector.count is not None
+    active = apply(lt, make(Lanes(vector.lanes)), vector.count)
+    lifted = values if stmt.partial else stmt.fold.monoid.lift(values)
+    identity = stmt.fold.monoid.identity(tuple(v.type.dtype for v in values))
+    return tuple(apply(where, active, c, i) for c, i in zip(lifted, identity, strict=True))
+
+
+def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Combine the lanes of vector carriers in log2(lanes) shuffles; the result is lane 0."""
+    distance = carriers[0].type.lanes // 2
+    while distance:
+        other = tuple(make(Shuffle(distance), c) for c in carriers)
+        carriers = fold.monoid.combine(carriers, other)
+        distance //= 2
+    return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
+
+
+def lower_kernel(kernel: Kernel) -> Kernel:
+    """One kernel at the kernel level: flat buffers, vectors, no register or vector loops."""
+    body = peel(simplify_block(kernel.body, {}))
+    lowered = tuple(_Expansion(body).block(body, [Copy({})], {}))
+    inputs, outputs = tuple(map(flat, kernel.inputs)), tuple(map(flat, kernel.outputs))
+    return replace(kernel, inputs=inputs, outputs=outputs, body=lowered)
+
+
+def lower(program: Program) -> Program:
+    """The kernel program of a tile program. Program inputs and outputs keep their shapes."""
+    return program.map_kernels("kernel", lower_kernel)
+
+
+__all__ = ["Constant", "lower", "lower_kernel"]

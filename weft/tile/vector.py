@@ -1,0 +1,166 @@
+"""Terms in the hardware's words: flat addresses, and lanes for the vector axis.
+
+v = Lanes_(Vector(a1, base, 16, None), ranges).term(load x[a0, a1])     # load{16} x[a0 * 64 + base]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from weft.core.node import Node, make
+from weft.core.types import TensorType
+from weft.kernel.ops import (
+    Splat,
+    VectorGather,
+    VectorLoad,
+    VectorMaskedLoad,
+    VectorScatter,
+    VectorStore,
+    lanes_of,
+)
+from weft.scalar.index import Interval, from_linear, linear, simplify
+from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
+from weft.scalar.ops import Constant, add, apply, bitand, constant, lt, minimum, multiply
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The axis that runs over lanes: lane i is iteration base + i; only `count` lanes if given."""
+
+    axis: Node
+    base: Node
+    lanes: int
+    count: Node | None
+    role: str
+
+
+def flat(buffer: Buffer) -> Buffer:
+    """The buffer as the kernel level sees it: a run of elements."""
+    return Buffer(buffer.name, TensorType(buffer.type.dtype, (buffer.type.span,)), buffer.space)
+
+
+def address(buffer: Buffer, index: tuple[Node, ...], ranges: Mapping[Node, Interval]) -> Node:
+    """Element offset of an index, through the buffer's strides."""
+    total: Node = constant(0)
+    for term, stride, extent in zip(index, buffer.type.layout, buffer.type.shape, strict=True):
+        if stride and extent != 1:
+            total = apply(add, total, apply(multiply, term, constant(stride)))
+    return simplify(total, ranges)
+
+
+def stride_along(term: Node, variable: Node) -> int | None:
+    """How far an address moves per step of the axis; None when it does not move evenly."""
+    terms, _ = linear(term)
+    step = terms.get(variable, 0)
+    others = (a for a in terms if a is not variable)
+    return None if any(variable in free_variables(a) for a in others) else step
+
+
+class Lowering:
+    """Rewrites terms and stores under a vector axis (or none) to the kernel level."""
+
+    def __init__(self, vector: Vector | None, ranges: Mapping[Node, Interval]) -> None:
+        self.vector, self.ranges = vector, ranges
+        self.memo: dict[Node, Node] = {}
+        self.free: dict[Node, frozenset[Node]] = {}
+
+    def term(self, node: Node) -> Node:
+        if node not in self.memo:
+            self.memo[node] = self._term(node)
+        return self.memo[node]
+
+    def _term(self, node: Node) -> Node:
+        v = self.vector
+        if v is not None and node is v.axis:
+            return apply(add, v.base, lanes_of(v.lanes))
+        if isinstance(node.op, Load):
+            return self._load(node, node.op)
+        if not node.args:
+            return node
+        if v is None or v.axis not in free_variables(node, self.free):
+            args = tuple(self.term(a) for a in node.args)
+            same = all(x is y for x, y in zip(args, node.args, strict=True))
+            return node if same else make(node.op, *args)
+        return make(node.op, *(self.term(a) for a in node.args))
+
+    def _load(self, node: Node, load: Load) -> Node:
+        rank = load.buffer.type.rank
+        where = address(load.buffer, node.args[:rank], self.ranges)
+        target = flat(load.buffer)
+        condition = self.term(node.args[rank]) if load.masked else None
+        other = node.args[rank + 1] if load.masked else None
+        v = self.vector
+        depends = v is not None and v.axis in free_variables(where, self.free)
+        if v is None or (not depends and (condition is None or condition.type.lanes == 1)):
+            extra = () if condition is None or other is None else (condition, other)
+            return make(Load(target, load.masked), self.term(where), *extra)
+        step = stride_along(where, v.axis) if depends else None
+        if condition is None and step is not None and step > 0:
+            base = self.term(self._at_base(where, step))
+            counted = () if v.count is None else (v.count,)
+            return make(VectorLoad(target, v.lanes, step, v.count is not None), base, *counted)
+        if condition is not None and other is not None and step == 1:
+            base = self.term(self._at_base(where, step))
+            return make(VectorMaskedLoad(target, v.lanes), base, self._active(condition), other)
+        return self._gather(target, self._wide(where), condition, other, v)
+
+    def _gather(
+        self, target: Buffer, where: Node, condition: Node | None, other: Node | None, v: Vector
+    ) -> Node:
+        if condition is None and v.count is None:
+            return make(VectorGather(target, v.lanes), where)
+        fill = constant(0, target.type.dtype) if other is None else other
+        return make(VectorGather(target, v.lanes, True), where, self._active(condition), fill)
+
+    def _active(self, condition: Node | None) -> Node:
+        """The condition as lanes, false beyond the count."""
+        v = self.vector
+        assert v is not None
+        if condition is not None and condition.type.lanes == 1:
+            condition = make(Splat(v.lanes), condition)
+        if v.count is None:
+            assert condition is not None
+            return condition
+        inside = apply(lt, lanes_of(v.lanes), v.count)
+        return inside if condition is None else apply(bitand, condition, inside)
+
+    def _at_base(self, where: Node, step: int) -> Node:
+        v = self.vector
+        assert v is not None
+        terms, offset = linear(where)
+        rest = {a: k for a, k in terms.items() if a is not v.axis}
+        base, more = linear(v.base)
+        for a, k in base.items():
+            rest[a] = rest.get(a, 0) + k * step
+        return from_linear({a: k for a, k in rest.items() if k}, offset + more * step)
+
+    def _wide(self, where: Node) -> Node:
+        wide = self.term(where)
+        assert self.vector is not None
+        return wide if wide.type.lanes > 1 else make(Splat(self.vector.lanes), wide)
+
+    def store(self, stmt: Store) -> Stmt:
+        """The store in lanes when it moves along the vector axis."""
+        target, v = flat(stmt.buffer), self.vector
+        where = address(stmt.buffer, stmt.index, self.ranges)
+        value = self.term(stmt.value)
+        mask = None if stmt.mask is None else self.term(stmt.mask)
+        if v is None or v.axis not in free_variables(where, self.free):
+            return Store(target, (self.term(where),), value, mask)
+        if value.type.lanes == 1:
+            value = make(Splat(v.lanes), value)
+        step = stride_along(where, v.axis)
+        if step is None or step <= 0:
+            return VectorScatter(target, self._wide(where), value, v.lanes, v.count)
+        base = self.term(self._at_base(where, step))
+        return VectorStore(target, base, value, v.lanes, step, v.count, mask)
+
+
+def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:
+    """Active lanes of hi - lo, None when all are."""
+    left = simplify(apply("subtract", hi, lo), ranges)
+    if isinstance(left.op, Constant):
+        return None if int(left.op.value) >= lanes else left
+    least = simplify(apply(minimum, left, constant(lanes)), ranges)
+    return None if isinstance(least.op, Constant) and int(least.op.value) >= lanes else least
