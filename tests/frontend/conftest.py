@@ -1,0 +1,8 @@
+"""The frontend tests share frontend_programs.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))

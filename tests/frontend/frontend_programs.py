@@ -1,0 +1,302 @@
+"""Small programs, each for one thing a front end can get wrong, with their arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]
+
+
+CASES: list[Case] = []
+
+
+def case(make: Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]) -> None:
+    CASES.append(Case(make.__name__, make))
+
+
+def x23() -> torch.Tensor:
+    return torch.arange(6.0).reshape(2, 3)
+
+
+@case
+def pointwise():
+    return (lambda x, y: torch.relu(x + y) * 2), (x23(), torch.ones(3))
+
+
+@case
+def write_an_input():
+    return (lambda x: x.add_(1)), (x23(),)
+
+
+@case
+def write_and_return_nothing():
+    def f(x):
+        x.mul_(2)
+
+    return f, (x23(),)
+
+
+@case
+def write_through_a_view():
+    def f(x):
+        x[0].add_(1)
+        x[:, 1:].mul_(3)
+        x.t()[2].fill_(7)
+        return x.sum()
+
+    return f, (x23(),)
+
+
+@case
+def write_through_every_view():
+    def f(x):
+        y = x.clone()
+        y.view(3, 2)[1] = 5
+        y.unsqueeze(0).squeeze(0).add_(1)
+        y.diagonal().zero_()
+        y.permute(1, 0).transpose(0, 1).mul_(2)
+        y.unbind(1)[2].add_(10)
+        y.split(2, dim=1)[0].sub_(1)
+        y.flatten()[::2].neg_()
+        y.as_strided((2,), (3,), 1).add_(100)
+        return y, x
+
+    return f, (x23(),)
+
+
+@case
+def read_a_view_after_a_write():
+    def f(x):
+        y = x + 1
+        v = y[0]
+        y.mul_(10)
+        w = v + 1
+        v.zero_()
+        return w, y
+
+    return f, (x23(),)
+
+
+@case
+def write_with_a_cast():
+    return (lambda x, y: x.add_(y)), (x23().half(), torch.ones(2, 3))
+
+
+@case
+def out_argument():
+    def f(x, y):
+        torch.mul(x, 2, out=y)
+        return y + 1
+
+    return f, (x23(), torch.zeros(2, 3))
+
+
+@case
+def copy_into_an_input():
+    def f(cache, row, at):
+        cache.index_copy_(0, at, row)
+        return cache[:2].sum(1)
+
+    return f, (torch.zeros(4, 3), torch.ones(1, 3), torch.tensor([1]))
+
+
+@case
+def reshape_in_place():
+    def f(x):
+        y = x * 2
+        y.unsqueeze_(0)
+        y.add_(1)
+        return y.transpose_(1, 2)
+
+    return f, (x23(),)
+
+
+@case
+def the_same_tensor_twice():
+    x = x23()
+    return (lambda a, b: a * b), (x, x)
+
+
+@case
+def the_same_tensor_twice_and_written():
+    def f(a, b):
+        a.add_(1)
+        return a * b
+
+    x = x23()
+    return f, (x, x)
+
+
+@case
+def overlapping_inputs_and_written():
+    def f(a, b):
+        a.add_(1)
+        b.mul_(2)
+        return a.sum(), b
+
+    x = torch.arange(10.0)
+    return f, (x[:6].view(2, 3), x[4:9])
+
+
+@case
+def strided_inputs():
+    return (lambda x, y: x + y), (torch.randn(3, 4).t(), torch.randn(8, 6)[::2, ::2])
+
+
+@case
+def an_expanded_input():
+    return (lambda x: x * 2), (torch.randn(1, 3).expand(4, 3),)
+
+
+@case
+def returns_the_input():
+    return (lambda x: x), (x23(),)
+
+
+@case
+def returns_views_of_the_input():
+    return (lambda x: (x[1], x.t(), x[:, 1:], x.view(-1))), (torch.arange(20.0)[2:8].view(2, 3),)
+
+
+@case
+def returns_views_of_a_result():
+    def f(x):
+        y = x * 2
+        return y, y.t(), y[0], y
+
+    return f, (x23(),)
+
+
+@case
+def returns_an_expanded_result():
+    return (lambda x: x.sum(1, keepdim=True).expand(2, 5)), (x23(),)
+
+
+@case
+def returns_a_chunk():
+    return (lambda x: (x + 1).chunk(3, dim=1)[1]), (torch.randn(2, 6),)
+
+
+@case
+def constants_and_containers():
+    def f(x, scale, flags):
+        return {"a": x * scale, "b": [None, 3, "s", flags["on"]], "c": (x.shape[0], torch.float16)}
+
+    return f, (x23(), 2.5, {"on": True, "t": torch.ones(1)})
+
+
+@case
+def fresh_constants():
+    return (lambda x: (torch.tensor([1.0, 2.0]), x + torch.tensor(3.0), torch.arange(4))), (x23(),)
+
+
+@case
+def number_of_a_literal():
+    return (lambda x: x * torch.tensor(3).item()), (x23(),)
+
+
+@case
+def a_tensor_of_the_closure():
+    scale = torch.tensor([1.0, 2.0, 3.0])
+    return (lambda x: (x * scale, scale)), (x23(),)
+
+
+@case
+def batch_norm_in_training():
+    return nn.BatchNorm2d(3), (torch.randn(2, 3, 4, 4),)
+
+
+@case
+def batch_norm_in_evaluation():
+    return nn.BatchNorm2d(3).eval(), (torch.randn(2, 3, 4, 4),)
+
+
+@case
+def group_norm_and_convolution():
+    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.SiLU()), (
+        torch.randn(2, 3, 8, 8),
+    )
+
+
+@case
+def encoder_layer():
+    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(), (torch.randn(2, 5, 16),)
+
+
+@case
+def attention():
+    f = nn.functional.scaled_dot_product_attention
+    q = torch.randn(1, 2, 5, 8)
+    return (lambda q, k, v: f(q, k, v, is_causal=True)), (q, q + 1, q - 1)
+
+
+@case
+def a_buffer_assigned():
+    class Counter(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("mean", torch.zeros(3))
+
+        def forward(self, x):
+            self.mean = self.mean * 0.5 + x.mean(0)
+            return x - self.mean
+
+    return Counter(), (x23(),)
+
+
+@case
+def data_dependent_branch():
+    def f(x):
+        return x * 2 if x.sum() > 0 else x - 1
+
+    return f, (x23(),)
+
+
+@case
+def inner_gradient():
+    def f(x):
+        with torch.enable_grad():
+            y = x.detach().requires_grad_()
+            return torch.autograd.grad((y**3).sum(), y)[0]
+
+    return f, (x23(),)
+
+
+@case
+def through_data():
+    return (lambda x: x.data * 2 + x), (x23(),)
+
+
+@case
+def complex_numbers():
+    return (lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j)), (torch.randn(3, 2),)
+
+
+@case
+def autocast():
+    def f(x, w):
+        with torch.autocast("cpu", torch.bfloat16):
+            return nn.functional.linear(x, w)
+
+    return f, (torch.randn(2, 3), torch.randn(4, 3))
+
+
+@case
+def recurrent():
+    return nn.LSTM(4, 5, batch_first=True), (torch.randn(2, 3, 4),)
+
+
+@case
+def mapped():
+    return (lambda x: torch.vmap(lambda r: nn.functional.linear(r, x[:, :2].t()))(x)), (
+        torch.randn(2, 2),
+    )

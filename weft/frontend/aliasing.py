@@ -1,0 +1,176 @@
+"""Which tensors of a trace share a storage, and what an in-place write does to all of them.
+
+    y = x[0]; y.add_(1)      y -> select_1 = add(select, 1);  x -> select_scatter(x, select_1, 0, 0)
+
+A storage is known by its root tensor; a view knows the step that makes it from its parent. A
+write replaces the root's value, and a view that is read later replays its steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from weft.core.errors import CaptureError
+from weft.frontend.graph import Meta, Value
+
+aten = torch.ops.aten
+
+# emit(op, *args) adds a node and returns its only value.
+Emit = Callable[..., Value]
+
+
+@dataclass(eq=False)
+class Storage:
+    """`version` counts the writes. `placeholder` is set where the storage comes from outside."""
+
+    version: int = 0
+    placeholder: int | None = None
+
+
+@dataclass(frozen=True)
+class Step:
+    """The view op that makes a tensor from its parent (args without it); result number `index`."""
+
+    op: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    index: int
+
+
+@dataclass(eq=False)
+class Ref:
+    """A tensor of the trace. `value` is what it held at `version` of its storage."""
+
+    fake: torch.Tensor
+    storage: Storage
+    value: Value
+    version: int = 0
+    parent: Ref | None = None
+    step: Step | None = None
+
+    @property
+    def root(self) -> Ref:
+        return self if self.parent is None else self.parent.root
+
+
+def read(ref: Ref, emit: Emit) -> Value:
+    """The value `ref` holds now."""
+    if ref.version != ref.storage.version:
+        assert ref.parent is not None and ref.step is not None, "a root is always current"
+        ref.value = replay(ref.step, read(ref.parent, emit), emit)
+        ref.version = ref.storage.version
+    return ref.value
+
+
+def write(ref: Ref, value: Value, emit: Emit) -> None:
+    """`ref` holds `value` from now on, and so does what it is a view of."""
+    chain: list[tuple[Ref, Value]] = [(ref, value)]
+    while ref.parent is not None and ref.step is not None:
+        value = unview(ref.step, read(ref.parent, emit), value, emit)
+        ref = ref.parent
+        chain.append((ref, value))
+    ref.storage.version += 1
+    for written, new in chain:
+        written.value, written.version = new, ref.storage.version
+
+
+def replay(step: Step, parent: Value, emit: Emit) -> Value:
+    # The new parent's strides may not allow a view, and which result of an op is meant matters.
+    op = aten.reshape.default if step.op in RESHAPES else step.op
+    return emit(op, parent, *step.args, index=step.index, **step.kwargs)
+
+
+def unview(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    """`parent` after `value` was written through the view `step` of it."""
+    inverse = INVERSES.get(step.op)
+    if inverse is None:
+        raise CaptureError(f"an in-place write through {step.op} has no functional form")
+    return inverse(step, parent, value, emit)
+
+
+Inverse = Callable[[Step, Value, Value, Emit], Value]
+
+
+def _reshape_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    return emit(aten.reshape.default, value, list(parent.meta.shape))
+
+
+def _same(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    return value
+
+
+def _swap_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    return emit(step.op, value, *step.args)
+
+
+def _permute_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    rank = len(parent.meta.shape)
+    order = [d % rank for d in step.args[0]]
+    return emit(aten.permute.default, value, [order.index(d) for d in range(rank)])
+
+
+def _scatter(op: torch._ops.OpOverload) -> Inverse:
+    def inverse(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+        return emit(op, parent, value, *step.args, **step.kwargs)
+
+    return inverse
+
+
+def _piece_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    sizes, dim = step.args[0], step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)
+    start = sizes * step.index if isinstance(sizes, int) else sum(sizes[: step.index])
+    stop = start + value.meta.shape[dim]
+    return emit(aten.slice_scatter.default, parent, value, dim, start, stop)
+
+
+def _unbind_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    dim = step.args[0] if step.args else step.kwargs.get("dim", 0)
+    return emit(aten.select_scatter.default, parent, value, dim, step.index)
+
+
+def _dtype_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    return emit(aten.view.dtype, value, parent.meta.dtype)
+
+
+RESHAPES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
+
+INVERSES: dict[torch._ops.OpOverload, Inverse] = {
+    aten.view.default: _reshape_back,
+    aten._unsafe_view.default: _reshape_back,
+    aten._reshape_alias.default: _reshape_back,
+    aten.unsqueeze.default: _reshape_back,
+    aten.squeeze.default: _reshape_back,
+    aten.squeeze.dim: _reshape_back,
+    aten.squeeze.dims: _reshape_back,
+    aten.detach.default: _same,
+    aten.alias.default: _same,
+    aten.t.default: _swap_back,
+    aten.transpose.int: _swap_back,
+    aten.permute.default: _permute_back,
+    aten.select.int: _scatter(aten.select_scatter.default),
+    aten.slice.Tensor: _scatter(aten.slice_scatter.default),
+    aten.diagonal.default: _scatter(aten.diagonal_scatter.default),
+    aten.as_strided.default: _scatter(aten.as_strided_scatter.default),
+    aten.split.Tensor: _piece_back,
+    aten.split_with_sizes.default: _piece_back,
+    aten.unbind.int: _unbind_back,
+    aten.view.dtype: _dtype_back,
+    aten.view_as_real.default: lambda _s, _p, v, emit: emit(aten.view_as_complex.default, v),
+    aten.view_as_complex.default: lambda _s, _p, v, emit: emit(aten.view_as_real.default, v),
+}
+
+
+def is_dense(meta: Meta) -> bool:
+    """No gaps and no overlap: the elements fill their extent exactly once."""
+    expected = 1
+    for stride, size in sorted(zip(meta.strides, meta.shape, strict=True)):
+        if size == 0:
+            return True
+        if size != 1 and stride != expected:
+            return False
+        expected *= size
+    return True

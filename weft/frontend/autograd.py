@@ -1,0 +1,100 @@
+"""Programs that want gradients: AOTAutograd's forward and backward, each captured and built.
+
+step = with_gradients(fn, build)          # step(*args) has a grad_fn
+torch.compile(fn, backend=graph_backend(build))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from functorch.compile import aot_module, min_cut_rematerialization_partition
+from torch._decomp import core_aten_decompositions
+from torch._dynamo.backends.common import aot_autograd
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._pytree import tree_flatten
+
+from weft.frontend.capture import modules_of
+from weft.frontend.entry import Build, specialise
+from weft.frontend.signature import call_key
+
+
+class GraphProgram:
+    """An FX graph of tensors and numbers, captured and built for each signature it meets."""
+
+    _boxed_call = True  # AOTAutograd hands the arguments over as a list
+
+    def __init__(self, graph: torch.fx.GraphModule, build: Build) -> None:
+        self.graph, self.build = graph, build
+        self.entries: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+
+    def __call__(self, args: list[Any]) -> Any:
+        flat, tree = tree_flatten((tuple(args), {}))
+        args.clear()  # a boxed call frees its arguments as soon as it can
+        key = call_key(flat, tree)
+        if key not in self.entries:
+            _, self.entries[key] = specialise(self.graph, self.build, tuple(flat), {})
+        with torch.no_grad():
+            return self.entries[key](flat)
+
+
+class _Holder(torch.nn.Module):
+    """A function as a module, so that AOTAutograd sees the parameters it reads."""
+
+    def __init__(self, fn: Callable[..., Any]) -> None:
+        super().__init__()
+        self.roots = torch.nn.ModuleList(modules_of(fn).values())
+        self.fn = fn
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+
+def with_gradients(fn: Callable[..., Any], build: Build) -> Callable[..., Any]:
+    """`fn` for one signature, differentiable; the graphs are made at the first call."""
+    module = fn if isinstance(fn, torch.nn.Module) else _Holder(fn)
+
+    def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
+        return GraphProgram(graph, build)
+
+    traced: Any = aot_module(
+        module,
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=core_aten_decompositions(),
+    )
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        # The fused attention kernels have backward kernels of their own; the math form is
+        # primitives both ways.
+        with sdpa_kernel(SDPBackend.MATH):
+            return traced(*args, **kwargs)
+
+    return call
+
+
+def graph_backend(build: Build) -> Callable[..., Any]:
+    """What torch.compile(backend=...) takes: a function of an FX graph and example inputs."""
+
+    def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
+        return GraphProgram(graph, build)
+
+    differentiable = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=core_aten_decompositions(),
+    )
+
+    def backend(graph: torch.fx.GraphModule, example: Sequence[Any]) -> Callable[..., Any]:
+        tensors = [*graph.parameters(), *(t for t in example if isinstance(t, torch.Tensor))]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            with sdpa_kernel(SDPBackend.MATH):
+                return differentiable(graph, example)
+        program = GraphProgram(graph, build)
+        return lambda *args: program([*args])
+
+    return backend

@@ -1,0 +1,178 @@
+"""The object that weft.compile returns: the callable, specialised for each signature it meets.
+
+    f = compiled(module, build)      # build(Captured) -> Runner
+    y = f(x)                         # as module(x): results, strides, aliasing, gradients
+    f.reasons                        # why calls went another way than one captured graph
+
+A call is captured directly; where gradients are wanted AOTAutograd makes a forward and a backward
+graph; what cannot be captured goes through Dynamo, which ends in the same `build`.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+from weft.core.errors import CaptureError, WeftError
+from weft.frontend.autograd import graph_backend, with_gradients
+from weft.frontend.capture import capture, modules_of
+from weft.frontend.entry import MISS, Build, Entry, direct_entry
+from weft.frontend.graph import Captured, Runner
+from weft.frontend.signature import State, call_key
+
+
+def compiled(fn: Callable[..., Any], build: Build) -> Compiled:
+    """`fn` compiled by `build`; a module gives a module, a function a function."""
+    if isinstance(fn, Compiled):
+        fn = fn.__wrapped__
+    return CompiledModule(fn, build) if isinstance(fn, torch.nn.Module) else Compiled(fn, build)
+
+
+class Compiled:
+    """A callable and its specialisations.
+
+    `programs` are what `build` returned, in order; `reasons` say why an entry is not direct.
+    """
+
+    def __init__(self, fn: Callable[..., Any], build: Build) -> None:
+        # Around __setattr__, which a compiled module hands to the module.
+        fields = self.__dict__
+        if not isinstance(fn, torch.nn.Module):
+            functools.update_wrapper(self, fn)
+        fields["__wrapped__"] = fn
+        fields["programs"] = []
+        fields["reasons"] = []
+        fields["_raw_build"] = build
+        fields["_entries"] = {}
+        fields["_hot"] = lambda args: MISS
+        fields["_lock"] = threading.RLock()
+        fields["_through_dynamo"] = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not kwargs:
+            out = self._hot(args)
+            if out is not MISS:
+                return out
+        return self._find_and_call(args, kwargs)
+
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """A decorated method is compiled once for each object it is called on."""
+        if owner is None:
+            return self
+        name = f"__weft_{self.__wrapped__.__name__}"
+        bound = owner.__dict__.get(name)
+        if bound is None:
+            method = self.__wrapped__.__get__(owner, kind)
+            bound = owner.__dict__[name] = Compiled(method, self._raw_build)
+        return bound
+
+    def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if torch.compiler.is_compiling():  # inside somebody else's torch.compile
+            return self.__wrapped__(*args, **kwargs)
+        flat, tree = tree_flatten((args, kwargs))
+        key = call_key(flat, tree)
+        entry = self._find(key)
+        if entry is None:
+            with self._lock:
+                entry = self._find(key) or self._make(args, kwargs, flat)
+                self._entries.setdefault(key, []).insert(0, entry)
+        if entry.hot is not None:
+            self.__dict__["_hot"] = entry.hot
+        return entry.call(args, kwargs, flat)
+
+    def _find(self, key: Any) -> Entry | None:
+        return next((e for e in self._entries.get(key, ()) if e.state.valid()), None)
+
+    def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Entry:
+        fn = self.__wrapped__
+        try:
+            captured = capture(fn, args, kwargs)
+        except CaptureError as error:
+            return self._dynamo_entry(str(error))
+        if not (torch.is_grad_enabled() and _wants_gradients(captured, flat)):
+            return direct_entry(fn, captured, self._build(captured), flat)
+        loose = [p for p in captured.placeholders if p.kind == "constant" and _differentiable(p)]
+        if loose:
+            return self._dynamo_entry("gradients of a tensor that belongs to no module")
+        return self._gradient_entry()
+
+    def _gradient_entry(self) -> Entry:
+        step = with_gradients(self.__wrapped__, self._build)
+        return Entry(lambda args, kwargs, flat: step(*args, **kwargs), self._whole_state())
+
+    def _dynamo_entry(self, reason: str) -> Entry:
+        self.reasons.append(reason)
+        if self._through_dynamo is None:
+            backend = graph_backend(self._build)
+            through: Any = torch.compile(self.__wrapped__, backend=backend, dynamic=False)
+            self.__dict__["_through_dynamo"] = through
+        through = self._through_dynamo
+        return Entry(
+            lambda args, kwargs, flat: through(*args, **kwargs), State.of([], []), reason=reason
+        )
+
+    def _whole_state(self) -> State:
+        """Every parameter and buffer: AOTAutograd takes them all as inputs."""
+        modules = [*modules_of(self.__wrapped__).values()]
+        homes: dict[int, tuple[dict[str, Any], str]] = {}
+        for inner in (m for root in modules for m in root.modules()):
+            for home in (inner._parameters, inner._buffers):
+                tensors = [(k, t) for k, t in home.items() if t is not None]
+                homes.update({id(t): (home, k) for k, t in tensors})
+        return State.of(modules, [*homes.values()])
+
+    def _build(self, captured: Captured) -> Runner:
+        runner = self._raw_build(captured)
+        self.programs.append(runner)
+        return runner
+
+
+class CompiledModule(Compiled, torch.nn.Module):
+    """A compiled module that is the module in every other respect: parameters, state, modes."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["__wrapped__"], name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self.__wrapped__, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self.__wrapped__, name)
+
+    def __repr__(self) -> str:
+        return f"compiled {self.__wrapped__!r}"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
+        return type(self)(copy.deepcopy(self.__wrapped__, memo), self._raw_build)
+
+    def __reduce__(self) -> Any:
+        raise WeftError("a compiled module is not saved; save its state_dict, or the module")
+
+
+def _delegated(name: str) -> Callable[..., Any]:
+    def method(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
+        module = self.__wrapped__
+        out = getattr(module, name)(*args, **kwargs)
+        return self if out is module else out
+
+    return method
+
+
+for _name, _member in vars(torch.nn.Module).items():
+    if callable(_member) and not _name.startswith("__"):
+        type.__setattr__(CompiledModule, _name, _delegated(_name))
+
+
+def _differentiable(p: Any) -> bool:
+    return p.tensor is not None and p.tensor.requires_grad
+
+
+def _wants_gradients(captured: Captured, flat: list[Any]) -> bool:
+    inputs = (t.requires_grad for t in flat if isinstance(t, torch.Tensor))
+    return any(inputs) or any(_differentiable(p) for p in captured.placeholders)

@@ -1,0 +1,328 @@
+"""One call of a function or module, as a functional ATen graph for that signature.
+
+    captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
+    print(captured)
+
+The program runs once on fake tensors; parameters, buffers and tensors of closures are noticed as
+it touches them. What this cannot follow raises CaptureError.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx.node import Argument, Target
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from weft.core.errors import CaptureError, WeftError
+from weft.frontend.aliasing import Ref, is_dense, read
+from weft.frontend.graph import (
+    Captured,
+    Geometry,
+    Leaf,
+    Meta,
+    Mutation,
+    Result,
+    Value,
+    remove_dead_nodes,
+)
+from weft.frontend.tracer import Home, Tracer, tracing
+
+CONSTANTS = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    torch.dtype,
+    torch.device,
+    torch.layout,
+    torch.memory_format,
+)
+
+
+def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
+    """Trace `fn(*args, **kwargs)`."""
+    start = time.perf_counter()
+    flat, in_tree = tree_flatten((args, kwargs))
+    for leaf in flat:
+        if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
+            raise CaptureError(f"an argument of type {type(leaf).__name__}")
+    captured = _capture(fn, flat, in_tree, shared=set())
+    if captured is None:  # inputs that share a storage, and one of them is written
+        tensors = [t for t in flat if isinstance(t, torch.Tensor)]
+        captured = _capture(fn, flat, in_tree, shared=_shared_storages(tensors))
+    if captured is None:
+        raise CaptureError("an input that is written shares its storage with a parameter")
+    captured = remove_dead_nodes(captured)
+    captured.seconds = time.perf_counter() - start
+    return captured
+
+
+def modules_of(fn: Callable[..., Any]) -> dict[str, torch.nn.Module]:
+    """The modules whose parameters `fn` may read, by the name they go under."""
+    if isinstance(fn, torch.nn.Module):
+        return {"": fn}
+    if isinstance(fn, functools.partial):
+        return modules_of(fn.func)
+    found: dict[str, Any] = {}
+    if inspect.ismethod(fn):
+        found["self"], fn = fn.__self__, fn.__func__
+    if inspect.isfunction(fn):
+        scope = {n: fn.__globals__[n] for n in fn.__code__.co_names if n in fn.__globals__}
+        found |= scope
+        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
+            try:
+                found[name] = cell.cell_contents
+            except ValueError:  # a variable that is not set yet
+                continue
+    return {n: m for n, m in found.items() if isinstance(m, torch.nn.Module)}
+
+
+def _homes(modules: dict[str, torch.nn.Module]) -> dict[int, Home]:
+    homes: dict[int, Home] = {}
+    for root, module in modules.items():
+        for prefix, inner in module.named_modules(prefix=root):
+            for kind, home in (("parameter", inner._parameters), ("buffer", inner._buffers)):
+                for key, tensor in home.items():
+                    name = f"{prefix}.{key}" if prefix else key
+                    homes.setdefault(id(tensor), (kind, name, home, key))
+    return homes
+
+
+def _capture(
+    fn: Callable[..., Any], flat: list[Any], in_tree: TreeSpec, shared: set[int]
+) -> Captured | None:
+    """None where an input that shares its storage is written and `shared` does not say so."""
+    modules = modules_of(fn)
+    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True), _homes(modules))
+    before = _states(modules)
+    gradients = torch.is_grad_enabled()
+    try:
+        with torch.inference_mode(False), torch.set_grad_enabled(gradients):
+            with tracing(tracer):
+                inputs = _inputs(tracer, flat, _argument_names(fn, in_tree), shared)
+                args, kwargs = tree_unflatten(inputs, in_tree)
+                out = _call(fn, tracer, args, kwargs)
+            changed = _restore(before)
+            if changed:
+                raise CaptureError(f"the program assigns {', '.join(changed)}")
+            with tracer.fake_mode:
+                return _finish(tracer, out, in_tree, _name_of(fn), bool(shared))
+    except WeftError:
+        raise
+    except Exception as error:
+        message = str(error).strip().split("\n")[0]
+        where = tracer.nodes[-1].where if tracer.nodes else None
+        raise CaptureError(f"{type(error).__name__}: {message}", where) from error
+    finally:
+        _restore(before)
+
+
+def _call(fn: Callable[..., Any], tracer: Tracer, args: Any, kwargs: Any) -> Any:
+    if isinstance(fn, torch.fx.GraphModule):
+        return _Located(fn, tracer).run(*args)
+    return fn(*args, **kwargs)
+
+
+class _Located(torch.fx.Interpreter):
+    """Runs an FX graph, telling the tracer the source line each node came from."""
+
+    def __init__(self, module: torch.fx.GraphModule, tracer: Tracer) -> None:
+        super().__init__(module, garbage_collect_values=False)
+        self.tracer = tracer
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        self.tracer.location = _last_frame(n.stack_trace)
+        return super().run_node(n)
+
+    def call_function(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        assert callable(target)
+        return target(*args, **kwargs)
+
+
+def _last_frame(stack: str | None) -> str:
+    """'File "a.py", line 3, in f' and the code below it, as "a.py line 3: code"."""
+    lines = (stack or "").strip().split("\n")
+    for i in range(len(lines) - 1, -1, -1):
+        place = lines[i].strip().split(", ")
+        if place[0].startswith('File "') and len(place) > 1:
+            code = lines[i + 1].strip() if i + 1 < len(lines) else ""
+            return f"{place[0][6:-1].rsplit('/')[-1]} {place[1]}: {code}"
+    return ""
+
+
+def _name_of(fn: Callable[..., Any]) -> str:
+    return getattr(fn, "__name__", type(fn).__name__)
+
+
+def _argument_names(fn: Callable[..., Any], in_tree: TreeSpec) -> list[str]:
+    """A name for every flat argument, from the signature where it gives one."""
+    args_tree, kwargs_tree = in_tree.children()
+    forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    try:
+        parameters = list(inspect.signature(forward).parameters.values())
+    except (TypeError, ValueError):
+        parameters = []
+    plain = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
+    names: list[str] = []
+    for i, child in enumerate(args_tree.children()):
+        names += [plain[i] if i < len(plain) else f"arg{i}"] * child.num_leaves
+    for key, child in zip(kwargs_tree.context, kwargs_tree.children(), strict=True):
+        names += [str(key)] * child.num_leaves
+    return names
+
+
+# Inputs
+
+
+def _shared_storages(tensors: list[torch.Tensor]) -> set[int]:
+    seen: defaultdict[int, int] = defaultdict(int)
+    for t in tensors:
+        seen[t.untyped_storage()._cdata] += 1
+    return {storage for storage, count in seen.items() if count > 1}
+
+
+def _inputs(tracer: Tracer, flat: list[Any], names: list[str], shared: set[int]) -> list[Any]:
+    """The fake arguments; inputs in a `shared` storage become parts of one placeholder."""
+    bases: dict[int, tuple[Ref, int]] = {}
+    out: list[Any] = []
+    for position, (leaf, name) in enumerate(zip(flat, names, strict=True)):
+        if not isinstance(leaf, torch.Tensor):
+            out.append(leaf)
+            continue
+        storage = leaf.untyped_storage()._cdata if shared else 0
+        if storage not in shared:
+            out.append(tracer.placeholder(leaf, name, "input", position=position).fake)
+            continue
+        if storage not in bases:
+            region, start = _extent(leaf, flat)
+            ref = tracer.placeholder(leaf, name, "input", position=position, region=region)
+            bases[storage] = (ref, start)
+        root, start = bases[storage]
+        offset = leaf.storage_offset() - start
+        out.append(tracer.part(root, Geometry(tuple(leaf.shape), leaf.stride(), offset)))
+    return out
+
+
+def _extent(first: torch.Tensor, flat: list[Any]) -> tuple[Geometry, int]:
+    """The 1-D region that covers every argument in the storage of `first`, and its start."""
+    storage = first.untyped_storage()._cdata
+    group = [t for t in flat if isinstance(t, torch.Tensor)]
+    group = [t for t in group if t.untyped_storage()._cdata == storage]
+    if any(t.dtype != first.dtype for t in group):
+        raise CaptureError("inputs of different dtypes share a storage that is written")
+    start = min(t.storage_offset() for t in group)
+    stop = max(
+        t.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+        for t in group
+        if t.numel()
+    )
+    return Geometry((stop - start,), (1,), start - first.storage_offset()), start
+
+
+# State of modules
+
+_States = list[tuple[str, dict[str, Any], dict[str, Any]]]
+
+
+def _states(modules: dict[str, torch.nn.Module]) -> _States:
+    states: _States = []
+    for root, module in modules.items():
+        for name, inner in module.named_modules(prefix=root):
+            for live in (inner.__dict__, inner._buffers, inner._parameters):
+                states.append((name, live, dict(live)))
+    return states
+
+
+def _restore(before: _States) -> list[str]:
+    """Undo every assignment to an attribute since; the names of those that had changed."""
+    changed: list[str] = []
+    for name, live, old in before:
+        keys = [k for k in {**old, **live} if live.get(k, live) is not old.get(k, old)]
+        if keys:
+            live.clear()
+            live.update(old)
+        changed += [f"{name}.{key}" if name else key for key in keys]
+    return changed
+
+
+# Outputs
+
+
+def _finish(
+    tracer: Tracer, out: Any, in_tree: TreeSpec, name: str, overlapping: bool
+) -> Captured | None:
+    flat, out_tree = tree_flatten(out)
+    mutations: list[Mutation] = []
+    for i, root in enumerate(tracer.roots):
+        if root.storage.version:
+            mutations.append(Mutation(i, read(root, tracer.emit)))
+    written = {tracer.sources[m.placeholder].untyped_storage()._cdata for m in mutations}
+    if written & _shared_storages(tracer.sources):
+        return None
+    results, leaves = _outputs(tracer, flat)
+    return Captured(
+        name=name,
+        placeholders=tracer.placeholders,
+        nodes=tracer.nodes,
+        results=results,
+        mutations=[m for m in mutations if m.value is not _value(tracer, m.placeholder)],
+        leaves=leaves,
+        in_tree=in_tree,
+        out_tree=out_tree,
+        overlapping=overlapping,
+    )
+
+
+def _value(tracer: Tracer, placeholder: int) -> Value:
+    return tracer.placeholders[placeholder].value
+
+
+def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[Result], list[Leaf]]:
+    refs = [tracer.ref(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in flat]
+    tenants: defaultdict[int, set[int]] = defaultdict(set)  # storage -> distinct tensors returned
+    for ref in refs:
+        if ref is not None:
+            tenants[id(ref.storage)].add(id(ref.fake))
+    results: list[Result] = []
+    index: dict[int, int] = {}  # id of a fake -> its result
+    leaves: list[Leaf] = []
+    for leaf, ref in zip(flat, refs, strict=True):
+        if ref is None:
+            leaves.append(_constant(leaf))
+            continue
+        alone = len(tenants[id(ref.storage)]) == 1 and is_dense(Meta.of(ref.fake))
+        owner = ref if alone and ref.storage.placeholder is None else ref.root
+        geometry = None if owner is ref else _geometry(ref, owner)
+        if owner.storage.placeholder is not None:
+            leaves.append(Leaf("placeholder", owner.storage.placeholder, geometry))
+            continue
+        if id(owner.fake) not in index:
+            index[id(owner.fake)] = len(results)
+            results.append(Result(read(owner, tracer.emit), Meta.of(owner.fake)))
+        leaves.append(Leaf("result", index[id(owner.fake)], geometry))
+    return results, leaves
+
+
+def _geometry(ref: Ref, owner: Ref) -> Geometry:
+    if ref.fake.dtype != owner.fake.dtype or ref.fake.is_conj() or ref.fake.is_neg():
+        raise CaptureError("an output that views another tensor's bytes as another dtype")
+    offset = ref.fake.storage_offset() - owner.fake.storage_offset()
+    return Geometry(tuple(ref.fake.shape), ref.fake.stride(), int(offset))
+
+
+def _constant(leaf: Any) -> Leaf:
+    if not isinstance(leaf, CONSTANTS) or isinstance(leaf, FakeTensor):
+        raise CaptureError(f"a result of type {type(leaf).__name__}")
+    return Leaf("constant", constant=leaf)

@@ -1,0 +1,242 @@
+"""The torch level: a flat functional ATen graph, its inputs, and what becomes of its outputs.
+
+captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
+captured.placeholders, captured.nodes, captured.results, captured.mutations, captured.leaves
+interpret(captured)([x, weight]) -> [y]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch.utils._pytree import TreeSpec
+
+# What a back end makes of a captured program. It takes one tensor per placeholder, in order,
+# writes every mutation into its placeholder's tensor and returns one fresh tensor per result
+# with exactly the shape, strides and dtype of `Result.meta`.
+Runner = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+@dataclass(frozen=True)
+class Meta:
+    """What is known of a tensor before it exists; strides are eager's."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> Meta:
+        return Meta(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
+
+    def __str__(self) -> str:
+        dims = ",".join(map(str, self.shape))
+        return f"{str(self.dtype).removeprefix('torch.')}[{dims}]"
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """An as_strided view of a tensor; `offset` counts from that tensor's first element."""
+
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int
+
+    def of(self, tensor: torch.Tensor) -> torch.Tensor:
+        start = tensor.storage_offset() + self.offset
+        return tensor.as_strided(self.shape, self.strides, start)
+
+
+@dataclass(frozen=True, eq=False)
+class Value:
+    """One tensor of the graph: a placeholder, or one result of a node. Compared by identity."""
+
+    name: str
+    meta: Meta
+
+    def __repr__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """values = op(*args, **kwargs), where args hold Values; `where` is the torch source line.
+
+    An op that returns one tensor has one value; one that returns several, or a list, has them
+    flat (None for a result the op leaves undefined).
+    """
+
+    op: torch._ops.OpOverload
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    values: tuple[Value | None, ...]
+    where: str | None = None
+
+    @property
+    def name(self) -> str:
+        return next((v.name for v in self.values if v is not None), str(self.op))
+
+    def operands(self) -> Iterator[Value]:
+        yield from values_in(self.args)
+        yield from values_in(tuple(self.kwargs.values()))
+
+    def __str__(self) -> str:
+        args = [show(a) for a in self.args]
+        args += [f"{k}={show(a)}" for k, a in self.kwargs.items()]
+        names = ", ".join("_" if v is None else f"{v.name}: {v.meta}" for v in self.values)
+        return f"{names} = {self.op}({', '.join(args)})"
+
+
+@dataclass(frozen=True, eq=False)
+class Placeholder:
+    """A tensor that comes from outside.
+
+    input      the tensor at flat position `position` of (args, kwargs)
+    parameter  read at each call from `home`, for instance (module._parameters, "weight")
+    buffer     the same in module._buffers
+    constant   `tensor`, found by the trace in a closure, a global or an attribute
+    `region` asks for that as_strided part of the tensor: inputs that share a storage which the
+    program writes arrive as one 1-D placeholder that covers them all.
+    """
+
+    value: Value
+    kind: Literal["input", "parameter", "buffer", "constant"]
+    position: int | None = None
+    home: tuple[dict[str, Any], str] | None = None
+    tensor: torch.Tensor | None = None
+    region: Geometry | None = None
+
+    @property
+    def name(self) -> str:
+        return self.value.name
+
+
+@dataclass(frozen=True)
+class Result:
+    """A fresh tensor that the program returns; the layout is `meta`, not `value.meta`."""
+
+    value: Value
+    meta: Meta
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """Afterwards the tensor of placeholder number `placeholder` holds `value`."""
+
+    placeholder: int
+    value: Value
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One leaf of the output pytree.
+
+    result       results[index], or the view `geometry` of it
+    placeholder  the tensor of placeholders[index] itself, or the view `geometry` of it
+    constant     the object `constant`
+    """
+
+    kind: Literal["result", "placeholder", "constant"]
+    index: int = 0
+    geometry: Geometry | None = None
+    constant: Any = None
+
+
+@dataclass
+class Captured:
+    """A callable, traced for one signature."""
+
+    name: str
+    placeholders: list[Placeholder]
+    nodes: list[Node]
+    results: list[Result]
+    mutations: list[Mutation]
+    leaves: list[Leaf]
+    in_tree: TreeSpec
+    out_tree: TreeSpec
+    # Two placeholders share a storage, so the same call on separate tensors is another program.
+    overlapping: bool = False
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        lines = [f"graph {self.name}("]
+        lines += [f"    {p.name}: {p.value.meta},  # {p.kind}" for p in self.placeholders]
+        lines += [")", *(f"    {n}" + (f"  # {n.where}" if n.where else "") for n in self.nodes)]
+        for m in self.mutations:
+            lines.append(f"    {self.placeholders[m.placeholder].name} <- {m.value.name}")
+        return "\n".join([*lines, f"    return {', '.join(r.value.name for r in self.results)}"])
+
+
+def values_in(args: Any) -> Iterator[Value]:
+    """The Values in an argument, which may be nested in lists and tuples."""
+    if isinstance(args, Value):
+        yield args
+    elif isinstance(args, (list, tuple)):
+        for a in args:
+            yield from values_in(a)
+
+
+def map_args(args: Any, kind: type, f: Callable[[Any], Any]) -> Any:
+    """`args` with every instance of `kind`, at any depth of lists and tuples, replaced."""
+    if isinstance(args, kind):
+        return f(args)
+    if isinstance(args, (list, tuple)):
+        mapped = [map_args(a, kind, f) for a in args]
+        return mapped if isinstance(args, list) else tuple(mapped)
+    return args
+
+
+def show(arg: Any) -> str:
+    if isinstance(arg, (list, tuple)):
+        return "[" + ", ".join(map(show, arg)) + "]"
+    return str(arg).removeprefix("torch.") if isinstance(arg, torch.dtype) else repr(arg)
+
+
+def flat_results(out: Any) -> list[Any]:
+    """What an ATen op returned, flat: one entry per tensor, list items included."""
+    if not isinstance(out, (list, tuple)):
+        return [out]
+    return [t for item in out for t in flat_results(item)]
+
+
+def remove_dead_nodes(captured: Captured) -> Captured:
+    """Without the nodes nobody reads; random ops stay, for they advance the generator."""
+    live = {r.value for r in captured.results} | {m.value for m in captured.mutations}
+    kept: list[Node] = []
+    for node in reversed(captured.nodes):
+        stays = not node.values or torch.Tag.nondeterministic_seeded in node.op.tags
+        if stays or any(v in live for v in node.values):
+            live.update(node.operands())
+            kept.append(node)
+    return replace(captured, nodes=kept[::-1])
+
+
+def interpret(captured: Captured) -> Runner:
+    """Run the torch level through torch: the reference back end."""
+
+    def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+        env = {p.value: t for p, t in zip(captured.placeholders, tensors, strict=True)}
+        with torch.no_grad():
+            for node in captured.nodes:
+                args = map_args(node.args, Value, env.__getitem__)
+                kwargs = {k: map_args(a, Value, env.__getitem__) for k, a in node.kwargs.items()}
+                out = flat_results(node.op(*args, **kwargs))
+                env.update((v, t) for v, t in zip(node.values, out, strict=True) if v is not None)
+            # Every result is copied before an input is written: it may be a view of one.
+            results = [laid_out(env[r.value], r.meta) for r in captured.results]
+            news = [env[m.value].clone() for m in captured.mutations]
+            for m, new in zip(captured.mutations, news, strict=True):
+                tensors[m.placeholder].copy_(new)
+        return results
+
+    return run
+
+
+def laid_out(tensor: torch.Tensor, meta: Meta) -> torch.Tensor:
+    """A fresh copy with the strides of `meta`."""
+    out = torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype, device=meta.device)
+    return out.copy_(tensor)

@@ -1,0 +1,101 @@
+"""What an ATen op does to its tensors, read from its schema, and the functional form of a write.
+
+effect(aten.slice.Tensor) is Effect.VIEW
+functional(aten.add_.Tensor) is aten.add.Tensor
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from functools import cache
+
+import torch
+from torch._ops import OpOverload
+
+from weft.core.errors import CaptureError
+
+aten = torch.ops.aten
+
+
+class Effect(Enum):
+    PURE = "returns fresh tensors"
+    VIEW = "returns views of its first argument"
+    WRITE = "writes one of its arguments and returns it"
+    RESHAPE = "changes the shape of its first argument in place"
+    COMPOSITE = "is written in terms of other ops"
+
+
+# ATen's schema says fresh; the result may be the argument itself or share its storage.
+_MAYBE_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
+
+
+@cache
+def effect(op: OpOverload) -> Effect:
+    schema = op._schema
+    if torch.Tag.inplace_view in op.tags:
+        return Effect.RESHAPE
+    if schema.is_mutable:
+        return Effect.WRITE
+    if op in KEPT:
+        return Effect.PURE
+    if op._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    ):
+        return Effect.COMPOSITE
+    if op in _MAYBE_VIEWS or any(a.alias_info is not None for a in schema.arguments):
+        return Effect.VIEW
+    return Effect.PURE
+
+
+# Composites that stay one node, so that the tensor level sees what was meant. Each Python entry
+# point takes the arguments of the op under the same names and in the same order.
+KEPT_CALLS: dict[object, OpOverload] = {
+    torch.nn.functional.linear: aten.linear.default,
+    torch.nn.functional.scaled_dot_product_attention: aten.scaled_dot_product_attention.default,
+    torch.nn.functional.layer_norm: aten.layer_norm.default,
+    torch.layer_norm: aten.layer_norm.default,
+    torch.nn.functional.rms_norm: aten.rms_norm.default,
+    torch.rms_norm: aten.rms_norm.default,
+    aten.linear.default: aten.linear.default,
+    aten.scaled_dot_product_attention.default: aten.scaled_dot_product_attention.default,
+    aten.layer_norm.default: aten.layer_norm.default,
+    aten.rms_norm.default: aten.rms_norm.default,
+}
+KEPT = set(KEPT_CALLS.values())
+
+# The functional form where the name does not give it.
+_FUNCTIONAL: dict[OpOverload, OpOverload] = {
+    aten._index_put_impl_.default: aten.index_put.default,
+    aten.native_batch_norm.default: aten._native_batch_norm_legit_functional.default,
+}
+
+
+@cache
+def written_argument(op: OpOverload) -> int:
+    """The position of the one tensor that `op` writes."""
+    written = [
+        i
+        for i, a in enumerate(op._schema.arguments)
+        if a.alias_info is not None and a.alias_info.is_write
+    ]
+    if len(written) != 1 or "[]" in str(op._schema.arguments[written[0]].type):
+        raise CaptureError(f"{op} writes several tensors at once")
+    return written[0]
+
+
+@cache
+def functional(op: OpOverload) -> OpOverload:
+    """The op that returns what `op` writes; the arguments are the same, without any `out`."""
+    if op in _FUNCTIONAL:
+        return _FUNCTIONAL[op]
+    name = op._schema.name.split("::")[1]
+    wanted = [(a.name, str(a.type)) for a in op._schema.arguments if not a.is_out]
+    packet_of = getattr(torch.ops, op.namespace)
+    for candidate in (name.removesuffix("_"), name, f"{name.removesuffix('_')}_functional"):
+        packet = getattr(packet_of, candidate, None)
+        for overload in packet.overloads() if packet is not None else ():
+            found: OpOverload = getattr(packet, overload)
+            have = [(a.name, str(a.type)) for a in found._schema.arguments]
+            if have == wanted and not found._schema.is_mutable:
+                return found
+    raise CaptureError(f"{op} has no functional form")

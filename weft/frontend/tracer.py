@@ -1,0 +1,393 @@
+"""Records the ATen calls of a program on fake tensors as a functional graph.
+
+    with fake_mode, tracer, Composites(tracer):
+        fn(*tracer_inputs)          # tracer.nodes now holds the graph
+
+Below autograd and below composite ops, so nearly every op is core ATen; `Composites` keeps the
+few that lowering wants whole.
+"""
+
+from __future__ import annotations
+
+import linecache
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from weft.core.errors import CaptureError
+from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
+from weft.frontend.graph import (
+    Geometry,
+    Meta,
+    Node,
+    Placeholder,
+    Value,
+    flat_results,
+    map_args,
+)
+from weft.frontend.schema import (
+    KEPT_CALLS,
+    Effect,
+    effect,
+    functional,
+    written_argument,
+)
+
+aten = torch.ops.aten
+
+_IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
+_BATCH_NORMS = {
+    aten.native_batch_norm.default: 3,
+    aten.cudnn_batch_norm.default: 4,
+    aten.miopen_batch_norm.default: 3,
+}
+# Frames of these are not the user's.
+_LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
+
+Home = tuple[str, str, dict[str, Any], str]  # kind, qualified name, the dict and key it lives in
+
+
+class Tracer(TorchDispatchMode):
+    """The graph so far, and for every tensor the program holds, what it is in the graph."""
+
+    def __init__(self, fake_mode: FakeTensorMode, homes: dict[int, Home]) -> None:
+        super().__init__()
+        self.fake_mode = fake_mode
+        self.homes = homes
+        self.nodes: list[Node] = []
+        self.placeholders: list[Placeholder] = []
+        self.sources: list[torch.Tensor] = []  # the real tensor of each placeholder
+        self.roots: list[Ref] = []  # the ref of each placeholder
+        self.refs: dict[int, Ref] = {}  # by id of a fake tensor, which the ref keeps alive
+        self.lifted: dict[int, Ref] = {}  # by id of a real tensor
+        self.known: dict[int, torch.Tensor] = {}  # fakes whose numbers are known, by id
+        self.fakes: dict[Value, torch.Tensor] = {}
+        self.location: str | None = None  # overrides the stack where a graph is interpreted
+        self.paused = False
+        self._names: defaultdict[str, int] = defaultdict(int)
+
+    def __torch_dispatch__(
+        self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if self.paused or func.namespace == "prim":
+            return func(*args, **kwargs)
+        return self.record(func, args, kwargs)
+
+    def record(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if op is aten.lift_fresh.default and not isinstance(args[0], FakeTensor):
+            return self._literal(args[0])
+        if op is aten._local_scalar_dense.default:
+            return self._number(self.ref(args[0]))
+        if op in _BATCH_NORMS:
+            return self._batch_norm(op, args)
+        what = effect(op)
+        if what is Effect.COMPOSITE:
+            with self:
+                return op.decompose(*args, **kwargs)
+        if what is Effect.VIEW:
+            return self._view(op, args, kwargs)
+        if what is Effect.WRITE:
+            return self._write(op, args, kwargs)
+        if what is Effect.RESHAPE:
+            return self._reshape(op, args, kwargs)
+        outs = self.call(op, map_args(args, torch.Tensor, self.fake), self._fakes(kwargs))
+        if not any(isinstance(t, torch.Tensor) for t in flat_results(outs)):
+            return outs
+        self.add(op, self._values(args), {k: self._values(a) for k, a in kwargs.items()}, outs)
+        return outs
+
+    def call(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an op on fake tensors, unrecorded."""
+        before, self.paused = self.paused, True
+        try:
+            with self.fake_mode:
+                return op(*args, **kwargs)
+        finally:
+            self.paused = before
+
+    def add(self, op: OpOverload, args: Any, kwargs: dict[str, Any], outs: Any) -> Node:
+        """A node whose results are fresh tensors."""
+        flat = flat_results(outs)
+        several = len(flat) > 1
+        name = self._name(op._schema.name.split("::")[1])
+        values: list[Value | None] = []
+        for i, fake in enumerate(flat):
+            if not isinstance(fake, torch.Tensor):
+                values.append(None)
+                continue
+            value = Value(f"{name}_{i}" if several else name, Meta.of(fake))
+            values.append(value)
+            self.fakes[value] = fake
+            if id(fake) not in self.refs:
+                self.refs[id(fake)] = Ref(fake, Storage(), value)
+        self.nodes.append(Node(op, args, kwargs, tuple(values), self.where()))
+        return self.nodes[-1]
+
+    def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Value:
+        """A node on values rather than tensors; returns its result number `index`."""
+        if op in _IDENTITY:
+            return args[0]
+        fakes = map_args(args, Value, self.fakes.__getitem__)
+        outs = self.call(op, fakes, kwargs)
+        value = self.add(op, args, kwargs, outs).values[index]
+        assert value is not None
+        return value
+
+    # What each tensor is
+
+    def ref(self, tensor: torch.Tensor) -> Ref:
+        found = self.refs.get(id(tensor)) or self.lifted.get(id(tensor))
+        if found is not None:
+            return found
+        if not isinstance(tensor, FakeTensor):
+            return self._lift(tensor)
+        return self._twin(tensor)
+
+    def value(self, tensor: torch.Tensor) -> Value:
+        return read(self.ref(tensor), self.emit)
+
+    def fake(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self.ref(tensor).fake
+
+    def _values(self, args: Any) -> Any:
+        return map_args(args, torch.Tensor, self.value)
+
+    def _fakes(self, kwargs: dict[str, Any]) -> dict[str, Any]:
+        return {k: map_args(a, torch.Tensor, self.fake) for k, a in kwargs.items()}
+
+    def _twin(self, tensor: torch.Tensor) -> Ref:
+        """A tensor made behind the dispatcher's back, such as x.data: another name of one."""
+        meta, pointer = Meta.of(tensor), tensor.untyped_storage()._cdata
+        for ref in [*self.refs.values()]:
+            same = ref.fake.untyped_storage()._cdata == pointer
+            if same and Meta.of(ref.fake) == meta:
+                step = Step(aten.alias.default, (), {}, 0)
+                twin = Ref(tensor, ref.storage, read(ref, self.emit), ref.version, ref, step)
+                return self.refs.setdefault(id(tensor), twin)
+        raise CaptureError(f"a tensor {meta} whose origin the trace did not see", self.where())
+
+    # Placeholders
+
+    def placeholder(self, source: torch.Tensor, name: str, kind: Any, **fields: Any) -> Ref:
+        """A tensor from outside: a new placeholder and its fake."""
+        region: Geometry | None = fields.get("region")
+        real = source if region is None else region.of(source)
+        fake = self._new_fake(real)
+        value = Value(self._name(name), Meta.of(fake))
+        self.fakes[value] = fake
+        ref = Ref(fake, Storage(placeholder=len(self.placeholders)), value)
+        self.placeholders.append(Placeholder(value, kind, **fields))
+        self.sources.append(source)
+        self.roots.append(ref)
+        self.refs[id(fake)] = ref
+        return ref
+
+    def part(self, root: Ref, geometry: Geometry) -> torch.Tensor:
+        """The view of a placeholder that covers several inputs."""
+        shape, strides = list(geometry.shape), list(geometry.strides)
+        with self:
+            return torch.as_strided(root.fake, shape, strides, geometry.offset)
+
+    def _new_fake(self, real: torch.Tensor) -> FakeTensor:
+        plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+        if not plain or real.layout is not torch.strided or real.is_quantized:
+            raise CaptureError(f"a {type(real).__name__} with layout {real.layout}")
+        if real.is_conj() or real.is_neg():
+            raise CaptureError("a tensor with a lazy conjugate or negation")
+        with torch._C._DisableTorchDispatch():
+            meta = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
+        fake = FakeTensor(self.fake_mode, meta, real.device)
+        return fake.requires_grad_() if real.requires_grad else fake
+
+    def _lift(self, real: torch.Tensor) -> Ref:
+        if id(real) in self.homes:
+            kind, name, home, key = self.homes[id(real)]
+            ref = self.placeholder(real, name, kind, home=(home, key), tensor=real)
+        else:
+            ref = self.placeholder(real, "constant", "constant", tensor=real)
+        return self.lifted.setdefault(id(real), ref)
+
+    # Kinds of call
+
+    def _literal(self, real: torch.Tensor) -> torch.Tensor:
+        """torch.tensor(...) inside the program: a fresh tensor of known numbers."""
+        if real.dim() == 0:
+            number = real.item()
+            value = self.emit(aten.full.default, [], number, dtype=real.dtype, device=real.device)
+        else:
+            value = self.emit(aten.clone.default, self._lift(real).value)
+        fake = self.fakes[value]
+        self.known[id(fake)] = real
+        return fake
+
+    def _number(self, ref: Ref) -> Any:
+        if id(ref.fake) in self.known and ref.storage.version == 0:
+            return self.known[id(ref.fake)].item()
+        raise CaptureError("the program reads a tensor's number to decide what to do", self.where())
+
+    def _view(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        parent = self.ref(args[0])
+        if op is aten.as_strided.default:
+            parent = self._strided_parent(parent)
+        value = read(parent, self.emit)
+        outs = self.call(op, map_args(args, torch.Tensor, self.fake), kwargs)
+        if op in _IDENTITY:
+            made: tuple[Value | None, ...] = (value,)
+        else:
+            # A write may have left the value with strides that do not allow this view.
+            moved = value.meta.strides != parent.fake.stride()
+            reshaped = aten.reshape.default if op is aten.view.default and moved else op
+            made = self.add(reshaped, (value, *args[1:]), kwargs, outs).values
+        for i, (fake, new) in enumerate(zip(flat_results(outs), made, strict=True)):
+            if fake is parent.fake:
+                continue
+            assert new is not None
+            step = Step(op, args[1:], kwargs, i)
+            version = parent.storage.version
+            self.refs[id(fake)] = Ref(fake, parent.storage, new, version, parent, step)
+        return outs
+
+    def _strided_parent(self, ref: Ref) -> Ref:
+        root = ref.root
+        value = read(root, self.emit)
+        if value.meta.strides != root.fake.stride() or not is_dense(value.meta):
+            raise CaptureError("as_strided of a tensor that is itself strided", self.where())
+        outside = root.storage.placeholder
+        if outside is not None and self.sources[outside].storage_offset() != 0:
+            raise CaptureError("as_strided of an input that is a view", self.where())
+        return root
+
+    def _write(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        where = written_argument(op)
+        argument = op._schema.arguments[where]
+        target = args[where] if where < len(args) else kwargs[argument.name]
+        ref = self.ref(target)
+        meta = Meta.of(ref.fake)
+        rest = {k: v for k, v in kwargs.items() if not (argument.is_out and k == argument.name)}
+        if op is aten.copy_.default:
+            new = self._converted(self.value(args[1]), meta)
+        else:
+            fakes = map_args(args, torch.Tensor, self.fake)
+            outs = self.call(functional(op), fakes, self._fakes(rest))
+            values = {k: self._values(a) for k, a in rest.items()}
+            node = self.add(functional(op), self._values(args), values, outs)
+            assert node.values[0] is not None
+            new = self._converted(node.values[0], meta)
+        write(ref, new, self.emit)
+        return target
+
+    def _converted(self, value: Value, meta: Meta) -> Value:
+        """`value` as something of this shape and dtype holds it."""
+        if value.meta.dtype != meta.dtype or value.meta.device != meta.device:
+            to = {"dtype": meta.dtype, "device": meta.device}
+            value = self.emit(aten._to_copy.default, value, **to)
+        if value.meta.shape != meta.shape:
+            if len(value.meta.shape) > len(meta.shape) or 0 in meta.shape:
+                raise CaptureError("an out= tensor that has to grow", self.where())
+            value = self.emit(aten.expand.default, value, list(meta.shape))
+        return value
+
+    def _reshape(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+        """x.unsqueeze_(0): x becomes a view of what it was."""
+        ref = self.ref(args[0])
+        if ref.parent is None and ref.storage.placeholder is not None:
+            raise CaptureError(f"{op} changes the shape of an input", self.where())
+        before = self.call(aten.alias.default, (ref.fake,), {})
+        old = Ref(before, ref.storage, ref.value, ref.version, ref.parent, ref.step)
+        self.refs[id(before)] = old
+        value = self.emit(functional(op), read(old, self.emit), *args[1:], **kwargs)
+        self.call(op, (ref.fake, *args[1:]), kwargs)
+        step = Step(functional(op), args[1:], kwargs, 0)
+        self.refs[id(ref.fake)] = Ref(ref.fake, ref.storage, value, old.version, old, step)
+        return args[0]
+
+    def _batch_norm(self, op: OpOverload, args: Any) -> Any:
+        """Batch norm writes its running statistics without saying so in its schema."""
+        x, weight, bias, mean, var, training, momentum, eps = args[:8]
+        if training and mean is not None:
+            functional_op, stats = aten._native_batch_norm_legit_functional.default, True
+            call = (x, weight, bias, mean, var, True, momentum, eps)
+        elif training:
+            functional_op, stats = aten._native_batch_norm_legit.no_stats, False
+            call = (x, weight, bias, True, momentum, eps)
+        else:
+            functional_op, stats = aten._native_batch_norm_legit_no_training.default, False
+            call = (x, weight, bias, mean, var, momentum, eps)
+        outs = self.call(functional_op, map_args(call, torch.Tensor, self.fake), {})
+        node = self.add(functional_op, self._values(call), {}, outs)
+        if stats:
+            for tensor, value in zip((mean, var), node.values[3:], strict=True):
+                assert value is not None
+                write(self.ref(tensor), value, self.emit)
+        unused = [outs[2]] * (_BATCH_NORMS[op] - 3)  # cudnn's workspace, for its backward only
+        return (*outs[:3], *unused)
+
+    # Names and places
+
+    def _name(self, base: str) -> str:
+        base = "".join(c if c.isalnum() else "_" for c in base).strip("_")
+        self._names[base] += 1
+        return base if self._names[base] == 1 else f"{base}_{self._names[base] - 1}"
+
+    def where(self) -> str | None:
+        """The innermost line of the program itself: "model.py line 12: y = f(x)"."""
+        if self.location is not None:
+            return self.location
+        frame = sys._getframe(1)
+        while frame is not None:
+            filename = frame.f_code.co_filename
+            if not filename.startswith(_LIBRARY) and filename[0] != "<":
+                line = linecache.getline(filename, frame.f_lineno).strip()
+                return f"{Path(filename).name} line {frame.f_lineno}: {line}"
+            frame = frame.f_back
+        return None
+
+
+class Composites(TorchFunctionMode):
+    """Records the calls of KEPT_CALLS as one node, before torch takes them apart."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        op = KEPT_CALLS.get(func)
+        if op is None or self._transformed(args):
+            return func(*args, **kwargs)
+        arguments = op._schema.arguments
+        given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
+        if not given.keys() <= {a.name for a in arguments}:
+            return func(*args, **kwargs)
+        positional = [given.get(a.name, a.default_value) for a in arguments if not a.kwarg_only]
+        named = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
+        while positional and positional[-1] == arguments[len(positional) - 1].default_value:
+            positional.pop()
+        return self.tracer.record(op, tuple(positional), named)
+
+    def _transformed(self, args: Any) -> bool:
+        """Under autocast, vmap or an inner autograd the call means more than the op."""
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return True
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            return True
+        return any(torch.is_autocast_enabled(t.device.type) for t in tensors)
+
+
+@contextmanager
+def tracing(tracer: Tracer) -> Iterator[None]:
+    with tracer.fake_mode, tracer, Composites(tracer):
+        yield
