@@ -1,0 +1,79 @@
+"""A fold at work in the reference interpreter: arrays of carriers, folded along loops' dimensions.
+
+sums = Carriers(fold, depth=1, identity=[np.float32(0)], widen=False)
+sums.add([parts], loops=3)       # fold dimensions 2 and 1 of parts, combine with what is there
+sums.values
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import make, postorder
+from weft.scalar.memory import element
+from weft.scalar.nest import Acc, Fold
+from weft.scalar.ops import Constant
+
+Arrays = list[Any]  # one per carrier
+
+
+class Carriers:
+    """The carriers so far, each over the `depth` loops outside the one that declares the fold."""
+
+    def __init__(self, fold: Fold, depth: int, identity: Arrays, widen: bool) -> None:
+        self.depth, self.identity, self.widen = depth, identity, widen
+        self.values = identity
+        sides = [
+            tuple(make(Acc(f"{side}{i}", d, fold.lanes)) for i, d in enumerate(fold.dtypes))
+            for side in ("left", "right")
+        ]
+        self.sides = (*sides[0], *sides[1])
+        self.results = fold.monoid.combine(sides[0], sides[1])
+        self.order = [n for n in postorder(*self.results) if n not in self.sides]
+
+    def combine(self, left: Arrays, right: Arrays) -> Arrays:
+        """The monoid's combine, on arrays."""
+        known = dict(zip(self.sides, (*left, *right), strict=True))
+        for n in self.order:
+            if isinstance(n.op, Constant):
+                known[n] = element(n.op.dtype, self.widen).type(n.op.value)
+            else:
+                known[n] = n.op.evaluate(*(known[x] for x in n.args))
+        return [known[r] for r in self.results]
+
+    def add(self, parts: Arrays, loops: int) -> Arrays:
+        """Fold the parts along their loops from `depth` on, innermost first, into the carriers."""
+        for axis in reversed(range(self.depth, loops)):
+            parts = self._fold(parts, axis)
+        self.values = self.combine(self.values, parts)
+        return self.values
+
+    def _fold(self, values: Arrays, axis: int) -> Arrays:
+        """Fold a dimension to length 1: the second half into the first, and again."""
+        while (n := values[0].shape[axis]) > 1:
+            half = (n + 1) // 2
+            early = _part(values, axis, slice(0, n - half))
+            both = self.combine(early, _part(values, axis, slice(half, n)))
+            if n % 2:
+                middle = _part(values, axis, slice(half - 1, half))
+                both = [np.concatenate(p, axis) for p in zip(both, middle, strict=True)]
+            values = both
+        return values
+
+    def scan(self, values: Arrays) -> Arrays:
+        """The running carriers along dimension `depth`, in log steps (Hillis, Steele 1986)."""
+        n, distance = values[0].shape[self.depth], 1
+        while distance < n:
+            early, late = slice(0, n - distance), slice(distance, n)
+            moved = self.combine(_part(values, self.depth, early), _part(values, self.depth, late))
+            first = _part(values, self.depth, slice(0, distance))
+            pairs = zip(first, moved, strict=True)
+            values = [np.concatenate(p, self.depth) for p in pairs]
+            distance *= 2
+        return self.combine(self.values, values)
+
+
+def _part(values: Arrays, axis: int, which: slice) -> Arrays:
+    return [v[(slice(None),) * axis + (which,)] for v in values]

@@ -1,0 +1,400 @@
+"""The reference interpreter of loop, tile and kernel programs, on NumPy.
+
+run(program, [x, w])                 # outputs, in the order of program.outputs
+run(program, [x, w], widen=True)     # every float computed in float64
+
+Each loop of the nest is one dimension of every array: a term is computed for all iterations of the
+loops around it at once, a reduction folds its dimension by the monoid's own combine. A loop runs
+in chunks that keep arrays small; a chunk is one iteration where iterations depend on each other.
+The last dimension is the lanes of a vector.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import VerifyError
+from weft.core.node import Node, Op, postorder
+from weft.scalar.carriers import Carriers
+from weft.scalar.memory import Memory, allocate, element, logical, poison, run_call
+from weft.scalar.nest import (
+    Acc,
+    Block,
+    Buffer,
+    Call,
+    Fold,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Program,
+    Running,
+    Stmt,
+    Store,
+    Update,
+    walk,
+)
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, round_bf16, round_f16
+
+LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
+ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
+
+
+@dataclass(frozen=True)
+class Access:
+    """What one load or store touches: indices, where (None: everywhere), the value stored there.
+
+    `other` is what a load gives where the condition does not hold.
+    """
+
+    buffer: Buffer
+    index: tuple[Any, ...]
+    condition: Any = None
+    other: Any = 0
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Accesses:
+    """How the memory ops of a level touch memory: of a load op and its arguments, of a store."""
+
+    loads: Mapping[type[Op], Callable[..., Access]]
+    stores: Mapping[type[Stmt], Callable[[Any, Callable[[Node], Any]], Access]]
+
+
+def _load(op: Load, *args: Any) -> Access:
+    rank = op.buffer.type.rank
+    return Access(op.buffer, args[:rank], *args[rank:])
+
+
+def _store(stmt: Store, value: Callable[[Node], Any]) -> Access:
+    mask = None if stmt.mask is None else value(stmt.mask)
+    index = tuple(value(i) for i in stmt.index)
+    return Access(stmt.buffer, index, mask, value=value(stmt.value))
+
+
+SCALAR = Accesses({Load: _load}, {Store: _store})
+
+
+def run(
+    program: Program,
+    inputs: Sequence[np.ndarray],
+    *,
+    accesses: Accesses = SCALAR,
+    widen: bool = False,
+) -> list[np.ndarray]:
+    """Execute a program; inputs and outputs are arrays of their buffers' shapes."""
+    memory = allocate(program, inputs, widen)
+    with np.errstate(all="ignore"):
+        for step in program.steps:
+            if isinstance(step, Call):
+                run_call(step, memory)
+            else:
+                _Machine(step, memory, accesses, widen).block(step.body)
+    return [np.array(logical(memory[b.name], b.type)) for b in program.outputs]
+
+
+class _Machine:
+    """One kernel's execution: the open loops, the terms known so far, and memory."""
+
+    def __init__(
+        self, kernel: Kernel, memory: dict[str, Memory], accesses: Accesses, widen: bool
+    ) -> None:
+        self.kernel, self.memory, self.accesses, self.widen = kernel, memory, accesses, widen
+        self.locals: dict[str, Memory] = {}
+        self.loops: list[For] = []
+        self.sizes: list[int] = []  # iterations of each open loop that this chunk does
+        self.active: list[Any] = [None]  # by level: which of them run; None is all
+        self.folds: dict[Fold, Carriers] = {}
+        self.known: dict[Node, Any] = {}
+        self.levels: list[list[Node]] = [[] for _ in range(_depth(kernel.body) + 1)]
+        self.level: dict[Node, int] = {}  # of variables: loops they are bound under
+        self.users: dict[Node | str, set[Node]] = {}  # known terms by what may change under them
+        self.needs: dict[Node, frozenset[Node | str]] = {}
+        self.orders: dict[Node, tuple[Node, ...]] = {}
+        self.parallel: dict[For, bool] = {}
+        self.stored = {s.buffer.name for s in walk(kernel.body) if _stores(s, accesses)}  # type: ignore[attr-defined]
+        self.rank = len(self.levels)  # a dimension for each level of loops, and the lanes
+
+    # Terms
+
+    def value(self, term: Node) -> Any:
+        """The term over the open loops; computed once until something it depends on changes."""
+        if term not in self.known:
+            if term not in self.orders:
+                self.orders[term] = tuple(postorder(term))
+            for node in self.orders[term]:
+                if node not in self.known:
+                    self._learn(node)
+        return self.known[term]
+
+    def _learn(self, node: Node) -> None:
+        if isinstance(node.op, Axis | Acc | Running):
+            raise self.error(f"{node.op} is used outside the loop that binds it")
+        if node not in self.needs:
+            own = (node.op.buffer.name,) if type(node.op) in self.accesses.loads else ()  # type: ignore[attr-defined]
+            needs = frozenset(n for n in own if n in self.stored)
+            self.needs[node] = needs.union(*(self._needs(a) for a in node.args))
+        level = 0
+        for need in self.needs[node]:
+            level = max(level, self.level.get(need, 0))  # type: ignore[arg-type]
+            self.users.setdefault(need, set()).add(node)
+        self.levels[level].append(node)
+        self.known[node] = self._compute(node, level)
+
+    def _needs(self, node: Node) -> frozenset[Node | str]:
+        if isinstance(node.op, Axis | Acc | Running):
+            return frozenset((node,))
+        return self.needs.get(node, frozenset())
+
+    def _compute(self, node: Node, level: int) -> Any:
+        op, dtype = node.op, element(node.type.dtype, self.widen)
+        if isinstance(op, Constant):
+            return dtype.type(op.value)
+        args = [self.known[a] for a in node.args]
+        if type(op) in self.accesses.loads:
+            return self._read(self.accesses.loads[type(op)](op, *args), level)
+        if isinstance(op, Apply):
+            if self.widen and op.function in ROUNDINGS:
+                return np.asarray(args[0]).astype(dtype)
+        else:
+            args = [self._spread(v, a.type.lanes) for v, a in zip(args, node.args, strict=True)]
+        value = op.evaluate(*args)
+        if not isinstance(op, Apply):
+            value = self._spread(value, node.type.lanes)
+        return value if value.dtype == dtype else value.astype(dtype)
+
+    def _spread(self, value: Any, lanes: int) -> Any:
+        """With its lanes spelt out, where one value stood for all of them."""
+        return np.broadcast_to(value, np.broadcast_shapes(np.shape(value), (lanes,)))
+
+    def define(self, variable: Node, value: Any, level: int) -> None:
+        """Give a variable a new value: what was computed from the old one is forgotten."""
+        self.forget(variable)
+        self.known[variable], self.level[variable] = value, level
+        self.levels[level].append(variable)
+
+    def forget(self, changed: Node | str) -> None:
+        for term in self.users.pop(changed, ()):
+            self.known.pop(term, None)
+
+    def leave(self, level: int) -> None:
+        """Forget what is bound under that many loops or more."""
+        for terms in self.levels[level:]:
+            for term in terms:
+                self.known.pop(term, None)
+            terms.clear()
+
+    # Memory
+
+    def _memory(self, buffer: Buffer) -> Memory:
+        found = (self.locals if buffer.space == "local" else self.memory).get(buffer.name)
+        if found is None:
+            raise self.error(f"buffer {buffer.name} is used before it is declared")
+        if buffer.type.span > found.data.size:
+            raise self.error(f"{buffer.name} has {found.data.size} elements, used as {buffer.type}")
+        return found
+
+    def _address(self, kind: str, access: Access, runs: Any) -> Any:
+        """Positions in the buffer's memory; an error where one that runs is out of bounds."""
+        memory, shape = self._memory(access.buffer), access.buffer.type.shape
+        address = memory.base
+        for k, (i, extent) in enumerate(zip(access.index, shape, strict=True)):
+            if np.min(i) < 0 or np.max(i) >= extent:
+                outside = _both((i < 0) | (i >= extent), runs)
+                if np.any(outside):
+                    raise self._out_of_bounds(kind, access, k, outside)
+                i = np.clip(i, 0, max(extent - 1, 0))
+            address = address + i * access.buffer.type.layout[k]
+        return address
+
+    def _read(self, access: Access, level: int) -> Any:
+        runs = _both(self.active[level], access.condition)
+        value = self._memory(access.buffer).data[self._address("load of", access, runs)]
+        if access.condition is None:
+            return value
+        return np.where(access.condition, value, np.asarray(access.other, value.dtype))
+
+    def _write(self, access: Access) -> None:
+        data = self._memory(access.buffer).data
+        runs = _both(self.active[-1], access.condition)
+        address = self._address("store to", access, runs)
+        free = [n if f.role == "free" else 1 for n, f in zip(self.sizes, self.loops, strict=True)]
+        shapes = [np.shape(a) for a in (address, access.value, runs) if a is not None]
+        shape = np.broadcast_shapes((*free, *(1,) * (self.rank - len(free))), *shapes)
+        address, value = np.broadcast_to(address, shape), np.broadcast_to(access.value, shape)
+        if runs is not None:
+            runs = np.broadcast_to(runs, shape)
+            address, value = address[runs], value[runs]
+        if all(n == m for n, m in zip(self.sizes, free, strict=True)) and _repeats(address):
+            raise self.error(f"two iterations store to one element of {access.buffer.name}")
+        data[address] = value
+        self.forget(access.buffer.name)
+
+    # Statements
+
+    def block(self, body: Block) -> None:
+        for stmt in body:
+            if isinstance(stmt, For):
+                self._loop(stmt)
+            elif isinstance(stmt, Update):
+                self._update(stmt)
+            elif isinstance(stmt, Local):
+                self._declare(stmt.buffer)
+            elif isinstance(stmt, Let):
+                self.value(stmt.term)
+            elif _stores(stmt, self.accesses):
+                self._write(self.accesses.stores[type(stmt)](stmt, self.value))
+            else:
+                raise self.error(f"{type(stmt).__name__} is no statement of this level")
+
+    def _declare(self, buffer: Buffer) -> None:
+        """Memory of its own for each iteration of the open loops."""
+        copies = math.prod(self.sizes)
+        base = np.arange(copies).reshape(*self.sizes, *(1,) * (self.rank - len(self.sizes)))
+        data = poison(copies * max(buffer.type.span, 1), element(buffer.type.dtype, self.widen))
+        self.locals[buffer.name] = Memory(data, base * buffer.type.span)
+        self.forget(buffer.name)
+
+    def _loop(self, loop: For) -> None:
+        depth = len(self.loops)
+        lo, hi = self.value(loop.lo), self.value(loop.hi)
+        count = np.maximum(-((lo - hi) // loop.step), 0)
+        if self.active[depth] is not None:
+            count = np.where(self.active[depth], count, 0)
+        total = int(np.max(count))
+        even = int(np.min(count)) == total
+        for fold in loop.folds:
+            identity = [self.value(t) for t in fold.monoid.identity(fold.dtypes)]
+            self.folds[fold] = Carriers(fold, depth, identity, self.widen)
+        width = self._width(loop)
+        self.loops.append(loop)
+        for first in range(0, total, width):
+            self.leave(depth + 1)
+            here = np.arange(first, min(first + width, total))
+            here = here.reshape(*(1,) * depth, -1, *(1,) * (self.rank - depth - 1))
+            runs = None if even or (below := here < count).all() else below
+            self.sizes.append(here.size)
+            self.active.append(runs)
+            self.define(loop.axis, lo + here * loop.step, depth + 1)
+            self.block(loop.body)
+            self.sizes.pop()
+            self.active.pop()
+        self.leave(depth + 1)
+        self.loops.pop()
+        for fold in loop.folds:
+            for acc, carrier in zip(fold.accs, self.folds.pop(fold).values, strict=True):
+                self.define(acc, carrier, depth)
+
+    def _width(self, loop: For) -> int:
+        """Iterations to do at once."""
+        if loop not in self.parallel:
+            self.parallel[loop] = loop.role == "free" or _separable(loop, self.accesses)
+        if not self.parallel[loop]:
+            return 1
+        spans = [s.buffer.type.span for s in walk(loop.body) if isinstance(s, Local)]
+        lanes = [t.type.lanes for s in loop.body for t in s.terms()]
+        each = math.prod(self.sizes) * max((1, *spans, *lanes))
+        return max(1, LIMIT // each)
+
+    # Folds
+
+    def _update(self, stmt: Update) -> None:
+        fold = self.folds.get(stmt.fold)
+        if fold is None:
+            raise self.error(f"{stmt.fold.labels[0]} is updated outside the loop that declares it")
+        for loop in self.loops[fold.depth :]:
+            if loop.role == "free":
+                raise self.error(f"free loop {loop.label} updates {stmt.fold.labels[0]}")
+        terms = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
+        parts = [self._over_loops(self.value(t), fold.depth) for t in terms]
+        if self.active[-1] is not None:
+            runs = self.active[-1]
+            parts = [np.where(runs, p, i) for p, i in zip(parts, fold.identity, strict=True)]
+        scanned = self.loops[fold.depth].role == "scan" and len(self.loops) == fold.depth + 1
+        if scanned and self.sizes[-1] > 1:
+            seen = fold.scan(parts)
+            last = (slice(None),) * fold.depth + (slice(-1, None),)
+            fold.values = [self._over_loops(s, fold.depth)[last] for s in seen]
+        else:
+            seen = fold.add(parts, len(self.loops))
+        for running, carrier in zip(stmt.fold.running, seen, strict=True):
+            self.define(running, carrier, fold.depth + 1)
+
+    def _over_loops(self, value: Any, depth: int) -> Any:
+        """The value with the dimensions of the loops from `depth` in spelt out."""
+        loops = (1,) * depth + tuple(self.sizes[depth:])
+        full = loops + (1,) * (self.rank - len(loops))
+        return np.broadcast_to(value, np.broadcast_shapes(np.shape(value), full))
+
+    # Errors
+
+    def error(self, message: str) -> VerifyError:
+        origin = "; ".join(self.kernel.origin) or None
+        return VerifyError(f"kernel {self.kernel.name}: {message}", origin)
+
+    def _out_of_bounds(self, kind: str, access: Access, k: int, outside: Any) -> VerifyError:
+        varies = [np.shape(i) for i in access.index]
+        loops = [
+            loop
+            for d, loop in enumerate(self.loops)
+            if self.sizes[d] == 1 or any(len(v) == self.rank and v[d] > 1 for v in varies)
+        ]
+        axes = [self.known[loop.axis] for loop in loops]
+        shape = np.broadcast_shapes(np.shape(outside), *varies, *map(np.shape, axes))
+        spot = tuple(np.argwhere(np.broadcast_to(outside, shape))[0])
+
+        def at(value: Any) -> str:
+            return str(np.broadcast_to(value, shape)[spot])
+
+        index = ", ".join(map(at, access.index))
+        run = ", ".join(f"{f.label}={at(a)}" for f, a in zip(loops, axes, strict=True))
+        where = f" where {run}" if run else ""
+        buffer = access.buffer
+        return self.error(
+            f"{kind} {buffer.name}[{index}] is out of bounds: axis {k} of {buffer.type} "
+            f"has {buffer.type.shape[k]} elements{where}"
+        )
+
+
+def _both(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else np.logical_and(a, b)
+
+
+def _repeats(address: Any) -> bool:
+    """Whether a value occurs twice."""
+    flat = address.ravel()
+    return not (flat[1:] > flat[:-1]).all() and np.unique(flat).size < flat.size
+
+
+def _depth(body: Block) -> int:
+    return max((1 + _depth(s.body) for s in body if isinstance(s, For)), default=0)
+
+
+def _stores(stmt: Stmt, accesses: Accesses) -> bool:
+    return type(stmt) in accesses.stores
+
+
+def _separable(loop: For, accesses: Accesses) -> bool:
+    """Whether the iterations of a reduce or scan loop can run at once, but for its own folds.
+
+    Not when one reads memory that another wrote, nor when a running value is read that is not
+    this loop's own, updated once in each iteration.
+    """
+    inside = list(walk(loop.body))
+    nodes = set(postorder(*(t for s in inside for t in s.terms())))
+    read = {n.op.buffer.name for n in nodes if type(n.op) in accesses.loads}  # type: ignore[attr-defined]
+    own = {s.buffer.name for s in inside if isinstance(s, Local)}
+    written = {s.buffer.name for s in inside if _stores(s, accesses)}  # type: ignore[attr-defined]
+    if read & written - own:
+        return False
+    updates = [s for s in inside if isinstance(s, Update) and nodes.intersection(s.fold.running)]
+    folds = {s.fold for s in updates}
+    direct = all(s in loop.body and s.fold in loop.folds for s in updates)
+    return loop.role == "scan" and direct and len(folds) == len(updates) if updates else True

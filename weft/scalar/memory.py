@@ -1,0 +1,123 @@
+"""Memory of the reference interpreter: a flat array per buffer, and library calls on them.
+
+memory = allocate(program, inputs, widen=False)      # by buffer name; what is not written is poison
+logical(memory["x"], x.type)                         # the buffer's elements in its shape, a view
+run_call(call, memory)                               # the ATen op itself, through torch
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from weft.core.errors import VerifyError
+from weft.core.types import DType, TensorType, bf16
+from weft.scalar.nest import Buffer, Call, Program
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Flat storage; `base` is where each iteration's own copy of a local buffer starts."""
+
+    data: Any
+    base: Any = 0
+
+
+def element(dtype: DType, widen: bool) -> Any:
+    """The NumPy type that stands for a dtype."""
+    return np.dtype(np.float64) if widen and dtype.is_float else dtype.numpy
+
+
+def poison(size: int, dtype: Any) -> Any:
+    """Memory nobody has written: NaN, or a number too large to index anything."""
+    if dtype.kind in "iu":
+        return np.full(size, np.iinfo(dtype).max // 3, dtype)
+    return np.full(size, True if dtype.kind == "b" else np.nan, dtype)
+
+
+def logical(memory: Memory, type_: TensorType) -> Any:
+    """A writable view of flat memory in a tensor's shape and strides."""
+    strides = tuple(s * memory.data.itemsize for s in type_.layout)
+    return np.lib.stride_tricks.as_strided(memory.data, type_.shape, strides)
+
+
+def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, Memory]:
+    """Memory for every buffer that a program names, the inputs filled."""
+    if len(inputs) != len(program.inputs):
+        raise VerifyError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
+    steps = [b for step in program.steps for b in (*step.inputs, *step.outputs)]
+    spans: dict[Buffer, int] = {}
+    for b in (*program.inputs, *program.outputs, *steps):
+        spans[b] = max(1, b.type.span)
+    memory: dict[str, Memory] = {}
+    for b, span in spans.items():
+        if b.name not in memory or memory[b.name].data.size < span:
+            memory[b.name] = Memory(poison(span, element(b.type.dtype, widen)))
+    for b, given in zip(program.inputs, inputs, strict=True):
+        value = np.asarray(given)
+        fits = value.dtype == b.type.dtype.numpy or (widen and b.type.dtype.is_float)
+        if value.shape != b.type.shape or not fits:
+            found = f"{value.dtype}{list(value.shape)}"
+            raise VerifyError(f"input {b.name} of {program.name} is {b.type}, got {found}")
+        logical(memory[b.name], b.type)[...] = value
+    return memory
+
+
+def _tensor(memory: Memory, buffer: Buffer) -> torch.Tensor:
+    """The same memory as torch sees it."""
+    half = memory.data.dtype == bf16.numpy
+    flat = torch.from_numpy(memory.data.view(np.int16) if half else memory.data)
+    flat = flat.view(torch.bfloat16) if half else flat
+    return torch.as_strided(flat, buffer.type.shape, buffer.type.layout)
+
+
+def _operator(target: str) -> Callable[..., Any]:
+    found: Any = torch.ops
+    for part in target.split("."):
+        found = getattr(found, part)
+    return cast(Callable[..., Any], found)
+
+
+def _argument(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:
+    """A leaf or a list of a call's arguments as torch takes them."""
+    if isinstance(tree, list):
+        return [_argument(item, tensors) for item in cast(list[Any], tree)]
+    if not isinstance(tree, dict):
+        return tree
+    ((tag, value),) = cast(dict[str, Any], tree).items()
+    match tag:
+        case "tensor":
+            return tensors[value]
+        case "dtype" | "layout" | "memory_format":
+            return getattr(torch, value)
+        case "device":
+            return torch.device(value)
+        case "float":
+            return float(value)
+        case "complex":
+            return complex(*value)
+        case _:
+            raise VerifyError(f"unknown tag {tag!r} in the arguments of a library call")
+
+
+def run_call(call: Call, memory: dict[str, Memory]) -> None:
+    """A library call: {"args": [...], "kwargs": {...}}, or only the list; {"tensor": i} inside."""
+    tensors = [_tensor(memory[b.name], b) for b in call.inputs]
+    given = json.loads(call.arguments)
+    template: dict[str, Any] = {"args": given} if isinstance(given, list) else given
+    args = _argument(template.get("args", []), tensors)
+    keywords = {k: _argument(v, tensors) for k, v in template.get("kwargs", {}).items()}
+    result = _operator(call.target)(*args, **keywords)
+    results = list(result) if isinstance(result, list | tuple) else [result]
+    if len(results) < len(call.outputs):
+        raise VerifyError(f"call of {call.target} gives {len(results)} results")
+    for buffer, value in zip(call.outputs, results, strict=False):
+        if tuple(value.shape) != buffer.type.shape:
+            found = list(value.shape)
+            raise VerifyError(f"call of {call.target} gives {buffer.name} the shape {found}")
+        _tensor(memory[buffer.name], buffer).copy_(value)
