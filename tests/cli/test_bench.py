@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from weft import cli
 from weft.cli.bench import BackendError, Bench, Comparison, Measurement
 from weft.cli.program import SourceSpec
 
