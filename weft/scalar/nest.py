@@ -116,7 +116,8 @@ class For(Stmt):
 
     role    free (iterations are independent) or reduce (they update `folds`, declared here at
             their identity), or scan (in order: the running fold is read)
-    bind    "" at the loop level; how the axis runs below it: parallel, serial, register, vector
+    bind    "" at the loop level; how the axis runs below it: parallel, serial, register (unrolled,
+            all iterations at once), or vector16 (over the lanes of vectors of 16)
     """
 
     axis: Node
@@ -132,6 +133,11 @@ class For(Stmt):
     def label(self) -> str:
         assert isinstance(self.axis.op, Axis)
         return self.axis.op.label
+
+    @property
+    def lanes(self) -> int:
+        """Lanes of a vector loop, 0 for any other."""
+        return int(self.bind.removeprefix("vector")) if self.bind.startswith("vector") else 0
 
     @property
     def extent(self) -> int | None:
@@ -285,8 +291,8 @@ ZERO = constant(0)
 class _Placer:
     """Builds the placed form: one frame per open block, innermost last."""
 
-    def __init__(self, inline: Callable[[Node], bool]) -> None:
-        self.inline = inline
+    def __init__(self, inline: Callable[[Node], bool], partial: bool) -> None:
+        self.inline, self.partial = inline, partial
         self.blocks: list[list[Stmt]] = []
         self.loops: list[int] = []  # serial number of the loop each frame belongs to
         self.bound: list[set[Node]] = []  # terms with a Let in each frame
@@ -329,8 +335,9 @@ class _Placer:
         if is_atom(term):
             if isinstance(term.op, Constant):
                 return 0
-            require(term in self.depth, f"{term.op} is used outside the loop that binds it")
-            return self.depth[term]
+            known = term in self.depth or self.partial
+            require(known, f"{getattr(term.op, 'label', term.op)} is used outside its loop")
+            return self.depth.get(term, 0)
         depth = max((self.need(a, memo) for a in term.args), default=0)
         if isinstance(term.op, Load) or hasattr(term.op, "buffer"):
             depth = max(depth, self._visible(term.op.buffer))  # type: ignore[attr-defined]
@@ -351,9 +358,12 @@ class _Placer:
         return max(shared - 1, 0)
 
 
-def place(block: Block, inline: Callable[[Node], bool] = lambda t: False) -> Block:
+def place(
+    block: Block, inline: Callable[[Node], bool] = lambda t: False, partial: bool = False
+) -> Block:
     """The block with Lets: each term once, in the outermost block that binds what it needs.
 
-    Terms for which `inline` holds get no Let (they are written where they are used).
+    Terms for which `inline` holds get no Let (they are written where they are used). A `partial`
+    block stands inside loops that are not shown; VerifyError otherwise for an unbound variable.
     """
-    return _Placer(inline).block(block)
+    return _Placer(inline, partial).block(block)

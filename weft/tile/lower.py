@@ -60,11 +60,17 @@ class _Folds:
 def dependences(body: Block) -> dict[str, frozenset[Node]]:
     """Axes each accumulator depends on, through the accumulators it reads."""
     found: dict[str, frozenset[Node]] = {}
+    origins: dict[Node, frozenset[Node]] = {}  # an axis moves with the axes its loop starts from
     for stmt in walk(body):
+        if isinstance(stmt, For):
+            start = {n for n in postorder(stmt.lo) if isinstance(n.op, Axis)}
+            own = frozenset({stmt.axis}).union(*(origins[a] for a in start))
+            origins[stmt.axis] = own
         if isinstance(stmt, Update):
-            axes = {n for n in postorder(*stmt.values) if isinstance(n.op, Axis)}
+            named = (n for n in postorder(*stmt.values) if isinstance(n.op, Axis))
+            axes = frozenset[Node]().union(*(origins[n] for n in named))
             read = [n.op.label for n in postorder(*stmt.values) if isinstance(n.op, Acc)]
-            union = frozenset(axes).union(*(found.get(label, frozenset()) for label in read))
+            union = axes.union(*(found.get(label, frozenset()) for label in read))
             for label in stmt.fold.labels:
                 found[label] = found.get(label, frozenset()) | union
     return found
@@ -95,10 +101,10 @@ class _Expansion:
         for fold in stmt.folds:
             axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
             horizontal = any(
-                isinstance(s, For) and s.bind == "vector" for s in (stmt, *walk(stmt.body))
+                isinstance(s, For) and s.lanes for s in (stmt, *walk(stmt.body))
             )
             self.folds[fold] = _Folds(fold, axes, horizontal)
-        expand = {"register": self.unroll, "vector": self.lanes}.get(stmt.bind, self.serial)
+        expand = self.lanes if stmt.lanes else self.unroll if stmt.bind == "register" else self.serial
         body = list(expand(stmt, copies, ranges))
         if stmt.folds:
             yield self.declare(stmt, body)
@@ -147,8 +153,8 @@ class _Expansion:
         for copy in copies:
             assert copy.vector is None, f"vector axis {stmt.label} inside {copy.vector}"
             lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
-            count = count_of(lo, hi, stmt.step, ranges)
-            vector = Vector(stmt.axis, lo, stmt.step, count, stmt.role)
+            count = count_of(lo, hi, stmt.lanes, ranges)
+            vector = Vector(stmt.axis, lo, stmt.lanes, count, stmt.role)
             # the origin is the same for all lanes: register copies are told apart by it
             inner.append(Copy(dict(copy.values), copy.free, copy.reduce, vector))
         yield from self.block(stmt.body, inner, ranges)

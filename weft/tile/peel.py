@@ -57,7 +57,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.append(stmt)
             continue
         extent = stmt.extent
-        if stmt.step == 1 or extent is None or stmt.bind in ("register", "vector"):
+        if stmt.step == 1 or extent is None or stmt.bind == "register":
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
             out.append(replace(stmt, body=peel(stmt.body, inner)))
             continue

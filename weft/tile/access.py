@@ -1,0 +1,173 @@
+"""How a nest touches memory: which axis is contiguous, what a term costs, which sums are contractions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.core.node import Node, postorder
+from weft.scalar.index import Interval, function_of
+from weft.scalar.monoid import SUM
+from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
+from weft.scalar.ops import Apply, apply, multiply
+from weft.tile.peel import axis_range
+from weft.tile.vector import address, stride_along
+
+Ranges = dict[Node, Interval]
+
+
+def trips(stmt: For) -> int:
+    """Iterations of a loop with literal bounds."""
+    extent = stmt.extent
+    assert extent is not None, f"loop {stmt.label} has no literal bounds"
+    return max(0, math.ceil(extent / stmt.step))
+
+
+def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
+    """Ranges of every axis bound in a block."""
+    found: Ranges = dict(ranges or {})
+    for stmt in walk(block):
+        if isinstance(stmt, For):
+            found[stmt.axis] = axis_range(stmt, found)
+    return found
+
+
+def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Node, int | None]]:
+    """Every access of a statement with its stride along an axis (None: uneven)."""
+    if isinstance(stmt, Store):
+        yield stmt, stride_along(address(stmt.buffer, stmt.index, ranges), axis)
+    for term in postorder(*stmt.terms()):
+        if isinstance(term.op, Load):
+            where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], ranges)
+            yield term, stride_along(where, axis)
+
+
+def term_cost(term: Node) -> float:
+    """Cost of one evaluation of the term's own op, in vector instructions."""
+    if isinstance(term.op, Apply):
+        if term.op.function.name == "multiply" and term.type.dtype.is_float:
+            return 0.5  # half of a fused multiply-add
+        return term.op.function.cost
+    return 1.0 if isinstance(term.op, Load) else 0.0
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products over reduce axes, and how its axes take part.
+
+    out[.., m, .., n] = epilogue(sum over `reduce` of left(.., m, k) * right(.., k, n))
+    columns  n: the output is contiguous along it, `left` does not depend on it
+    rows     m: `right` does not depend on it
+    outer    free loops `right` depends on; `repeat` those it does not
+    """
+
+    rows: For
+    columns: For
+    outer: tuple[For, ...]
+    repeat: tuple[For, ...]
+    reduce: tuple[For, ...]
+    update: Update
+    left: Node
+    right: Node
+    stores: tuple[Store, ...]
+
+
+def factors(term: Node) -> list[Node]:
+    """The product's factors."""
+    if function_of(term) == "multiply":
+        return [f for a in term.args for f in factors(a)]
+    return [term]
+
+
+def product(terms: list[Node]) -> Node:
+    result = terms[0]
+    for t in terms[1:]:
+        result = apply(multiply, result, t)
+    return result
+
+
+def _chain(stmt: For, role: str) -> tuple[list[For], Block]:
+    """Perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
+    loops, body = [stmt], stmt.body
+    while len(body) == 1 and isinstance(body[0], For) and body[0].role == role and not body[0].bind:
+        loops.append(body[0])
+        body = body[0].body
+    return loops, body
+
+
+def contraction(stmt: For) -> Contraction | None:
+    """The contraction a nest of free loops computes, None when it computes something else."""
+    if stmt.role != "free":
+        return None
+    free, body = _chain(stmt, "free")
+    head, *stores = body
+    if not (isinstance(head, For) and head.role == "reduce" and stores):
+        return None
+    reduce, inner = _chain(head, "reduce")
+    update = inner[0]
+    if len(inner) != 1 or not isinstance(update, Update) or update.fold.monoid is not SUM:
+        return None
+    written = [s for s in stores if isinstance(s, Store)]
+    if len(written) != len(stores) or len(head.folds) != 1:
+        return None
+    return _roles(free, reduce, update, written)
+
+
+def _roles(
+    free: list[For], reduce: list[For], update: Update, stores: list[Store]
+) -> Contraction | None:
+    ranges = ranges_in((free[0],))
+    where = address(stores[0].buffer, stores[0].index, ranges)
+    columns = next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
+    if columns is None or trips(columns) < 4:
+        return None
+    parts = factors(update.values[0])
+    memo: dict[Node, frozenset[Node]] = {}
+    right = [p for p in parts if columns.axis in free_variables(p, memo)]
+    left = [p for p in parts if columns.axis not in free_variables(p, memo)]
+    if not right or not left:
+        return None
+    of_left, of_right = (
+        frozenset[Node]().union(*(free_variables(p, memo) for p in part)) for part in (left, right)
+    )
+    if not any(r.axis in of_left and r.axis in of_right for r in reduce):
+        return None
+    if any(isinstance(n.op, Acc) for n in postorder(*parts)):
+        return None
+    rows = [f for f in free if f is not columns and f.axis not in of_right and f.axis in of_left]
+    if not rows:
+        return None
+    best = max(rows, key=lambda f: (trips(f), free.index(f)))
+    others = [f for f in free if f is not best and f is not columns]
+    return Contraction(
+        best,
+        columns,
+        tuple(f for f in others if f.axis in of_right),
+        tuple(f for f in others if f.axis not in of_right),
+        tuple(reduce),
+        update,
+        product(left),
+        product(right),
+        tuple(stores),
+    )
+
+
+def value_uses(block: Block, variable: Node) -> bool:
+    """Whether a variable is used outside the indices of loads and stores."""
+
+    def in_value(term: Node) -> bool:
+        if term is variable:
+            return True
+        if isinstance(term.op, Load):
+            return any(in_value(a) for a in term.args[term.op.buffer.type.rank :])
+        return any(in_value(a) for a in term.args)
+
+    def visit(stmt: Stmt) -> bool:
+        if isinstance(stmt, For):
+            return in_value(stmt.lo) or in_value(stmt.hi) or any(map(visit, stmt.body))
+        if isinstance(stmt, Store):
+            return in_value(stmt.value) or (stmt.mask is not None and in_value(stmt.mask))
+        return any(in_value(t) for t in stmt.terms())
+
+    return any(map(visit, block))

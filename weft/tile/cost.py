@@ -1,0 +1,121 @@
+"""What a nest costs on a CPU, in microseconds, from its structure alone.
+
+kernel_time_us(kernel.body, target)     # price of fusing, and the report's predicted time
+
+time = max(instructions, bytes moved) / cores + launch; a term costs once per iteration of the
+loops up to where `place` puts it, and what a register tile shares is shared here too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from weft.core.node import Node, postorder
+from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Store, Update, place, walk
+from weft.targets.cpu import CPU
+from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
+from weft.tile.passes.vectorize_loops import best_axis, nest_cost
+
+
+def kernel_time_us(body: Block, target: CPU) -> float:
+    """Predicted time of one kernel on all cores."""
+    return block_time_us(body, target) / _shares(body, target) + target.launch_us
+
+
+def _shares(body: Block, target: CPU) -> int:
+    """Cores the kernel keeps busy."""
+    outer = [trips(s) for s in body if isinstance(s, For) and s.role == "free"]
+    return max(1, min(target.cores, max(outer, default=1)))
+
+
+def block_time_us(body: Block, target: CPU) -> float:
+    """Predicted time of a block on one core."""
+    work = sum(_instructions(s, target) for s in body if isinstance(s, For))
+    compute = work / target.vector_ops_per_ns
+    return max(compute, _memory_ns(body, target)) / 1e3
+
+
+def _instructions(stmt: For, target: CPU) -> float:
+    """Vector instructions of one top-level nest, scheduled as the passes would."""
+    if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
+        return _scheduled(place((stmt,), partial=True))
+    found = contraction(stmt)
+    if found is not None:
+        return _contraction(found, target)
+    inner = [s for s in stmt.body if isinstance(s, For)]
+    if stmt.role == "free" and any(contraction(s) for s in inner):
+        return trips(stmt) * sum(_instructions(s, target) for s in inner)
+    return best_axis(stmt, target, ranges_in((stmt,)))[0]
+
+
+def _scheduled(stmts: Sequence[Stmt]) -> float:
+    total = 0.0
+    for s in stmts:
+        if isinstance(s, For):
+            n = 1.0 if s.lanes or s.extent is None else s.extent / s.step
+            total += max(n, 1.0) * _scheduled(s.body)
+        elif isinstance(s, Let):
+            total += term_cost(s.term)
+        else:
+            total += s.fold.monoid.cost if isinstance(s, Update) else 1.0
+    return total
+
+
+def _contraction(c: Contraction, target: CPU) -> float:
+    """Multiply-adds at full rate, and each side's own terms as often as the tiling computes them."""
+    lanes = target.lanes(c.update.values[0].type.dtype.bytes)
+    rows, wide = target.register_tile
+    k = math.prod(trips(r) for r in c.reduce)
+    outer = math.prod(trips(f) for f in c.outer)
+    repeat = math.prod(trips(f) for f in c.repeat)
+    columns = -(-trips(c.columns) // lanes)
+    tiles = -(-trips(c.rows) // min(rows, trips(c.rows)))
+    padded = tiles * min(rows, trips(c.rows))
+    total = 1.15 * outer * repeat * padded * columns * k
+    panels = -(-columns // wide)
+    total += outer * repeat * trips(c.rows) * panels * k * _terms_cost(c.left, {}) / 1.5
+    packs = 1 if repeat * tiles == 1 else outer * columns * k
+    uneven = any(step not in (0, 1) for _, step in strides(c.update, c.columns.axis, _ranges(c)))
+    total += packs * (_terms_cost(c.right, {}) + 1 + (lanes * 1.5 if uneven else 0))
+    epilogue = sum(_terms_cost(s.value, {}) + 1 for s in c.stores)
+    return total + outer * repeat * trips(c.rows) * columns * epilogue
+
+
+def _ranges(c: Contraction) -> dict[Node, tuple[float, float]]:
+    return ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
+
+
+def _terms_cost(term: Node, seen: dict[Node, None]) -> float:
+    """Cost of the term beyond a plain load."""
+    own = sum(term_cost(n) for n in postorder(term) if n not in seen)
+    return own if not isinstance(term.op, Load) else 0.0
+
+
+def _memory_ns(body: Block, target: CPU) -> float:
+    """Time to move what the block touches: each buffer once, from the cache that holds it."""
+    ranges = ranges_in(body)
+    touched: dict[Buffer, float] = {}
+    for s, count in _counted(place(body, partial=True), 1.0):
+        if isinstance(s, Store) and s.buffer.space == "global":
+            touched[s.buffer] = touched.get(s.buffer, 0.0) + count * s.buffer.type.dtype.bytes
+        if isinstance(s, Let) and isinstance(s.term.op, Load):
+            buffer = s.term.op.buffer
+            if buffer.space == "global":
+                touched[buffer] = touched.get(buffer, 0.0) + count * buffer.type.dtype.bytes
+    total = sum(min(b.type.span * b.type.dtype.bytes, n) for b, n in touched.items())
+    rate = target.cache_bytes_per_ns if total < target.l2 else target.memory_bytes_per_ns
+    return total / rate if ranges or total else 0.0
+
+
+def _counted(stmts: Sequence[Stmt], count: float) -> list[tuple[Stmt, float]]:
+    out: list[tuple[Stmt, float]] = []
+    for s in stmts:
+        out.append((s, count))
+        if isinstance(s, For):
+            n = s.lanes or (1.0 if s.extent is None else s.extent / s.step)
+            out.extend(_counted(s.body, count * n))
+    return out
+
+
+__all__ = ["block_time_us", "kernel_time_us", "nest_cost"]

@@ -1,0 +1,66 @@
+"""collapse_loops: two free loops over memory that is contiguous across both become one.
+
+before  for a0 in 0..28:  # free            after  for a0 in 0..14336:  # free
+            for a1 in 0..512:  # free                  y[a0 // 512, a0 % 512] = relu(x[...])
+                y[a0, a1] = relu(x[a0, a1])
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.scalar.nest import Block, For, Kernel, Stmt, substitute_block, walk
+from weft.scalar.ops import apply, constant, floordiv, floormod
+from weft.tile.access import ranges_in, strides, trips, value_uses
+from weft.tile.passes.block_contraction import Labels
+
+
+def collapse_loops(kernel: Kernel, target: object) -> Kernel:
+    """Collapse wherever every access keeps an even stride along the joint axis."""
+    labels = Labels(kernel.body)
+
+    def visit(block: Block) -> Block:
+        return tuple(one(s) for s in block)
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
+        stmt = replace(stmt, body=visit(stmt.body))
+        return collapsed(stmt, labels) or stmt
+
+    return replace(kernel, body=visit(kernel.body))
+
+
+def collapsed(stmt: For, labels: Labels) -> For | None:
+    """The one loop for a loop and the only loop inside it, None when strides would break."""
+    if len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
+        return None
+    inner = stmt.body[0]
+    if stmt.role != "free" or inner.role != "free" or stmt.bind or inner.bind:
+        return None
+    outer_count, inner_count = trips(stmt), trips(inner)
+    if not outer_count or not inner_count:
+        return None
+    joint = labels.axis("j")
+    values = {
+        stmt.axis: apply(floordiv, joint, constant(inner_count)),
+        inner.axis: apply(floormod, joint, constant(inner_count)),
+    }
+    body = substitute_block(inner.body, values)
+    loop = For(joint, constant(0), constant(outer_count * inner_count), body)
+    return loop if _even(loop) and not _mentions(loop, joint) else None
+
+
+def _even(loop: For) -> bool:
+    ranges = ranges_in((loop,))
+    return all(
+        step is not None
+        for s in walk(loop.body)
+        for _, step in strides(s, loop.axis, ranges)
+    )
+
+
+def _mentions(loop: For, joint: Node) -> bool:
+    """Whether the joint axis is used as a value: only addresses absorb the division."""
+    return value_uses(loop.body, joint)

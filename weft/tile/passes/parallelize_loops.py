@@ -1,0 +1,63 @@
+"""parallelize_loops: share the outermost free loop of every nest among the threads.
+
+before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free parallel
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import For, Kernel, Local, substitute_block
+from weft.scalar.ops import apply, constant, floordiv, floormod
+from weft.targets.cpu import CPU
+from weft.tile.access import trips
+from weft.tile.cost import block_time_us
+from weft.tile.passes.block_contraction import Labels
+
+
+def parallelize_loops(kernel: Kernel, target: CPU) -> Kernel:
+    """Nests worth more than waking the threads run in parallel; the others stay serial."""
+    labels = Labels(kernel.body)
+    body = tuple(
+        _parallel(s, target, labels) if isinstance(s, For) and _worth(s, target) else s
+        for s in kernel.body
+    )
+    return replace(kernel, body=body)
+
+
+def _worth(stmt: For, target: CPU) -> bool:
+    return block_time_us((stmt,), target) > 4 * target.fork_us
+
+
+def _parallel(stmt: For, target: CPU, labels: Labels) -> For:
+    if stmt.role != "free" or stmt.bind not in ("", "serial"):
+        return stmt
+    if trips(stmt) >= 4 * target.cores or trips(stmt) % target.cores == 0:
+        return replace(stmt, bind="parallel")
+    inner = stmt.body[0]
+    joins = len(stmt.body) == 1 and isinstance(inner, For) and inner.role == "free"
+    if not joins or inner.bind not in ("", "serial") or inner.extent is None:  # type: ignore[union-attr]
+        return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
+    assert isinstance(inner, For)
+    if stmt.step != 1 or inner.extent % inner.step:  # type: ignore[operator]
+        return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
+    return _parallel(_joined(stmt, inner, labels), target, labels)
+
+
+def _descend(stmt: For, target: CPU, labels: Labels) -> For:
+    """A loop of one iteration: the loops inside it share the threads."""
+    body = tuple(_parallel(s, target, labels) if isinstance(s, For) else s for s in stmt.body)
+    has_local = any(isinstance(s, Local) for s in stmt.body)
+    return stmt if has_local else replace(stmt, body=body)
+
+
+def _joined(stmt: For, inner: For, labels: Labels) -> For:
+    """Both loops as one, so that the threads share more, smaller pieces."""
+    joint, count = labels.axis("j"), trips(inner)
+    at = apply(floormod, joint, constant(count))
+    values = {
+        stmt.axis: apply("add", stmt.lo, apply(floordiv, joint, constant(count))),
+        inner.axis: apply("add", inner.lo, apply("multiply", at, constant(inner.step))),
+    }
+    body = substitute_block(inner.body, values)
+    return For(joint, constant(0), constant(trips(stmt) * count), body, bind="serial")

@@ -1,0 +1,160 @@
+"""vectorize_loops: run the axis with the cheapest accesses over the lanes of vector registers.
+
+before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
+            for a1 in 0..100:  # free                  for b0 in 0..100 by 16:  # free
+                y[a0, a1] = ...                            for a1 in b0..min(b0 + 16, 100):  # free vector
+                                                               y[a0, a1] = ...
+
+A loop may run over lanes although it has loops inside it: all of them then work on vectors
+(a column sum reads whole rows). Every loop is priced as such, against pricing its inner loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.core.node import Node, postorder
+from weft.scalar.nest import Block, For, Kernel, Let, Load, Stmt, Store, Update, free_variables, place, walk
+from weft.scalar.ops import Apply
+from weft.targets.cpu import CPU
+from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
+from weft.tile.passes.block_contraction import Labels, blocked, upto
+
+PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
+
+
+def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
+    """Choose a vector axis for every nest that has none."""
+    labels = Labels(kernel.body)
+    ranges = ranges_in(kernel.body)
+
+    def visit(block: Block) -> Block:
+        return tuple(one(s) for s in block)
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
+        if stmt.lanes or stmt.bind == "register":
+            return stmt
+        if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
+            return replace(stmt, body=visit(stmt.body), bind=stmt.bind or "serial")
+        cost, chosen = best_axis(stmt, target, ranges)
+        return apply_choice(stmt, chosen, target, labels) if cost else stmt
+
+    return replace(kernel, body=visit(kernel.body))
+
+
+def best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+    """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
+    inner = [best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
+    placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
+    own = [s for s in placed.body if not isinstance(s, For)]
+    serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(own, None, 1, ranges))
+    descend = (serial, frozenset[Node]().union(*(axes for _, axes in inner)))
+    if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
+        return descend
+    lanes = lanes_for(stmt, target)
+    cost = nest_cost(stmt, stmt.axis, lanes, ranges)
+    return min(descend, (cost, frozenset((stmt.axis,))), key=lambda t: t[0])
+
+
+def _can_run_lanes(stmt: For) -> bool:
+    """Lanes share control flow: inner bounds must not depend on the axis."""
+    inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+    if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
+        return False
+    if stmt.role == "reduce" and any(isinstance(s, Store) for s in walk(stmt.body)):
+        return False
+    return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
+
+
+def lanes_for(stmt: For, target: CPU) -> int:
+    """Lanes such that the widest value moving with the axis fills a register."""
+    widest = 4
+    for s in walk((stmt,)):
+        for term in postorder(*(t for t in s.terms() if not isinstance(s, For))):
+            if isinstance(term.op, Load | Apply) and _is_value(term) and stmt.axis in free_variables(term):
+                widest = max(widest, term.type.dtype.bytes)
+    return target.lanes(widest)
+
+
+def _is_value(term: Node) -> bool:
+    """Index arithmetic on axes does not count: it becomes addresses."""
+    return isinstance(term.op, Load) or any(isinstance(n.op, Load) for n in postorder(term)) or (
+        term.type.dtype.is_float
+    )
+
+
+def nest_cost(stmt: Stmt, axis: Node, lanes: int, ranges: Ranges) -> float:
+    """Cost of a nest whose `axis` runs over lanes, in vector instructions."""
+
+    def block(stmts: Sequence[Stmt]) -> float:
+        total = statements_cost([s for s in stmts if not isinstance(s, For)], axis, lanes, ranges)
+        for s in stmts:
+            if isinstance(s, For):
+                n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
+                total += n * (block(s.body) + 0.5)
+                if s.axis is axis and s.role == "reduce":
+                    total += 8 * len(s.folds)
+        return total
+
+    return block(place((stmt,), partial=True))
+
+
+def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges: Ranges) -> float:
+    """Cost of statements once: uneven accesses take an instruction per lane."""
+    total = 0.0
+    for s in stmts:
+        if isinstance(s, Let):
+            term = s.term
+            total += term_cost(term)
+            if axis is not None and isinstance(term.op, Load):
+                total += _access(term, s, axis, lanes, ranges)
+        elif isinstance(s, Update):
+            total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
+        elif isinstance(s, Store):
+            total += 1.0
+            if axis is not None:
+                step = next(step for at, step in strides(s, axis, ranges) if at is s)
+                total += 0.0 if step in (0, 1) else lanes * 1.5
+    return total
+
+
+def _access(term: Node, stmt: Stmt, axis: Node, lanes: int, ranges: Ranges) -> float:
+    step = next(step for at, step in strides(stmt, axis, ranges) if at is term)
+    return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
+
+
+def apply_choice(stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels) -> For:
+    """Block the chosen loops by lanes, several vectors at a time where that hides latency."""
+    body = tuple(
+        apply_choice(s, chosen, target, labels) if isinstance(s, For) else s for s in stmt.body
+    )
+    if stmt.axis not in chosen:
+        return replace(stmt, body=body, bind="serial")
+    lanes = lanes_for(stmt, target)
+    inner = any(isinstance(s, For) for s in stmt.body)
+    parts = PARTS if stmt.role == "reduce" or inner else 1
+    parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
+    vector = replace(stmt, body=tuple(map(_serial, body)), folds=(), bind=f"vector{lanes}")
+
+    def block(lo: Node, hi: Node) -> Block:
+        if parts == 1:
+            return (replace(vector, lo=lo, hi=hi),)
+        origin = labels.axis("c")
+        lane = replace(vector, lo=origin, hi=upto(origin, lanes, hi))
+        return (For(origin, lo, hi, (lane,), lanes, stmt.role, "register"),)
+
+    outer = blocked(stmt, labels.axis("b"), lanes * parts, block)
+    return replace(outer, folds=stmt.folds)
+
+
+def _serial(stmt: Stmt) -> Stmt:
+    if isinstance(stmt, For) and not stmt.bind:
+        return replace(stmt, bind="serial", body=tuple(map(_serial, stmt.body)))
+    return stmt
+
+
+def _fold_count(stmt: For) -> int:
+    return sum(len(f.labels) for s in walk((stmt,)) if isinstance(s, For) for f in s.folds)
