@@ -115,9 +115,11 @@ WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
     return F(select, f32)(F(lt, f32)(F(abs, f32)(x), SPLAT(f32, 1e-10f)), x, y);
 }
 
+// t / (1 + t) or 1 / (1 + t) for t = e^-|x|, corrected for the rounding of 1 + t.
 WEFT_FN V(f32) F(sigmoid, f32)(V(f32) x) {
-    V(f32) one = SPLAT(f32, 1), t = F(exp, f32)(-F(abs, f32)(x));
-    return F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), t, one) / (t + 1);
+    V(f32) t = F(exp, f32)(-F(abs, f32)(x)), d = t + 1, lost = (1 - d) + t;
+    V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), t, SPLAT(f32, 1)) / d;
+    return y - y * lost;
 }
 
 WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
@@ -209,7 +211,7 @@ static inline V(f32) F(log2, f32)(V(f32) x) {
 }
 static inline V(f32) F(log10, f32)(V(f32) x) {
     V(f32) k, y = F(log_parts, f32)(x, &k);
-    return F(log_special, f32)(x, k * 0.301029996f + y * 0.434294482f);
+    return F(log_special, f32)(x, k * 0.301025390625f + (k * 4.60503898e-6f + y * 0.434294482f));
 }
 
 // 1 + m = 2^-k (1 + x) without forming 1 + x: 2^-k x is exact, and so is 2^-k - 1 where it matters.
@@ -404,8 +406,9 @@ WEFT_FN V(f64) F(log, f64)(V(f64) x) {
 }
 
 WEFT_FN V(f64) F(sigmoid, f64)(V(f64) x) {
-    V(f64) one = SPLAT(f64, 1), t = F(exp, f64)(-F(abs, f64)(x));
-    return F(select, f64)(F(lt, f64)(x, SPLAT(f64, 0)), t, one) / (t + 1);
+    V(f64) t = F(exp, f64)(-F(abs, f64)(x)), d = t + 1, lost = (1 - d) + t;
+    V(f64) y = F(select, f64)(F(lt, f64)(x, SPLAT(f64, 0)), t, SPLAT(f64, 1)) / d;
+    return y - y * lost;
 }
 
 // Below 0.625 a rational function, above it 1 - 2 / (e^2x + 1): one division serves both.

@@ -10,7 +10,8 @@
 // chunks   GCC splits arithmetic on vectors wider than a register, but takes their compares and
 //          shuffles apart lane by lane. So those loop over register-sized chunks.
 //
-// Needs no -ffast-math and no <immintrin.h>, whose parsing alone takes GCC 0.1 s.
+// Compile with -Wno-psabi, since vectors wider than a register have no settled ABI (all is inlined),
+// and without -ffast-math. There is no <immintrin.h>: parsing it alone takes GCC 0.1 s.
 
 #include <stdint.h>
 #include <string.h>
@@ -20,7 +21,6 @@
 
 #define WEFT_FN static inline __attribute__((always_inline, unused))
 #define WEFT_UNROLL _Pragma("GCC unroll 64")
-#pragma GCC diagnostic ignored "-Wpsabi"  // every function here is inlined, so has no ABI
 
 // ---- types: f32x4 is a register value, f32x4u the same bytes anywhere in memory
 
@@ -399,18 +399,24 @@ WEFT_FLOORDIV(f64, )
     WEFT_FN V(d) F(add, d)(V(d) a, V(d) b) { return a + b; }                                       \
     WEFT_FN V(d) F(sub, d)(V(d) a, V(d) b) { return a - b; }                                       \
     WEFT_FN V(d) F(mul, d)(V(d) a, V(d) b) { return a * b; }                                       \
-    WEFT_FN V(d) F(neg, d)(V(d) a) { return -a; }                                                  \
-    WEFT_BY_CHUNK_2(maximum, WEFT_MAX, d, size, bits)                                              \
-    WEFT_BY_CHUNK_2(minimum, WEFT_MIN, d, size, bits)
-// (a > b) | (a != a): a if it is larger or NaN; else b, which is larger, equal or NaN.
-#define WEFT_MAX(d, size, bits, a, b) PICK(d, size, bits, (a > b) | (a != a), a, b)
-#define WEFT_MIN(d, size, bits, a, b) PICK(d, size, bits, (a < b) | (a != a), a, b)
+    WEFT_FN V(d) F(neg, d)(V(d) a) { return -a; }
+// For floats greater(b, a) keeps a NaN in a, and one in b is put back off the path through a: so
+// r = maximum(r, x) in a loop waits for one or two instructions only.
+#define WEFT_FLOAT_MAX(d, size, bits, a, b)                                                        \
+    PICK(d, size, bits, b != b, b, (WEFT_JOIN(weft_greater_##d##x, C_##size)(b, a)))
+#define WEFT_FLOAT_MIN(d, size, bits, a, b)                                                        \
+    PICK(d, size, bits, b != b, b, (WEFT_JOIN(weft_lesser_##d##x, C_##size)(b, a)))
+#define WEFT_MAX(d, size, bits, a, b) PICK(d, size, bits, a > b, a, b)
+#define WEFT_MIN(d, size, bits, a, b) PICK(d, size, bits, a < b, a, b)
 #define WEFT_BY_CHUNK_2(op, OP, d, size, bits)                                                     \
     WEFT_FN V(d) F(op, d)(V(d) a, V(d) b) {                                                        \
         WEFT_CHUNKED(d, size) x = {a}, y = {b};                                                    \
         WEFT_EACH_CHUNK(size) x.chunk[c] = OP(d, size, bits, x.chunk[c], y.chunk[c]);              \
         return x.v;                                                                                \
     }
+#define WEFT_EXTREMES(d, size, bits, MAX, MIN)                                                     \
+    WEFT_BY_CHUNK_2(maximum, MAX, d, size, bits)                                                   \
+    WEFT_BY_CHUNK_2(minimum, MIN, d, size, bits)
 
 // A fold halves the live lanes each step: lane i takes lane i ^ h.
 #define WEFT_ADD(d, size, bits, a, b) (a + b)
@@ -439,11 +445,11 @@ WEFT_FLOORDIV(f64, )
         r = OP(d, size, bits, r, s);                                                               \
     }                                                                                              \
     WEFT_JOIN(WEFT_FOLD_, C_##size)(OP, d, size, bits) return r[0];
-#define WEFT_FOLDS(d, size, bits)                                                                  \
+#define WEFT_FOLDS(d, size, bits, MAX, MIN)                                                        \
     WEFT_FN d F(fold_add, d)(V(d) v) { FOLD(WEFT_ADD, d, size, bits) }                             \
     WEFT_FN d F(fold_mul, d)(V(d) v) { FOLD(WEFT_MUL, d, size, bits) }                             \
-    WEFT_FN d F(fold_max, d)(V(d) v) { FOLD(WEFT_MAX, d, size, bits) }                             \
-    WEFT_FN d F(fold_min, d)(V(d) v) { FOLD(WEFT_MIN, d, size, bits) }
+    WEFT_FN d F(fold_max, d)(V(d) v) { FOLD(MAX, d, size, bits) }                                  \
+    WEFT_FN d F(fold_min, d)(V(d) v) { FOLD(MIN, d, size, bits) }     
 // Narrow integers fold by lanes: torch sums them in i64, so this is no hot path.
 #define WEFT_NARROW_FOLD(op, d, expr)                                                              \
     WEFT_FN d F(op, d)(V(d) v) {                                                                   \
@@ -644,10 +650,17 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 WEFT_EACH_DTYPE(WEFT_MEMORY)
 WEFT_EACH_DTYPE(WEFT_COMPARES)
 WEFT_EACH_DTYPE(WEFT_ARITHMETIC)
-WEFT_FOLDS(f32, 4, i32)
-WEFT_FOLDS(f64, 8, i64)
-WEFT_FOLDS(i32, 4, i32)
-WEFT_FOLDS(i64, 8, i64)
+WEFT_EXTREMES(f32, 4, i32, WEFT_FLOAT_MAX, WEFT_FLOAT_MIN)
+WEFT_EXTREMES(f64, 8, i64, WEFT_FLOAT_MAX, WEFT_FLOAT_MIN)
+WEFT_EXTREMES(i8, 1, i8, WEFT_MAX, WEFT_MIN)
+WEFT_EXTREMES(i16, 2, i16, WEFT_MAX, WEFT_MIN)
+WEFT_EXTREMES(i32, 4, i32, WEFT_MAX, WEFT_MIN)
+WEFT_EXTREMES(i64, 8, i64, WEFT_MAX, WEFT_MIN)
+WEFT_EXTREMES(u8, 1, i8, WEFT_MAX, WEFT_MIN)
+WEFT_FOLDS(f32, 4, i32, WEFT_FLOAT_MAX, WEFT_FLOAT_MIN)
+WEFT_FOLDS(f64, 8, i64, WEFT_FLOAT_MAX, WEFT_FLOAT_MIN)
+WEFT_FOLDS(i32, 4, i32, WEFT_MAX, WEFT_MIN)
+WEFT_FOLDS(i64, 8, i64, WEFT_MAX, WEFT_MIN)
 WEFT_NARROW_FOLDS(i8)
 WEFT_NARROW_FOLDS(i16)
 WEFT_NARROW_FOLDS(u8)
