@@ -174,7 +174,7 @@ def _match_all(
 class Vocabulary:
     """How a level builds what rules write: function calls, literals, and a node fitted to a type.
 
-    `fit(node, type)` gives a node of exactly that type (a constant spread over a shape), or None.
+    `fit(node, type)` spreads a value over a shape to have exactly that type; None where it cannot.
     """
 
     call: Callable[..., Node]
@@ -221,10 +221,11 @@ class Rule:
                 new = _write(pattern(self.replacement), found, node, build)
             if new is None or new is node:
                 continue
-            fitted = new if new.type == node.type else build.fit(new, node.type)
-            if fitted is None:
+            if new.type.dtype is not node.type.dtype:
                 raise WeftError(f"rule {self.name} turns {node.type} into {new.type}")
-            return fitted
+            fitted = new if new.type == node.type else build.fit(new, node.type)
+            if fitted is not None:
+                return fitted
         return None
 
     def _take(self, key: str, values: dict[str, Any]) -> list[Any]:

@@ -1,0 +1,318 @@
+"""Identities of the pointwise functions, one row each, for scalar terms and for whole tensors.
+
+simplify_term(apply(multiply, x, constant(1.0)))        # x
+Every row says what it does to NaN, Inf, -0.0, rounding and integer wrap. "exact" means every bit
+but a NaN's payload. Subexpressions are shared by interning, so there is no rule for that.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+
+import numpy as np
+
+from weft.core.node import Node
+from weft.core.rules import (
+    Number,
+    Rule,
+    RuleSet,
+    Vocabulary,
+    any_call,
+    call,
+    constants,
+    function_name,
+    literal_value,
+    wildcards,
+)
+from weft.core.types import DTYPES, DType
+from weft.scalar.ops import FUNCTIONS, apply, constant
+
+x, y, z, c = wildcards("x y z c")
+a, b = constants("a b")
+
+
+def dtype_of(node: Node) -> DType:
+    return node.type.dtype
+
+
+def whole(x: Node) -> bool:
+    """Integers and bools: no NaN, no Inf, no -0.0, and arithmetic is exact modulo 2^n."""
+    return not dtype_of(x).is_float
+
+
+def logical(x: Node) -> bool:
+    return dtype_of(x).kind == "bool"
+
+
+def integer(x: Node) -> bool:
+    return dtype_of(x).is_integer
+
+
+def real(x: Node) -> bool:
+    return dtype_of(x).is_float
+
+
+def fold(node: Node, build: Vocabulary) -> Node | None:
+    """A function of constants, computed in its own dtype as at run time."""
+    if not node.args or any(literal_value(n) is None for n in node.args):
+        return None
+    try:
+        with np.errstate(all="ignore"):
+            value = node.op.evaluate(*(n.op.evaluate() for n in node.args))
+    except (ValueError, OverflowError):  # NumPy has no integer power to a negative exponent
+        return None
+    return build.literal(python_number(value, dtype_of(node)), dtype_of(node))
+
+
+def python_number(value: object, dtype: DType) -> Number:
+    """A NumPy value of that dtype as the Python number a literal holds."""
+    kind = float if dtype.is_float else bool if dtype.kind == "bool" else int
+    return kind(np.asarray(value).item())
+
+
+def combine(name: str, a: Node, b: Node, build: Vocabulary) -> Node | None:
+    """A function of two constants; None when a float leaves the normal range."""
+    result = fold(build.call(name, a, b), build)
+    value = None if result is None else literal_value(result)
+    if result is None or value is None or not dtype_of(a).is_float:
+        return result
+    return result if 1e-30 < abs(value) < 1e30 and dtype_of(a).bits > 16 else None
+
+
+def power_of_two(a: Node) -> bool:
+    """Its reciprocal is exact, and neither is near the ends of the exponent range."""
+    value = abs(float(literal_value(a) or 0))
+    return math.isfinite(value) and 2**-14 <= value <= 2**14 and math.frexp(value)[0] == 0.5
+
+
+def times_reciprocal(x: Node, a: Node, build: Vocabulary) -> Node:
+    return build.call("multiply", x, build.literal(1 / float(literal_value(a) or 1), dtype_of(a)))
+
+
+def same_sign(a: Node, b: Node) -> bool:
+    """For floats: inf * a + inf * b is nan when the signs differ."""
+    return whole(a) or min(float(literal_value(n) or 0) for n in (a, b)) > 0
+
+
+def positive(a: Node) -> bool:
+    return whole(a) or float(literal_value(a) or 0) > 0
+
+
+def whole_constants(a: Node, b: Node) -> bool:
+    return whole(a) and whole(b)
+
+
+def is_type(name: str) -> Callable[[Node], bool]:
+    return lambda x: dtype_of(x).name == name
+
+
+def bound(name: str) -> Callable[..., Node | None]:
+    """name(x, name(a, b)), the two bounds folded into one."""
+
+    def write(x: Node, a: Node, b: Node, build: Vocabulary) -> Node | None:
+        folded = fold(build.call(name, a, b), build)
+        return None if folded is None else build.call(name, x, folded)
+
+    return write
+
+
+def holds(wide: DType, narrow: DType) -> bool:
+    """Every value of `narrow` is a value of `wide`."""
+    if narrow.kind == "bool" or wide is narrow:
+        return True
+    if wide.is_float:
+        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
+        if narrow.is_float:
+            return wide.bits > narrow.bits
+        return wide.name in ("f32", "f64") and narrow.bits <= digits[wide.name]
+    unsigned_fits = narrow.kind == "uint" and wide.kind == "int" and wide.bits > narrow.bits
+    return narrow.is_integer and (
+        unsigned_fits or (wide.kind == narrow.kind and wide.bits >= narrow.bits)
+    )
+
+
+def cast_same(node: Node) -> Node | None:
+    return node.args[0] if function_name(node) == dtype_of(node.args[0]).name else None
+
+
+def cast_cast(node: Node, build: Vocabulary) -> Node | None:
+    """d(e(x)) -> d(x) where e holds every value of x, or all three are integers that shrink."""
+    inner = node.args[0]
+    if function_name(node) not in DTYPES or function_name(inner) not in DTYPES:
+        return None
+    x, e, d = inner.args[0], dtype_of(inner), dtype_of(node)
+    shrinks = all(t.is_integer for t in (dtype_of(x), e, d)) and d.bits <= e.bits
+    return build.call(d.name, x) if holds(e, dtype_of(x)) or shrinks else None
+
+
+ARITHMETIC = [
+    Rule("add-zero", x + 0, x, when=whole, soundness="exact; not for floats: -0.0 + 0.0 is 0.0"),
+    Rule("add-negative-zero", x + -0.0, x, soundness="exact"),
+    Rule("sub-zero", x - 0, x, soundness="exact: -0.0 - 0.0 is -0.0"),
+    Rule("zero-sub", 0 - x, -x, when=whole, soundness="exact; for floats 0.0 - 0.0 is not -0.0"),
+    Rule("sub-self", x - x, 0, when=whole, soundness="exact; inf - inf is nan"),
+    Rule("add-neg", x + (-y), x - y, when=real, soundness="exact"),
+    Rule("add-neg-whole", x + (-y), x - y, when=integer, soundness="exact, both wrap"),
+    Rule("sub-neg", x - (-y), x + y, soundness="exact, integers wrap alike"),
+    Rule("neg-neg", call("negate", -x), x, soundness="exact"),
+    Rule("neg-sub", -(x - y), y - x, when=integer, soundness="exact; floats differ in -0.0"),
+    Rule("mul-one", x * 1, x, soundness="exact"),
+    Rule("mul-minus-one", x * -1, -x, soundness="exact"),
+    Rule("mul-zero", x * 0, 0, when=whole, soundness="exact; nan and inf times 0.0 are nan"),
+    Rule("mul-neg-neg", (-x) * (-y), x * y, soundness="exact"),
+    Rule("div-one", x / 1, x, soundness="exact"),
+    Rule("div-minus-one", x / -1, -x, soundness="exact"),
+    Rule("div-neg-neg", (-x) / (-y), x / y, soundness="exact"),
+    Rule("div-power-of-two", x / a, times_reciprocal, when=power_of_two),
+    Rule("one-div", 1 / x, call("reciprocal", x), soundness="exact: reciprocal is 1 / x"),
+    Rule("abs-abs", call("absolute", call("absolute", x)), call("absolute", x)),
+    Rule("abs-neg", call("absolute", -x), call("absolute", x), soundness="exact, wraps alike"),
+    Rule("square-abs", call("absolute", x) * call("absolute", x), x * x, soundness="exact"),
+    Rule("floordiv-one", x // 1, x, soundness="exact"),
+    Rule("floormod-one", x % 1, 0, when=whole, soundness="exact"),
+    Rule("truncdiv-one", call("truncdiv", x, 1), x, soundness="exact"),
+    Rule("shift-left-zero", call("shift_left", x, 0), x, soundness="exact"),
+    Rule("shift-right-zero", call("shift_right", x, 0), x, soundness="exact"),
+]
+
+
+def regroup(outer: str, inner: str, first: str, second: str) -> Callable[..., Node | None]:
+    """outer(x, inner(first, second)), its two constants folded into one."""
+
+    def write(x: Node, a: Node, b: Node, build: Vocabulary) -> Node | None:
+        named = {"a": a, "b": b}
+        folded = combine(inner, named[first], named[second], build)
+        return None if folded is None else build.call(outer, x, folded)
+
+    return write
+
+
+def plus_one(name: str) -> Callable[..., Node | None]:
+    """x * (a + 1) or x * (a - 1)."""
+    return lambda x, a, build: regroup("multiply", name, "a", "b")(
+        x, a, build.literal(1, dtype_of(a)), build
+    )
+
+
+GROUPED = "floats: one rounding fewer, constants in the normal range; integers exact modulo 2^n"
+FACTORED = "floats: one rounding fewer; positive constants, so inf stays inf; integers exact"
+ROUNDED = "floats: within rounding; integers exact modulo 2^n"
+
+REASSOCIATING = [
+    Rule("add-add", (x + a) + b, regroup("add", "add", "a", "b"), None, True, GROUPED),
+    Rule("sub-add", (x - a) + b, regroup("add", "subtract", "b", "a"), None, True, GROUPED),
+    Rule("add-sub", (x + a) - b, regroup("add", "subtract", "a", "b"), None, True, GROUPED),
+    Rule("sub-sub", (x - a) - b, regroup("subtract", "add", "a", "b"), None, True, GROUPED),
+    Rule("mul-mul", (x * a) * b, regroup("multiply", "multiply", "a", "b"), None, True, GROUPED),
+    Rule("mul-div", (x * a) / b, regroup("multiply", "divide", "a", "b"), None, True, GROUPED),
+    Rule("div-mul", (x / a) * b, regroup("multiply", "divide", "b", "a"), None, True, GROUPED),
+    Rule("div-div", (x / a) / b, regroup("divide", "multiply", "a", "b"), None, True, GROUPED),
+    Rule(
+        "factor-add", x * a + x * b, regroup("multiply", "add", "a", "b"), same_sign, True, FACTORED
+    ),
+    Rule("factor-add-one", x * a + x, plus_one("add"), positive, True, FACTORED),
+    Rule(
+        "factor-sub",
+        x * a - x * b,
+        regroup("multiply", "subtract", "a", "b"),
+        whole_constants,
+        True,
+        "integers only",
+    ),
+    Rule("factor-sub-one", x * a - x, plus_one("subtract"), whole, True, "integers only"),
+    Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), None, True, ROUNDED),
+    Rule("pow-zero", x**0, 1, soundness="exact: nan ** 0 is 1"),
+    Rule("pow-one", x**1, x, soundness="exact"),
+    Rule("pow-two", x**2, x * x, None, True, ROUNDED),
+    Rule("pow-three", x**3, (x * x) * x, None, True, ROUNDED),
+    Rule("pow-four", x**4, (x * x) * (x * x), None, True, ROUNDED),
+    Rule("pow-minus-one", x**-1, call("reciprocal", x), real, True, ROUNDED),
+    Rule("pow-minus-two", x**-2, call("reciprocal", x * x), real, True, ROUNDED),
+]
+
+LOGIC = [
+    Rule("not-not", ~(~x), x),
+    Rule("and-self", x & x, x),
+    Rule("or-self", x | x, x),
+    Rule("xor-self", x ^ x, 0),
+    Rule("and-true", x & True, x, when=logical),
+    Rule("and-zero", x & 0, 0),
+    Rule("or-zero", x | 0, x),
+    Rule("or-true", x | True, True, when=logical),
+    Rule("xor-zero", x ^ 0, x),
+    Rule("and-absorb", x & (x & y), x & y),
+    Rule("or-absorb", x | (x | y), x | y),
+    Rule("lt-self", call("lt", x, x), False, soundness="exact: nan < nan is false"),
+    Rule("gt-self", call("gt", x, x), False, soundness="exact: nan > nan is false"),
+    Rule("eq-self", call("eq", x, x), True, when=whole, soundness="exact; nan is not nan"),
+    Rule("ne-self", call("ne", x, x), False, when=whole, soundness="exact; nan is not nan"),
+    Rule("le-self", call("le", x, x), True, when=whole, soundness="exact; nan <= nan is false"),
+    Rule("ge-self", call("ge", x, x), True, when=whole, soundness="exact; nan >= nan is false"),
+    Rule("not-eq", ~call("eq", x, y), call("ne", x, y), soundness="exact: nan compares unequal"),
+    Rule("not-ne", ~call("ne", x, y), call("eq", x, y), soundness="exact: nan compares unequal"),
+    Rule("not-lt", ~call("lt", x, y), call("ge", x, y), when=whole, soundness="exact; not nan"),
+    Rule("not-le", ~call("le", x, y), call("gt", x, y), when=whole, soundness="exact; not nan"),
+    Rule("not-gt", ~call("gt", x, y), call("le", x, y), when=whole, soundness="exact; not nan"),
+    Rule("not-ge", ~call("ge", x, y), call("lt", x, y), when=whole, soundness="exact; not nan"),
+]
+
+CHOICE = [
+    Rule("where-same", call("where", c, x, x), x),
+    Rule("where-true", call("where", True, x, y), x),
+    Rule("where-false", call("where", False, x, y), y),
+    Rule("where-not", call("where", ~c, x, y), call("where", c, y, x)),
+    Rule("where-then", call("where", c, call("where", c, x, y), z), call("where", c, x, z)),
+    Rule("where-else", call("where", c, x, call("where", c, y, z)), call("where", c, x, z)),
+    Rule("where-bool", call("where", c, True, False), c, when=lambda node: logical(node)),
+    Rule("where-not-bool", call("where", c, False, True), ~c, when=lambda node: logical(node)),
+    Rule("max-self", call("maximum", x, x), x),
+    Rule("min-self", call("minimum", x, x), x),
+    Rule("max-absorb", call("maximum", x, call("maximum", x, y)), call("maximum", x, y)),
+    Rule("min-absorb", call("minimum", x, call("minimum", x, y)), call("minimum", x, y)),
+    Rule("max-least", call("maximum", x, -math.inf), x, soundness="exact: nan stays nan"),
+    Rule("min-greatest", call("minimum", x, math.inf), x, soundness="exact: nan stays nan"),
+    Rule("max-max", call("maximum", call("maximum", x, a), b), bound("maximum")),
+    Rule("min-min", call("minimum", call("minimum", x, a), b), bound("minimum")),
+    Rule("relu-relu", call("relu", call("relu", x)), call("relu", x)),
+    Rule("relu-abs", call("relu", call("absolute", x)), call("absolute", x), when=real),
+]
+
+ROUNDING = [
+    *(
+        Rule(f"{f}-{f}", call(f, call(f, x)), call(f, x))
+        for f in ("floor", "ceil", "trunc", "round", "round_f16", "round_bf16")
+    ),
+    Rule("round-f16-cast", call("round_f16", call("f32", x)), call("f32", x), when=is_type("f16")),
+    Rule("round-bf16-cast", call("round_bf16", call("f32", x)), call("f32", x), is_type("bf16")),
+    Rule("cast-f16-round", call("f16", call("round_f16", x)), call("f16", x)),
+    Rule("cast-bf16-round", call("bf16", call("round_bf16", x)), call("bf16", x)),
+]
+
+
+def identities(op: str) -> list[Rule]:
+    """The rows for terms whose functions are applied by that op: "apply" or "map"."""
+    return [
+        Rule("fold", any_call(op), fold, soundness="computed in the dtype itself"),
+        Rule("cast-same", any_call(op), cast_same),
+        Rule("cast-cast", any_call(op), cast_cast, soundness="exact: the inner cast keeps all"),
+        *ARITHMETIC,
+        *LOGIC,
+        *CHOICE,
+        *ROUNDING,
+        *REASSOCIATING,
+    ]
+
+
+def _call(name: str, *args: Node) -> Node:
+    return apply(FUNCTIONS[name], *args)
+
+
+VOCABULARY = Vocabulary(_call, constant, lambda node, type_: None)
+RULES = RuleSet(VOCABULARY, identities("apply"))
+
+
+def simplify_term(term: Node, trace: Counter[str] | None = None, reassociate: bool = False) -> Node:
+    """A scalar term that no rule improves; integer indices are `index.simplify`'s."""
+    return RULES.normalize((term,), trace, reassociate)[0]

@@ -1,0 +1,114 @@
+"""The tensor level's reference interpreter: NumPy for the primitives, torch for library calls.
+
+evaluate(graph, [x, w])                  # [array], in the program's own dtypes
+evaluate(graph, [x, w], widen=True)      # every float in f64, for a reference to compare with
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from weft.core.errors import UnsupportedOpError, VerifyError
+from weft.core.graph import Graph
+from weft.core.node import Node
+from weft.core.types import DTYPES, bf16
+from weft.tensor.ops import Extern, Input, Map, Part, Scalar
+
+WIDENED = dict.fromkeys(("float16", "bfloat16", "float32"), "float64")
+
+
+def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) -> list[np.ndarray]:
+    """The outputs for inputs in the graph's order; `widen` computes every float in f64."""
+    if len(inputs) != len(graph.inputs):
+        raise VerifyError(f"{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}")
+    values: dict[Node, Any] = {}
+    for node, value in zip(graph.inputs, inputs, strict=True):
+        array = np.asarray(value)
+        if array.shape != node.type.shape or array.dtype != node.type.dtype.numpy:
+            label = node.op.label if isinstance(node.op, Input) else node.op.name
+            given = f"{array.dtype}{list(array.shape)}"
+            raise VerifyError(f"input {label} is {node.type}, got {given}")
+        values[node] = array.astype(np.float64) if widen and node.type.dtype.is_float else array
+    for node in graph.nodes():
+        if node not in values:
+            if isinstance(node.op, Input):
+                raise VerifyError(f"{graph.name} reads {node.op.label}, which is not an input")
+            values[node] = evaluate_node(node, [values[a] for a in node.args], widen)
+    return [np.asarray(values[n]) for n in graph.outputs]
+
+
+def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
+    """One node on its arguments' values."""
+    op = node.op
+    if isinstance(op, Extern):
+        return call_extern(op, args, widen)
+    if isinstance(op, Part):
+        return args[0][op.number]
+    if widen and isinstance(op, Scalar) and op.dtype.is_float:
+        return np.asarray(op.value, np.float64)
+    if widen and isinstance(op, Map) and node.type.dtype.is_float and _rounds(op):
+        return np.asarray(args[0]).astype(np.float64)
+    return op.evaluate(*args)
+
+
+def _rounds(op: Map) -> bool:
+    """Casts and roundings to a float type, which the widened program leaves out."""
+    return op.function.name in DTYPES or op.function.name.startswith("round_")
+
+
+def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:
+    """Call the operator that an extern names; an array, or a tuple of them."""
+    operator: Any = torch.ops
+    try:
+        for part in op.target.split("."):
+            operator = getattr(operator, part)
+    except AttributeError as e:
+        raise UnsupportedOpError(f"this torch has no operator {op.target}") from e
+    tree = json.loads(op.arguments)
+    tensors = [to_torch(np.asarray(a)) for a in args]
+    keywords: dict[str, Any] = {}
+    if isinstance(tree, dict) and tree.keys() <= {"args", "kwargs"}:
+        keywords = {k: _decode(v, tensors, widen) for k, v in tree.get("kwargs", {}).items()}
+        tree = tree.get("args", [])
+    result = operator(*(_decode(v, tensors, widen) for v in tree), **keywords)
+    if isinstance(result, torch.Tensor):
+        return to_numpy(result)
+    return tuple(to_numpy(r) if isinstance(r, torch.Tensor) else r for r in result)
+
+
+def _decode(tree: Any, tensors: list[torch.Tensor], widen: bool) -> Any:
+    if isinstance(tree, list):
+        return [_decode(v, tensors, widen) for v in tree]
+    if not isinstance(tree, dict):
+        return tree
+    ((tag, value),) = tree.items()
+    if tag == "tensor":
+        return tensors[value]
+    if tag in ("dtype", "layout", "memory_format"):
+        return getattr(torch, WIDENED.get(str(value), str(value)) if widen else str(value))
+    if tag == "device":
+        return torch.device(value)
+    if tag == "float":
+        return float(value)
+    if tag == "complex":
+        return complex(*value)
+    raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an extern")
+
+
+def to_torch(x: np.ndarray) -> torch.Tensor:
+    x = np.ascontiguousarray(x).reshape(x.shape)
+    if x.dtype == bf16.numpy:
+        return torch.from_numpy(x.view(np.int16).copy()).view(torch.bfloat16)
+    return torch.from_numpy(x.copy())
+
+
+def to_numpy(x: torch.Tensor) -> np.ndarray:
+    x = x.detach().contiguous()
+    if x.dtype == torch.bfloat16:
+        return x.view(torch.int16).numpy().view(bf16.numpy)
+    return x.numpy()

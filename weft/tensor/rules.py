@@ -1,0 +1,33 @@
+"""The tensor level's equalities, all of them in one set, run to a fixpoint.
+
+graph = simplify(graph)                                # rules that round differently included
+graph = simplify(graph, trace, reassociate=False)      # exact rules only; `trace` counts them
+Equal subexpressions are one node by interning, and what no output reaches is no longer there.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from weft.core.graph import Graph
+from weft.core.rules import RuleSet
+from weft.scalar.rules import identities
+from weft.tensor.rules_concat import split_concats
+from weft.tensor.rules_map import MAPS, TENSORS
+from weft.tensor.rules_reduce import REDUCTIONS
+from weft.tensor.rules_view import VIEWS
+
+RULES = RuleSet(TENSORS, [*identities("map"), *MAPS, *VIEWS, *REDUCTIONS])
+
+
+def simplify(graph: Graph, trace: Counter[str] | None = None, reassociate: bool = True) -> Graph:
+    """The graph that no rule improves; `reassociate` permits float results to round differently."""
+    graph = RULES.rewrite(graph, trace, reassociate)
+    for _ in range(8) if reassociate else ():
+        after = split_concats(graph)
+        if after is graph:
+            break
+        if trace is not None:
+            trace["split-concat"] += 1
+        graph = RULES.rewrite(after, trace, reassociate)
+    return graph

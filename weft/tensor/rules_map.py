@@ -1,0 +1,129 @@
+"""Equalities of maps with views and coordinates: compute on the smaller tensor, then spread it.
+
+map{f}(broadcast x, broadcast y)   broadcast(map{f}(x, y))
+map{f}(view x, view y)             view(map{f}(x, y)), for one and the same view
+All rows evaluate the same function on the same elements, fewer times: every bit is kept.
+"""
+
+from __future__ import annotations
+
+from weft.core.node import Node, make
+from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
+from weft.core.types import TensorType, boolean, i64
+from weft.scalar.index import simplify
+from weft.scalar.ops import FUNCTIONS, apply, constant
+from weft.scalar.rules import fold
+from weft.tensor.ops import Index, Map, View, box, position
+from weft.tensor.rules_view import Terms, axes_of, full, scalar, viewed
+
+INDEXABLE = {
+    *("add", "subtract", "multiply", "floordiv", "floormod", "minimum", "maximum", "where"),
+    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"),
+}
+
+
+def _call(name: str, *args: Node) -> Node:
+    return make(Map(FUNCTIONS[name]), *args)
+
+
+def _fit(node: Node, type_: TensorType) -> Node | None:
+    return full(type_.shape, node) if node.type.rank == 0 else None
+
+
+TENSORS = Vocabulary(_call, scalar, _fit)
+
+
+def take_scalars(node: Node) -> Node | None:
+    """A rank-0 tensor spread over the shape is taken as it is."""
+
+    def source(x: Node) -> Node:
+        spread = isinstance(x.op, View) and x.op.valid is None and x.args[0].type.rank == 0
+        return x.args[0] if spread else x
+
+    args = tuple(map(source, node.args))
+    same = all(new is old for new, old in zip(args, node.args, strict=True))
+    return None if same else make(node.op, *args)
+
+
+def _tensors(node: Node) -> list[Node]:
+    return [a for a in node.args if a.type.rank]
+
+
+def pull_view(node: Node) -> Node | None:
+    """Every tensor argument is the same view, of tensors no larger than the result."""
+    tensors = _tensors(node)
+    views = [a.op for a in tensors if isinstance(a.op, View)]
+    if not views or len(views) < len(tensors):
+        return None
+    first, sources = views[0], {a.args[0].type.shape for a in tensors}
+    where_from = {(v.index, v.valid) for v in views}
+    if len(where_from) > 1 or len(sources) > 1 or tensors[0].args[0].type.size > node.type.size:
+        return None
+    inner = make(node.op, *(a.args[0] if a.type.rank else a for a in node.args))
+    fill = _fill(node) if first.valid is not None else 0
+    if fill is None or inner.type.rank != len(first.index):
+        return None
+    return make(View(first.shape, first.index, first.valid, fill), inner)
+
+
+def _fill(node: Node) -> Number | None:
+    """What the function gives where every masked view gives its fill."""
+    values = [
+        scalar(a.op.fill, a.type.dtype) if isinstance(a.op, View) and a.type.rank else a
+        for a in node.args
+    ]
+    result = fold(make(node.op, *values), TENSORS)
+    return None if result is None else literal_value(result)
+
+
+def before_broadcast(node: Node) -> Node | None:
+    """No argument depends on some axis: compute one position of it, then repeat that."""
+    terms: list[Node | None] = []
+    for a in _tensors(node):
+        if isinstance(a.op, View):
+            terms += [*a.op.index, a.op.valid]
+        elif isinstance(a.op, Index):
+            terms.append(a.op.term)
+        else:
+            return None
+    used, shape = axes_of(*terms), node.type.shape
+    missing = [i for i, n in enumerate(shape) if n > 1 and position(i) not in used]
+    if not missing:
+        return None
+    small = tuple(1 if i in missing else n for i, n in enumerate(shape))
+
+    def shrink(x: Node) -> Node:
+        if isinstance(x.op, View):
+            return viewed(x.args[0], small, x.op.index, x.op.valid, x.op.fill)
+        return make(Index(small, x.op.term)) if isinstance(x.op, Index) else x
+
+    inner = make(node.op, *(shrink(a) if a.type.rank else a for a in node.args))
+    index: Terms = tuple(constant(0) if i in missing else position(i) for i in range(len(shape)))
+    return make(View(shape, index), inner)
+
+
+def map_of_index(node: Node, build: Vocabulary) -> Node | None:
+    """Integers and bools computed from coordinates alone are one index term."""
+    function = node.op.function  # type: ignore[attr-defined]
+    if function.name not in INDEXABLE or node.type.dtype not in (i64, boolean):
+        return None
+    terms: list[Node] = []
+    for a in node.args:
+        value = literal_value(a)
+        if isinstance(a.op, Index):
+            terms.append(a.op.term)
+        elif value is not None and a.type.dtype in (i64, boolean):
+            terms.append(constant(value, a.type.dtype))
+        else:
+            return None
+    if node.type.rank == 0:
+        return None
+    return make(Index(node.type.shape, simplify(apply(function, *terms), box(node.type.shape))))
+
+
+MAPS = [
+    Rule("map-scalar", any_call("map"), take_scalars),
+    Rule("map-index", any_call("map"), map_of_index),
+    Rule("map-view", any_call("map"), pull_view),
+    Rule("map-broadcast", any_call("map"), before_broadcast),
+]

@@ -1,0 +1,150 @@
+"""Equalities of reductions and scans: fold fewer elements, fewer times.
+
+reduce{sum, (1,)}(reduce{sum, (2,)}(x))      reduce{sum, (1, 2)}(x)
+reduce{max, (0,)}(broadcast x)               broadcast x
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.core.node import Node, make
+from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
+from weft.scalar.ops import constant, value_of
+from weft.scalar.rules import python_number
+from weft.tensor.ops import Reduce, Scan, View, position
+from weft.tensor.rules_map import TENSORS
+from weft.tensor.rules_view import axes_of, full, scalar, viewed
+
+x, *_ = wildcards("x y")
+a, *_ = constants("a b")
+
+# Of one element these give the element; of equal elements the last four do.
+IDENTITY_OF_ONE = {"sum", "product", "max", "min", "any", "all"}
+IDEMPOTENT = {"max", "min", "any", "all"}
+
+
+def _op(node: Node) -> Reduce:
+    return node.op  # type: ignore[return-value]
+
+
+def drop_unit_axes(node: Node) -> Node | None:
+    """Axes of length 1 fold nothing."""
+    monoid, source = _op(node).monoid, node.args[0]
+    axes = tuple(i for i in _op(node).axes if source.type.shape[i] != 1)
+    if not axes and monoid.name not in IDENTITY_OF_ONE:
+        return None
+    return make(Reduce(monoid, axes), source) if axes else source
+
+
+def reduce_empty(node: Node) -> Node | None:
+    """No elements along a folded axis: the fold's value of nothing."""
+    source, monoid = node.args[0].type, _op(node).monoid
+    if monoid.name not in IDENTITY_OF_ONE or all(source.shape[i] for i in _op(node).axes):
+        return None
+    value = Reduce(monoid, (0,)).evaluate(np.zeros(0, source.dtype.numpy))
+    return full(node.type.shape, scalar(python_number(value, source.dtype), source.dtype))
+
+
+def merge(node: Node) -> Node | None:
+    inner = node.args[0].op
+    assert isinstance(inner, Reduce)
+    monoid = _op(node).monoid
+    if monoid is not inner.monoid or monoid.name not in IDENTITY_OF_ONE:
+        return None
+    axes = tuple(sorted({*_op(node).axes, *inner.axes}))
+    return make(Reduce(monoid, axes), node.args[0].args[0])
+
+
+def through_permutation(node: Node) -> Node | None:
+    """A fold of permuted axes, or of axes of length 1 added and dropped, folds the source's."""
+    source = node.args[0]
+    view, monoid = source.op, _op(node).monoid
+    assert isinstance(view, View)
+    if view.valid is not None:
+        return None
+    variables = [i for i in view.index if value_of(i) is None]
+    wide = {position(i) for i, n in enumerate(view.shape) if n != 1}
+    extents = zip(view.index, source.args[0].type.shape, strict=True)
+    selects = any(n != 1 for i, n in extents if value_of(i) is not None)
+    if len(variables) != len(wide) or set(variables) != wide or selects:
+        return None
+    folded = {position(i) for i in _op(node).axes}
+    axes = tuple(j for j, i in enumerate(view.index) if i in folded)
+    if not axes or (monoid.indexed and len(axes) > 1):  # the order of positions would change
+        return None
+    index = tuple(constant(0) if i in folded else i for i in view.index)
+    return make(View(node.type.shape, index), make(Reduce(monoid, axes), source.args[0]))
+
+
+def through_broadcast(node: Node) -> Node | None:
+    """A fold along axes that a view repeats: once for max, n times the value for a sum."""
+    view, monoid, dtype = node.args[0].op, _op(node).monoid, node.type.dtype
+    assert isinstance(view, View)
+    summed = monoid.name == "sum" and dtype.kind != "bool"
+    used = axes_of(*view.index, view.valid)
+    repeated = [i for i in _op(node).axes if position(i) not in used and view.shape[i] > 1]
+    if not repeated or not (summed or monoid.name in IDEMPOTENT):
+        return None
+    times = math.prod(view.shape[i] for i in repeated)
+    if dtype.is_float and times >= 2**15:
+        return None  # the count must be a number of the dtype
+    shape = tuple(1 if i in repeated else n for i, n in enumerate(view.shape))
+    small = viewed(node.args[0].args[0], shape, view.index, view.valid, view.fill)
+    out = make(Reduce(monoid, _op(node).axes), small)
+    return _times(out, times) if summed else out
+
+
+def _times(x: Node, n: int) -> Node:
+    """n * x, with an integer n wrapped as the sum would wrap."""
+    dtype = x.type.dtype
+    count = python_number(np.asarray(n).astype(dtype.numpy), dtype)
+    return TENSORS.call("multiply", x, scalar(count, dtype))
+
+
+def scale_after(node: Node, x: Node, a: Node, build: Vocabulary) -> Node | None:
+    """sum(x * a) -> sum(x) * a: one multiplication, of a normal number."""
+    value, dtype = abs(float(literal_value(a) or 0)), node.type.dtype
+    scales = dtype.is_integer or (dtype.bits >= 32 and 1e-6 <= value <= 1e6)
+    if _op(node).monoid.name != "sum" or not scales or x.type.rank == 0:
+        return None
+    return build.call("multiply", make(node.op, x), a)
+
+
+def negate_after(node: Node, x: Node, build: Vocabulary) -> Node | None:
+    return build.call("negate", make(node.op, x)) if _op(node).monoid.name == "sum" else None
+
+
+def scan_unit(node: Node) -> Node | None:
+    scan = node.op
+    assert isinstance(scan, Scan)
+    one = node.type.shape[scan.axis] == 1 and scan.monoid.name in IDENTITY_OF_ONE
+    return node.args[0] if one else None
+
+
+SUMMED = "floats: as accurate, in another order; integers exact modulo 2^n"
+
+REDUCTIONS = [
+    Rule(
+        "reduce-unit",
+        any_call("reduce"),
+        drop_unit_axes,
+        when=lambda node: (
+            any(node.args[0].type.shape[i] == 1 for i in node.op.axes) or not node.op.axes
+        ),
+        soundness="exact, but for the sign of a lone -0.0",
+    ),
+    Rule("reduce-empty", any_call("reduce"), reduce_empty),
+    Rule("reduce-reduce", call("reduce", any_call("reduce")), merge, None, True, SUMMED),
+    Rule(
+        "reduce-permute", call("reduce", any_call("view")), through_permutation, None, True, SUMMED
+    ),
+    Rule(
+        "reduce-broadcast", call("reduce", any_call("view")), through_broadcast, None, True, SUMMED
+    ),
+    Rule("sum-scale", call("reduce", x * a), scale_after, None, True, SUMMED),
+    Rule("sum-negate", call("reduce", -x), negate_after, None, True, SUMMED),
+    Rule("scan-unit", any_call("scan"), scan_unit),
+]

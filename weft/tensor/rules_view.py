@@ -1,0 +1,115 @@
+"""Equalities of views and coordinates: index maps are composed and simplified.
+
+view(view(x, b), a)       one view, by substituting a's index terms into b's
+view(x, identity)         x
+All rows move elements and change none, so NaN, Inf, -0.0 and integers pass through them.
+"""
+
+from __future__ import annotations
+
+from weft.core.node import Node, make, postorder, substitute
+from weft.core.rules import Number, Rule, any_call, call, literal_value, same_number
+from weft.core.types import DType
+from weft.scalar.index import FALSE, TRUE, narrow, simplify
+from weft.scalar.ops import Axis, Constant, apply, bitand, constant, value_of, where
+from weft.tensor.ops import Index, Scalar, Shape, View, box, position, positions
+
+Terms = tuple[Node, ...]
+
+
+def scalar(value: Number, dtype: DType) -> Node:
+    """A rank-0 constant."""
+    return make(Scalar(value, dtype))
+
+
+def full(shape: Shape, value: Node) -> Node:
+    """A rank-0 tensor at every place of a shape."""
+    return value if value.type.shape == shape else make(View(shape, ()), value)
+
+
+def axes_of(*terms: Node | None) -> set[Node]:
+    """The axis variables that terms mention."""
+    return {n for n in postorder(*(t for t in terms if t)) if isinstance(n.op, Axis)}
+
+
+def is_identity(x: Node, shape: Shape, index: Terms) -> bool:
+    """Each output element is the element of x at its own place."""
+    return x.type.shape == shape and all(
+        i is position(a) or (n == 1 and value_of(i) == 0)
+        for a, (i, n) in enumerate(zip(index, shape, strict=True))
+    )
+
+
+def viewed(
+    x: Node, shape: Shape, index: Terms, valid: Node | None = None, fill: Number = 0
+) -> Node:
+    """The simplest tensor equal to that view of x."""
+    ranges = box(shape)
+    valid = TRUE if valid is None else simplify(valid, ranges)
+    if valid is FALSE or (valid is not TRUE and 0 in x.type.shape):
+        return full(shape, scalar(fill, x.type.dtype))
+    if valid is TRUE:
+        index = tuple(simplify(i, ranges) for i in index)
+        return x if is_identity(x, shape, index) else make(View(shape, index), x)
+    known = narrow(valid, ranges)  # where the mask is off, the index does not matter
+    return make(View(shape, tuple(simplify(i, known) for i in index), valid, fill), x)
+
+
+def moved(terms: Terms, index: Terms) -> Terms:
+    """Terms over i0, i1, ... read at other places."""
+    return substitute(terms, dict(zip(positions(len(index)), index, strict=True)))
+
+
+def simplify_view(node: Node) -> Node | None:
+    view: View = node.op  # type: ignore[assignment]
+    return viewed(node.args[0], view.shape, view.index, view.valid, view.fill)
+
+
+def compose(node: Node) -> Node | None:
+    """view(view(x)): out[i] = x[inner(outer(i))]. Masks join when they fill with one value."""
+    outer: View = node.op  # type: ignore[assignment]
+    inner: View = node.args[0].op  # type: ignore[assignment]
+    both = outer.valid is not None and inner.valid is not None
+    if both and not same_number(outer.fill, inner.fill):
+        return None
+    index = moved(inner.index, outer.index)
+    valid = outer.valid
+    if inner.valid is not None:
+        (seen,) = moved((inner.valid,), outer.index)
+        valid = seen if valid is None else apply(bitand, valid, seen)
+    fill = inner.fill if outer.valid is None else outer.fill
+    return viewed(node.args[0].args[0], outer.shape, index, valid, fill)
+
+
+def view_of_index(node: Node) -> Node:
+    """A view of coordinates is made of coordinates."""
+    view: View = node.op  # type: ignore[assignment]
+    (term,) = moved((node.args[0].op.term,), view.index)  # type: ignore[attr-defined]
+    if view.valid is not None:
+        term = apply(where, view.valid, term, constant(view.fill, term.type.dtype))
+    return make(Index(view.shape, simplify(term, box(view.shape))))
+
+
+def simplify_index(node: Node) -> Node:
+    index: Index = node.op  # type: ignore[assignment]
+    term = simplify(index.term, box(index.shape))
+    if isinstance(term.op, Constant):
+        return full(index.shape, scalar(term.op.value, term.op.dtype))
+    return make(Index(index.shape, term))
+
+
+def constant_with_fill(node: Node) -> Node | None:
+    """A constant padded with itself is that constant everywhere."""
+    view: View = node.op  # type: ignore[assignment]
+    value = literal_value(node.args[0])
+    same = view.valid is not None and value is not None and same_number(value, view.fill)
+    return full(view.shape, node.args[0]) if same else None
+
+
+VIEWS = [
+    Rule("view-simplify", any_call("view"), simplify_view),
+    Rule("view-view", call("view", any_call("view")), compose),
+    Rule("view-index", call("view", any_call("index")), view_of_index),
+    Rule("view-constant", call("view", any_call("scalar")), constant_with_fill),
+    Rule("index-simplify", any_call("index"), simplify_index),
+]

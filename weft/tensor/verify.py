@@ -1,0 +1,157 @@
+"""What a valid tensor program is. verify(graph) raises VerifyError at the first broken line.
+
+1. The graph's level is "tensor"; its nodes form no cycle and are tensor ops only.
+2. Every node has the type that its op infers from its arguments' types.
+3. Inputs are `input` nodes with different labels, and every `input` node is one of them.
+4. Outputs are tensors; only a `part` reads an extern of several results, within their number.
+5. Index terms are i64 (masks bool) over the output's own axes i0, i1, ... and nothing else.
+6. A view reads inside its source wherever its mask holds.
+7. Folded axes are different; a scan's monoid can scan; a scalar's value is of its dtype.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from weft.core.errors import VerifyError
+from weft.core.graph import Graph
+from weft.core.node import Node, postorder
+from weft.core.types import TensorType, boolean, i64
+from weft.core.verify import Checker, check_structure
+from weft.scalar.index import bounds, narrow, simplify
+from weft.scalar.ops import Apply, Axis, Constant
+from weft.tensor.ops import (
+    Extern,
+    Gather,
+    Index,
+    Input,
+    Map,
+    Part,
+    Reduce,
+    Scalar,
+    Scan,
+    Shape,
+    TupleType,
+    View,
+    box,
+    evaluate_term,
+    position,
+)
+from weft.tensor.rules_view import axes_of
+
+TENSOR_OPS = (Input, Scalar, Map, Reduce, View, Index, Gather, Scan, Extern, Part)
+SCANS = ("sum", "product", "max", "min")
+POINTS = 1 << 20  # how many places a bound that arithmetic cannot prove is tried at
+
+
+def verify(graph: Graph) -> None:
+    """Raise VerifyError with a sentence, the node's name and its source line, unless valid."""
+    if graph.level != "tensor":
+        raise VerifyError(f"{graph.name} is a program of the {graph.level} level, not tensor")
+    check = Checker(graph)
+    check_structure(check, TENSOR_OPS)
+    check_inputs(check)
+    for node in graph.outputs:
+        check.that(isinstance(node.type, TensorType), node, "an output has several results")
+    for node in graph.nodes():
+        check_uses(check, node)
+        if isinstance(node.op, View):
+            check_view(check, node, node.op)
+        elif isinstance(node.op, Index):
+            check_term(check, node, node.op.term, node.op.shape)
+        else:
+            check_attributes(check, node)
+
+
+def check_inputs(check: Checker) -> None:
+    labels: set[str] = set()
+    for node in check.graph.inputs:
+        check.that(isinstance(node.op, Input), node, f"an input of the graph is a {node.op.name}")
+        label = node.op.label if isinstance(node.op, Input) else ""
+        check.that(label not in labels, node, f"two inputs are called {label}")
+        labels.add(label)
+    for node in check.graph.nodes():
+        if isinstance(node.op, Input):
+            declared = node in check.graph.inputs
+            check.that(declared, node, f"reads {node.op.label}, which is not an input of the graph")
+
+
+def check_uses(check: Checker, node: Node) -> None:
+    several = [a for a in node.args if isinstance(a.type, TupleType)]
+    if isinstance(node.op, Part):
+        check.that(bool(several), node, "takes a part of what has one result")
+        return
+    name = several[0].op.name if several else ""
+    check.that(not several, node, f"reads all results of an {name} at once; take a part")
+
+
+def check_attributes(check: Checker, node: Node) -> None:
+    op = node.op
+    if isinstance(op, Reduce):
+        check.that(len(set(op.axes)) == len(op.axes), node, f"folds an axis twice: {op.axes}")
+    if isinstance(op, Scan):
+        check.that(op.monoid.name in SCANS, node, f"{op.monoid} is not a monoid of scans")
+    if isinstance(op, Scalar):
+        kinds = float if op.dtype.is_float else bool if op.dtype is boolean else int
+        fits = type(op.value) is kinds
+        if fits and op.dtype.is_integer:
+            limits = np.iinfo(op.dtype.numpy)
+            fits = limits.min <= op.value <= limits.max
+        check.that(fits, node, f"{op.value!r} is not a value of {op.dtype}")
+
+
+def check_term(check: Checker, node: Node, term: Node, shape: Shape) -> None:
+    """A term over the axes of the shape, of pointwise functions and constants."""
+    axes = {position(i) for i in range(len(shape))}
+    for n in postorder(term):
+        scalar = isinstance(n.op, Axis | Constant | Apply)
+        check.that(scalar, node, f"{n.op.name} stands in an index term")
+        if isinstance(n.op, Axis):
+            sentence = (
+                f"index term uses {n.op.label}, an axis that a rank-{len(shape)} result lacks"
+            )
+            check.that(n in axes, node, sentence)
+    dtype = term.type.dtype
+    check.that(dtype in (i64, boolean), node, f"index term is {dtype}, neither i64 nor bool")
+
+
+def check_view(check: Checker, node: Node, view: View) -> None:
+    for term in view.index:
+        check_term(check, node, term, view.shape)
+        check.that(term.type.dtype is i64, node, f"reads at a {term.type.dtype} index, not i64")
+    if view.valid is not None:
+        check_term(check, node, view.valid, view.shape)
+        dtype = view.valid.type.dtype
+        check.that(dtype is boolean, node, f"its mask is {dtype}, not bool")
+    if math.prod(view.shape) == 0:
+        return
+    for axis, (term, extent) in enumerate(zip(view.index, node.args[0].type.shape, strict=True)):
+        low, high = index_range(term, view.valid, view.shape)
+        inside = low > high or (low >= 0 and high < extent)
+        wrong = int(low if low < 0 else high) if not inside else 0
+        check.that(
+            inside, node, f"view reads index {wrong} of axis {axis}, which has {extent} elements"
+        )
+
+
+def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[float, float]:
+    """Least and greatest value of an index where the mask holds, (0, -1) where it never does."""
+    ranges = box(shape)
+    known = narrow(None if valid is None else simplify(valid, ranges), ranges)
+    simple = simplify(term, known)
+    low, high = bounds(simple, known)
+    used = axes_of(term, valid)
+    extents = {position(i): n for i, n in enumerate(shape) if position(i) in used}
+    if valid is None and isinstance(simple.op, Axis | Constant):
+        return low, high
+    if math.prod(extents.values()) > POINTS:
+        return low, high
+    grids = np.meshgrid(*(np.arange(n) for n in extents.values()), indexing="ij", sparse=True)
+    env = dict(zip(extents, grids, strict=True))
+    values, holds = np.broadcast_arrays(
+        evaluate_term(term, dict(env)), True if valid is None else evaluate_term(valid, dict(env))
+    )
+    seen = values[holds]
+    return (int(seen.min()), int(seen.max())) if seen.size else (0, -1)
