@@ -1,0 +1,1 @@
+"""What each ATen overload means in tensor primitives: one row per overload, a file per family."""

@@ -1,0 +1,63 @@
+"""Rows of the matmul family: every product is a sum over a map of two views.
+
+"addmm": lambda bias, a, b, beta=1, alpha=1: ...      # 16-bit operands arrive as f32
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.frontend.aten.formulas import scaled
+from weft.frontend.aten.table import Row, rows
+from weft.tensor.build import Number, Tensor, matmul, squeeze, total, transpose, unsqueeze
+
+
+def plus(bias: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
+    """beta * bias + alpha * product; a bias times 0 is not read, even where it is NaN."""
+    out = scaled(product, alpha)
+    assert isinstance(out, Tensor)
+    return out if beta == 0 else out + scaled(bias, beta)
+
+
+def added(product: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
+    def row(bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
+        return plus(bias, product(a, b), beta, alpha)
+
+    return row
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    out = product(x, transpose(weight) if weight.rank > 1 else weight)
+    return out if bias is None else out + bias
+
+
+def product(a: Tensor, b: Tensor) -> Tensor:
+    """torch.matmul: a vector on either side is a matrix with one row or column."""
+    if a.rank == 1 and b.rank == 1:
+        return dot(a, b)
+    if a.rank == 1:
+        return squeeze(matmul(unsqueeze(a, 0), b), (b.rank - 2,))
+    if b.rank == 1:
+        return squeeze(matmul(a, unsqueeze(b, 1)), (a.rank - 1,))
+    return matmul(a, b)
+
+
+def dot(a: Tensor, b: Tensor) -> Tensor:
+    return total(a * b, (0,))
+
+
+def outer(a: Tensor, b: Tensor) -> Tensor:
+    return unsqueeze(a, 1) * unsqueeze(b, 0)
+
+
+CONTRACTIONS: dict[str, Callable[..., Any]] = {
+    "mm bmm matmul mv": product,
+    "dot vdot": dot,
+    "addmm baddbmm addmv": added(product),
+    "addbmm": added(lambda a, b: total(matmul(a, b), (0,))),
+    "addr": added(outer),
+    "linear": linear,
+}
+
+ROWS: dict[str, Row] = rows("widened", CONTRACTIONS)

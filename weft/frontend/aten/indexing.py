@@ -1,0 +1,86 @@
+"""Rows that read where other tensors point: embedding, gather, index_select, x[rows, :].
+
+"gather": gather,            # one Gather node; index tensors are broadcast to the result's shape
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import make
+from weft.core.types import boolean, i64
+from weft.frontend.aten.table import Row, axis_of, require, rows
+from weft.tensor.build import Tensor, broadcast_in, cast, reshape
+from weft.tensor.ops import Gather
+
+
+def read(x: Tensor, axes: Sequence[int], rows_: Sequence[Tensor], rest: Sequence[int]) -> Tensor:
+    """x at the given positions of `axes`, and along output axis rest[j] for each other axis."""
+    whole = [cast(r, i64).node for r in rows_]
+    return Tensor(make(Gather(tuple(axes), tuple(rest)), x.node, *whole))
+
+
+def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+    if x.rank == 0 or index.rank == 0:
+        x, flat = reshape(x, (-1,)), reshape(index, (-1,))
+        return reshape(read(x, (0,), [flat], ()), index.shape)
+    axis = axis_of(dim, x.rank)
+    return read(x, (axis,), [index], [a for a in range(x.rank) if a != axis])
+
+
+def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+    if x.rank == 0:
+        return x
+    axis, n = axis_of(dim, x.rank), index.shape[0] if index.rank else 1
+    shape = [n if a == axis else m for a, m in enumerate(x.shape)]
+    rows_ = broadcast_in(reshape(index, (n,)), shape, (axis,))
+    return read(x, (axis,), [rows_], [a for a in range(x.rank) if a != axis])
+
+
+def embedding(
+    weight: Tensor,
+    indices: Tensor,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Tensor:
+    shape = (*indices.shape, *weight.shape[1:])
+    rows_ = broadcast_in(indices, shape, range(indices.rank))
+    return read(weight, (0,), [rows_], range(indices.rank, len(shape)))
+
+
+def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+    """x[a, :, b]: index tensors broadcast together; side by side they stay in place, else lead."""
+    given = [(a, t) for a, t in enumerate(indices) if t is not None]
+    require(all(t.dtype is not boolean for _, t in given), "a mask's result has no fixed shape")
+    axes = [a for a, _ in given]
+    joint = np.broadcast_shapes(*(t.shape for _, t in given))
+    kept = [a for a in range(x.rank) if a not in axes]
+    beside = axes == list(range(axes[0], axes[0] + len(axes)))
+    lead = sum(a < axes[0] for a in kept) if beside else 0
+    before, after = kept[:lead], kept[lead:]
+    shape = (*(x.shape[a] for a in before), *joint, *(x.shape[a] for a in after))
+    end = lead + len(joint)
+    rows_ = [broadcast_in(t, shape, range(end - t.rank, end)) for _, t in given]
+    rest = [*range(lead), *range(end, len(shape))]
+    if not shape:
+        return reshape(read(x, axes, [reshape(r, (1,)) for r in rows_], ()), ())
+    return read(x, axes, rows_, rest)
+
+
+def take(x: Tensor, index: Tensor) -> Tensor:
+    return gather(reshape(x, (-1,)), 0, reshape(index, (-1,)))
+
+
+INDEXING: dict[str, Callable[..., Any]] = {
+    "gather": gather,
+    "index_select": index_select,
+    "embedding": embedding,
+    "index.Tensor _unsafe_index.Tensor": index_tensor,
+    "take": lambda x, index: reshape(take(x, index), index.shape),
+}
+
+ROWS: dict[str, Row] = rows("stored", INDEXING)

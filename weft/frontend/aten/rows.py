@@ -1,0 +1,32 @@
+"""The whole ATen table: LOWER["aten.silu.default"] is the row that writes silu in primitives."""
+
+from __future__ import annotations
+
+from weft.frontend.aten import (
+    attention,
+    contractions,
+    factories,
+    indexing,
+    losses,
+    norms,
+    pointwise,
+    reductions,
+    views,
+    windows,
+)
+from weft.frontend.aten.table import Row
+
+FAMILIES = (
+    pointwise,
+    reductions,
+    views,
+    factories,
+    indexing,
+    contractions,
+    windows,
+    norms,
+    attention,
+    losses,
+)
+
+LOWER: dict[str, Row] = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

@@ -1,0 +1,71 @@
+"""A row of the ATen table: the function that writes the op in primitives, and its operands' dtypes.
+
+ROWS = rows("promoted", {"silu": lambda x: x * sigmoid(x), "mul.Tensor mul.Scalar": ...})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+# promoted   cast to the dtype torch computes in (f32 for a 16-bit float)
+# converted  cast to the result's dtype: nothing is computed
+# widened    16-bit floats as f32, all else as it is
+# stored     as they are
+# strided    as they are; the first operand's element strides follow it as a second argument
+Operands = Literal["promoted", "converted", "widened", "stored", "strided"]
+
+
+@dataclass(frozen=True)
+class Row:
+    """`function` takes the op's arguments and gives its results, in any dtype, numbers allowed."""
+
+    function: Callable[..., Any]
+    operands: Operands
+    masks: tuple[int, ...] = ()  # positions of operands that keep their dtype
+
+
+class Decline(Exception):
+    """Raised by a row for a call it does not write; the message is the reason."""
+
+
+def require(condition: bool, otherwise: str) -> None:
+    """Decline unless the condition holds."""
+    if not condition:
+        raise Decline(otherwise)
+
+
+def rows(
+    operands: Operands, table: Mapping[str, Callable[..., Any]], masks: tuple[int, ...] = ()
+) -> dict[str, Row]:
+    """Rows by full name. A key lists overloads of one meaning; "silu" is aten.silu.default."""
+    return {
+        overload(name): Row(function, operands, masks)
+        for names, function in table.items()
+        for name in names.split()
+    }
+
+
+def overload(name: str) -> str:
+    name = name if "." in name else f"{name}.default"
+    return name if name.startswith("prims.") else f"aten.{name}"
+
+
+def axis_of(axis: int, rank: int) -> int:
+    """A possibly negative axis; a rank-0 tensor counts as having one."""
+    return axis % max(rank, 1)
+
+
+def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
+    """The axes a reduction names: none or an empty list mean all."""
+    if axes is None or (not isinstance(axes, int) and len(axes) == 0) or rank == 0:
+        return tuple(range(rank))
+    given = (axes,) if isinstance(axes, int) else axes
+    return tuple(sorted({axis_of(a, rank) for a in given}))
+
+
+def per_axis(value: int | Sequence[int], n: int) -> tuple[int, ...]:
+    """A convolution's parameter for each of n axes: one number means the same for all."""
+    values = (value,) if isinstance(value, int) else tuple(value)
+    return values * n if len(values) == 1 else values

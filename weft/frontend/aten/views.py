@@ -1,0 +1,403 @@
+"""Rows of the ops that only move elements: views, padding, concatenation, resizing.
+
+"unsqueeze": unsqueeze,          # one index map each; slices of slices compose later
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from weft.core.node import Node
+from weft.core.types import row_major
+from weft.frontend.aten.table import Row, axis_of, require, rows
+from weft.scalar.ops import (
+    apply,
+    constant,
+    floordiv,
+    floormod,
+    le,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
+from weft.tensor.build import (
+    Number,
+    Tensor,
+    affine,
+    all_of,
+    along,
+    broadcast,
+    concat,
+    flip,
+    index_of,
+    insert_axes,
+    pad,
+    permute,
+    reshape,
+    select,
+    slice_,
+    squeeze,
+    transpose,
+    unravel,
+    unsqueeze,
+    view,
+    where,
+    within,
+)
+from weft.tensor.ops import position, positions
+
+Axes = Sequence[int]
+
+
+def clamped(at: int | None, extent: int, default: int) -> int:
+    """A slice's bound as Python means it."""
+    if at is None:
+        return default
+    return min(max(at + extent if at < 0 else at, 0), extent)
+
+
+def slice_range(extent: int, start: int | None, end: int | None, step: int) -> tuple[int, int]:
+    """First position and number of positions of start:end:step."""
+    first, last = clamped(start, extent, 0), clamped(end, extent, extent)
+    return first, max(0, -((first - last) // step))
+
+
+def slice_tensor(
+    x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+) -> Tensor:
+    axis = axis_of(dim, x.rank)
+    first, extent = slice_range(x.shape[axis], start, end, step)
+    return slice_(x, axis, first, extent, step)
+
+
+def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
+    axis = axis_of(dim, x.rank)
+    return slice_(x, axis, start % max(x.shape[axis], 1), length)
+
+
+def select_int(x: Tensor, dim: int, index: int) -> Tensor:
+    axis = axis_of(dim, x.rank)
+    return select(x, axis, index % x.shape[axis])
+
+
+def split_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+    axis = axis_of(dim, x.rank)
+    starts = [sum(sizes[:i]) for i in range(len(sizes))]
+    return [slice_(x, axis, a, n) for a, n in zip(starts, sizes, strict=True)]
+
+
+def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+    extent = x.shape[axis_of(dim, x.rank)]
+    if extent == 0 or size == 0:
+        return [x]
+    return split_sizes(x, [min(size, extent - a) for a in range(0, extent, size)], dim)
+
+
+def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
+    axis = axis_of(dim, x.rank)
+    return [select(x, axis, i) for i in range(x.shape[axis])]
+
+
+def squeeze_axes(x: Tensor, dim: int | Axes | None = None) -> Tensor:
+    axes = range(x.rank) if dim is None else [dim] if isinstance(dim, int) else dim
+    if x.rank == 0:
+        return x
+    named = {axis_of(a, x.rank) for a in axes}
+    return squeeze(x, [a for a in sorted(named) if x.shape[a] == 1])
+
+
+def expand(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
+    extra = len(size) - x.rank
+    shape = [x.shape[i - extra] if n == -1 else n for i, n in enumerate(size)]
+    return broadcast(x, shape)
+
+
+def transpose_int(x: Tensor, a: int, b: int) -> Tensor:
+    return transpose(x, axis_of(a, x.rank), axis_of(b, x.rank)) if x.rank else x
+
+
+def as_strided(
+    x: Tensor, layout: Axes, size: Sequence[int], stride: Axes, offset: int | None = None
+) -> Tensor:
+    """Positions in memory back to coordinates, where x fills its memory without gaps."""
+    require(not offset or offset >= 0, "as_strided before its argument's first element")
+    order = sorted(range(x.rank), key=lambda a: (-layout[a], -x.shape[a]))
+    dense = row_major(tuple(x.shape[a] for a in order))
+    fits = all(x.shape[a] == 1 or layout[a] == s for a, s in zip(order, dense, strict=True))
+    require(fits, "as_strided of a tensor with gaps in memory")
+    last = (offset or 0) + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
+    require(0 in size or last < x.type.size, "as_strided past its argument's elements")
+    flat = affine(dict(enumerate(stride)), offset or 0)
+    coordinates = unravel(flat, tuple(x.shape[a] for a in order))
+    return view(x, size, [coordinates[order.index(a)] for a in range(x.rank)])
+
+
+def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+    """Windows along an axis; positions in the window become the last axis."""
+    if x.rank == 0:
+        return broadcast(x, (size,))
+    axis = axis_of(dim, x.rank)
+    shape = [*x.shape, size]
+    shape[axis] = (x.shape[axis] - size) // step + 1
+    index = list(positions(x.rank))
+    index[axis] = affine({axis: step, x.rank: 1})
+    return view(x, shape, index)
+
+
+def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+    """The diagonal becomes the last axis."""
+    a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
+    below, right = max(-offset, 0), max(offset, 0)
+    kept = [i for i in range(x.rank) if i not in (a, b)]
+    last = len(kept)
+    index = [constant(0)] * x.rank
+    for place, axis in enumerate(kept):
+        index[axis] = position(place)
+    index[a], index[b] = affine({last: 1}, below), affine({last: 1}, right)
+    length = max(0, min(x.shape[a] - below, x.shape[b] - right))
+    return view(x, [*(x.shape[i] for i in kept), length], index)
+
+
+def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
+    """The inverse of diagonal: the last axis laid on a diagonal of zeros."""
+    rank = x.rank + 1
+    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
+    below, right = max(-offset, 0), max(offset, 0)
+    side = x.shape[-1] + abs(offset)
+    kept = [i for i in range(rank) if i not in (a, b)]
+    shape = [side] * rank
+    for n, axis in zip(x.shape, kept, strict=False):
+        shape[axis] = n
+    along_diagonal = affine({a: 1}, -below)
+    on_it = apply("eq", along_diagonal, affine({b: 1}, -right))
+    valid = all_of([on_it, within(along_diagonal, x.shape[-1])])
+    return view(x, shape, [*(position(i) for i in kept), along_diagonal], valid)
+
+
+def flip_axes(x: Tensor, dims: Axes) -> Tensor:
+    return flip(x, [axis_of(a, x.rank) for a in dims]) if x.rank else x
+
+
+def roll(x: Tensor, shifts: int | Axes, dims: int | Axes = ()) -> Tensor:
+    shifts = [shifts] if isinstance(shifts, int) else shifts
+    dims = [dims] if isinstance(dims, int) else dims
+    if not dims:
+        return reshape(roll(reshape(x, (-1,)), shifts, (0,)), x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = axis_of(dim, x.rank)
+        n = max(x.shape[axis], 1)
+        start = affine({axis: 1}, -shift % n)
+        x = along(x, axis, x.shape[axis], apply(floormod, start, constant(n)))
+    return x
+
+
+def rot90(x: Tensor, k: int = 1, dims: Axes = (0, 1)) -> Tensor:
+    a, b = (axis_of(d, x.rank) for d in dims)
+    turned = [x, transpose(flip(x, (b,)), a, b), flip(x, (a, b)), flip(transpose(x, a, b), (b,))]
+    return turned[k % 4]
+
+
+def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
+    extra = len(repeats) - x.rank
+    x = insert_axes(x, range(extra), (1,) * extra)
+    shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
+    index = [apply(floormod, position(a), constant(max(n, 1))) for a, n in enumerate(x.shape)]
+    return view(x, shape, index)
+
+
+def repeat_interleave(
+    x: Tensor, repeats: int, dim: int | None = None, output_size: int | None = None
+) -> Tensor:
+    if dim is None:
+        x, dim = reshape(x, (-1,)), 0
+    axis = axis_of(dim, x.rank)
+    each = apply(floordiv, position(axis), constant(max(repeats, 1)))
+    return along(x, axis, x.shape[axis] * repeats, each)
+
+
+def triangle(keeps_lower: bool) -> Callable[..., Tensor]:
+    """tril and triu: a mask by position."""
+
+    def row(x: Tensor, diagonal: int = 0) -> Tensor:
+        i, j = affine({x.rank - 2: 1}, diagonal), position(x.rank - 1)
+        inside = apply(le, j, i) if keeps_lower else apply(le, i, j)
+        return view(x, x.shape, positions(x.rank), inside, 0)
+
+    return row
+
+
+# --- writing into a region ----------------------------------------------------------------------
+
+
+def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -> Tensor:
+    """x with src at start, start + step, ... along an axis."""
+    back = affine({axis: 1}, -start)
+    at = apply(floordiv, back, constant(step))
+    on_grid = apply("eq", apply(floormod, back, constant(step)), constant(0))
+    inside = all_of([within(at, src.shape[axis]), on_grid])
+    index = [at if a == axis else position(a) for a in range(x.rank)]
+    return where(index_of(x.shape, inside), view(src, x.shape, index, inside), x)
+
+
+def slice_scatter(
+    x: Tensor,
+    src: Tensor,
+    dim: int = 0,
+    start: int | None = None,
+    end: int | None = None,
+    step: int = 1,
+) -> Tensor:
+    axis = axis_of(dim, x.rank)
+    first, extent = slice_range(x.shape[axis], start, end, step)
+    shape = [extent if a == axis else n for a, n in enumerate(x.shape)]
+    return write_region(x, broadcast(src, shape), axis, first, step)
+
+
+def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
+    axis = axis_of(dim, x.rank)
+    return write_region(x, unsqueeze(src, axis), axis, index % x.shape[axis])
+
+
+def diagonal_scatter(
+    x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
+) -> Tensor:
+    a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
+    row = affine({a: 1}, -max(-offset, 0))
+    on_it = apply("eq", row, affine({b: 1}, -max(offset, 0)))
+    inside = all_of([on_it, within(row, src.shape[-1])])
+    index = [*(position(i) for i in range(x.rank) if i not in (a, b)), row]
+    return where(index_of(x.shape, inside), view(src, x.shape, index, inside), x)
+
+
+# --- padding and resizing -----------------------------------------------------------------------
+
+
+def pad_pairs(x: Tensor, amounts: Sequence[int]) -> list[tuple[int, int]]:
+    """torch lists (before, after) from the last axis backwards."""
+    pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
+    return [(0, 0)] * (x.rank - len(pairs)) + pairs
+
+
+def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor:
+    return pad(x, pad_pairs(x, amounts), value)
+
+
+def remapped_pad(source: Callable[[Node, int], Node]) -> Callable[..., Tensor]:
+    """Padding that reads the tensor again: `source` maps any position into 0..n-1."""
+
+    def row(x: Tensor, amounts: Sequence[int]) -> Tensor:
+        for axis, (low, high) in enumerate(pad_pairs(x, amounts)):
+            if low or high:
+                n = x.shape[axis]
+                x = along(x, axis, n + low + high, source(affine({axis: 1}, -low), n))
+        return x
+
+    return row
+
+
+def nearest_edge(i: Node, n: int) -> Node:
+    return apply(minimum, apply(maximum, i, constant(0)), constant(n - 1))
+
+
+def mirrored(i: Node, n: int) -> Node:
+    """|i| folded back at n - 1: (n-1) - |(n-1) - |i||"""
+    size = apply(maximum, i, apply(multiply, i, constant(-1)))
+    left = apply(subtract, constant(n - 1), size)
+    far = apply(maximum, left, apply(multiply, left, constant(-1)))
+    return apply(subtract, constant(n - 1), far)
+
+
+def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    pieces = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
+    return concat(pieces, axis_of(dim, pieces[0].rank))
+
+
+def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+    axis = dim % (tensors[0].rank + 1)
+    return concat([unsqueeze(t, axis) for t in tensors], axis)
+
+
+def pixel_shuffle(x: Tensor, r: int) -> Tensor:
+    *lead, c, h, w = x.shape
+    n = len(lead)
+    cells = reshape(x, (*lead, c // (r * r), r, r, h, w))
+    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
+    return reshape(permute(cells, order), (*lead, c // (r * r), h * r, w * r))
+
+
+def pixel_unshuffle(x: Tensor, r: int) -> Tensor:
+    *lead, c, h, w = x.shape
+    n = len(lead)
+    cells = reshape(x, (*lead, c, h // r, r, w // r, r))
+    order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
+    return reshape(permute(cells, order), (*lead, c * r * r, h // r, w // r))
+
+
+def upsample_nearest(x: Tensor, size: Sequence[int] | None, *scales: Any) -> Tensor:
+    """Each output position reads floor(position * input / output)."""
+    factors: list[float | None] = (
+        list(scales[0] or []) if scales and isinstance(scales[0], list) else list(scales)
+    )
+    spatial = x.shape[2:]
+    if size is None:
+        size = [math.floor(n * float(s or 1)) for n, s in zip(spatial, factors, strict=True)]
+    factors = factors or [None] * len(size)
+    for axis, (n, out, factor) in enumerate(zip(spatial, size, factors, strict=True), start=2):
+        exact = out % n == 0 and (factor is None or factor == out / n)
+        require(exact or (factor is None and out * n < 2**20), "a scale that is not a whole number")
+        at = apply(
+            floordiv, affine({axis: n // math.gcd(n, out)}), constant(out // math.gcd(n, out))
+        )
+        x = along(x, axis, out, at)
+    return x
+
+
+VIEWS: dict[str, Callable[..., Any]] = {
+    "view reshape _unsafe_view _reshape_alias view_copy": lambda x, size, *_: reshape(x, size),
+    "permute permute_copy": lambda x, dims: permute(x, [axis_of(a, x.rank) for a in dims]),
+    "transpose.int": transpose_int,
+    "t numpy_T": lambda x: transpose(x, 0, 1) if x.rank == 2 else x,
+    "expand expand_copy": expand,
+    "squeeze squeeze.dim squeeze.dims": squeeze_axes,
+    "unsqueeze": unsqueeze,
+    "slice.Tensor": slice_tensor,
+    "narrow": narrow,
+    "select.int": select_int,
+    "split.Tensor unsafe_split.Tensor": split,
+    "split_with_sizes unsafe_split_with_sizes": split_sizes,
+    "unbind.int": unbind,
+    "unfold": unfold,
+    "diagonal": diagonal,
+    "diag_embed": diag_embed,
+    "flip": flip_axes,
+    "roll": roll,
+    "rot90": rot90,
+    "repeat": repeat,
+    "repeat_interleave.self_int": repeat_interleave,
+    "tril": triangle(keeps_lower=True),
+    "triu": triangle(keeps_lower=False),
+    "constant_pad_nd": constant_pad,
+    "reflection_pad1d reflection_pad2d reflection_pad3d": remapped_pad(mirrored),
+    "replication_pad1d replication_pad2d replication_pad3d": remapped_pad(nearest_edge),
+    "pixel_shuffle": pixel_shuffle,
+    "pixel_unshuffle": pixel_unshuffle,
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d": upsample_nearest,
+    "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": upsample_nearest,
+}
+
+PLACED: dict[str, Callable[..., Any]] = {
+    "cat": cat,
+    "stack": stack,
+    "slice_scatter": slice_scatter,
+    "select_scatter": select_scatter,
+    "diagonal_scatter": diagonal_scatter,
+}
+
+ROWS: dict[str, Row] = {
+    **rows("stored", VIEWS),
+    **rows("converted", PLACED),
+    **rows("strided", {"as_strided": as_strided}),
+}

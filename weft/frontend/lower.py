@@ -1,0 +1,186 @@
+"""Torch level to tensor level: each ATen call becomes primitives by its row of the table.
+
+graph = to_tensor(torch_graph)                        # what has no row becomes an extern
+graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpError
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import Any, Literal, cast
+
+import torch
+
+from weft.core.errors import UnsupportedOpError, VerifyError
+from weft.core.graph import Graph
+from weft.core.node import Node, make
+from weft.core.types import DType, TensorType, boolean, f32, i64
+from weft.frontend.aten.rows import LOWER
+from weft.frontend.aten.table import Decline, Row
+from weft.frontend.torch_level import TORCH_DTYPE, Aten, decode_call, dtype_of
+from weft.tensor.build import Number, Tensor, broadcast, full
+from weft.tensor.build import cast as cast_to
+from weft.tensor.ops import Extern, Input, Part
+
+# Where a result lies in memory is not the tensor level's business.
+IGNORED = {
+    "device",
+    "layout",
+    "pin_memory",
+    "memory_format",
+    "non_blocking",
+    "requires_grad",
+    "generator",
+}
+
+
+def to_tensor(graph: Graph, fallback: Literal["aten", "error"] = "aten") -> Graph:
+    """The same program in tensor primitives, with the torch names and source lines."""
+    done: dict[Node, tuple[Node, ...]] = {}
+    names: dict[Node, str] = {}
+    origin: dict[Node, str] = {}
+    for node in graph.nodes():
+        if isinstance(node.op, Aten):
+            done[node] = _lower(node, [done[a][0] for a in node.args], graph, fallback)
+        elif isinstance(node.op, Part):
+            done[node] = (done[node.args[0]][node.op.number],)
+        else:
+            done[node] = (node,)
+        if len(done[node]) == 1 and node in graph.names:
+            names.setdefault(done[node][0], graph.names[node])
+        if node in graph.origin:
+            _mark(done[node], graph.origin[node], origin)
+    outputs = tuple(done[o][0] for o in graph.outputs)
+    return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
+
+
+def _mark(roots: Sequence[Node], line: str, origin: dict[Node, str]) -> None:
+    """The source line of every node that has none yet."""
+    stack = list(roots)
+    while stack:
+        node = stack.pop()
+        if node not in origin and not isinstance(node.op, Input):
+            origin[node] = line
+            stack.extend(node.args)
+
+
+def _lower(
+    node: Node, args: list[Node], graph: Graph, fallback: Literal["aten", "error"]
+) -> tuple[Node, ...]:
+    aten: Aten = node.op  # type: ignore[assignment]
+    try:
+        return _apply_row(aten, args, [_layout(a) for a in node.args])
+    except Decline as decline:
+        reason = str(decline)
+    if fallback == "error":
+        raise UnsupportedOpError(f"{aten.target}: {reason}", graph.origin.get(node))
+    call = Extern(aten.target, aten.arguments, aten.results, reason, aten.serial)
+    whole = make(call, *args)
+    if len(aten.results) == 1:
+        return (whole,)
+    return tuple(make(Part(i), whole) for i in range(len(aten.results)))
+
+
+def _layout(node: Node) -> tuple[int, ...]:
+    """Element strides torch has a value in."""
+    return (node.op.tensor if isinstance(node.op, Input) else node.type).layout
+
+
+def _apply_row(aten: Aten, nodes: list[Node], layouts: list[tuple[int, ...]]) -> tuple[Node, ...]:
+    row = LOWER.get(aten.target)
+    if row is None:
+        raise Decline("has no row in the ATen table")
+    for t in (*(n.type for n in nodes), *aten.results):
+        if t.dtype.kind == "foreign":
+            raise Decline(f"no code is generated for {t.dtype}")
+    args, kwargs = decode_call(aten.arguments, [Tensor(n) for n in nodes], _leaf)
+    kwargs = {k: a for k, a in kwargs.items() if k not in IGNORED}
+    args, kwargs = _prepare(row, args, kwargs, aten.results)
+    if row.operands == "strided":
+        args.insert(1, layouts[0])
+    results = _flat(row.function(*args, **kwargs))
+    if len(results) != len(aten.results):
+        raise VerifyError(f"the row of {aten.target} gives {len(results)} results")
+    return tuple(_finish(aten, r, t).node for r, t in zip(results, aten.results, strict=True))
+
+
+def _leaf(tag: str, value: Any) -> Any:
+    if tag == "complex":
+        raise Decline("no code is generated for complex numbers")
+    return dtype_of(getattr(torch, value)) if tag == "dtype" else None
+
+
+def _flat(result: Any) -> list[Any]:
+    return list(result) if isinstance(result, list | tuple) else [result]
+
+
+def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Tensor:
+    """A row's result in the dtype and shape torch promises."""
+    if value is None or not isinstance(value, Tensor):
+        return full(wanted.shape, value or 0, wanted.dtype)
+    out = cast_to(value, wanted.dtype)
+    if out.rank == 0 and wanted.shape:
+        out = broadcast(out, wanted.shape)
+    if out.shape != wanted.shape:
+        raise VerifyError(f"the row of {aten.target} gives {out.type}, torch says {wanted}")
+    return out
+
+
+# --- operands -----------------------------------------------------------------------------------
+
+
+def _prepare(
+    row: Row, args: list[Any], kwargs: dict[str, Any], results: tuple[TensorType, ...]
+) -> tuple[list[Any], dict[str, Any]]:
+    """Operands in the dtypes that the row asks for."""
+
+    def convert(value: Any) -> Any:
+        if isinstance(value, list):
+            return [convert(v) for v in cast(list[Any], value)]
+        if not isinstance(value, Tensor):
+            return value
+        if row.operands == "widened":
+            return cast_to(value, value.dtype.compute)
+        return cast_to(value, dtype)
+
+    if row.operands in ("stored", "strided"):
+        return args, kwargs
+    dtype = results[0].dtype
+    if row.operands == "promoted":
+        dtype = computed(args, dtype)
+    converted = [a if i in row.masks else convert(a) for i, a in enumerate(args)]
+    return converted, {k: convert(a) for k, a in kwargs.items()}
+
+
+def computed(args: Sequence[Any], result: DType) -> DType:
+    """The dtype torch computes a pointwise op in: the result's, or the operands' for a predicate."""
+    return (promoted(args) if result is boolean else result).compute
+
+
+KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2}
+
+
+def promoted(operands: Sequence[Any]) -> DType:
+    """torch's rule: numbers and rank-0 tensors change the dtype of others only by their kind."""
+    levels: list[list[DType]] = [[], [], []]
+    for operand in operands:
+        if isinstance(operand, Tensor):
+            levels[0 if operand.rank else 1].append(operand.dtype)
+        elif isinstance(operand, bool | int | float):
+            number = boolean if isinstance(operand, bool) else i64
+            levels[2].append(f32 if isinstance(operand, float) else number)
+    found: DType | None = None
+    for level in levels:
+        if level:
+            next_ = reduce(join, level)
+            found = next_ if found is None else _raise_kind(found, next_)
+    return found or f32
+
+
+def _raise_kind(dtype: DType, lower: DType) -> DType:
+    return lower if KINDS[lower.kind] > KINDS[dtype.kind] else dtype
+
+
+def join(a: DType, b: DType) -> DType:
+    return dtype_of(torch.promote_types(TORCH_DTYPE[a], TORCH_DTYPE[b]))

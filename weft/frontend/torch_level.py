@@ -1,0 +1,272 @@
+"""The torch level: ATen calls as interned nodes, made from a captured graph, run through torch.
+
+graph = from_captured(captured)              # relu = aten{aten.relu.default, ...}(x): f32[16,16]
+evaluate(graph, tensors)                     # torch itself
+evaluate(graph, tensors, double=True)        # the float64 reference of every check
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Any, cast
+
+import ml_dtypes
+import numpy as np
+import torch
+
+from weft.core.errors import UnsupportedOpError
+from weft.core.graph import Graph
+from weft.core.node import Node, Op, make, op
+from weft.core.types import (
+    DType,
+    TensorType,
+    bf16,
+    boolean,
+    f16,
+    f32,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    row_major,
+    u8,
+)
+from weft.frontend.graph import Captured, Meta, Value, flat_results
+from weft.frontend.graph import Node as CapturedNode
+from weft.tensor.ops import Input, Part, TupleType
+
+DTYPE_OF: dict[torch.dtype, DType] = {
+    torch.float16: f16,
+    torch.bfloat16: bf16,
+    torch.float32: f32,
+    torch.float64: f64,
+    torch.int8: i8,
+    torch.int16: i16,
+    torch.int32: i32,
+    torch.int64: i64,
+    torch.uint8: u8,
+    torch.bool: boolean,
+}
+
+
+def _foreign(name: str, bits: int, numpy: Any) -> DType:
+    return DType(name, "foreign", bits, np.dtype(numpy))
+
+
+# Element types only library calls use; their names are torch's.
+DTYPE_OF |= {
+    torch.complex32: _foreign("complex32", 32, np.uint32),
+    torch.complex64: _foreign("complex64", 64, np.complex64),
+    torch.complex128: _foreign("complex128", 128, np.complex128),
+    torch.uint16: _foreign("uint16", 16, np.uint16),
+    torch.uint32: _foreign("uint32", 32, np.uint32),
+    torch.uint64: _foreign("uint64", 64, np.uint64),
+    torch.float8_e4m3fn: _foreign("float8_e4m3fn", 8, ml_dtypes.float8_e4m3fn),
+    torch.float8_e5m2: _foreign("float8_e5m2", 8, ml_dtypes.float8_e5m2),
+}
+TORCH_DTYPE = {d: t for t, d in DTYPE_OF.items()}
+
+
+def dtype_of(dtype: torch.dtype) -> DType:
+    found = DTYPE_OF.get(dtype)
+    if found is None:
+        raise UnsupportedOpError(f"weft has no element type for {dtype}")
+    return found
+
+
+def type_of(meta: Meta) -> TensorType:
+    """Strides are kept where they are not row-major (those of axes of length 1 don't matter)."""
+    told = zip(meta.shape, meta.strides, row_major(meta.shape), strict=True)
+    plain = 0 in meta.shape or all(n == 1 or s == t for n, s, t in told)
+    return TensorType(dtype_of(meta.dtype), meta.shape, None if plain else meta.strides)
+
+
+NOTHING = TensorType(f32, (0,))  # stands for a result the op was asked not to compute
+
+
+@op("aten")
+class Aten(Op):
+    """One ATen call. `arguments` is its JSON, in which {"tensor": i} is the i-th argument node.
+
+    a = aten{aten.add.Tensor, {"args":[{"tensor":0},1],"kwargs":{}}}(x)
+    `serial` keeps two random calls apart, which interning would merge.
+    """
+
+    target: str
+    arguments: str
+    results: tuple[TensorType, ...]
+    serial: int = 0
+
+    def infer(self, *types: TensorType) -> Any:
+        return self.results[0] if len(self.results) == 1 else TupleType(self.results)
+
+    def evaluate(self, *values: torch.Tensor) -> Any:
+        args, kwargs = decode_call(self.arguments, values, decode_torch)
+        return operator(self.target)(*args, **kwargs)
+
+
+@cache
+def operator(target: str) -> Any:
+    """aten.add.Tensor -> torch.ops.aten.add.Tensor."""
+    found: Any = torch.ops
+    try:
+        for part in target.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise UnsupportedOpError(f"this torch has no operator {target}") from error
+    return found
+
+
+# --- arguments as JSON --------------------------------------------------------------------------
+
+TAGS: dict[str, type] = {
+    "dtype": torch.dtype,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
+
+
+def encode(value: Any, number_of: Callable[[Value], int]) -> Any:
+    """An argument as JSON; a tensor becomes its place among the call's tensors."""
+    for tag, kind in TAGS.items():
+        if isinstance(value, kind):
+            return {tag: str(value).removeprefix("torch.")}
+    match value:
+        case Value():
+            return {"tensor": number_of(value)}
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"float": str(value)}
+        case complex():
+            return {"complex": [value.real, value.imag]}
+        case torch.device():
+            return {"device": str(value)}
+        case list() | tuple():
+            return [encode(item, number_of) for item in cast(Sequence[Any], value)]
+        case _:
+            raise UnsupportedOpError(f"an argument of type {type(value).__name__}")
+
+
+def encode_call(
+    args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[Value, Node]
+) -> tuple[str, tuple[Node, ...]]:
+    """The call as text, and the nodes its {"tensor": i} stand for."""
+    nodes: list[Node] = []
+
+    def number_of(value: Value) -> int:
+        if values[value] not in nodes:
+            nodes.append(values[value])
+        return nodes.index(values[value])
+
+    tree = {
+        "args": [encode(a, number_of) for a in args],
+        "kwargs": {k: encode(a, number_of) for k, a in kwargs.items()},
+    }
+    return json.dumps(tree, separators=(",", ":")), tuple(nodes)
+
+
+def decode_torch(tag: str, value: Any) -> Any:
+    """A tagged leaf as torch has it."""
+    if tag in TAGS:
+        return getattr(torch, value)
+    return torch.device(value) if tag == "device" else complex(*value)
+
+
+def decode_call(
+    text: str, values: Sequence[Any], leaf: Callable[[str, Any], Any]
+) -> tuple[list[Any], dict[str, Any]]:
+    """The call's arguments again, with `values` for its tensors and `leaf` for torch's objects."""
+
+    def decode(tree: Any) -> Any:
+        if isinstance(tree, list):
+            return [decode(item) for item in cast(list[Any], tree)]
+        if not isinstance(tree, dict):
+            return tree
+        ((tag, value),) = cast(dict[str, Any], tree).items()
+        if tag == "tensor":
+            return values[value]
+        return float(value) if tag == "float" else leaf(tag, value)
+
+    tree = json.loads(text)
+    return [decode(a) for a in tree["args"]], {k: decode(a) for k, a in tree["kwargs"].items()}
+
+
+# --- from a captured program --------------------------------------------------------------------
+
+
+def from_captured(captured: Captured) -> Graph:
+    """The program as interned nodes. Outputs are its results, then what its mutations store."""
+    values: dict[Value, Node] = {}
+    names: dict[Node, str] = {}
+    origin: dict[Node, str] = {}
+    for placeholder in captured.placeholders:
+        node = make(Input(placeholder.name, type_of(placeholder.value.meta)))
+        values[placeholder.value], names[node] = node, placeholder.name
+    random_calls = 0
+    for call in captured.nodes:
+        random = torch.Tag.nondeterministic_seeded in call.op.tags
+        random_calls += random
+        whole = _from_call(call, values, random_calls if random else 0)
+        for i, value in enumerate(call.values):
+            if value is not None:
+                node = whole if len(call.values) == 1 else make(Part(i), whole)
+                values[value] = node
+                names.setdefault(node, value.name)
+        if call.where is not None:
+            origin.setdefault(whole, call.where)
+    inputs = tuple(values[p.value] for p in captured.placeholders)
+    ends = [r.value for r in captured.results] + [m.value for m in captured.mutations]
+    return Graph("torch", captured.name, inputs, tuple(values[v] for v in ends), names, origin)
+
+
+def _from_call(call: CapturedNode, values: Mapping[Value, Node], serial: int) -> Node:
+    text, nodes = encode_call(call.args, call.kwargs, values)
+    results = tuple(NOTHING if v is None else type_of(v.meta) for v in call.values)
+    return make(Aten(str(call.op), text, results, serial), *nodes)
+
+
+# --- running ------------------------------------------------------------------------------------
+
+
+def evaluate(
+    graph: Graph, inputs: Sequence[torch.Tensor], double: bool = False
+) -> list[torch.Tensor]:
+    """Run every call through torch; `double` does all floating-point work in float64."""
+    values: dict[Node, Any] = {}
+    for node, given in zip(graph.inputs, inputs, strict=True):
+        values[node] = given.double() if double and given.is_floating_point() else given
+    for node in graph.nodes():
+        if node in values:
+            continue
+        args = [values[a] for a in node.args]
+        if isinstance(node.op, Part):
+            values[node] = args[0][node.op.number]
+        elif isinstance(node.op, Aten):
+            out = _call_double(node.op, args) if double else node.op.evaluate(*args)
+            parts = flat_results(out)
+            values[node] = parts[0] if len(parts) == 1 else parts
+    return [values[o] for o in graph.outputs]
+
+
+def _call_double(aten: Aten, values: Sequence[torch.Tensor]) -> Any:
+    """The call with float64 wherever its arguments name a floating-point dtype."""
+
+    def leaf(tag: str, value: Any) -> Any:
+        found = decode_torch(tag, value)
+        narrow = isinstance(found, torch.dtype) and found.is_floating_point
+        return torch.float64 if narrow else found
+
+    args, kwargs = decode_call(aten.arguments, values, leaf)
+    target = operator(aten.target)
+    for i, argument in enumerate(target._schema.arguments[: len(args)]):
+        if argument.name == "half_to_float":  # softmax of f16 with an f32 result
+            args[i] = False
+    makes_floats = aten.results[0].dtype.is_float and not values
+    if makes_floats and any(a.name == "dtype" for a in target._schema.arguments):
+        kwargs["dtype"] = torch.float64
+    return target(*args, **kwargs)

@@ -1,0 +1,407 @@
+"""Readable constructors over the tensor primitives: what lowerings and rules are written in.
+
+x = Tensor(make(Input("x", TensorType(f32, (16, 64)))))
+y = x * sigmoid(x + 1)                     # numbers take the dtype of the tensor they meet
+p = exp(y - reduce(MAX, y, (1,), keep=True))   # shapes broadcast through views
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.node import Node, make
+from weft.core.types import DType, TensorType, boolean, f32, i64, row_major
+from weft.scalar import ops as scalar
+from weft.scalar.index import FALSE, TRUE, from_linear, simplify
+from weft.scalar.monoid import MAX, SUM, Monoid
+from weft.scalar.ops import Function, apply, constant
+from weft.tensor.ops import Index, Map, Reduce, Scalar, Scan, Shape, View, box, position, positions
+
+Number = int | float | bool
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A node with the operators of arithmetic."""
+
+    node: Node
+
+    @property
+    def type(self) -> TensorType:
+        return self.node.type
+
+    @property
+    def dtype(self) -> DType:
+        return self.node.type.dtype
+
+    @property
+    def shape(self) -> Shape:
+        return self.node.type.shape
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __add__(self, other: Operand) -> Tensor:
+        return map_(scalar.add, self, other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Operand) -> Tensor:
+        return map_(scalar.subtract, self, other)
+
+    def __rsub__(self, other: Number) -> Tensor:
+        return map_(scalar.subtract, other, self)
+
+    def __mul__(self, other: Operand) -> Tensor:
+        return map_(scalar.multiply, self, other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Operand) -> Tensor:
+        return map_(scalar.divide, self, other)
+
+    def __rtruediv__(self, other: Number) -> Tensor:
+        return map_(scalar.divide, other, self)
+
+    def __and__(self, other: Operand) -> Tensor:
+        return map_(scalar.bitand, self, other)
+
+    def __or__(self, other: Operand) -> Tensor:
+        return map_(scalar.bitor, self, other)
+
+    def __xor__(self, other: Operand) -> Tensor:
+        return map_(scalar.bitxor, self, other)
+
+    def __invert__(self) -> Tensor:
+        return map_(scalar.bitnot, self)
+
+    def __neg__(self) -> Tensor:
+        return map_(scalar.negate, self)
+
+    def __abs__(self) -> Tensor:
+        return map_(scalar.absolute, self)
+
+    def __lt__(self, other: Operand) -> Tensor:
+        return map_(scalar.lt, self, other)
+
+    def __le__(self, other: Operand) -> Tensor:
+        return map_(scalar.le, self, other)
+
+    def __gt__(self, other: Operand) -> Tensor:
+        return map_(scalar.gt, self, other)
+
+    def __ge__(self, other: Operand) -> Tensor:
+        return map_(scalar.ge, self, other)
+
+
+Operand = Tensor | int | float | bool
+
+# --- pointwise ----------------------------------------------------------------------------------
+
+
+def literal(value: Number, dtype: DType) -> Tensor:
+    """A rank-0 constant; an integer wraps as a cast to that dtype does."""
+    if dtype.is_float:
+        value = float(value)
+    elif dtype is boolean:
+        value = bool(value)
+    else:
+        value = int(np.asarray(int(value)).astype(dtype.numpy))
+    return Tensor(make(Scalar(value, dtype)))
+
+
+def map_(function: Function, *args: Operand) -> Tensor:
+    """The function at every position; shapes broadcast, numbers take the tensors' dtype."""
+    values = args[1:] if function is scalar.where else args
+    found = [a.dtype for a in values if isinstance(a, Tensor)]
+    default = f32 if any(isinstance(a, float) for a in values) else i64
+    dtype = found[0] if found else default
+    tensors = [a if isinstance(a, Tensor) else literal(a, dtype) for a in args]
+    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    aligned = [t if t.rank == 0 else broadcast(t, shape) for t in tensors]
+    return Tensor(make(Map(function), *(t.node for t in aligned)))
+
+
+def cast(x: Tensor, dtype: DType) -> Tensor:
+    return x if x.dtype is dtype else map_(scalar.CASTS[dtype], x)
+
+
+def widen(x: Tensor) -> Tensor:
+    """A 16-bit float as the f32 it is computed in."""
+    return cast(x, x.dtype.compute)
+
+
+Pointwise = Callable[..., Tensor]
+
+
+def pointwise(function: Function) -> Pointwise:
+    return lambda *args: map_(function, *args)
+
+
+exp = pointwise(scalar.exp)
+exp2 = pointwise(scalar.exp2)
+expm1 = pointwise(scalar.expm1)
+log = pointwise(scalar.log)
+log2 = pointwise(scalar.log2)
+log10 = pointwise(scalar.log10)
+log1p = pointwise(scalar.log1p)
+sqrt = pointwise(scalar.sqrt)
+rsqrt = pointwise(scalar.rsqrt)
+reciprocal = pointwise(scalar.reciprocal)
+tanh = pointwise(scalar.tanh)
+sigmoid = pointwise(scalar.sigmoid)
+erf = pointwise(scalar.erf)
+relu = pointwise(scalar.relu)
+lgamma = pointwise(scalar.lgamma)
+sin = pointwise(scalar.sin)
+cos = pointwise(scalar.cos)
+tan = pointwise(scalar.tan)
+asin = pointwise(scalar.asin)
+acos = pointwise(scalar.acos)
+atan = pointwise(scalar.atan)
+sinh = pointwise(scalar.sinh)
+cosh = pointwise(scalar.cosh)
+atan2 = pointwise(scalar.atan2)
+floor = pointwise(scalar.floor)
+ceil = pointwise(scalar.ceil)
+trunc = pointwise(scalar.trunc)
+round_even = pointwise(scalar.round_even)
+maximum = pointwise(scalar.maximum)
+minimum = pointwise(scalar.minimum)
+power = pointwise(scalar.power)
+fmod = pointwise(scalar.fmod)
+floormod = pointwise(scalar.floormod)
+floordiv = pointwise(scalar.floordiv)
+truncdiv = pointwise(scalar.truncdiv)
+shift_left = pointwise(scalar.shift_left)
+shift_right = pointwise(scalar.shift_right)
+eq = pointwise(scalar.eq)
+ne = pointwise(scalar.ne)
+where = pointwise(scalar.where)
+
+# --- index terms --------------------------------------------------------------------------------
+
+
+def affine(coefficients: Mapping[int, int], offset: int = 0) -> Node:
+    """The index term sum(k * i_axis) + offset."""
+    return from_linear({position(a): k for a, k in coefficients.items() if k}, offset)
+
+
+def within(index: Node, extent: int) -> Node:
+    """0 <= index < extent."""
+    low = apply(scalar.ge, index, constant(0))
+    return apply(scalar.bitand, low, apply(scalar.lt, index, constant(extent)))
+
+
+def all_of(conditions: Sequence[Node]) -> Node:
+    total = TRUE
+    for condition in conditions:
+        total = condition if total is TRUE else apply(scalar.bitand, total, condition)
+    return total
+
+
+# --- views --------------------------------------------------------------------------------------
+
+
+def view(
+    x: Tensor,
+    shape: Sequence[int],
+    index: Sequence[Node],
+    valid: Node | None = None,
+    fill: Number = 0,
+) -> Tensor:
+    """out[i0, ...] = x[index] where `valid`, else `fill`; terms are simplified over the shape."""
+    shape, ranges = tuple(shape), box(tuple(shape))
+    index = tuple(simplify(i, ranges) for i in index)
+    valid = TRUE if valid is None else simplify(valid, ranges)
+    if valid is FALSE or (valid is not TRUE and 0 in x.shape):
+        return full(shape, fill, x.dtype)
+    if valid is TRUE and shape == x.shape and index == positions(x.rank):
+        return x
+    keeps = valid is TRUE
+    # the fill of a view that has none must not tell two equal views apart
+    return Tensor(make(View(shape, index, None if keeps else valid, 0 if keeps else fill), x.node))
+
+
+def full(shape: Sequence[int], value: Number, dtype: DType) -> Tensor:
+    return view(literal(value, dtype), shape, ())
+
+
+def broadcast_in(x: Tensor, shape: Sequence[int], axes: Sequence[int]) -> Tensor:
+    """Axis j of x runs along output axis axes[j] (or has length 1); other output axes repeat it."""
+    index = [
+        constant(0) if n == 1 and shape[a] != 1 else position(a)
+        for a, n in zip(axes, x.shape, strict=True)
+    ]
+    return view(x, shape, index)
+
+
+def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """NumPy's broadcasting: axes are aligned at the end."""
+    extra = len(shape) - x.rank
+    return broadcast_in(x, shape, range(extra, len(shape)))
+
+
+def permute(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Output axis i is axis axes[i] of x."""
+    shape = [x.shape[a] for a in axes]
+    return view(x, shape, [position(list(axes).index(a)) for a in range(x.rank)])
+
+
+def transpose(x: Tensor, a: int = -2, b: int = -1) -> Tensor:
+    axes = list(range(x.rank))
+    axes[a], axes[b] = axes[b], axes[a]
+    return permute(x, axes)
+
+
+def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
+    """The same elements in row-major order; one extent may be -1."""
+    if -1 in shape:
+        known = -math.prod(shape)
+        shape = [x.type.size // known if n == -1 else n for n in shape]
+    flat = affine(dict(enumerate(row_major(tuple(shape)))))
+    return view(x, shape, unravel(flat, x.shape))
+
+
+def unravel(flat: Node, shape: Shape) -> list[Node]:
+    """Coordinates of a row-major position."""
+    index: list[Node] = []
+    for extent, stride in zip(shape, row_major(shape), strict=True):
+        outer = apply(scalar.floordiv, flat, constant(stride))
+        index.append(apply(scalar.floormod, outer, constant(max(extent, 1))))
+    return index
+
+
+def squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """Drop axes of length 1."""
+    kept = [a for a in range(x.rank) if a not in axes]
+    index = [position(kept.index(a)) if a in kept else constant(0) for a in range(x.rank)]
+    return view(x, [x.shape[a] for a in kept], index)
+
+
+def unsqueeze(x: Tensor, axis: int) -> Tensor:
+    return insert_axes(x, (axis % (x.rank + 1),), (1,))
+
+
+def insert_axes(x: Tensor, axes: Sequence[int], extents: Sequence[int]) -> Tensor:
+    """New output axes at those places, along which x repeats."""
+    added = dict(zip(axes, extents, strict=True))
+    rank = x.rank + len(added)
+    old = iter(x.shape)
+    shape = [added[a] if a in added else next(old) for a in range(rank)]
+    return broadcast_in(x, shape, [a for a in range(rank) if a not in added])
+
+
+def along(x: Tensor, axis: int, extent: int, term: Node) -> Tensor:
+    """Replace the coordinate of one axis: out[.., i, ..] = x[.., term(i), ..]."""
+    index, shape = list(positions(x.rank)), list(x.shape)
+    index[axis], shape[axis] = term, extent
+    return view(x, shape, index)
+
+
+def slice_(x: Tensor, axis: int, start: int, extent: int, step: int = 1) -> Tensor:
+    return along(x, axis, extent, affine({axis: step}, start))
+
+
+def select(x: Tensor, axis: int, at: int) -> Tensor:
+    return squeeze(slice_(x, axis, at, 1), (axis,))
+
+
+def flip(x: Tensor, axes: Sequence[int]) -> Tensor:
+    index = [affine({a: -1}, n - 1) if a in axes else position(a) for a, n in enumerate(x.shape)]
+    return view(x, x.shape, index)
+
+
+def pad(x: Tensor, pads: Sequence[tuple[int, int]], fill: Number = 0) -> Tensor:
+    """`fill` before and after each axis; a negative amount crops."""
+    shape = [n + low + high for n, (low, high) in zip(x.shape, pads, strict=True)]
+    index = [affine({a: 1}, -low) for a, (low, _) in enumerate(pads)]
+    valid = all_of([within(i, n) for i, n in zip(index, x.shape, strict=True)])
+    return view(x, shape, index, valid, fill)
+
+
+def concat(pieces: Sequence[Tensor], axis: int) -> Tensor:
+    """Pieces one after another: a choice by position between padded views."""
+    pieces = [p for p in pieces if p.shape[axis]] or list(pieces[:1])
+    total, end = sum(p.shape[axis] for p in pieces), 0
+    padded: list[Tensor] = []
+    ends: list[int] = []
+    for piece in pieces:
+        pads = [(0, 0)] * piece.rank
+        pads[axis] = (end, total - end - piece.shape[axis])
+        padded.append(pad(piece, pads))
+        end += piece.shape[axis]
+        ends.append(end)
+    out = padded.pop()
+    for piece, end in zip(reversed(padded), reversed(ends[:-1]), strict=True):
+        out = where(
+            index_of(out.shape, apply(scalar.lt, position(axis), constant(end))), piece, out
+        )
+    return out
+
+
+# --- tensors made of their coordinates ----------------------------------------------------------
+
+
+def index_of(shape: Sequence[int], term: Node) -> Tensor:
+    """out[i0, ...] = term, an i64 or bool."""
+    return Tensor(make(Index(tuple(shape), simplify(term, box(tuple(shape))))))
+
+
+def iota(shape: Sequence[int], axis: int) -> Tensor:
+    """The coordinate along one axis."""
+    return index_of(shape, position(axis))
+
+
+# --- folds --------------------------------------------------------------------------------------
+
+
+def reduce(monoid: Monoid, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
+    out = Tensor(make(Reduce(monoid, tuple(sorted(axes))), x.node)) if axes else x
+    return out if keep else squeeze(out, axes)
+
+
+def scan(monoid: Monoid, x: Tensor, axis: int, reverse: bool = False) -> Tensor:
+    return Tensor(make(Scan(monoid, axis, reverse), x.node))
+
+
+def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
+    return reduce(SUM, x, axes, keep)
+
+
+def extent_of(x: Tensor, axes: Sequence[int]) -> int:
+    return math.prod(x.shape[a] for a in axes)
+
+
+def mean(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
+    n = extent_of(x, axes)
+    return total(x, axes, keep) * (1 / n if n else math.nan)
+
+
+def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool = False) -> Tensor:
+    """Two passes: the mean, then the squared deviations from it."""
+    deviation = x - mean(x, axes, keep=True)
+    freedom = max(extent_of(x, axes) - correction, 0)
+    squares = total(deviation * deviation, axes, keep)
+    return squares * (1 / freedom) if freedom else squares / 0.0
+
+
+def softmax(x: Tensor, axis: int) -> Tensor:
+    weights = exp(x - reduce(MAX, x, (axis,), keep=True))
+    return weights / total(weights, (axis,), keep=True)
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """[..., M, K] by [..., K, N]: products over a [..., M, N, K] box, summed along K."""
+    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    r = len(batch)
+    box_shape = (*batch, a.shape[-2], b.shape[-1], a.shape[-1])
+    lead_a, lead_b = range(r - a.rank + 2, r), range(r - b.rank + 2, r)
+    left = broadcast_in(a, box_shape, [*lead_a, r, r + 2])
+    right = broadcast_in(b, box_shape, [*lead_b, r + 2, r + 1])
+    return total(left * right, (r + 2,))
