@@ -1,4 +1,4 @@
-"""weft_math.h against float64: dense samples of every float32, at every width and instruction set."""
+"""weft_math.h against float64: every 997th float32, at several widths and instruction sets."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ import pytest
 import torch
 
 RUNTIME = Path(__file__).parents[2] / "weft" / "runtime"
-FLAGS = "-O3 -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi -shared -fPIC -Wall -Werror"
+FLAGS = (
+    "-O3 -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi "
+    "-shared -fPIC -Wall -Werror"
+)
 MACHINES = {
     "native": "-march=native",
     "avx2": "-march=native -mno-avx512f",
@@ -61,16 +64,12 @@ def source(lanes: int) -> str:
     x = f"x{lanes}" if lanes > 1 else ""
     loop = f"for (int64_t i = 0; i < n; i += {lanes})"
     text = f'#define WEFT_LANES {lanes}\n#include "weft_math.h"\n'
-    for op, d in UNARY + LANES_OF_LIBM:
-        text += (
-            f"void do_{op}_{d}(const {d} *x, {d} *y, int64_t n) {{\n"
-            f"    {loop} store_{d}{x}(y + i, {op}_{d}{x}(load_{d}{x}(x + i)));\n}}\n"
-        )
-    for op, d in BINARY:
-        text += (
-            f"void do_{op}_{d}(const {d} *a, const {d} *b, {d} *y, int64_t n) {{\n"
-            f"    {loop} store_{d}{x}(y + i, {op}_{d}{x}(load_{d}{x}(a + i), load_{d}{x}(b + i)));\n}}\n"
-        )
+    arity = {**dict.fromkeys(UNARY + LANES_OF_LIBM, 1), **dict.fromkeys(BINARY, 2)}
+    for (op, d), count in arity.items():
+        parameters = "".join(f"const {d} *p{n}, " for n in range(count))
+        loads = ", ".join(f"load_{d}{x}(p{n} + i)" for n in range(count))
+        body = f"store_{d}{x}(q + i, {op}_{d}{x}({loads}));"
+        text += f"void do_{op}_{d}({parameters}{d} *q, int64_t n) {{ {loop} {body} }}\n"
     return text
 
 
@@ -95,7 +94,7 @@ def built(request, tmp_path_factory):
 
 
 def ulps(y: np.ndarray, reference: np.ndarray) -> np.ndarray:
-    """The error of y in units of its last place at the reference; 0 where both are not finite and agree."""
+    """The error of y in units of the reference's last place; 0 where both overflow or are NaN."""
     d = y.dtype.type
     with np.errstate(all="ignore"):
         rounded = reference.astype(d)
@@ -109,8 +108,8 @@ def ulps(y: np.ndarray, reference: np.ndarray) -> np.ndarray:
 
 EVERY_997TH = np.arange(0, 2**32, 997, dtype=np.uint64).astype(np.uint32).view(np.float32)
 SPECIAL = np.array(
-    [0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 1e-45, -1e-45, 1e-38, -1e-38, 0.5, -0.5, 2, -2]
-    + [88.72283, 88.72284, -87.33655, -103.97208, -103.97209, 127.99999, 128, -149, -150, 1e5, 1e6, 1e38],
+    "0 -0.0 inf -inf nan 1 -1 1e-45 -1e-45 1e-38 -1e-38 0.5 -0.5 2 -2 88.72283 88.72284 -87.33655 "
+    "-103.97208 -103.97209 127.99999 128 -149 -150 1e5 1e6 1e38".split(),
     np.float32,
 )
 REFERENCES: dict[str, np.ndarray] = {}
@@ -164,7 +163,9 @@ def test_f64_functions_are_accurate(built, op):
 def test_f32_binary_functions(built, op):
     bound, function = BINARY[op, "f32"]
     rng = np.random.default_rng(1)
-    a = np.concatenate([rng.normal(size=200_000) * 10, rng.lognormal(0, 20, 200_000)]).astype(np.float32)
+    a = np.concatenate([rng.normal(size=200_000) * 10, rng.lognormal(0, 15, 200_000)]).astype(
+        np.float32
+    )
     b = np.concatenate([rng.normal(size=200_000) * 20, np.round(rng.normal(size=200_000) * 4)])
     special = np.concatenate([SPECIAL, np.array([3, -3, 2.5, -2.5], np.float32)])
     a = np.concatenate([a, np.repeat(special, len(special))])
@@ -181,4 +182,6 @@ def test_f32_binary_functions(built, op):
 def test_lanewise_functions(built, op, d):
     x = np.linspace(-8.3, 40, 9001).astype(np.float32 if d == "f32" else np.float64)
     expected = getattr(torch, op)(torch.from_numpy(x).double()).numpy()
-    np.testing.assert_allclose(built(op, x), expected, rtol=3e-5 if d == "f32" else 1e-10, atol=1e-5)
+    np.testing.assert_allclose(
+        built(op, x), expected, rtol=3e-5 if d == "f32" else 1e-10, atol=1e-5
+    )

@@ -7,8 +7,8 @@
 // One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
 // sigmoid erf sin cos, f64 exp log tanh sigmoid erf. Other f64 functions call libm lane by lane.
 //
-// Sources. Own minimax fits: exp, exp2, expm1, log1p, tanh, atan, asin, sinh in f32. N. Juffa's
-// published f32 polynomials: erf, sin, cos. fdlibm: f64 log. Cephes: f64 tanh, erf. Taylor: f64 exp.
+// Sources. Own minimax fits: f32 exp, exp2, expm1, log1p, tanh, atan, asin, sinh. Juffa's published
+// polynomials: f32 erf, sin, cos. fdlibm: f64 log. Cephes: f64 tanh, erf. Taylor series: f64 exp.
 
 #define WEFT_KEEP_TEMPLATE
 #include "weft_vector.h"
@@ -150,7 +150,8 @@ WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
     q = q * z + -3.76125336e-1f;
     q = q * z + 1.28379166e-1f;
     V(f32) small = q * a + a;
-    return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.927734375f)), small, large), x);
+    BOOL is_small = F(lt, f32)(a, SPLAT(f32, 0.927734375f));
+    return F(copysign, f32)(F(select, f32)(is_small, small, large), x);
 }
 
 static inline V(f32) F(cosh, f32)(V(f32) x) {
@@ -260,22 +261,19 @@ WEFT_FN V(f32) F(sin_quadrant, f32)(V(f32) r, V(i32) j) {
 
 // Replace the lanes of y whose x the reduction cannot serve.
 #define WEFT_FAR(op)                                                                               \
-    static __attribute__((noinline, cold, unused)) void F(op##_far, f32)(const V(f32) *x, V(f32) *y) { \
+    static __attribute__((noinline, cold, unused)) void F(op##_far, f32)(const f32 *x, f32 *y) {   \
         for (int i = 0; i < L; i++)                                                                \
-            if (__builtin_fabsf(((const f32u *)x)[i]) > 1e5f)                                      \
-                ((f32u *)y)[i] = __builtin_##op##f(((const f32u *)x)[i]);                          \
+            if (__builtin_fabsf(x[i]) > 1e5f) y[i] = __builtin_##op##f(x[i]);                      \
     }
-#define f32u f32x1u
 WEFT_FAR(sin)
 WEFT_FAR(cos)
 WEFT_FAR(tan)
-#undef f32u
 #undef WEFT_FAR
 #define WEFT_NEAR_OR_FAR(op, x, y)                                                                 \
     if (__builtin_expect(F(fold_or, bool)(F(gt, f32)(F(abs, f32)(x), SPLAT(f32, 1e5f))), 0)) {     \
-        V(f32) far_x = x, far_y = y;                                                               \
-        F(op##_far, f32)(&far_x, &far_y);                                                          \
-        return far_y;                                                                              \
+        WEFT_LANEWISE(f32) far_x = {x}, far_y = {y};                                               \
+        F(op##_far, f32)(far_x.lane, far_y.lane);                                                  \
+        return far_y.v;                                                                            \
     }                                                                                              \
     return y;
 

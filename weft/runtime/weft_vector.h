@@ -5,12 +5,12 @@
 //     store_f32x16(y, maximum_f32x16(load_f32x16(x), splat_f32x16(0)));
 //
 // A name is op_dtype followed by x16, or by nothing for one lane: add_f32x16, add_f32.
-// dtypes   f32 f64 i8 i16 i32 i64 u8 bool in registers; f16 and bf16 in memory only, f32 once loaded.
-// masks    boolx16 (one lane: boolx1) is an i32x16 of 0 or -1; in memory a bool is one byte, 0 or 1.
+// dtypes   f32 f64 i8 i16 i32 i64 u8 bool; f16 and bf16 in memory, where a load gives an f32.
+// masks    boolx16 (one lane: boolx1) is an i32x16 of 0 or -1; in memory a bool is a byte, 0 or 1.
 // chunks   GCC splits arithmetic on vectors wider than a register, but takes their compares and
 //          shuffles apart lane by lane. So those loop over register-sized chunks.
 //
-// Compile with -Wno-psabi, since vectors wider than a register have no settled ABI (all is inlined),
+// Compile with -Wno-psabi (vectors wider than a register have no settled ABI; here all is inlined)
 // and without -ffast-math. There is no <immintrin.h>: parsing it alone takes GCC 0.1 s.
 
 #include <stdint.h>
@@ -106,7 +106,8 @@ WEFT_TYPES(WEFT_VECTOR_TYPE, 64)
     WEFT_PER_LANE_2(greater, T, d, L, x > y ? x : y)
 
 #define WEFT_REGISTER_OP(name, T, expr) WEFT_FN T weft_##name##_##T(T v) { return (T)(expr); }
-#define WEFT_REGISTER_OP_2(name, T, expr) WEFT_FN T weft_##name##_##T(T v, T w) { return (T)(expr); }
+#define WEFT_REGISTER_OP_2(name, T, expr)                                                          \
+    WEFT_FN T weft_##name##_##T(T v, T w) { return (T)(expr); }
 #define WEFT_REGISTER_OPS(T, SQRT, ROUND, LESSER, GREATER)                                         \
     WEFT_REGISTER_OP(sqrt, T, SQRT)                                                                \
     WEFT_REGISTER_OP(round, T, ROUND(8)) WEFT_REGISTER_OP(floor, T, ROUND(9))                      \
@@ -203,7 +204,10 @@ WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
     memcpy(p, &r, WEFT_CLAMP(n) * sizeof(d));
 // unit is words or bytes, per the units in one register
 #define WEFT_UNITS(d, unit)                                                                        \
-    union { V(d) v; weft_##unit part[(sizeof(V(d)) + sizeof(weft_##unit) - 1) / sizeof(weft_##unit)]; }
+    union {                                                                                        \
+        V(d) v;                                                                                    \
+        weft_##unit part[(sizeof(V(d)) + sizeof(weft_##unit) - 1) / sizeof(weft_##unit)];          \
+    }
 #define WEFT_LOAD_UNITS(d, unit, per, n)                                                           \
     WEFT_UNITS(d, unit) r;                                                                         \
     WEFT_UNROLL for (u32 c = 0; c < sizeof r / sizeof(weft_##unit); c++)                           \
@@ -537,7 +541,7 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
         return F(select, d)(F(ne, d)(r, zero) & F(lt, d)(r ^ b, zero), q - 1, q);                  \
     }
 
-// Through `via` where the machine has no direct conversion. A float out of range gives some integer.
+// Through `via` where the machine has no direct conversion. A float out of range gives anything.
 #define WEFT_CAST(from, via, to)                                                                   \
     WEFT_FN V(to) F(cast_##from, to)(V(from) a) { return CONVERT(CONVERT(a, V(via)), V(to)); }
 #define WEFT_CASTS(from, narrow, f32_via, f64_via)                                                 \
