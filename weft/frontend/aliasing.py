@@ -6,6 +6,9 @@ A storage is known by its root tensor; a view knows the step that makes it from 
 write replaces the root's value, and a view that is read later replays its steps.
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -4,9 +4,13 @@ step = with_gradients(fn, build)          # step(*args) has a grad_fn
 torch.compile(fn, backend=graph_backend(build))
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -14,7 +18,7 @@ from functorch.compile import aot_module, min_cut_rematerialization_partition
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import tree_flatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
 from weft.frontend.capture import modules_of
 from weft.frontend.entry import Build, specialise
@@ -24,10 +28,9 @@ from weft.frontend.signature import call_key
 class GraphProgram:
     """An FX graph of tensors and numbers, captured and built for each signature it meets."""
 
-    _boxed_call = True  # AOTAutograd hands the arguments over as a list
-
     def __init__(self, graph: torch.fx.GraphModule, build: Build) -> None:
         self.graph, self.build = graph, build
+        self._boxed_call = True  # AOTAutograd hands the arguments over as a list
         self.entries: dict[Any, Callable[[Sequence[Any]], Any]] = {}
 
     def __call__(self, args: list[Any]) -> Any:
@@ -52,28 +55,45 @@ class _Holder(torch.nn.Module):
         return self.fn(*args, **kwargs)
 
 
-def with_gradients(fn: Callable[..., Any], build: Build) -> Callable[..., Any]:
-    """`fn` for one signature, differentiable; the graphs are made at the first call."""
-    module = fn if isinstance(fn, torch.nn.Module) else _Holder(fn)
+class Differentiable:
+    """`fn` for one signature, with gradients; the graphs are made at the first call."""
 
-    def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-        return GraphProgram(graph, build)
+    def __init__(self, fn: Callable[..., Any], build: Build, out_tree: TreeSpec) -> None:
+        def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
+            return GraphProgram(graph, build)
 
-    traced: Any = aot_module(
-        module,
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions=core_aten_decompositions(),
-    )
+        self.started = False
+        self.out_tree = out_tree
+        self.traced: Any = aot_module(
+            fn if isinstance(fn, torch.nn.Module) else _Holder(fn),
+            fw_compiler=compiler,
+            bw_compiler=compiler,
+            partition_fn=min_cut_rematerialization_partition,
+            decompositions=core_aten_decompositions(),
+        )
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        # The fused attention kernels have backward kernels of their own; the math form is
-        # primitives both ways.
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.started:
+            out = self.traced(*args, **kwargs)
+        else:
+            with _primitives():
+                out = self.traced(*args, **kwargs)
+            self.started = True
+        if isinstance(out, list):  # AOTAutograd gives a flat tuple back as a list
+            return tree_unflatten(tree_leaves(out), self.out_tree)
+        return out
+
+
+@contextmanager
+def _primitives() -> Generator[None, None, None]:
+    """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
+    fused = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(False)
+    try:
         with sdpa_kernel(SDPBackend.MATH):
-            return traced(*args, **kwargs)
-
-    return call
+            yield
+    finally:
+        torch._C._set_mkldnn_enabled(fused)
 
 
 def graph_backend(build: Build) -> Callable[..., Any]:
@@ -92,7 +112,7 @@ def graph_backend(build: Build) -> Callable[..., Any]:
     def backend(graph: torch.fx.GraphModule, example: Sequence[Any]) -> Callable[..., Any]:
         tensors = [*graph.parameters(), *(t for t in example if isinstance(t, torch.Tensor))]
         if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            with sdpa_kernel(SDPBackend.MATH):
+            with _primitives():
                 return differentiable(graph, example)
         program = GraphProgram(graph, build)
         return lambda *args: program([*args])

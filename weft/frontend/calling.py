@@ -20,8 +20,8 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from weft.core.errors import CaptureError, WeftError
-from weft.frontend.autograd import graph_backend, with_gradients
-from weft.frontend.capture import capture, modules_of
+from weft.frontend.autograd import Differentiable, graph_backend
+from weft.frontend.capture import capture, homes_of, modules_of
 from weft.frontend.entry import MISS, Build, Entry, direct_entry
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.signature import State, call_key
@@ -39,6 +39,15 @@ class Compiled:
 
     `programs` are what `build` returned, in order; `reasons` say why an entry is not direct.
     """
+
+    __wrapped__: Callable[..., Any]
+    programs: list[Runner]
+    reasons: list[str]
+    _raw_build: Build
+    _entries: dict[Any, list[Entry]]
+    _hot: Callable[[tuple[Any, ...]], Any]
+    _lock: threading.RLock
+    _through_dynamo: Any
 
     def __init__(self, fn: Callable[..., Any], build: Build) -> None:
         # Around __setattr__, which a compiled module hands to the module.
@@ -100,11 +109,25 @@ class Compiled:
         loose = [p for p in captured.placeholders if p.kind == "constant" and _differentiable(p)]
         if loose:
             return self._dynamo_entry("gradients of a tensor that belongs to no module")
-        return self._gradient_entry()
+        return self._gradient_entry(captured)
 
-    def _gradient_entry(self) -> Entry:
-        step = with_gradients(self.__wrapped__, self._build)
-        return Entry(lambda args, kwargs, flat: step(*args, **kwargs), self._whole_state())
+    def _gradient_entry(self, captured: Captured) -> Entry:
+        step = Differentiable(self.__wrapped__, self._build, captured.out_tree)
+
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Any:
+            try:
+                return step(*args, **kwargs)
+            except WeftError:
+                raise
+            except Exception as error:
+                if step.started:
+                    raise
+                through = self._dynamo_entry(f"AOTAutograd: {error}".split("\n")[0])
+                entry.call, entry.state, entry.reason = through.call, through.state, through.reason
+                return entry.call(args, kwargs, flat)
+
+        entry = Entry(call, self._whole_state())
+        return entry
 
     def _dynamo_entry(self, reason: str) -> Entry:
         self.reasons.append(reason)
@@ -119,13 +142,9 @@ class Compiled:
 
     def _whole_state(self) -> State:
         """Every parameter and buffer: AOTAutograd takes them all as inputs."""
-        modules = [*modules_of(self.__wrapped__).values()]
-        homes: dict[int, tuple[dict[str, Any], str]] = {}
-        for inner in (m for root in modules for m in root.modules()):
-            for home in (inner._parameters, inner._buffers):
-                tensors = [(k, t) for k, t in home.items() if t is not None]
-                homes.update({id(t): (home, k) for k, t in tensors})
-        return State.of(modules, [*homes.values()])
+        modules = modules_of(self.__wrapped__)
+        homes = homes_of(modules)
+        return State.of([*modules.values()], [(home, key) for _, _, home, key in homes.values()])
 
     def _build(self, captured: Captured) -> Runner:
         runner = self._raw_build(captured)

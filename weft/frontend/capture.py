@@ -7,6 +7,9 @@ The program runs once on fake tensors; parameters, buffers and tensors of closur
 it touches them. What this cannot follow raises CaptureError.
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import functools
@@ -23,6 +26,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.aliasing import Ref, is_dense, read
+from weft.frontend.composites import tracing
 from weft.frontend.graph import (
     Captured,
     Geometry,
@@ -33,7 +37,7 @@ from weft.frontend.graph import (
     Value,
     remove_dead_nodes,
 )
-from weft.frontend.tracer import Home, Tracer, tracing
+from weft.frontend.tracer import Home, Tracer
 
 CONSTANTS = (
     type(None),
@@ -87,14 +91,16 @@ def modules_of(fn: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     return {n: m for n, m in found.items() if isinstance(m, torch.nn.Module)}
 
 
-def _homes(modules: dict[str, torch.nn.Module]) -> dict[int, Home]:
+def homes_of(modules: dict[str, torch.nn.Module]) -> dict[int, Home]:
+    """Where each parameter and buffer lives, by its id."""
     homes: dict[int, Home] = {}
     for root, module in modules.items():
         for prefix, inner in module.named_modules(prefix=root):
             for kind, home in (("parameter", inner._parameters), ("buffer", inner._buffers)):
                 for key, tensor in home.items():
                     name = f"{prefix}.{key}" if prefix else key
-                    homes.setdefault(id(tensor), (kind, name, home, key))
+                    if tensor is not None:
+                        homes.setdefault(id(tensor), (kind, name, home, key))
     return homes
 
 
@@ -103,7 +109,7 @@ def _capture(
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
     modules = modules_of(fn)
-    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True), _homes(modules))
+    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True), homes_of(modules))
     before = _states(modules)
     gradients = torch.is_grad_enabled()
     try:
@@ -210,7 +216,7 @@ def _inputs(tracer: Tracer, flat: list[Any], names: list[str], shared: set[int])
             ref = tracer.placeholder(leaf, name, "input", position=position, region=region)
             bases[storage] = (ref, start)
         root, start = bases[storage]
-        offset = leaf.storage_offset() - start
+        offset = int(leaf.storage_offset()) - start
         out.append(tracer.part(root, Geometry(tuple(leaf.shape), leaf.stride(), offset)))
     return out
 
@@ -222,13 +228,15 @@ def _extent(first: torch.Tensor, flat: list[Any]) -> tuple[Geometry, int]:
     group = [t for t in group if t.untyped_storage()._cdata == storage]
     if any(t.dtype != first.dtype for t in group):
         raise CaptureError("inputs of different dtypes share a storage that is written")
-    start = min(t.storage_offset() for t in group)
+    start = int(min(t.storage_offset() for t in group))
     stop = max(
-        t.storage_offset() + 1 + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+        int(t.storage_offset())
+        + 1
+        + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
         for t in group
         if t.numel()
     )
-    return Geometry((stop - start,), (1,), start - first.storage_offset()), start
+    return Geometry((stop - start,), (1,), start - int(first.storage_offset())), start
 
 
 # State of modules

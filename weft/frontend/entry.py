@@ -11,6 +11,9 @@ The entering code is generated, so that a call whose tensors match costs about a
         return results[0]
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -5,6 +5,9 @@ captured.placeholders, captured.nodes, captured.results, captured.mutations, cap
 interpret(captured)([x, weight]) -> [y]
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence

@@ -4,10 +4,14 @@ effect(aten.slice.Tensor) is Effect.VIEW
 functional(aten.add_.Tensor) is aten.add.Tensor
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from enum import Enum
 from functools import cache
+from typing import Any
 
 import torch
 from torch._ops import OpOverload
@@ -99,3 +103,9 @@ def functional(op: OpOverload) -> OpOverload:
             if have == wanted and not found._schema.is_mutable:
                 return found
     raise CaptureError(f"{op} has no functional form")
+
+
+def with_defaults(op: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """`args` and the defaults that follow them, for the functional form may have no defaults."""
+    rest = op._schema.arguments[len(args) :]
+    return (*args, *(a.default_value for a in rest if not a.kwarg_only))

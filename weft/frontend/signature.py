@@ -5,6 +5,9 @@ check = tensor_check([x, weight])       # check(x, weight) -> bool, about 0.1 us
 state = State.of(modules)               # state.valid(): still the modules that were traced
 """
 
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
@@ -76,9 +79,8 @@ def tensor_check(tensors: Sequence[torch.Tensor]) -> Check | None:
         sizes = [[*t.shape] for t in tensors]
         strides = [[*t.stride()] for t in tensors]
         try:
-            guards: Any = TensorGuards(
-                *tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides
-            )
+            make: Any = TensorGuards  # its stub has the wrong types
+            guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
             if guards.check(*tensors):
                 return guards.check
         except (TypeError, ValueError, RuntimeError):

@@ -1,27 +1,26 @@
 """Records the ATen calls of a program on fake tensors as a functional graph.
 
-    with fake_mode, tracer, Composites(tracer):
-        fn(*tracer_inputs)          # tracer.nodes now holds the graph
+    with fake_mode, tracer:
+        fn(*fake_inputs)            # tracer.nodes now holds the graph
 
-Below autograd and below composite ops, so nearly every op is core ATen; `Composites` keeps the
-few that lowering wants whole.
+It sits below autograd and below composite ops, so nearly every op is core ATen.
 """
+
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 import linecache
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from weft.core.errors import CaptureError
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
@@ -35,10 +34,10 @@ from weft.frontend.graph import (
     map_args,
 )
 from weft.frontend.schema import (
-    KEPT_CALLS,
     Effect,
     effect,
     functional,
+    with_defaults,
     written_argument,
 )
 
@@ -181,8 +180,8 @@ class Tracer(TorchDispatchMode):
     def placeholder(self, source: torch.Tensor, name: str, kind: Any, **fields: Any) -> Ref:
         """A tensor from outside: a new placeholder and its fake."""
         region: Geometry | None = fields.get("region")
-        real = source if region is None else region.of(source)
-        fake = self._new_fake(real)
+        with _disable_current_modes():
+            fake = self._new_fake(source if region is None else region.of(source))
         value = Value(self._name(name), Meta.of(fake))
         self.fakes[value] = fake
         ref = Ref(fake, Storage(placeholder=len(self.placeholders)), value)
@@ -207,7 +206,8 @@ class Tracer(TorchDispatchMode):
         with torch._C._DisableTorchDispatch():
             meta = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
         fake = FakeTensor(self.fake_mode, meta, real.device)
-        return fake.requires_grad_() if real.requires_grad else fake
+        fake.requires_grad_(real.requires_grad)
+        return fake
 
     def _lift(self, real: torch.Tensor) -> Ref:
         if id(real) in self.homes:
@@ -222,7 +222,7 @@ class Tracer(TorchDispatchMode):
     def _literal(self, real: torch.Tensor) -> torch.Tensor:
         """torch.tensor(...) inside the program: a fresh tensor of known numbers."""
         if real.dim() == 0:
-            number = real.item()
+            number = self._item(real)
             value = self.emit(aten.full.default, [], number, dtype=real.dtype, device=real.device)
         else:
             value = self.emit(aten.clone.default, self._lift(real).value)
@@ -232,8 +232,12 @@ class Tracer(TorchDispatchMode):
 
     def _number(self, ref: Ref) -> Any:
         if id(ref.fake) in self.known and ref.storage.version == 0:
-            return self.known[id(ref.fake)].item()
+            return self._item(self.known[id(ref.fake)])
         raise CaptureError("the program reads a tensor's number to decide what to do", self.where())
+
+    def _item(self, real: torch.Tensor) -> Any:
+        with _disable_current_modes():
+            return real.item()
 
     def _view(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         parent = self.ref(args[0])
@@ -277,6 +281,7 @@ class Tracer(TorchDispatchMode):
         if op is aten.copy_.default:
             new = self._converted(self.value(args[1]), meta)
         else:
+            args = with_defaults(op, args)
             fakes = map_args(args, torch.Tensor, self.fake)
             outs = self.call(functional(op), fakes, self._fakes(rest))
             values = {k: self._values(a) for k, a in rest.items()}
@@ -289,8 +294,7 @@ class Tracer(TorchDispatchMode):
     def _converted(self, value: Value, meta: Meta) -> Value:
         """`value` as something of this shape and dtype holds it."""
         if value.meta.dtype != meta.dtype or value.meta.device != meta.device:
-            to = {"dtype": meta.dtype, "device": meta.device}
-            value = self.emit(aten._to_copy.default, value, **to)
+            value = self.emit(aten._to_copy.default, value, dtype=meta.dtype, device=meta.device)
         if value.meta.shape != meta.shape:
             if len(value.meta.shape) > len(meta.shape) or 0 in meta.shape:
                 raise CaptureError("an out= tensor that has to grow", self.where())
@@ -314,19 +318,20 @@ class Tracer(TorchDispatchMode):
     def _batch_norm(self, op: OpOverload, args: Any) -> Any:
         """Batch norm writes its running statistics without saying so in its schema."""
         x, weight, bias, mean, var, training, momentum, eps = args[:8]
-        if training and mean is not None:
-            functional_op, stats = aten._native_batch_norm_legit_functional.default, True
+        stats = training and mean is not None
+        if stats:
+            functional_op = aten._native_batch_norm_legit_functional.default
             call = (x, weight, bias, mean, var, True, momentum, eps)
         elif training:
-            functional_op, stats = aten._native_batch_norm_legit.no_stats, False
+            functional_op = aten._native_batch_norm_legit.no_stats
             call = (x, weight, bias, True, momentum, eps)
         else:
-            functional_op, stats = aten._native_batch_norm_legit_no_training.default, False
+            functional_op = aten._native_batch_norm_legit_no_training.default
             call = (x, weight, bias, mean, var, momentum, eps)
         outs = self.call(functional_op, map_args(call, torch.Tensor, self.fake), {})
         node = self.add(functional_op, self._values(call), {}, outs)
         if stats:
-            for tensor, value in zip((mean, var), node.values[3:], strict=True):
+            for tensor, value in zip(args[3:5], node.values[3:], strict=True):
                 assert value is not None
                 write(self.ref(tensor), value, self.emit)
         unused = [outs[2]] * (_BATCH_NORMS[op] - 3)  # cudnn's workspace, for its backward only
@@ -351,43 +356,3 @@ class Tracer(TorchDispatchMode):
                 return f"{Path(filename).name} line {frame.f_lineno}: {line}"
             frame = frame.f_back
         return None
-
-
-class Composites(TorchFunctionMode):
-    """Records the calls of KEPT_CALLS as one node, before torch takes them apart."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        super().__init__()
-        self.tracer = tracer
-
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        op = KEPT_CALLS.get(func)
-        if op is None or self._transformed(args):
-            return func(*args, **kwargs)
-        arguments = op._schema.arguments
-        given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
-        if not given.keys() <= {a.name for a in arguments}:
-            return func(*args, **kwargs)
-        positional = [given.get(a.name, a.default_value) for a in arguments if not a.kwarg_only]
-        named = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
-        while positional and positional[-1] == arguments[len(positional) - 1].default_value:
-            positional.pop()
-        return self.tracer.record(op, tuple(positional), named)
-
-    def _transformed(self, args: Any) -> bool:
-        """Under autocast, vmap or an inner autograd the call means more than the op."""
-        tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return True
-        if torch._C._functorch.peek_interpreter_stack() is not None:
-            return True
-        return any(torch.is_autocast_enabled(t.device.type) for t in tensors)
-
-
-@contextmanager
-def tracing(tracer: Tracer) -> Iterator[None]:
-    with tracer.fake_mode, tracer, Composites(tracer):
-        yield

@@ -1,0 +1,93 @@
+"""torch.compile with the back end of the front end: graphs, breaks, dynamic shapes, options."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from weft.core.errors import UnsupportedOpError
+from weft.frontend.autograd import graph_backend
+from weft.frontend.calling import compiled
+from weft.frontend.graph import Captured, interpret
+
+
+@pytest.fixture(autouse=True)
+def _fresh():
+    torch._dynamo.reset()
+
+
+def recording() -> tuple[list[Captured], object]:
+    programs: list[Captured] = []
+
+    def build(captured):
+        programs.append(captured)
+        return interpret(captured)
+
+    return programs, build
+
+
+def test_graph_break_makes_two_programs():
+    programs, build = recording()
+
+    def f(x):
+        y = x + 1
+        if y.sum() > 0:
+            return y * 2
+        return y - 1
+
+    g = torch.compile(f, backend=graph_backend(build))
+    for x in (torch.ones(3), -2 * torch.ones(3)):
+        torch.testing.assert_close(g(x), f(x))
+    assert len(programs) == 3
+
+
+def test_dynamic_shapes_are_specialised():
+    programs, build = recording()
+    g = torch.compile(lambda x: (x * x.shape[0]).sum(0), backend=graph_backend(build), dynamic=True)
+    for n in (2, 5, 2, 7):
+        torch.testing.assert_close(g(torch.ones(n, 3)), torch.full((3,), float(n * n)))
+    assert len(programs) == 3
+
+
+def test_source_lines_come_from_the_program():
+    programs, build = recording()
+    torch.compile(lambda x: torch.sin(x) + 1, backend=graph_backend(build))(torch.ones(2))
+    assert "torch.sin(x) + 1" in programs[0].nodes[0].where
+    assert programs[0].nodes[0].where.startswith("test_dynamo.py line ")
+
+
+def test_mutations_reach_the_caller():
+    def f(x, y):
+        x[0].add_(y)
+        return x * 2
+
+    g = torch.compile(f, backend=graph_backend(interpret))
+    x, want = torch.zeros(2, 3), torch.zeros(2, 3)
+    torch.testing.assert_close(g(x, torch.ones(3)), f(want, torch.ones(3)))
+    torch.testing.assert_close(x, want)
+
+
+@pytest.mark.parametrize("through", ["direct", "dynamo"])
+def test_an_unsupported_op_is_weft_s_error(through):
+    def refuse(captured):
+        node = captured.nodes[0]
+        raise UnsupportedOpError(f"{node.op} has no lowering", node.where)
+
+    def f(x):
+        return x.cos()
+
+    g = (
+        compiled(f, refuse)
+        if through == "direct"
+        else torch.compile(f, backend=graph_backend(refuse))
+    )
+    with pytest.raises(UnsupportedOpError, match=r"aten.cos.*\n.*test_dynamo.py line .*x.cos"):
+        g(torch.ones(2))
+
+
+def test_entry_point():
+    dynamo = pytest.importorskip("weft.dynamo", exc_type=ImportError)
+    assert callable(dynamo.weft_backend)
+    assert "weft" in torch._dynamo.list_backends()
+    g = torch.compile(torch.sin, backend="weft", options={"target": "cpu", "fallback": "aten"})
+    torch.testing.assert_close(g(torch.ones(2)), torch.ones(2).sin())

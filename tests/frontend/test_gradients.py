@@ -1,0 +1,141 @@
+"""Gradients through both entries equal eager's, and an optimizer's steps are seen."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from weft.frontend.autograd import graph_backend
+from weft.frontend.calling import compiled
+from weft.frontend.graph import Captured, interpret
+
+
+def direct(module: Callable[..., Any]) -> Callable[..., Any]:
+    return compiled(module, interpret)
+
+
+def through_dynamo(module: Callable[..., Any]) -> Callable[..., Any]:
+    torch._dynamo.reset()
+    return torch.compile(module, backend=graph_backend(interpret))
+
+
+ENTRIES = pytest.mark.parametrize("entry", [direct, through_dynamo], ids=lambda e: e.__name__)
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv, self.out, self.norm = nn.Linear(8, 24), nn.Linear(8, 8), nn.LayerNorm(8)
+
+    def forward(self, x):
+        q, k, v = self.qkv(self.norm(x)).unflatten(-1, (3, 2, 4)).permute(2, 0, 3, 1, 4)
+        y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return x + self.out(y.transpose(1, 2).flatten(2))
+
+
+MODULES = {
+    "mlp": lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8)),
+    "attention": Attention,
+    "batch_norm": lambda: nn.Sequential(nn.Conv1d(5, 6, 3), nn.BatchNorm1d(6), nn.ReLU()),
+    "recurrent": lambda: nn.GRU(8, 4, batch_first=True),
+}
+
+
+def loss(out: Any) -> torch.Tensor:
+    tensors = out if isinstance(out, tuple) else (out,)
+    return sum(((t * t).mean() for t in tensors), torch.zeros(()))
+
+
+@ENTRIES
+@pytest.mark.parametrize("name", MODULES)
+def test_training_steps(entry, name):
+    torch.manual_seed(0)
+    module = MODULES[name]()
+    reference = copy.deepcopy(module)
+    f = entry(module)
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.1) for m in (module, reference)]
+    for _ in range(3):
+        x = torch.randn(2, 5, 8)
+        inputs = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+        for call, given, optimizer in zip((f, reference), inputs, optimizers, strict=True):
+            optimizer.zero_grad()
+            loss(call(given)).backward()
+            optimizer.step()
+        torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+        torch.testing.assert_close(module.state_dict(), reference.state_dict())
+    with torch.no_grad():
+        torch.testing.assert_close(f(x), reference(x))
+
+
+def test_backward_is_primitives():
+    programs: list[Captured] = []
+
+    def build(captured):
+        programs.append(captured)
+        return interpret(captured)
+
+    f = compiled(Attention(), build)
+    f(torch.randn(2, 5, 8)).sum().backward()
+    assert len(programs) == 2
+    names = {str(node.op) for p in programs for node in p.nodes}
+    assert not {n for n in names if "attention" in n or n.endswith("_backward.default")}, names
+
+
+def test_written_input_keeps_its_history():
+    def f(x):
+        x.mul_(2)
+        return x.sin()
+
+    grads = []
+    for call in (f, compiled(f, interpret)):
+        leaf = torch.arange(3.0, requires_grad=True)
+        x = leaf.clone()
+        (call(x).sum() + x.sum()).backward()
+        grads.append(leaf.grad)
+    torch.testing.assert_close(*grads)
+
+
+def test_functions_over_modules_and_loose_tensors():
+    layer, loose = nn.Linear(3, 3), torch.ones(3, requires_grad=True)
+    f = compiled(lambda x: layer(x), interpret)
+    g = compiled(lambda x: x * loose, interpret)
+    f(torch.ones(1, 3)).sum().backward()
+    g(torch.ones(1, 3)).sum().backward()
+    assert layer.bias.grad is not None and loose.grad is not None
+    assert not f.reasons and g.reasons
+
+
+def test_frozen_and_no_grad():
+    layer = nn.Linear(3, 3)
+    f = compiled(layer, interpret)
+    x = torch.ones(1, 3)
+    for _ in range(2):
+        assert f(x).requires_grad
+        with torch.no_grad():
+            assert not f(x).requires_grad
+        layer.requires_grad_(False)
+        assert not f(x).requires_grad
+        layer.requires_grad_(True)
+    with torch.inference_mode():
+        torch.testing.assert_close(f(x), layer(x))
+
+
+def test_custom_autograd_function():
+    class Twice(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x * 2
+
+        @staticmethod
+        def backward(ctx, g):
+            return g * 7
+
+    f = compiled(lambda x: Twice.apply(x), interpret)
+    x = torch.ones(2, requires_grad=True)
+    f(x).sum().backward()
+    torch.testing.assert_close(x.grad, torch.full((2,), 7.0))

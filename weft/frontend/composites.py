@@ -1,0 +1,68 @@
+"""Keeps linear, attention and the norms whole, which torch takes apart before a dispatch mode sees.
+
+with tracing(tracer):
+    fn(*fake_inputs)            # F.linear(x, w) is one node aten.linear.default
+"""
+
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from weft.frontend.schema import KEPT_CALLS
+from weft.frontend.tracer import Tracer
+
+_functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+
+class Composites(TorchFunctionMode):
+    """Records the calls of KEPT_CALLS as one node, before torch takes them apart."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        op = KEPT_CALLS.get(func)
+        if op is None or self._transformed(args):
+            return func(*args, **kwargs)
+        arguments = op._schema.arguments
+        given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
+        if not given.keys() <= {a.name for a in arguments}:
+            return func(*args, **kwargs)
+        positional = [given.get(a.name, a.default_value) for a in arguments if not a.kwarg_only]
+        named = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
+        while positional and positional[-1] == arguments[len(positional) - 1].default_value:
+            positional.pop()
+        return self.tracer.record(op, tuple(positional), named)
+
+    def _transformed(self, args: Any) -> bool:
+        """Under autocast, vmap or an inner autograd the call means more than the op."""
+        tensors = [a for a in args if isinstance(a, torch.Tensor)]
+        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
+            return True
+        if _functorch.peek_interpreter_stack() is not None:
+            return True
+        return any(torch.is_autocast_enabled(t.device.type) for t in tensors)
+
+
+@contextmanager
+def tracing(tracer: Tracer) -> Generator[None, None, None]:
+    # torch's fused encoder layer is one opaque op; the plain path says the same in many.
+    fused = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with tracer.fake_mode, tracer, Composites(tracer):
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
