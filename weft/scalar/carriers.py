@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.node import make, postorder
+from weft.core.node import postorder
 from weft.scalar.memory import element
-from weft.scalar.nest import Acc, Fold
+from weft.scalar.nest import Fold
 from weft.scalar.ops import Constant
 
 Arrays = list[Any]  # one per carrier
@@ -25,12 +25,12 @@ class Carriers:
     def __init__(self, fold: Fold, depth: int, identity: Arrays, widen: bool) -> None:
         self.depth, self.identity, self.widen = depth, identity, widen
         self.values = identity
-        sides = [
-            tuple(make(Acc(f"{side}{i}", d, fold.lanes)) for i, d in enumerate(fold.dtypes))
-            for side in ("left", "right")
-        ]
-        self.sides = (*sides[0], *sides[1])
-        self.results = fold.monoid.combine(sides[0], sides[1])
+        left, right = (
+            Fold(tuple(side + n for n in fold.labels), fold.monoid, fold.dtypes, fold.lanes).accs
+            for side in ("left ", "right ")
+        )
+        self.sides = (*left, *right)
+        self.results = fold.monoid.combine(left, right)
         self.order = [n for n in postorder(*self.results) if n not in self.sides]
 
     def combine(self, left: Arrays, right: Arrays) -> Arrays:

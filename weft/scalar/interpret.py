@@ -6,7 +6,7 @@ run(program, [x, w], widen=True)     # every float computed in float64
 Each loop of the nest is one dimension of every array: a term is computed for all iterations of the
 loops around it at once, a reduction folds its dimension by the monoid's own combine. A loop runs
 in chunks that keep arrays small; a chunk is one iteration where iterations depend on each other.
-The last dimension is the lanes of a vector.
+The last dimension is a vector's lanes.
 """
 
 from __future__ import annotations
@@ -166,8 +166,6 @@ class _Machine:
         else:
             args = [self._spread(v, a.type.lanes) for v, a in zip(args, node.args, strict=True)]
         value = op.evaluate(*args)
-        if not isinstance(op, Apply):
-            value = self._spread(value, node.type.lanes)
         return value if value.dtype == dtype else value.astype(dtype)
 
     def _spread(self, value: Any, lanes: int) -> Any:
@@ -314,6 +312,7 @@ class _Machine:
                 raise self.error(f"free loop {loop.label} updates {stmt.fold.labels[0]}")
         terms = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
         parts = [self._over_loops(self.value(t), fold.depth) for t in terms]
+        parts = list(np.broadcast_arrays(*parts))
         if self.active[-1] is not None:
             runs = self.active[-1]
             parts = [np.where(runs, p, i) for p, i in zip(parts, fold.identity, strict=True)]

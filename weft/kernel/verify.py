@@ -1,0 +1,127 @@
+"""Verify a kernel program: the invariants of weft/scalar/verify.py, and
+
+1. every buffer is flat: rank 1, elements side by side;
+2. no register or vector loop is left, and a parallel loop is free;
+3. the lanes of a vector op's parts agree, and are a power of two where lanes are exchanged;
+4. a counted load or store stays in bounds up to its count.
+"""
+
+from __future__ import annotations
+
+from weft.core.node import Node, Op, require
+from weft.core.types import boolean
+from weft.kernel.ops import (
+    Extract,
+    Lanes,
+    Shuffle,
+    Splat,
+    VectorGather,
+    VectorLoad,
+    VectorMaskedLoad,
+    VectorScatter,
+    VectorStore,
+)
+from weft.scalar.nest import (
+    Acc,
+    Buffer,
+    For,
+    Load,
+    Local,
+    Program,
+    Running,
+    Stmt,
+    Store,
+    Update,
+)
+from weft.scalar.ops import Apply, Axis, Constant, apply, constant
+from weft.scalar.verify import LOADS, STORES, Level, Touch, verify_program
+
+
+def _lanes_touch(base: Node, count: Node, stride: int) -> Touch:
+    last = apply("multiply", apply("subtract", count, constant(1)), constant(stride))
+    return [(base, apply("add", base, last))]
+
+
+def _vector_load(op: VectorLoad, args: tuple[Node, ...]) -> Touch:
+    return _lanes_touch(args[0], args[1] if op.counted else constant(op.lanes), op.stride)
+
+
+def _vector_store(stmt: VectorStore) -> Touch | None:
+    if stmt.mask is not None:
+        return None
+    return _lanes_touch(stmt.base, stmt.count or constant(stmt.lanes), stmt.stride)
+
+
+def _guarded(*args: object) -> None:
+    """Indices are data, or lanes run under a condition: bounds are the interpreter's to check."""
+
+
+def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
+    op = part.op if isinstance(part, Node) else part
+    buffer: Buffer | None = getattr(op, "buffer", None)
+    if buffer is not None:
+        _check_flat(buffer)
+    if isinstance(part, Node):
+        _check_lanes(part.op, part.args)
+    elif isinstance(part, For):
+        free = part.bind != "parallel" or part.role == "free"
+        require(free, f"a parallel loop must be free, not {part.role}")
+    elif isinstance(part, VectorStore | VectorScatter):
+        agree = part.value.type.lanes in (1, part.lanes)
+        require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")
+        if isinstance(part, VectorScatter):
+            require(part.index.type.lanes == part.lanes, f"the index needs {part.lanes} lanes")
+        elif part.mask is not None:
+            _check_condition(part.mask, part.lanes)
+    elif isinstance(part, Store):
+        lanes = max(t.type.lanes for t in part.terms())
+        require(lanes == 1, f"a vector of {lanes} lanes in a scalar store")
+
+
+def _check_flat(buffer: Buffer) -> None:
+    flat = buffer.type.rank == 1 and buffer.type.layout == (1,)
+    require(flat, f"{buffer.name} is {buffer.type}, a kernel sees flat buffers")
+
+
+def _check_condition(condition: Node, lanes: int) -> None:
+    kind = condition.type
+    require(
+        kind.dtype is boolean and kind.lanes in (1, lanes),
+        f"the mask must be bool x{lanes}, is {kind}",
+    )
+
+
+def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
+    lanes = [a.type.lanes for a in args]
+    if isinstance(op, Load | VectorLoad):
+        require(max(lanes) == 1, f"{op.name} of {op.buffer.name} takes scalar arguments")
+    elif isinstance(op, VectorGather):
+        require(lanes[0] == op.lanes, f"the index of a gather of {op.lanes} has {lanes[0]} lanes")
+    elif isinstance(op, VectorMaskedLoad):
+        require(lanes[0] == 1, f"the base of a masked load has {lanes[0]} lanes")
+    elif isinstance(op, Shuffle):
+        even = lanes[0] & (lanes[0] - 1) == 0 and 0 < op.distance < lanes[0]
+        require(even, f"shuffle by {op.distance} of {lanes[0]} lanes")
+    elif isinstance(op, Extract):
+        require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
+    if isinstance(op, VectorGather | VectorMaskedLoad) and len(args) > 1:
+        _check_condition(args[1], op.lanes)
+
+
+SCALARS = (Axis, Constant, Apply, Load, Acc, Running)
+KERNEL = Level(
+    "kernel",
+    statements=(For, Update, Store, Local, VectorStore, VectorScatter),
+    terms=(*SCALARS, Lanes, VectorLoad, VectorGather, VectorMaskedLoad, Shuffle, Extract, Splat),
+    roles=("free", "reduce", "scan"),
+    binds=("", "serial", "parallel"),
+    loads=LOADS | {VectorLoad: _vector_load, VectorGather: _guarded, VectorMaskedLoad: _guarded},
+    stores=STORES | {VectorStore: _vector_store, VectorScatter: _guarded},
+    check=_check,
+    flat=True,
+)
+
+
+def verify(program: Program) -> None:
+    """Raise VerifyError unless it is a valid kernel program."""
+    verify_program(program, KERNEL)

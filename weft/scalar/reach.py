@@ -1,0 +1,109 @@
+"""How far an index goes over the loops around it, their tails included, and how it is spelt.
+
+reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 16)
+"""
+
+from __future__ import annotations
+
+from weft.core.node import Node
+from weft.scalar.affine import Interval, bounds, from_linear, function_of, linear
+from weft.scalar.nest import Acc, For, Local, Running, Stmt, Store, Update
+from weft.scalar.ops import Axis, Constant, apply, constant, subtract
+
+Loops = dict[Node, For]  # by axis
+ROUNDS = 16
+
+
+def extent_of(loop: For) -> int | None:
+    """hi - lo where it is a literal, and at least 0."""
+    terms, offset = linear(apply(subtract, loop.hi, loop.lo))
+    return None if terms else max(offset, 0)
+
+
+def reach(index: Node, loops: Loops) -> Interval:
+    """Least and greatest value, by putting in each loop's ends, innermost first."""
+    return (_extreme(index, loops, -1, ROUNDS), _extreme(index, loops, 1, ROUNDS))
+
+
+def _extreme(index: Node, loops: Loops, sign: int, rounds: int) -> float:
+    terms, offset = linear(index)
+    if not terms:
+        return float(offset)
+    best = bounds(index, _ranges(loops))[sign > 0]
+    if rounds == 0:
+        return best
+    order = list(loops)
+    depth = {atom: order.index(atom) if atom in loops else len(order) for atom in terms}
+    atom = max(terms, key=lambda a: depth[a])
+    rest = {a: k for a, k in terms.items() if a is not atom}
+    for end in _ends(atom, loops, upper=terms[atom] * sign > 0):
+        more, shift = linear(end)
+        total = dict(rest)
+        for a, k in more.items():
+            total[a] = total.get(a, 0) + k * terms[atom]
+        term = from_linear({a: k for a, k in total.items() if k}, offset + shift * terms[atom])
+        found = _extreme(term, loops, sign, rounds - 1)
+        best = min(best, found) if sign > 0 else max(best, found)
+    return best
+
+
+def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
+    """Terms that an atom does not go beyond on that side."""
+    loop = loops.get(atom)
+    if loop is not None:
+        if not upper:
+            return [loop.lo] if function_of(loop.lo) != "maximum" else list(loop.lo.args)
+        extent = extent_of(loop)
+        if extent is not None:
+            last = max(0, extent - 1) // loop.step * loop.step
+            return [apply("add", loop.lo, constant(last))]
+        ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
+        return [apply(subtract, end, constant(1)) for end in ends]
+    if function_of(atom) == ("minimum" if upper else "maximum"):
+        return list(atom.args)
+    return []
+
+
+def _ranges(loops: Loops) -> dict[Node, Interval]:
+    ranges: dict[Node, Interval] = {}
+    for axis, loop in loops.items():
+        low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1] - 1
+        extent = extent_of(loop)
+        if extent is not None and isinstance(loop.lo.op, Constant):
+            high = low + max(0, extent - 1) // loop.step * loop.step
+        ranges[axis] = (low, max(low, high))
+    return ranges
+
+
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "//", "floormod": "%"}
+
+
+def show(term: Node) -> str:
+    """A term for an error's sentence: short, not meant to be parsed."""
+    match term.op:
+        case Axis() | Acc() | Running():
+            return term.op.label
+        case Constant():
+            return str(term.op.value)
+        case _:
+            name = function_of(term)
+    if name in SIGNS:
+        left, right = (f"({t})" if " " in t else t for t in map(show, term.args))
+        return f"{left} {SIGNS[name]} {right}"
+    return f"{name or term.op.name}({', '.join(map(show, term.args))})"
+
+
+def describe(stmt: Stmt) -> str:
+    """A statement for an error's sentence."""
+    match stmt:
+        case For():
+            return f"for {stmt.label}"
+        case Update():
+            return f"update of {', '.join(stmt.fold.labels)}"
+        case Store():
+            return f"store to {stmt.buffer.name}[{', '.join(map(show, stmt.index))}]"
+        case Local():
+            return f"local {stmt.buffer.name}"
+        case _:
+            buffer = getattr(stmt, "buffer", None)
+            return type(stmt).__name__ + (f" to {buffer.name}" if buffer is not None else "")

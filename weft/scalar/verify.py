@@ -1,0 +1,342 @@
+"""What the verifiers of the loop, tile and kernel levels share: they differ in a `Level` each.
+
+A program
+  1. is of the level it is verified at;
+  2. has one element type and one layout for each buffer name;
+  3. has steps that read inputs or what an earlier step wrote, and writes all its outputs.
+A kernel
+  4. uses only the statements, terms, roles and binds of its level;
+  5. reads its inputs and local buffers, and stores to its outputs and local buffers;
+  6. stores to each output, to all of its elements where that can be told;
+  7. uses a local buffer after it is declared, in the same block or inside it.
+A statement
+  8. uses an axis inside its loop, and does not bind one again inside its loop (a loop of one
+     iteration, there to declare folds, may lend its axis);
+  9. reads an accumulator after its loop, a running value inside its scan after the update;
+ 10. indexes with i64, stores a value of the buffer's dtype under a bool mask;
+ 11. stays inside buffers, where bounds can be told and no condition guards the access.
+A fold
+ 12. is declared once, by a reduce or scan loop, with the carriers of its monoid;
+ 13. is updated inside its loop, with no free loop in between, by values of its dtypes and lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import VerifyError
+from weft.core.node import Node, Op, require
+from weft.core.types import TensorType, boolean, i64
+from weft.scalar.affine import linear
+from weft.scalar.nest import (
+    Acc,
+    Block,
+    Buffer,
+    Fold,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Program,
+    Running,
+    Stmt,
+    Store,
+    Update,
+)
+from weft.scalar.ops import Axis, Constant
+from weft.scalar.reach import Loops, describe, extent_of, reach, show
+
+Touch = list[tuple[Node, Node]]  # lowest and highest index along each axis of the buffer
+
+
+def _load(op: Load, args: tuple[Node, ...]) -> Touch | None:
+    return None if op.masked else [(i, i) for i in args]
+
+
+def _store(stmt: Store) -> Touch | None:
+    return None if stmt.mask is not None else [(i, i) for i in stmt.index]
+
+
+@dataclass(frozen=True)
+class Level:
+    """What a level is made of, and what its verifier adds to the invariants above.
+
+    loads, stores   the memory ops and statements, with the indices they reach (None: guarded)
+    check           the level's own invariants of one statement or term
+    flat            whether kernels see a buffer as a run of elements
+    """
+
+    name: str
+    statements: tuple[type[Stmt], ...]
+    terms: tuple[type[Op], ...]
+    roles: tuple[str, ...]
+    binds: tuple[str, ...]
+    loads: Mapping[type[Op], Callable[..., Touch | None]]
+    stores: Mapping[type[Stmt], Callable[..., Touch | None]]
+    check: Callable[[Any, tuple[For, ...]], None] = lambda part, loops: None
+    flat: bool = False
+
+
+LOADS: dict[type[Op], Callable[..., Touch | None]] = {Load: _load}
+STORES: dict[type[Stmt], Callable[..., Touch | None]] = {Store: _store}
+
+
+def verify_program(program: Program, level: Level) -> None:
+    """Raise VerifyError, a sentence with its place, unless the program holds to its level."""
+    found = program.level
+    require(found == level.name, f"{program.name} is a {found} program, not a {level.name} program")
+    types: dict[str, TensorType] = {}
+    for b in (*program.inputs, *program.outputs):
+        require(
+            types.setdefault(b.name, b.type) == b.type, f"{b.name} is {types[b.name]}, {b.type}"
+        )
+    ready = {b.name for b in program.inputs}
+    for step in program.steps:
+        name = f"kernel {step.name}" if isinstance(step, Kernel) else f"call of {step.target}"
+        where = "; ".join(step.origin) or None if isinstance(step, Kernel) else None
+        for b in (*step.inputs, *step.outputs):
+            known = types.setdefault(b.name, b.type)
+            flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
+            require(
+                flat or known == b.type,
+                f"{name}: {b.name} is {b.type}, but {known} elsewhere",
+                where,
+            )
+        for b in step.inputs:
+            require(b.name in ready, f"{name} reads {b.name} before any step writes it", where)
+        if isinstance(step, Kernel):
+            _Verifier(step, level).kernel_body()
+        ready.update(b.name for b in step.outputs)
+    for b in program.outputs:
+        require(b.name in ready, f"no step of {program.name} writes its output {b.name}")
+
+
+class _Verifier:
+    """Checks one kernel from the outside in, keeping what is in scope."""
+
+    def __init__(self, kernel: Kernel, level: Level) -> None:
+        self.kernel, self.level = kernel, level
+        self.loops: Loops = {}
+        self.open: list[For] = []
+        self.here: Stmt | None = None
+        self.readable: set[Node] = set()  # axes, accumulators and running values in scope
+        self.locals: set[Buffer] = set()
+        self.folds: dict[Fold, int] = {}  # of the open loops: loops outside the declaring one
+        self.labels: set[str] = set()
+        self.checked: dict[Node, None] = {}  # terms found right in this scope or one around it
+        self.covered: dict[Buffer, int | None] = {}  # elements stored, None when not known
+
+    def that(self, condition: bool, sentence: str) -> None:
+        if not condition:
+            place = "" if self.here is None else f", {describe(self.here)}"
+            origin = "; ".join(self.kernel.origin) or None
+            raise VerifyError(f"kernel {self.kernel.name}{place}: {sentence}", origin)
+
+    def kernel_body(self) -> None:
+        outputs = set(self.kernel.outputs)
+        for b in self.kernel.inputs:
+            self.that(b not in outputs, f"{b.name} is both an input and an output")
+        self.block(self.kernel.body)
+        self.here = None
+        for b in self.kernel.outputs:
+            self.that(b in self.covered or b.type.size == 0, f"output {b.name} is never stored")
+            stored = self.covered.get(b)
+            enough = stored is None or stored >= b.type.size
+            self.that(enough, f"stores {stored} of the {b.type.size} elements of output {b.name}")
+
+    def block(self, body: Block) -> None:
+        outer = set(self.locals)
+        for stmt in body:
+            self.here = stmt
+            self.statement(stmt)
+        self.locals = outer
+
+    def statement(self, stmt: Stmt) -> None:
+        kind, level = type(stmt), self.level
+        self.that(
+            kind in level.statements,
+            f"{kind.__name__} is not a statement of the {level.name} level",
+        )
+        for term in stmt.terms():
+            self.term(term)
+        self.own(stmt)
+        if isinstance(stmt, For):
+            self.loop(stmt)
+        elif isinstance(stmt, Update):
+            self.update(stmt)
+        elif isinstance(stmt, Local):
+            self.that(
+                stmt.buffer.space == "local", f"{stmt.buffer.name} is declared, but not local"
+            )
+            self.locals.add(stmt.buffer)
+        elif kind in level.stores:
+            self.store(stmt)
+
+    def own(self, part: Stmt | Node) -> None:
+        """The level's own checks."""
+        try:
+            self.level.check(part, tuple(self.open))
+        except VerifyError as e:
+            self.that(False, e.message)
+
+    # Terms
+
+    def term(self, root: Node) -> None:
+        stack = [root]
+        while stack:
+            node = stack.pop()
+            if node not in self.checked:
+                self.checked[node] = None
+                self.node(node)
+                stack.extend(node.args)
+
+    def node(self, node: Node) -> None:
+        op, level = node.op, self.level
+        self.that(isinstance(op, level.terms), f"{op.name} is not a term of the {level.name} level")
+        if isinstance(op, Axis):
+            self.that(node in self.readable, f"axis {op.label} is used outside its loop")
+        elif isinstance(op, Acc):
+            self.that(
+                node in self.readable, f"{op.label} is read, but no loop before here declares it"
+            )
+        elif isinstance(op, Running):
+            self.that(
+                node in self.readable,
+                f"running {op.label} is read outside its scan, or before its update",
+            )
+        elif type(op) in level.loads:
+            buffer: Buffer = op.buffer  # type: ignore[attr-defined]
+            allowed = buffer in self.kernel.inputs or buffer in self.locals
+            self.that(
+                allowed, f"{buffer.name} is loaded, but it is no input and no local buffer in scope"
+            )
+            self.touch("load of", buffer, level.loads[type(op)](op, node.args))
+        self.own(node)
+
+    # Memory
+
+    def touch(self, kind: str, buffer: Buffer, touch: Touch | None) -> None:
+        if touch is None or any(extent_of(f) == 0 for f in self.open):
+            return
+        for axis, ((first, last), extent) in enumerate(zip(touch, buffer.type.shape, strict=True)):
+            low, high = reach(first, self.loops)[0], reach(last, self.loops)[1]
+            text = f"{kind} {buffer.name}[{', '.join(show(i) for i, _ in touch)}]"
+            self.that(
+                low >= 0 or not _attained(first), f"{text} reaches {low:.0f} along axis {axis}"
+            )
+            room = f"{buffer.name} has {extent} elements there"
+            inside = high < extent or not _attained(last)
+            self.that(inside, f"{text} reaches {high:.0f} along axis {axis}, {room}")
+
+    def store(self, stmt: Any) -> None:
+        buffer: Buffer = stmt.buffer
+        self.that(
+            buffer not in self.kernel.inputs, f"{buffer.name} is an input, it cannot be stored to"
+        )
+        allowed = buffer in self.kernel.outputs or buffer in self.locals
+        self.that(
+            allowed, f"{buffer.name} is stored to, but it is no output and no local buffer in scope"
+        )
+        dtype, found = buffer.type.dtype, stmt.value.type.dtype
+        self.that(found == dtype, f"a value of {found} goes to {buffer.name}, which is {dtype}")
+        if isinstance(stmt, Store):
+            rank = buffer.type.rank
+            self.that(
+                len(stmt.index) == rank, f"{len(stmt.index)} indices, {buffer.name} has rank {rank}"
+            )
+            self.that(all(i.type.dtype is i64 for i in stmt.index), "indices must be i64")
+            masked = stmt.mask is not None and stmt.mask.type.dtype is not boolean
+            self.that(not masked, "the mask must be bool")
+        self.touch("store to", buffer, self.level.stores[type(stmt)](stmt))
+        before, more = self.covered.get(buffer, 0), self.elements(stmt)
+        self.covered[buffer] = None if before is None or more is None else before + more
+
+    def elements(self, stmt: Stmt) -> int | None:
+        """How many elements a store writes, where it writes a box; None otherwise."""
+        if not isinstance(stmt, Store) or stmt.mask is not None:
+            return None
+        axes = [i for i in stmt.index if not isinstance(i.op, Constant)]
+        if len(set(axes)) < len(axes) or not all(isinstance(i.op, Axis) for i in axes):
+            return None
+        count = 1
+        for axis in axes:
+            extent, step = extent_of(self.loops[axis]), self.loops[axis].step
+            if extent is None:
+                return None
+            count *= -(-extent // step)
+        return count
+
+    # Loops and folds
+
+    def loop(self, stmt: For) -> None:
+        level, label = self.level, stmt.label
+        self.that(
+            stmt.role in level.roles, f"role {stmt.role!r} is not one of the {level.name} level"
+        )
+        self.that(
+            stmt.bind in level.binds, f"bind {stmt.bind!r} is not one of the {level.name} level"
+        )
+        self.that(stmt.step > 0, f"step {stmt.step} is not positive")
+        ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
+        self.that(ends, "its bounds must be i64")
+        outer = [f for f in self.open if f.axis is stmt.axis and extent_of(f) != 1]
+        self.that(not outer, f"axis {label} is bound again inside its own loop")
+        self.that(stmt.role != "free" or not stmt.folds, "a free loop declares a fold")
+        for fold in stmt.folds:
+            self.declare(fold)
+        known, readable, before = len(self.checked), set(self.readable), self.loops.get(stmt.axis)
+        self.loops[stmt.axis] = stmt
+        self.readable.add(stmt.axis)
+        self.folds.update((fold, len(self.open)) for fold in stmt.folds)
+        self.open.append(stmt)
+        self.block(stmt.body)
+        self.open.pop()
+        self.readable = readable
+        if before is not None:
+            self.loops[stmt.axis] = before
+        for term in list(self.checked)[known:]:
+            del self.checked[term]
+        for fold in stmt.folds:
+            del self.folds[fold]
+            self.readable.update(fold.accs)
+
+    def declare(self, fold: Fold) -> None:
+        name = ", ".join(fold.labels)
+        again = self.labels.intersection(fold.labels)
+        self.that(not again, f"{name} is declared twice")
+        self.labels.update(fold.labels)
+        carriers = fold.monoid.carriers(fold.dtypes)
+        wanted, found = ", ".join(map(str, carriers)), ", ".join(map(str, fold.dtypes))
+        right = carriers == fold.dtypes and len(fold.labels) == len(carriers)
+        self.that(right, f"{name} is ({found}), but the carriers of {fold.monoid} are ({wanted})")
+
+    def update(self, stmt: Update) -> None:
+        fold, name = stmt.fold, ", ".join(stmt.fold.labels)
+        self.that(fold in self.folds, f"{name} is updated outside the loop that declares it")
+        between = [f.label for f in self.open[self.folds[fold] + 1 :] if f.role == "free"]
+        self.that(
+            not between, f"free loop {', '.join(between)} updates {name}, declared outside it"
+        )
+        carriers = len(fold.dtypes)
+        wanted = carriers if stmt.partial else fold.monoid.inputs + fold.monoid.indexed
+        self.that(
+            len(stmt.values) == wanted, f"{len(stmt.values)} values, {fold.monoid} takes {wanted}"
+        )
+        lifted = stmt.values if stmt.partial else fold.monoid.lift(stmt.values)
+        for value, dtype in zip(lifted, fold.dtypes, strict=True):
+            found = value.type.dtype
+            self.that(found == dtype, f"a value of {found} goes to {name}, which folds {dtype}")
+            lanes = value.type.lanes
+            self.that(
+                lanes == fold.lanes or isinstance(value.op, Constant),
+                f"{lanes} lanes go to {fold.lanes}",
+            )
+        if self.open[self.folds[fold]].role == "scan":
+            self.readable.update(fold.running)
+
+
+def _attained(index: Node) -> bool:
+    """Whether an index is affine in axes, so that the bounds `reach` finds are really reached."""
+    return all(isinstance(atom.op, Axis) for atom in linear(index)[0])
