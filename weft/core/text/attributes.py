@@ -1,0 +1,176 @@
+"""An op's attributes as text, from the fields of its dataclass and their type hints.
+
+show_attributes(Reduce(SUM, (2,)))              # {sum, axes=(2,)}
+read_attributes(cursor, Reduce, scope)          # Reduce(SUM, (2,))
+An attribute of a class of its own needs one row in CODECS; a new op needs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import types
+import typing
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields
+from functools import cache
+from typing import Any
+
+from weft.core.errors import ParseError, VerifyError
+from weft.core.node import Node, Op, make
+from weft.core.text.cursor import Cursor, show_number
+from weft.core.types import DType, TensorType
+
+
+class Scope:
+    """What the names in a text stand for; the graph and nest readers say how."""
+
+    def operand(self, cursor: Cursor) -> Node:
+        """A node where an argument is expected."""
+        raise NotImplementedError
+
+    def buffer(self, cursor: Cursor) -> Any:
+        """A buffer by its name."""
+        cursor.expected("an attribute, not a buffer")
+
+
+@dataclass(frozen=True)
+class Codec:
+    """How attributes of one class are written and read."""
+
+    show: Callable[[Any], str]
+    read: Callable[[Cursor, Scope], Any]
+
+
+CODECS: dict[type, Codec] = {
+    DType: Codec(str, lambda cursor, scope: cursor.dtype()),
+    TensorType: Codec(str, lambda cursor, scope: cursor.tensor_type()),
+}
+
+
+def show_attribute(value: Any) -> str:
+    if value is None:
+        return "none"
+    if isinstance(value, bool | int | float):
+        return show_number(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, tuple):
+        items = [show_attribute(v) for v in value]
+        return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
+    codec = CODECS.get(type(value))
+    if codec is None:
+        raise VerifyError(f"an attribute of type {type(value).__name__} has no text form")
+    return codec.show(value)
+
+
+def show_attributes(op: Op) -> str:
+    """The fields that differ from their defaults; the first goes without a name when it can."""
+    items: list[str] = []
+    for i, field in enumerate(_fields(type(op))):
+        value = getattr(op, field.name)
+        if repr(value) != repr(field.default):
+            bare = i == 0 and not isinstance(value, tuple)
+            items.append(("" if bare else f"{field.name}=") + show_attribute(value))
+    return "{" + ", ".join(items) + "}" if items else ""
+
+
+def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
+    """A value of the type that the hint names."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        return _read_union(cursor, arguments, scope)
+    if origin is tuple:
+        return _read_tuple(cursor, arguments, scope)
+    if hint is type(None):
+        return cursor.expect("none")
+    if hint is str or origin is typing.Literal:
+        return cursor.string()
+    if hint is bool and cursor.peek() in ("true", "false"):
+        return cursor.literal()[0]
+    if hint is int:
+        return cursor.integer()
+    if hint is float and cursor.at_literal():
+        return float(cursor.literal()[0])
+    codec = CODECS.get(hint)
+    if codec is None:
+        cursor.expected(f"an attribute of type {getattr(hint, '__name__', hint)}")
+    return codec.read(cursor, scope)
+
+
+def _read_union(cursor: Cursor, hints: tuple[Any, ...], scope: Scope) -> Any:
+    if type(None) in hints and cursor.accept("none"):
+        return None
+    if float in hints and cursor.at_literal():  # int | float | bool: the literal says which
+        return cursor.literal()[0]
+    start, error = cursor.position, ParseError("")
+    for hint in hints:
+        try:
+            return read_attribute(cursor, hint, scope)
+        except ParseError as e:
+            cursor.position, error = start, e
+    raise error
+
+
+def _read_tuple(cursor: Cursor, hints: tuple[Any, ...], scope: Scope) -> tuple[Any, ...]:
+    cursor.expect("(")
+    if len(hints) == 2 and hints[1] is Ellipsis:
+        return cursor.listed(lambda: read_attribute(cursor, hints[0], scope), ")")
+    left = iter(hints)
+
+    def item() -> Any:
+        hint = next(left, None)
+        return cursor.expected("')'") if hint is None else read_attribute(cursor, hint, scope)
+
+    items = cursor.listed(item, ")")
+    return items if len(items) == len(hints) else cursor.fail(f"{len(items)} of {len(hints)} items")
+
+
+def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
+    """{positional, name=value, ...}, or nothing where every field has a default."""
+    declared = {f.name: f for f in _fields(cls)}
+    values: dict[str, Any] = {}
+
+    def item() -> None:
+        name = next(iter(declared), "")
+        if cursor.token()[0] == "name" and cursor.peek(1) == "=":
+            name = cursor.name()
+            cursor.expect("=")
+        if name not in declared:
+            cursor.unknown(f"{cls.name} has no attribute", name or cursor.peek(), declared)
+        if name in values:
+            cursor.fail(f"attribute {name} of {cls.name} is given twice")
+        values[name] = read_attribute(cursor, _hints(cls)[name], scope)
+
+    if cursor.accept("{"):
+        cursor.listed(item, "}")
+    for name, field in declared.items():
+        if name not in values and field.default is MISSING:
+            cursor.fail(f"{cls.name} needs attribute {name}")
+    return cls(**values)
+
+
+@cache
+def _fields(cls: type[Op]) -> tuple[Field[Any], ...]:
+    return fields(cls)  # type: ignore[arg-type]
+
+
+@cache
+def _hints(cls: type[Op]) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def make_node(cursor: Cursor, op: Op, *args: Node) -> Node:
+    """The node of an op read from text; whatever its type inference finds is told in place."""
+    try:
+        return make(op, *args)
+    except VerifyError as e:
+        raise VerifyError(e.message, str(cursor.line)) from e
+    except Exception as e:  # text can give an op any number and kind of arguments
+        found = ", ".join(show_type(a.type) for a in args) or "no arguments"
+        raise VerifyError(f"{op.name} does not take {found}", str(cursor.line)) from e
+
+
+def show_type(type_: Any) -> str:
+    """A node's type; that of a call with several results in parentheses."""
+    parts = getattr(type_, "parts", None)
+    return str(type_) if parts is None else f"({', '.join(map(str, parts))})"

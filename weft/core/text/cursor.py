@@ -1,0 +1,238 @@
+"""A line of IR text as tokens, with a position: what every reader of text moves along.
+
+cursor = Cursor(Line(4, "v0 = add(in0, 0.5)", "<text>"))
+cursor.name(), cursor.expect("="), cursor.name()       # "v0", None, "add"
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import NoReturn, TypeVar
+
+import numpy as np
+
+from weft.core.errors import ParseError
+from weft.core.types import DTYPES, DType, ScalarType, TensorType, boolean, f32, i64
+
+T = TypeVar("T")
+Literal = tuple["int | float | bool", DType]
+
+NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
+ELEMENT_TYPES = dict(DTYPES)  # by name; the torch level adds those that only library calls use
+WORDS = {"inf": math.inf, "nan": math.nan, "true": True, "false": False}
+TOKEN = re.compile(
+    rf"""
+    (?P<space>[ \r]+)
+  | (?P<comment>\#.*)
+  | (?P<literal>(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)? | (?:{"|".join(WORDS)})\b(?!\.\w))
+                (?::(?:{"|".join(DTYPES)})\b)?)
+  | (?P<name>{NAME})
+  | (?P<string>"(?:[^"\\]|\\.)*")
+  | (?P<mark>->|<-|\.\.|//|<=|>=|==|!=|[-+*%<>=(){{}}\[\],:;])
+    """,
+    re.VERBOSE | re.ASCII,
+)
+END = ("end", "")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a file; errors point at it."""
+
+    number: int
+    text: str
+    file: str
+
+    @property
+    def indent(self) -> int:
+        return len(self.text) - len(self.text.lstrip(" "))
+
+    def __str__(self) -> str:
+        return f"{self.file} line {self.number}: {self.text.strip()}"
+
+
+class Cursor:
+    """Tokens of a line and the position of the next one; `comment` is what follows a #."""
+
+    def __init__(self, line: Line, text: str | None = None) -> None:
+        self.line = line
+        self.comment = ""
+        self.position = 0
+        self.tokens: list[tuple[str, str]] = []
+        text, at = line.text if text is None else text, 0
+        while at < len(text):
+            found = TOKEN.match(text, at)
+            if found is None:
+                self.fail(f"unexpected character {text[at]!r}")
+            kind, at = found.lastgroup, found.end()
+            if kind == "comment":
+                self.comment = found.group()[1:].strip()
+            elif kind and kind != "space":
+                self.tokens.append((kind, found.group()))
+
+    def fail(self, sentence: str) -> NoReturn:
+        raise ParseError(sentence, str(self.line))
+
+    def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
+        """No such name: say so, and which known ones look like it."""
+        close = get_close_matches(name, list(known), n=2, cutoff=0.6)
+        self.fail(f"{what} {name}" + (f", did you mean {' or '.join(close)}?" if close else ""))
+
+    def peek(self, ahead: int = 0) -> str:
+        return self.token(ahead)[1]
+
+    def token(self, ahead: int = 0) -> tuple[str, str]:
+        at = self.position + ahead
+        return self.tokens[at] if at < len(self.tokens) else END
+
+    def at_name(self, ahead: int = 0) -> bool:
+        """Whether a name stands there; one that is no identifier is written as a string."""
+        return self.token(ahead)[0] in ("name", "string")
+
+    def at_literal(self) -> bool:
+        return self.token(int(self.peek() == "-"))[0] == "literal"
+
+    def accept(self, text: str) -> bool:
+        kind, found = self.token()
+        if found != text or kind == "string":
+            return False
+        self.position += 1
+        return True
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            self.expected(repr(text))
+
+    def expected(self, what: str) -> NoReturn:
+        self.fail(f"expected {what} but found {self.peek() or 'the end of the line'}")
+
+    def end(self) -> None:
+        if self.token() is not END:
+            self.fail(f"unexpected {self.peek()} after the end of the statement")
+
+    def name(self, what: str = "a name") -> str:
+        kind, text = self.token()
+        if kind == "string":
+            return self.string()
+        if kind != "name":
+            self.expected(what)
+        self.position += 1
+        return text
+
+    def string(self) -> str:
+        kind, text = self.token()
+        if kind != "string":
+            self.expected("a quoted string")
+        self.position += 1
+        try:
+            return json.loads(text)
+        except ValueError:
+            self.fail(f"{text} is not a JSON string")
+
+    def literal(self) -> Literal:
+        """A number or a bool; without a dtype an int is i64, a float f32, a bool bool."""
+        sign = "-" if self.accept("-") else ""
+        kind, text = self.token()
+        if kind != "literal":
+            self.expected("a literal")
+        self.position += 1
+        text, _, suffix = text.partition(":")
+        value = WORDS.get(text)
+        if value is None:
+            value = self._number(text)
+        if sign:
+            value = (
+                -value if not isinstance(value, bool) else self.fail(f"-{text} is not a literal")
+            )
+        return value, self._dtype_of(value, suffix)
+
+    def _number(self, text: str) -> int | float:
+        try:
+            return int(text) if text.isdigit() else float(text)
+        except ValueError:
+            self.fail(f"the number {text[:20]}... is too long")
+
+    def _dtype_of(self, value: int | float | bool, suffix: str) -> DType:
+        if isinstance(value, bool):
+            return DTYPES[suffix] if suffix else boolean
+        if isinstance(value, float):
+            return DTYPES[suffix] if suffix else f32
+        dtype = DTYPES[suffix] if suffix else i64
+        if dtype.is_integer:
+            limits = np.iinfo(dtype.numpy)
+            if not limits.min <= value <= limits.max:
+                self.fail(f"{value} does not fit {dtype}")
+        return dtype
+
+    def integer(self) -> int:
+        """A plain whole number, as in shapes and attributes."""
+        at = self.position
+        negative = self.accept("-")
+        if self.token()[0] != "literal" or not self.peek().isdigit():
+            self.position = at
+            self.expected("a whole number")
+        self.position += 1
+        value = int(self._number(self.tokens[self.position - 1][1]))
+        return -value if negative else value
+
+    def listed(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
+        """Comma-separated items up to the closing mark; a trailing comma is fine."""
+        items: list[T] = []
+        while not self.accept(close):
+            items.append(item())
+            if not self.accept(","):
+                self.expect(close)
+                break
+        return tuple(items)
+
+    def dtype(self) -> DType:
+        text = self.name("a dtype")
+        known = ELEMENT_TYPES
+        return known[text] if text in known else self.unknown("unknown dtype", text, known)
+
+    def extents(self, close: str) -> tuple[int, ...]:
+        extents = self.listed(self.integer, close)
+        if any(n < 0 for n in extents):
+            self.fail(f"negative extent {min(extents)}")
+        return extents
+
+    def tensor_type(self) -> TensorType:
+        """f32[16,64], or f32[16,64]{1,16} with strides."""
+        dtype = self.dtype()
+        self.expect("[")
+        shape = self.extents("]")
+        strides = self.listed(self.integer, "}") if self.accept("{") else None
+        if strides is not None and len(strides) != len(shape):
+            self.fail(f"{len(strides)} strides for {len(shape)} axes")
+        return TensorType(dtype, shape, strides)
+
+    def scalar_type(self) -> ScalarType:
+        """f32, or f32x8 with lanes."""
+        text = self.name("a dtype")
+        found = re.fullmatch(r"(\w+?)(?:x([1-9]\d{0,5}))?", text)
+        if found is None or found.group(1) not in DTYPES:
+            self.unknown("unknown dtype", text, DTYPES)
+        return ScalarType(DTYPES[found.group(1)], int(found.group(2) or 1))
+
+
+def show_name(name: str) -> str:
+    """A name as text: itself when it is an identifier, else quoted."""
+    plain = re.fullmatch(NAME, name, re.ASCII) and name.split(".")[0] not in WORDS
+    return name if plain else json.dumps(name, ensure_ascii=False)
+
+
+def show_literal(value: int | float | bool, dtype: DType) -> str:
+    """0.5 is f32, 2 is i64, true is bool; of any other dtype: 0.5:f64."""
+    own = boolean if isinstance(value, bool) else f32 if isinstance(value, float) else i64
+    return show_number(value) + ("" if dtype is own else f":{dtype}")
+
+
+def show_number(value: int | float | bool) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(float(value) if isinstance(value, float) else int(value))

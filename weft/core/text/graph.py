@@ -1,0 +1,236 @@
+"""Graphs of whole tensors as text: one line per node, its type declared and checked.
+
+program tensor main
+input x: f32[16,64]
+v0 = map{multiply}(x, 2.0): f32[16,64]
+output v0
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+from weft.core.errors import VerifyError
+from weft.core.graph import Graph
+from weft.core.node import OPS, Node, Op
+from weft.core.text.attributes import (
+    Scope,
+    make_node,
+    read_attributes,
+    show_attributes,
+    show_type,
+)
+from weft.core.text.cursor import NAME, WORDS, Cursor, Line, show_literal, show_name
+from weft.core.text.level import Level
+from weft.core.types import TensorType
+
+Ref = Callable[[Node], str]
+SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
+READ: dict[str, Callable[[Cursor, GraphScope, str], Node]] = {}  # by the word the form starts with
+DOTTED: list[Callable[[Cursor, GraphScope, str], Node]] = []  # the reader of dotted words, aten.*
+UNNAMED = re.compile(r"v\d+")
+
+
+def show_graph(graph: Graph, origins: bool = False) -> str:
+    names = _Names(graph)
+    lines = [f"program {graph.level} {show_name(graph.name)}"]
+    lines += [f"input {names.ref(n)}: {_input_type(n)}" for n in graph.inputs]
+    inputs = set(graph.inputs)
+    for node in graph.nodes():
+        if node in inputs or node.op.name == "scalar":
+            continue
+        show = SHOW.get(node.op.name, _show_generic)
+        line = f"{names.ref(node)} = {show(node, names.ref)}: {show_type(node.type)}"
+        if origins and node in graph.origin:
+            line += f"  # {' '.join(graph.origin[node].split())}"
+        lines.append(line)
+    lines.append(f"output {', '.join(map(names.ref, graph.outputs))}")
+    return "\n".join(lines) + "\n"
+
+
+def _input_type(node: Node) -> str:
+    return str(getattr(node.op, "tensor", node.type))
+
+
+def _show_generic(node: Node, ref: Ref) -> str:
+    return node.op.name + show_attributes(node.op) + show_arguments(node.args, ref)
+
+
+def show_arguments(args: tuple[Node, ...], ref: Ref) -> str:
+    return f"({', '.join(map(ref, args))})" if args else ""
+
+
+class _Names:
+    """One identifier per node: its own name made unique, else v0, v1, ... in order."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.given: dict[Node, str] = {}
+        taken: set[str] = set()
+        for node in graph.inputs:
+            self.given[node] = getattr(node.op, "label", "input")
+            taken.add(self.given[node])
+        nodes = [n for n in graph.nodes() if n not in self.given]
+        for node in nodes:
+            stem = identifier(graph.names.get(node, ""))
+            if stem and not UNNAMED.fullmatch(stem):
+                self.given[node] = _fresh(stem, taken)
+        count = 0
+        for node in nodes:
+            if node not in self.given and node.op.name != "scalar":
+                while f"v{count}" in taken:
+                    count += 1
+                self.given[node], count = f"v{count}", count + 1
+
+    def ref(self, node: Node) -> str:
+        if node.op.name == "scalar":
+            return show_literal(node.op.value, node.op.dtype)  # type: ignore[attr-defined]
+        return show_name(self.given[node])
+
+
+def _fresh(stem: str, taken: set[str]) -> str:
+    name, k = stem, 1
+    while name in taken:
+        name, k = f"{stem}_{k}", k + 1
+    taken.add(name)
+    return name
+
+
+def identifier(name: str) -> str:
+    """The name itself, or the nearest identifier."""
+    if re.fullmatch(NAME, name, re.ASCII) and name.split(".")[0] not in WORDS:
+        return name
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"_{plain}" if plain and (plain[0].isdigit() or plain in WORDS) else plain
+
+
+class GraphScope(Scope):
+    """The nodes read so far, by name."""
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+        self.nodes: dict[str, Node] = {}
+
+    def define(self, cursor: Cursor, name: str, node: Node) -> None:
+        if name in self.nodes:
+            cursor.fail(f"{name} is defined twice")
+        self.nodes[name] = node
+
+    def operand(self, cursor: Cursor) -> Node:
+        if cursor.at_literal():
+            value, dtype = cursor.literal()
+            return make_node(cursor, OPS["scalar"](value, dtype))  # type: ignore[call-arg]
+        name = cursor.name("a node")
+        return self.nodes[name] if name in self.nodes else self._undefined(cursor, name)
+
+    def _undefined(self, cursor: Cursor, name: str) -> Node:
+        return cursor.unknown("undefined name", name, self.nodes)
+
+    def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
+        """(x, y); nothing at all is no arguments."""
+        return cursor.listed(lambda: self.operand(cursor), ")") if cursor.accept("(") else ()
+
+    def node(self, cursor: Cursor, declared: str) -> Node:
+        """The right-hand side of a line; `declared` is the type written after it."""
+        word = cursor.peek()
+        if cursor.token()[0] != "name":
+            cursor.expected("an op")
+        if "." in word and DOTTED:
+            return DOTTED[0](cursor, self, declared)
+        self.level.check(cursor, word)
+        if word in READ:
+            return READ[word](cursor, self, declared)
+        cursor.name()
+        op: Op = read_attributes(cursor, OPS[word], self)
+        return make_node(cursor, op, *self.arguments(cursor))
+
+
+def read_graph(level: Level, name: str, lines: list[Line]) -> Graph:
+    scope = GraphScope(level)
+    inputs: list[Node] = []
+    names: dict[Node, str] = {}
+    for i, line in enumerate(lines):
+        cursor = Cursor(line)
+        if line.indent:
+            cursor.fail("unexpected indentation")
+        if cursor.peek() == "output" and cursor.peek(1) != "=":
+            outputs = _read_output(cursor, scope, lines[i + 1 :])
+            return Graph(level.word, name, tuple(inputs), outputs, names)
+        if cursor.peek() == "input" and cursor.at_name(1):
+            inputs.append(_read_input(cursor, scope))
+        else:
+            defined, node = _read_node(cursor, scope)
+            if not UNNAMED.fullmatch(defined):
+                names[node] = defined
+    last = lines[-1] if lines else Line(1, "", "<text>")
+    return Cursor(last, "").fail("the program ends without an output line")
+
+
+def _read_output(cursor: Cursor, scope: GraphScope, rest: list[Line]) -> tuple[Node, ...]:
+    cursor.expect("output")
+    outputs: list[Node] = []
+    while cursor.peek():
+        outputs.append(scope.operand(cursor))
+        if not cursor.accept(","):
+            break
+    cursor.end()
+    if rest:
+        Cursor(rest[0]).fail("a line after the output line")
+    return tuple(outputs)
+
+
+def _read_input(cursor: Cursor, scope: GraphScope) -> Node:
+    cursor.expect("input")
+    name = cursor.name()
+    cursor.expect(":")
+    tensor: TensorType = cursor.tensor_type()
+    cursor.end()
+    node = make_node(cursor, OPS["input"](name, tensor))  # type: ignore[call-arg]
+    scope.define(cursor, name, node)
+    return node
+
+
+def _read_node(cursor: Cursor, scope: GraphScope) -> tuple[str, Node]:
+    name = cursor.name("a node's name")
+    cursor.expect("=")
+    declared = read_declared(cursor)
+    node = scope.node(cursor, declared)
+    if cursor.accept(":"):
+        inferred = show_type(node.type)
+        if declared != inferred:
+            told = f"{name} is declared {declared} but its op gives {inferred}"
+            raise VerifyError(told, str(cursor.line))
+    else:
+        cursor.end()
+    scope.define(cursor, name, node)
+    return name, node
+
+
+def read_declared(cursor: Cursor) -> str:
+    """The type after the last colon outside brackets, in its one spelling; "" for none."""
+    depth, at = 0, None
+    for i, (_, text) in enumerate(cursor.tokens):
+        depth += (text in "([{") - (text in ")]}") if len(text) == 1 else 0
+        at = i if text == ":" and depth == 0 else at
+    if at is None:
+        return ""
+    start, cursor.position = cursor.position, at + 1
+    text = show_type(read_type(cursor))
+    cursor.end()
+    cursor.position = start
+    return text
+
+
+class _Parts:
+    def __init__(self, parts: tuple[TensorType, ...]) -> None:
+        self.parts = parts
+
+
+def read_type(cursor: Cursor) -> Any:
+    """f32[2,3], or (f32[2], i64[2]) for several results."""
+    return (
+        _Parts(cursor.listed(cursor.tensor_type, ")"))
+        if cursor.accept("(")
+        else cursor.tensor_type()
+    )

@@ -1,0 +1,45 @@
+"""The levels that have text: which ops each takes, and how its programs are shown and read.
+
+LEVELS["tensor"] = Level("tensor", ("tensor",), show_graph, read_graph)
+An op belongs to the folder it is declared in, so a new op needs no entry anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from weft.core.errors import VerifyError
+from weft.core.node import OPS
+from weft.core.text.cursor import Cursor, Line
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level. `folders` are those of weft whose ops it takes, `also` single ops of others."""
+
+    word: str
+    folders: tuple[str, ...]
+    show: Callable[[Any, bool], str]
+    read: Callable[[Level, str, list[Line]], Any]
+    also: tuple[str, ...] = ()
+
+    def has(self, cls: type) -> bool:
+        package, _, module = cls.__module__.partition(".")
+        return package != "weft" or module.split(".")[0] in self.folders
+
+    @property
+    def ops(self) -> list[str]:
+        return [name for name, cls in OPS.items() if name in self.also or self.has(cls)]
+
+    def check(self, cursor: Cursor, name: str) -> None:
+        """The op exists, and at this level."""
+        if name not in OPS:
+            cursor.unknown("unknown op", name, self.ops)
+        if name not in self.also and not self.has(OPS[name]):
+            told = f"{name} is not an op of the {self.word} level"
+            raise VerifyError(told, str(cursor.line))
+
+
+LEVELS: dict[str, Level] = {}

@@ -1,0 +1,165 @@
+"""Text of the kernel level: loads and stores of lanes.
+
+v0 = load{16} x[b0 + 32]               load{16, stride 4} x[b0]      load{16} x[b0] count 5
+v1 = load{16} x[b0] if v2 else 0.0     gather{16} x[v3]              gather{16} x[v3] if v2 else 0.0
+y{16}[b0] = v0 count 5 if v2 stream    y{16, stride 4}[b0] = v0      scatter y{16}[v3] = v0 count 5
+The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
+"""
+
+from __future__ import annotations
+
+from weft.core.errors import VerifyError
+from weft.core.node import Node
+from weft.core.text import LEVELS, Level
+from weft.core.text.attributes import make_node
+from weft.core.text.cursor import Cursor, show_name
+from weft.kernel.ops import (
+    VectorGather,
+    VectorLoad,
+    VectorMaskedLoad,
+    VectorScatter,
+    VectorStore,
+)
+from weft.scalar.nest import Buffer, Stmt
+from weft.scalar.text.parser import read_nest
+from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
+from weft.scalar.text.statements import READ_STATEMENT, NestScope
+from weft.scalar.text.terms import READ, SHOW, Ref, TermReader
+
+
+def _lanes(lanes: int, stride: int = 1) -> str:
+    return f"{{{lanes}}}" if stride == 1 else f"{{{lanes}, stride {stride}}}"
+
+
+def _read_lanes(cursor: Cursor) -> tuple[int, int]:
+    cursor.expect("{")
+    lanes, stride = cursor.integer(), 1
+    if not 1 <= lanes <= 4096:
+        cursor.fail(f"{lanes} lanes")
+    if cursor.accept(","):
+        cursor.expect("stride")
+        stride = cursor.integer()
+    cursor.expect("}")
+    return lanes, stride
+
+
+def _is_index(node: Node) -> bool:
+    return node.type.dtype.is_integer
+
+
+def _show_load(node: Node, ref: Ref) -> str:
+    load = node.op
+    assert isinstance(load, VectorLoad)
+    count = f" count {ref(node.args[1])}" if load.counted else ""
+    buffer = show_name(load.buffer.name)
+    return f"load{_lanes(load.lanes, load.stride)} {buffer}[{ref(node.args[0])}]{count}"
+
+
+def _show_masked(node: Node, ref: Ref) -> str:
+    load = node.op
+    assert isinstance(load, VectorMaskedLoad)
+    index, condition, fill = map(ref, node.args)
+    source = f"{_lanes(load.lanes)} {show_name(load.buffer.name)}[{index}]"
+    return f"load{source} if {condition} else {fill}"
+
+
+def _show_gather(node: Node, ref: Ref) -> str:
+    gather = node.op
+    assert isinstance(gather, VectorGather)
+    text = f"gather{_lanes(gather.lanes)} {show_name(gather.buffer.name)}[{ref(node.args[0])}]"
+    return text + (f" if {ref(node.args[1])} else {ref(node.args[2])}" if gather.masked else "")
+
+
+def _read_source(cursor: Cursor, scope: NestScope) -> tuple[int, int, Buffer, Node]:
+    """{16, stride 4} x[index]."""
+    lanes, stride = _read_lanes(cursor)
+    buffer = scope.buffer(cursor)
+    return lanes, stride, buffer, _read_index(cursor, scope)
+
+
+def _read_index(cursor: Cursor, scope: NestScope) -> Node:
+    cursor.expect("[")
+    index = scope.expression(cursor)
+    cursor.expect("]")
+    if not _is_index(index):
+        raise VerifyError(f"an index must be i64, not {index.type}", str(cursor.line))
+    return index
+
+
+def _read_mask(cursor: Cursor, scope: NestScope) -> tuple[Node, Node] | None:
+    """if v2 else 0.0."""
+    if not cursor.accept("if"):
+        return None
+    condition = scope.condition(cursor)
+    cursor.expect("else")
+    return condition, scope.expression(cursor)
+
+
+def _read_load(cursor: Cursor, scope: TermReader) -> Node:
+    assert isinstance(scope, NestScope)
+    lanes, stride, buffer, index = _read_source(cursor, scope)
+    if cursor.accept("count"):
+        count = scope.expression(cursor)
+        return make_node(cursor, VectorLoad(buffer, lanes, stride, True), index, count)
+    mask = _read_mask(cursor, scope)
+    if mask is None:
+        return make_node(cursor, VectorLoad(buffer, lanes, stride), index)
+    if stride != 1:
+        cursor.fail("a masked load has no stride")
+    return make_node(cursor, VectorMaskedLoad(buffer, lanes), index, *mask)
+
+
+def _read_gather(cursor: Cursor, scope: TermReader) -> Node:
+    assert isinstance(scope, NestScope)
+    lanes, stride, buffer, index = _read_source(cursor, scope)
+    if stride != 1:
+        cursor.fail("a gather has no stride")
+    mask = _read_mask(cursor, scope)
+    return make_node(cursor, VectorGather(buffer, lanes, mask is not None), index, *(mask or ()))
+
+
+def _show_store(stmt: Stmt, ref: Ref) -> str:
+    assert isinstance(stmt, VectorStore)
+    target = f"{show_name(stmt.buffer.name)}{_lanes(stmt.lanes, stmt.stride)}[{ref(stmt.base)}]"
+    count = "" if stmt.count is None else f" count {ref(stmt.count)}"
+    mask = "" if stmt.mask is None else f" if {ref(stmt.mask)}"
+    return f"{target} = {ref(stmt.value)}{count}{mask}{' stream' if stmt.stream else ''}"
+
+
+def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
+    buffer = scope.buffer(cursor)
+    lanes, stride = _read_lanes(cursor)
+    base = _read_index(cursor, scope)
+    cursor.expect("=")
+    value = scope.expression(cursor)
+    count = scope.expression(cursor) if cursor.accept("count") else None
+    mask = scope.condition(cursor) if cursor.accept("if") else None
+    stream = cursor.accept("stream")
+    return VectorStore(buffer, base, value, lanes, stride, count, mask, stream)
+
+
+def _show_scatter(stmt: Stmt, ref: Ref) -> str:
+    assert isinstance(stmt, VectorScatter)
+    target = f"scatter {show_name(stmt.buffer.name)}{_lanes(stmt.lanes)}[{ref(stmt.index)}]"
+    count = "" if stmt.count is None else f" count {ref(stmt.count)}"
+    return f"{target} = {ref(stmt.value)}{count}"
+
+
+def _read_scatter(cursor: Cursor, scope: NestScope) -> VectorScatter:
+    cursor.expect("scatter")
+    buffer = scope.buffer(cursor)
+    lanes, stride = _read_lanes(cursor)
+    if stride != 1:
+        cursor.fail("a scatter has no stride")
+    index = _read_index(cursor, scope)
+    cursor.expect("=")
+    value = scope.expression(cursor)
+    count = scope.expression(cursor) if cursor.accept("count") else None
+    return VectorScatter(buffer, index, value, lanes, count)
+
+
+SHOW.update(vector_load=_show_load, vector_masked_load=_show_masked, vector_gather=_show_gather)
+READ.update({"load{": _read_load, "gather{": _read_gather})
+SHOW_STATEMENT.update({VectorStore: _show_store, VectorScatter: _show_scatter})
+READ_STATEMENT.update({"{": _read_store, "scatter": _read_scatter})
+LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

@@ -1,0 +1,13 @@
+"""Text of the loop and tile levels; the kernel level adds its own forms in kernel/text.py.
+
+print_program(program)      # program loop main ... kernel relu(x: f32[4]) -> relu: f32[4] ...
+"""
+
+from __future__ import annotations
+
+from weft.core.text import LEVELS, Level
+from weft.scalar.text.parser import read_nest
+from weft.scalar.text.printer import show_nest
+
+LEVELS["loop"] = Level("loop", ("scalar", "loop"), show_nest, read_nest)
+LEVELS["tile"] = Level("tile", ("scalar", "loop", "tile"), show_nest, read_nest)

@@ -1,0 +1,243 @@
+"""Reads programs of loop nests: the loop, tile and kernel levels.
+
+program = read_nest(LEVELS["loop"], "main", lines)
+Lets only name terms; the statements hold the terms themselves, the very nodes that were printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from weft.core.errors import VerifyError
+from weft.core.text.attributes import make_node
+from weft.core.text.cursor import Cursor, Line
+from weft.core.text.level import Level
+from weft.core.types import ScalarType
+from weft.scalar.monoid import MONOIDS
+from weft.scalar.nest import Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
+from weft.scalar.ops import Axis
+from weft.scalar.text.statements import Loop, NestScope, read_buffer, read_statement
+
+ROLES = ("free", "reduce", "scan")
+
+
+class _Lines:
+    """The lines of a program and the position of the next one."""
+
+    def __init__(self, lines: list[Line]) -> None:
+        self.lines = lines
+        self.position = 0
+
+    def peek(self) -> Line | None:
+        return self.lines[self.position] if self.position < len(self.lines) else None
+
+    def take(self) -> Cursor:
+        self.position += 1
+        return Cursor(self.lines[self.position - 1])
+
+
+def _starts_step(line: Line) -> bool:
+    """A kernel, call or output line, which ends the kernel above it."""
+    word, _, rest = line.text.partition(" ")
+    return word in ("kernel", "call", "output") and rest[:1] not in ("=", "<")
+
+
+def _read_block(lines: _Lines, indent: int, scope: NestScope) -> Block:
+    stmts: list[Stmt] = []
+    while (line := lines.peek()) is not None and line.indent >= indent:
+        if indent == 0 and _starts_step(line):
+            break
+        cursor = lines.take()
+        if line.indent > indent:
+            cursor.fail("unexpected indentation")
+        if cursor.peek() == "for" and cursor.at_name(1):
+            stmts.append(_read_for(cursor, lines, indent, scope))
+        elif (stmt := read_statement(cursor, scope)) is not None:
+            stmts.append(stmt)
+    return tuple(stmts)
+
+
+def _read_for(cursor: Cursor, lines: _Lines, indent: int, scope: NestScope) -> For:
+    cursor.expect("for")
+    label = cursor.name("an axis")
+    cursor.expect("in")
+    lo = scope.index_term(cursor)
+    cursor.expect("..")
+    hi = scope.index_term(cursor)
+    step = cursor.integer() if cursor.accept("by") else 1
+    if step < 1:
+        cursor.fail(f"a step of {step}")
+    cursor.expect(":")
+    cursor.end()
+    loop = _read_annotation(Cursor(cursor.line, cursor.comment.partition("#")[0]))
+    variable = make_node(cursor, Axis(label))
+    scope.open()
+    scope.define(cursor, label, variable)
+    scope.loops.append(loop)
+    after = lines.peek()
+    body = _read_block(lines, after.indent, scope) if after and after.indent > indent else ()
+    scope.loops.pop()
+    scope.close()
+    folds = _declared(cursor, loop)
+    for fold in folds:
+        for name, acc in zip(fold.labels, fold.accs, strict=True):
+            scope.define(cursor, name, acc)
+    return For(variable, lo, hi, body, step, loop.role, loop.bind, folds)
+
+
+def _read_annotation(cursor: Cursor) -> Loop:
+    """free parallel; reduce serial into acc0, sum(acc1: f32x8)."""
+    loop = Loop()
+    if not cursor.peek():
+        return loop
+    loop.role = cursor.name("the role of the loop")
+    if loop.role not in ROLES:
+        cursor.fail(f"the role of a loop is {', '.join(ROLES)}, not {loop.role}")
+    if cursor.peek() != "into" and cursor.at_name():
+        loop.bind = cursor.name()
+    while cursor.accept("," if loop.listed else "into"):
+        if cursor.peek(1) == "(":
+            fold = _read_fold(cursor)
+            loop.folds |= dict.fromkeys(fold.labels, fold)
+            loop.listed += fold.labels
+        else:
+            loop.listed.append(cursor.name("an accumulator"))
+    cursor.end()
+    return loop
+
+
+def _read_fold(cursor: Cursor) -> Fold:
+    """sum(acc0: f32x8)."""
+    word = cursor.name("a monoid")
+    if word not in MONOIDS:
+        cursor.unknown("unknown monoid", word, MONOIDS)
+    cursor.expect("(")
+
+    def item() -> tuple[str, ScalarType]:
+        label = cursor.name("an accumulator")
+        cursor.expect(":")
+        return label, cursor.scalar_type()
+
+    items = cursor.listed(item, ")")
+    if not items:
+        cursor.fail(f"{word} of no accumulators")
+    labels, types = zip(*items, strict=True)
+    return Fold(labels, MONOIDS[word], tuple(t.dtype for t in types), types[0].lanes)
+
+
+def _declared(cursor: Cursor, loop: Loop) -> tuple[Fold, ...]:
+    """The loop's folds: those of the header in its order, then the others as they came."""
+    missing = [label for label in loop.listed if label not in loop.folds]
+    if missing:
+        cursor.fail(f"accumulator {missing[0]} is declared but never updated")
+    order = [loop.folds[label] for label in (*loop.listed, *loop.folds)]
+    return tuple(dict.fromkeys(order))
+
+
+# --- programs -----------------------------------------------------------------------------------
+
+
+def _read_signature(cursor: Cursor) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
+    """(x: f32[4], y: f32[4]) -> z: f32[4], several results in parentheses."""
+    cursor.expect("(")
+    inputs = cursor.listed(lambda: read_buffer(cursor), ")")
+    cursor.expect("->")
+    if cursor.accept("("):
+        return inputs, cursor.listed(lambda: read_buffer(cursor), ")")
+    return inputs, (read_buffer(cursor),)
+
+
+class _Buffers:
+    """The buffers a program has so far: its inputs, then what its steps write."""
+
+    def __init__(self, level: Level) -> None:
+        self.level = level
+        self.known: dict[str, Buffer] = {}
+
+    def add(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
+        if any(b.name in self.known for b in buffers):
+            twice = next(b.name for b in buffers if b.name in self.known)
+            cursor.fail(f"buffer {twice} is declared twice")
+        self.known |= {b.name: b for b in buffers}
+
+    def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
+        """A step reads what is there; the kernel level sees a buffer flat, so its shape differs."""
+        for buffer in buffers:
+            known = self.known.get(buffer.name)
+            if known is None:
+                cursor.unknown("undefined buffer", buffer.name, self.known)
+            same = known.type.dtype is buffer.type.dtype
+            if not same or (self.level.word != "kernel" and str(known.type) != str(buffer.type)):
+                told = f"{buffer.name} is declared {buffer.type} here, but {known.type} before"
+                raise VerifyError(told, str(cursor.line))
+
+
+def _read_kernel(cursor: Cursor, lines: _Lines, buffers: _Buffers) -> Kernel:
+    cursor.expect("kernel")
+    name = cursor.name("the kernel's name")
+    inputs, outputs = _read_signature(cursor)
+    cursor.end()
+    buffers.check(cursor, tuple(b for b in inputs if b not in outputs))
+    buffers.add(cursor, outputs)
+    scope = NestScope(buffers.level, {b.name: b for b in (*inputs, *outputs)})
+    return Kernel(name, inputs, outputs, _read_block(lines, 0, scope))
+
+
+def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
+    cursor.expect("call")
+    target = cursor.name("the library function")
+    cursor.expect("(")
+    arguments = cursor.string()
+    cursor.expect(")")
+    inputs, outputs = _read_signature(cursor)
+    reason = cursor.string() if cursor.accept("because") else ""
+    cursor.end()
+    buffers.check(cursor, inputs)
+    buffers.add(cursor, outputs)
+    return Call(target, arguments, inputs, outputs, reason)
+
+
+def _read_outputs(cursor: Cursor, buffers: _Buffers) -> Iterator[Buffer]:
+    """output y, z; with a type where the last kernel sees the buffer differently."""
+    cursor.expect("output")
+    while cursor.peek():
+        name = cursor.name("a buffer")
+        if name not in buffers.known:
+            cursor.unknown("undefined buffer", name, buffers.known)
+        found = buffers.known[name]
+        if cursor.accept(":"):
+            buffers.check(cursor, (Buffer(name, type_ := cursor.tensor_type()),))
+            found = Buffer(name, type_)
+        yield found
+        if not cursor.accept(","):
+            break
+    cursor.end()
+
+
+def read_nest(level: Level, name: str, given: list[Line]) -> Program:
+    lines, buffers = _Lines(given), _Buffers(level)
+    inputs: list[Buffer] = []
+    steps: list[Kernel | Call] = []
+    while (line := lines.peek()) is not None:
+        cursor = lines.take()
+        if line.indent:
+            cursor.fail("unexpected indentation")
+        word = cursor.peek()
+        if word == "input":
+            cursor.expect("input")
+            inputs.append(read_buffer(cursor))
+            cursor.end()
+            buffers.add(cursor, (inputs[-1],))
+        elif word == "kernel":
+            steps.append(_read_kernel(cursor, lines, buffers))
+        elif word == "call":
+            steps.append(_read_call(cursor, buffers))
+        elif word == "output":
+            outputs = tuple(_read_outputs(cursor, buffers))
+            if lines.peek() is not None:
+                lines.take().fail("a line after the output line")
+            return Program(level.word, name, tuple(inputs), outputs, tuple(steps))
+        else:
+            cursor.expected("input, kernel, call or output")
+    last = given[-1] if given else Line(1, "", "<text>")
+    return Cursor(last, "").fail("the program ends without an output line")

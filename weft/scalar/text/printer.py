@@ -1,0 +1,204 @@
+"""Prints programs of loop nests: the loop, tile and kernel levels.
+
+print(show_nest(program))       # program loop main, input x: f32[4], kernel relu(...) -> ...
+Statements are printed from the placed form, so each term has one name where it is computed.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+
+from weft.core.node import Node
+from weft.core.text.cursor import show_name
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Call,
+    Fold,
+    For,
+    Kernel,
+    Let,
+    Local,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    place,
+    walk,
+)
+from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
+from weft.scalar.text.terms import Ref, is_inline, show_call, show_term
+
+SHOW_STATEMENT: dict[type[Stmt], Callable[[Stmt, Ref], str]] = {}  # statements of other levels
+INDENT = "    "
+
+
+def show_nest(program: Program, origins: bool = False) -> str:
+    lines = [f"program {program.level} {show_name(program.name)}"]
+    lines += [f"input {show_buffer(b)}" for b in program.inputs]
+    declared = {b.name: b for b in program.inputs}
+    for step in program.steps:
+        lines.append("")
+        if isinstance(step, Call):
+            lines.append(_show_call(step))
+        else:
+            if origins:
+                lines += [f"# {' '.join(line.split())}" for line in step.origin]
+            lines += show_kernel(step)
+        declared |= {b.name: b for b in step.outputs}
+    told = (
+        show_name(b.name) if declared.get(b.name) == b else show_buffer(b) for b in program.outputs
+    )
+    return "\n".join([*lines, "", f"output {', '.join(told)}".rstrip()]) + "\n"
+
+
+def show_buffer(buffer: Buffer) -> str:
+    return f"{show_name(buffer.name)}: {buffer.type}"
+
+
+def _show_signature(inputs: Iterable[Buffer], outputs: tuple[Buffer, ...]) -> str:
+    results = ", ".join(map(show_buffer, outputs))
+    results = results if len(outputs) == 1 else f"({results})"
+    return f"({', '.join(map(show_buffer, inputs))}) -> {results}"
+
+
+def _show_call(call: Call) -> str:
+    arguments = json.dumps(call.arguments, ensure_ascii=False)
+    text = f"call {show_name(call.target)}({arguments}) "
+    text += _show_signature(call.inputs, call.outputs)
+    return text + (f" because {json.dumps(call.reason, ensure_ascii=False)}" if call.reason else "")
+
+
+def show_kernel(kernel: Kernel) -> list[str]:
+    """The kernel's lines: its signature, then the nest."""
+    header = f"kernel {show_name(kernel.name)}{_show_signature(kernel.inputs, kernel.outputs)}"
+    sizes: dict[Node, int] = {}
+    placed = place(kernel.body, lambda t: is_inline(t, sizes))
+    return [header, *_Printer(kernel).block(placed, "", None)]
+
+
+class _Printer:
+    """Names terms as their Lets come up, and forgets them at the end of their block."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.taken = _labels(kernel)
+        self.names: dict[Node, str] = {}
+        self.count = {"in": 0, "v": 0}
+
+    def ref(self, term: Node) -> str:
+        return show_term(term, self.names.get)
+
+    def block(self, stmts: Block, indent: str, parent: For | None) -> Iterator[str]:
+        outer = dict(self.names)
+        for stmt in _loads_first(stmts):
+            if isinstance(stmt, For):
+                yield f"{indent}{self.header(stmt, parent)}"
+                yield from self.block(stmt.body, indent + INDENT, stmt)
+            elif not isinstance(stmt, Let):
+                yield f"{indent}{self.statement(stmt)}"
+            elif stmt.term not in self.names:
+                text = show_call(stmt.term, self.ref)
+                self.names[stmt.term] = self.fresh(stmt.term)
+                yield f"{indent}{self.names[stmt.term]} = {text}"
+        self.names = outer
+
+    def fresh(self, term: Node) -> str:
+        stem = "in" if hasattr(term.op, "buffer") else "v"
+        while (name := f"{stem}{self.count[stem]}") in self.taken:
+            self.count[stem] += 1
+        self.count[stem] += 1
+        return name
+
+    def header(self, loop: For, parent: For | None) -> str:
+        step = f" by {loop.step}" if loop.step != 1 else ""
+        bounds = f"{self.ref(loop.lo)}..{self.ref(loop.hi)}"
+        how = " ".join(filter(None, [loop.role, loop.bind and show_name(loop.bind)]))
+        folds = self.folds(loop, parent)
+        into = f" into {', '.join(folds)}" if folds else ""
+        return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{into}"
+
+    def folds(self, loop: For, parent: For | None) -> list[str]:
+        """Nothing where the updates say it all; labels; or monoid(label: type)."""
+        first = _first_updates(loop)
+        known = [
+            infer_fold(first[f.labels][0]) == f if f.labels in first else False for f in loop.folds
+        ]
+        placed = [f.labels for f in loop.folds if f.labels in first]
+        defaults = [n for n, (_, path) in first.items() if is_default_place(path, parent)]
+        mine = {f.labels for f in loop.folds}
+        if all(known) and placed == [n for n in defaults if n in mine]:
+            return []
+        return [_show_fold(f, k) for f, k in zip(loop.folds, known, strict=True)]
+
+    def statement(self, stmt: Stmt) -> str:
+        match stmt:
+            case Update():
+                return self.update(stmt)
+            case Store(buffer=buffer, index=index, value=value, mask=mask):
+                where = ", ".join(map(self.ref, index))
+                condition = "" if mask is None else f" if {self.ref(mask)}"
+                return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}"
+            case Local(buffer=buffer):
+                space = "" if buffer.space == "local" else f" in {show_name(buffer.space)}"
+                return f"local {show_buffer(buffer)}{space}"
+            case _:
+                return SHOW_STATEMENT[type(stmt)](stmt, self.ref)
+
+    def update(self, stmt: Update) -> str:
+        labels = ", ".join(map(show_name, stmt.fold.labels))
+        name = stmt.fold.monoid.name
+        simple = len(stmt.fold.labels) == len(stmt.values) == 1 and name in COMBINE
+        combine, mark = (COMBINE[name], ",") if simple else (name, ";")
+        partial = "partial " if stmt.partial else ""
+        values = ", ".join(map(self.ref, stmt.values))
+        return f"{labels} <- {partial}{combine}({labels}{mark} {values})"
+
+
+def _loads_first(stmts: Block) -> Iterator[Stmt]:
+    """Among neighbouring lets, the loads that need no other one before those that compute."""
+    for is_let, group in groupby(stmts, lambda s: isinstance(s, Let)):
+        run = list(group)
+        terms = {t for s in run for t in s.terms()} if is_let else set[Node]()
+
+        def computes(stmt: Stmt, terms: set[Node] = terms) -> bool:
+            (term,) = stmt.terms()
+            return not hasattr(term.op, "buffer") or not terms.isdisjoint(term.args)
+
+        yield from sorted(run, key=computes) if is_let else run
+
+
+def _labels(kernel: Kernel) -> set[str]:
+    """Names a kernel has already: of buffers, axes, accumulators."""
+    taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
+    for stmt in walk(kernel.body):
+        if isinstance(stmt, For):
+            taken.add(stmt.label)
+            taken.update(n for f in stmt.folds for n in f.labels)
+        elif isinstance(stmt, Local):
+            taken.add(stmt.buffer.name)
+    return taken
+
+
+def _first_updates(loop: For) -> dict[tuple[str, ...], tuple[Update, tuple[For, ...]]]:
+    """The first update of each fold inside a loop, and the loops from this one down to it."""
+    found: dict[tuple[str, ...], tuple[Update, tuple[For, ...]]] = {}
+
+    def visit(block: Block, path: tuple[For, ...]) -> None:
+        for stmt in block:
+            if isinstance(stmt, For):
+                visit(stmt.body, (*path, stmt))
+            elif isinstance(stmt, Update):
+                found.setdefault(stmt.fold.labels, (stmt, path))
+
+    if loop.folds:
+        visit(loop.body, (loop,))
+    return found
+
+
+def _show_fold(fold: Fold, known: bool) -> str:
+    if known:
+        return ", ".join(map(show_name, fold.labels))
+    types = (f"{show_name(a.op.label)}: {a.type}" for a in fold.accs)  # type: ignore[attr-defined]
+    return f"{fold.monoid.name}({', '.join(types)})"

@@ -1,0 +1,240 @@
+"""Reads the statements of loop nests, all but the loops themselves.
+
+scope = NestScope(LEVELS["loop"], {"x": x, "y": y})
+read_statement(Cursor(Line(7, "y[a0] = v0", "<text>")), scope)       # Store(y, (a0,), v0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from weft.core.errors import VerifyError
+from weft.core.node import Node
+from weft.core.text.attributes import make_node
+from weft.core.text.cursor import Cursor
+from weft.core.text.level import Level
+from weft.core.types import boolean
+from weft.scalar.monoid import MONOIDS, Monoid
+from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
+from weft.scalar.text.folds import FOLDS, fold_of
+from weft.scalar.text.terms import READ, TermReader
+
+
+def read_buffer(cursor: Cursor) -> Buffer:
+    """x: f32[16,64]."""
+    name = cursor.name("a buffer")
+    cursor.expect(":")
+    return Buffer(name, cursor.tensor_type())
+
+
+@dataclass
+class Loop:
+    """A loop being read: how it runs, and its folds as they turn up."""
+
+    role: str = "free"
+    bind: str = ""
+    listed: list[str] = field(default_factory=list[str])  # labels, in the order of the header
+    folds: dict[str, Fold] = field(default_factory=dict[str, Fold])  # by each label
+
+
+class NestScope(TermReader):
+    """The names of one kernel: one frame of terms and buffers for each open block."""
+
+    def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
+        self.level = level
+        self.terms: list[dict[str, Node]] = [{}]
+        self.buffers: list[dict[str, Buffer]] = [buffers]
+        self.loops: list[Loop] = []
+
+    def ops(self) -> list[str]:
+        return self.level.ops
+
+    def check(self, cursor: Cursor, name: str) -> None:
+        self.level.check(cursor, name)
+
+    def open(self) -> None:
+        self.terms.append({})
+        self.buffers.append({})
+
+    def close(self) -> None:
+        self.terms.pop()
+        self.buffers.pop()
+
+    def define(self, cursor: Cursor, name: str, term: Node) -> None:
+        if any(name in frame for frame in self.terms):
+            cursor.fail(f"{name} is defined twice")
+        self.terms[-1][name] = term
+
+    def name(self, cursor: Cursor, name: str) -> Node:
+        for frame in reversed(self.terms):
+            if name in frame:
+                return frame[name]
+        return cursor.unknown("undefined name", name, {n for f in self.terms for n in f})
+
+    def buffer(self, cursor: Cursor) -> Buffer:
+        name = cursor.name("a buffer")
+        for frame in reversed(self.buffers):
+            if name in frame:
+                return frame[name]
+        return cursor.unknown("undefined buffer", name, {n for f in self.buffers for n in f})
+
+    def running(self, cursor: Cursor, name: str) -> Node:
+        for loop in reversed(self.loops):
+            if name in loop.folds:
+                fold = loop.folds[name]
+                return fold.running[fold.labels.index(name)]
+        known = {n for loop in self.loops for n in loop.folds}
+        return cursor.unknown("undefined accumulator", name, known)
+
+    def condition(self, cursor: Cursor) -> Node:
+        term = self.expression(cursor)
+        if term.type.dtype is not boolean:
+            raise VerifyError(f"a condition must be bool, not {term.type}", str(cursor.line))
+        return term
+
+    def indices(self, cursor: Cursor, buffer: Buffer) -> tuple[Node, ...]:
+        """[a0, a1]: one index for each axis of the buffer."""
+        cursor.expect("[")
+        found = cursor.listed(lambda: self.index_term(cursor), "]")
+        if len(found) != buffer.type.rank:
+            count = f"{len(found)} {'index' if len(found) == 1 else 'indices'}"
+            told = f"{count} of {buffer.name}, which is {buffer.type}"
+            raise VerifyError(told, str(cursor.line))
+        return found
+
+
+def read_load(cursor: Cursor, scope: TermReader) -> Node:
+    """load x[a0, a1], or load x[a0] if v0 else 0.0; the word itself is behind the cursor."""
+    assert isinstance(scope, NestScope)
+    buffer = scope.buffer(cursor)
+    index = scope.indices(cursor, buffer)
+    if not cursor.accept("if"):
+        return make_node(cursor, Load(buffer), *index)
+    condition = scope.condition(cursor)
+    cursor.expect("else")
+    return make_node(cursor, Load(buffer, True), *index, condition, scope.expression(cursor))
+
+
+READ["load"] = read_load
+
+
+# --- statements ---------------------------------------------------------------------------------
+
+
+def _read_local(cursor: Cursor, scope: NestScope) -> Local:
+    cursor.name()
+    found = read_buffer(cursor)
+    space = cursor.name("a memory space") if cursor.accept("in") else "local"
+    if any(found.name in frame for frame in scope.buffers):
+        cursor.fail(f"buffer {found.name} is declared twice")
+    buffer = replace(found, space=space)
+    scope.buffers[-1][found.name] = buffer
+    return Local(buffer)
+
+
+def _read_store(cursor: Cursor, scope: NestScope) -> Store:
+    buffer = scope.buffer(cursor)
+    index = scope.indices(cursor, buffer)
+    cursor.expect("=")
+    value = scope.expression(cursor)
+    mask = scope.condition(cursor) if cursor.accept("if") else None
+    return Store(buffer, index, value, mask)
+
+
+def _read_let(cursor: Cursor, scope: NestScope) -> None:
+    name = cursor.name()
+    cursor.expect("=")
+    term = scope.expression(cursor)
+    cursor.end()
+    scope.define(cursor, name, term)
+
+
+def _read_update(cursor: Cursor, scope: NestScope) -> Update:
+    labels = [cursor.name("an accumulator")]
+    while cursor.accept(","):
+        labels.append(cursor.name("an accumulator"))
+    cursor.expect("<-")
+    partial = cursor.peek() == "partial" and cursor.at_name(1) and bool(cursor.name())
+    word = cursor.name("a monoid")
+    monoid = MONOIDS.get(FOLDS.get(word, word))
+    if monoid is None:
+        cursor.unknown("unknown monoid", word, [*FOLDS, *MONOIDS])
+    cursor.expect("(")
+    for i, label in enumerate(labels):
+        found = cursor.name("an accumulator")
+        if found != label:
+            cursor.fail(f"the update of {label} reads {found} in its place")
+        if not cursor.accept(","):
+            cursor.expect(";" if i == len(labels) - 1 else ",")
+    values = cursor.listed(lambda: scope.expression(cursor), ")")
+    fold = _fold(cursor, scope, tuple(labels), monoid, values, partial)
+    wanted = len(labels) if partial else monoid.inputs + monoid.indexed
+    if len(values) != wanted:
+        cursor.fail(f"{word} takes {wanted} values here, got {len(values)}")
+    return Update(fold, values, partial)
+
+
+def _fold(
+    cursor: Cursor,
+    scope: NestScope,
+    labels: tuple[str, ...],
+    monoid: Monoid,
+    values: tuple[Node, ...],
+    partial: bool,
+) -> Fold:
+    """The fold an update belongs to: declared by a loop around it, or implied here at first."""
+    for loop in reversed(scope.loops):
+        if labels[0] in loop.folds:
+            fold = loop.folds[labels[0]]
+            if fold.labels != labels or fold.monoid != monoid:
+                told = f"{', '.join(fold.labels)} is a {fold.monoid}"
+                cursor.fail(f"{told}, not a {monoid} of {', '.join(labels)}")
+            return fold
+    listing = [p for p in scope.loops if labels[0] in p.listed]
+    home = listing[-1] if listing else _default_home(cursor, scope, labels)
+    try:
+        fold = fold_of(labels, monoid, values, partial)
+    except IndexError:
+        cursor.fail(f"an update of {', '.join(labels)} by no values")
+    if len(fold.dtypes) != len(labels):
+        cursor.fail(f"{monoid} has {len(fold.dtypes)} accumulators, not {len(labels)}")
+    home.folds |= dict.fromkeys(labels, fold)
+    return fold
+
+
+def _default_home(cursor: Cursor, scope: NestScope, labels: tuple[str, ...]) -> Loop:
+    home = None
+    for loop in reversed(scope.loops):
+        if loop.role == "free":
+            break
+        home = loop
+    return home or cursor.fail(f"no loop around this update declares {labels[0]}")
+
+
+# Statements of other levels: by the word they start with, before a name; or by the mark that
+# follows the buffer they start with.
+READ_STATEMENT: dict[str, Callable[[Cursor, NestScope], Stmt]] = {
+    "local": _read_local,
+    "[": _read_store,
+    "<-": _read_update,
+    ",": _read_update,
+}
+
+
+def read_statement(cursor: Cursor, scope: NestScope) -> Stmt | None:
+    """A statement of one line; None for a let, which only names a term."""
+    if not cursor.at_name():
+        cursor.expected("a statement")
+    mark = cursor.peek() if cursor.at_name(1) else cursor.peek(1)
+    if mark == "=":
+        return _read_let(cursor, scope)
+    if mark not in READ_STATEMENT:
+        words = [word for word in (*READ_STATEMENT, "for") if word.isidentifier()]
+        cursor.unknown("no statement starts with", f"{cursor.peek()} {cursor.peek(1)}", words)
+    stmt = READ_STATEMENT[mark](cursor, scope)
+    cursor.end()
+    if not scope.level.has(type(stmt)):
+        told = f"a {type(stmt).__name__} is not a statement of the {scope.level.word} level"
+        raise VerifyError(told, str(cursor.line))
+    return stmt

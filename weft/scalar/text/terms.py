@@ -1,0 +1,250 @@
+"""Scalar terms as text: infix index arithmetic, calls, literals; the same for every level.
+
+show_term(a0 * 64 + a1 - 1)             # a0 * 64 + a1 - 1
+TermReader().expression(cursor)         # the term again, the very same node
+add(x, constant(-1)) reads x - 1; a true subtraction of a literal reads subtract(x, 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.core.errors import VerifyError
+from weft.core.node import OPS, Node
+from weft.core.text.attributes import (
+    CODECS,
+    Codec,
+    Scope,
+    make_node,
+    read_attributes,
+    show_attributes,
+)
+from weft.core.text.cursor import Cursor, show_literal, show_name
+from weft.core.types import boolean, i64
+from weft.scalar.monoid import MONOIDS, Monoid
+from weft.scalar.nest import Acc, Buffer, Load, Running
+from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function
+
+Ref = Callable[[Node], str]
+SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
+READ: dict[str, Callable[[Cursor, TermReader], Node]] = {}  # by the word the form starts with
+
+# function: how it is written between its arguments, how tightly that binds
+INFIX = {
+    "or": ("or", 1),
+    "and": ("and", 2),
+    "lt": ("<", 3),
+    "le": ("<=", 3),
+    "gt": (">", 3),
+    "ge": (">=", 3),
+    "eq": ("==", 3),
+    "ne": ("!=", 3),
+    "add": ("+", 4),
+    "subtract": ("-", 4),
+    "multiply": ("*", 5),
+    "floordiv": ("//", 5),
+    "floormod": ("%", 5),
+}
+OPERATORS = {symbol: (name, level) for name, (symbol, level) in INFIX.items()}
+COMPARISON, SUM, OPERAND = 3, 4, 6
+SHORT = {"minimum": "min", "maximum": "max"}  # of indices
+LONG = {short: name for name, short in SHORT.items()}
+INDEX = {"add", "subtract", "multiply", "floordiv", "floormod", *SHORT}
+INLINE_SIZE = 40  # a larger index term gets a name
+
+
+def is_index(node: Node) -> bool:
+    return node.type.dtype is i64 and node.type.lanes == 1
+
+
+def is_negative(node: Node) -> bool:
+    """A literal that reads better subtracted."""
+    value = node.op.value if isinstance(node.op, Constant) else 0
+    return type(value) is int and -(2**63) < value < 0
+
+
+def show_term(
+    term: Node, named: Callable[[Node], str | None] = lambda n: None, outer: int = 0
+) -> str:
+    """A term inside an expression that binds as tightly as `outer`; `named` gives known names."""
+    name = named(term)
+    if name is not None:
+        return name
+    match term.op:
+        case Constant(value=value, dtype=dtype):
+            return show_literal(value, dtype)
+        case Axis(label=label) | Acc(label=label):
+            return show_name(label)
+        case Running(label=label):
+            return f"running {show_name(label)}"
+        case Apply(function=function) if infix := _infix(term, function.name, named):
+            text, level = infix
+            return f"({text})" if level < outer else text
+        case _:
+            return show_call(term, lambda n: show_term(n, named))
+
+
+def _infix(term: Node, name: str, named: Callable[[Node], str | None]) -> tuple[str, int] | None:
+    args = term.args
+    logic = name in ("and", "or")
+    fits = all(a.type.dtype is boolean for a in args) if logic else all(map(is_index, args))
+    if name not in INFIX or not fits or (name == "subtract" and isinstance(args[1].op, Constant)):
+        return None
+    symbol, level = INFIX[name]
+    left = show_term(args[0], named, level + (level == COMPARISON))
+    if name == "add" and is_negative(args[1]):
+        return f"{left} - {-args[1].op.value}", level  # type: ignore[attr-defined]
+    return f"{left} {symbol} {show_term(args[1], named, level + 1)}", level
+
+
+def show_call(term: Node, ref: Ref) -> str:
+    """A function or op applied to its arguments, each as `ref` shows it."""
+    if isinstance(term.op, Apply):
+        name = term.op.function.name
+        short = SHORT.get(name) if all(map(is_index, term.args)) else None
+        return f"{short or name}({', '.join(map(ref, term.args))})"
+    if term.op.name in SHOW:
+        return SHOW[term.op.name](term, ref)
+    arguments = f"({', '.join(map(ref, term.args))})" if term.args else ""
+    return term.op.name + show_attributes(term.op) + arguments
+
+
+def _show_load(term: Node, ref: Ref) -> str:
+    load = term.op
+    assert isinstance(load, Load)
+    rank = load.buffer.type.rank
+    text = f"load {show_name(load.buffer.name)}[{', '.join(map(ref, term.args[:rank]))}]"
+    if not load.masked:
+        return text
+    condition, other = map(ref, term.args[rank:])
+    return f"{text} if {condition} else {other}"
+
+
+SHOW["load"] = _show_load
+
+
+def is_inline(term: Node, sizes: dict[Node, int]) -> bool:
+    """Index arithmetic on axes and literals is written where it is used, unless it is large."""
+    return 0 < _size(term, sizes) <= INLINE_SIZE
+
+
+def _size(term: Node, sizes: dict[Node, int]) -> int:
+    """Written size of pure index arithmetic, 0 for any other term."""
+    if term not in sizes:
+        if isinstance(term.op, Axis | Constant) and is_index(term):
+            sizes[term] = 1
+        elif isinstance(term.op, Apply) and term.op.function.name in INDEX and is_index(term):
+            parts = [_size(a, sizes) for a in term.args]
+            sizes[term] = 1 + sum(parts) if all(parts) else 0
+        else:
+            sizes[term] = 0
+    return sizes[term]
+
+
+class TermReader(Scope):
+    """Reads terms; here a name is an axis, a nest's scope knows more."""
+
+    def ops(self) -> list[str]:
+        """Names of the ops that may stand in a term."""
+        return list(OPS)
+
+    def check(self, cursor: Cursor, name: str) -> None:
+        """Whether an op may stand in a term here."""
+
+    def name(self, cursor: Cursor, name: str) -> Node:
+        return make_node(cursor, Axis(name))
+
+    def running(self, cursor: Cursor, name: str) -> Node:
+        return cursor.fail(f"running {name} outside a loop")
+
+    def operand(self, cursor: Cursor) -> Node:
+        return self.expression(cursor)
+
+    def expression(self, cursor: Cursor, outer: int = 0) -> Node:
+        """Operators from `outer` upwards, left to right."""
+        left = self._operand(cursor)
+        while True:
+            name, level = OPERATORS.get(cursor.peek(), ("", -1))
+            if level <= outer or cursor.token()[0] == "string":
+                return left
+            cursor.position += 1
+            right = self.expression(cursor, level)
+            left = self._combine(cursor, name, left, right)
+            if level == COMPARISON and OPERATORS.get(cursor.peek(), ("", 0))[1] == COMPARISON:
+                cursor.fail("comparisons do not chain: join them with and")
+
+    def _combine(self, cursor: Cursor, name: str, left: Node, right: Node) -> Node:
+        op = right.op
+        if name == "subtract" and isinstance(op, Constant) and op.dtype is i64:
+            name, right = "add", make_node(cursor, Constant(-op.value, i64))
+        return make_node(cursor, Apply(FUNCTIONS[name]), left, right)
+
+    def _operand(self, cursor: Cursor) -> Node:
+        if cursor.at_literal():
+            return make_node(cursor, Constant(*cursor.literal()))
+        if cursor.accept("("):
+            inner = self.expression(cursor)
+            cursor.expect(")")
+            return inner
+        if not cursor.at_name():
+            cursor.expected("a value")
+        word, after = cursor.peek(), cursor.peek(1)
+        if cursor.token()[0] == "string":
+            return self.name(cursor, cursor.string())
+        if word == "running" and cursor.at_name(1):
+            cursor.name()
+            return self.running(cursor, cursor.name())
+        formed = word in READ and cursor.at_name(1)
+        if formed or after == "(" or (after == "{" and (word in OPS or f"{word}{{" in READ)):
+            return self.call(cursor)
+        return self.name(cursor, cursor.name())
+
+    def call(self, cursor: Cursor) -> Node:
+        """add(x, y), or an op with attributes, or a form of its own such as load x[a0]."""
+        word, after = cursor.peek(), cursor.token(1)
+        form = word if after[0] in ("name", "string") else word + after[1]
+        if form in READ:
+            cursor.name()
+            term = READ[form](cursor, self)
+            self.check(cursor, term.op.name)
+            return term
+        function = FUNCTIONS.get(LONG.get(word, word))
+        if function is not None and after[1] == "(":
+            cursor.name()
+            return make_node(cursor, Apply(function), *self.arguments(cursor))
+        if word not in OPS:
+            cursor.unknown("unknown op", word, [*FUNCTIONS, *LONG, *self.ops()])
+        self.check(cursor, word)
+        cursor.name()
+        op = read_attributes(cursor, OPS[word], self)
+        return make_node(cursor, op, *self.arguments(cursor))
+
+    def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
+        return cursor.listed(lambda: self.expression(cursor), ")") if cursor.accept("(") else ()
+
+    def index_term(self, cursor: Cursor) -> Node:
+        """An expression that must be an i64 index."""
+        term = self.expression(cursor)
+        if not is_index(term):
+            raise VerifyError(f"an index must be i64, not {term.type}", str(cursor.line))
+        return term
+
+
+def _read_function(cursor: Cursor, scope: Scope) -> Function:
+    name = cursor.name("a function")
+    return (
+        FUNCTIONS[name]
+        if name in FUNCTIONS
+        else cursor.unknown("unknown function", name, FUNCTIONS)
+    )
+
+
+def _read_monoid(cursor: Cursor, scope: Scope) -> Monoid:
+    name = cursor.name("a monoid")
+    return MONOIDS[name] if name in MONOIDS else cursor.unknown("unknown monoid", name, MONOIDS)
+
+
+CODECS[Function] = Codec(str, _read_function)
+CODECS[Monoid] = Codec(str, _read_monoid)
+CODECS[Node] = Codec(show_term, lambda cursor, scope: TermReader().expression(cursor))
+CODECS[Buffer] = Codec(lambda b: show_name(b.name), lambda cursor, scope: scope.buffer(cursor))

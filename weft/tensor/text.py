@@ -1,0 +1,89 @@
+"""Text of the tensor level; the generic form serves every op but the two with index maps.
+
+v0 = view{[16,64] -> (i1, i0)}(x): f32[16,64]
+v1 = view{[18] -> (i0 - 1) where i0 >= 1 and i0 < 17 else 0.0}(y): f32[18]
+v2 = index{[4] -> i0 * 2}: i64[4]
+"""
+
+from __future__ import annotations
+
+from weft.core.errors import VerifyError
+from weft.core.node import Node
+from weft.core.text import LEVELS, Level
+from weft.core.text.attributes import make_node
+from weft.core.text.cursor import Cursor, show_number
+from weft.core.text.graph import READ, SHOW, GraphScope, Ref, read_graph, show_arguments, show_graph
+from weft.core.types import boolean
+from weft.scalar.ops import Axis
+from weft.scalar.text.terms import TermReader, show_term
+from weft.tensor.ops import Index, Shape, View, positions
+
+
+def _show_shape(shape: Shape) -> str:
+    return f"[{','.join(map(str, shape))}]"
+
+
+def _show_view(node: Node, ref: Ref) -> str:
+    view = node.op
+    assert isinstance(view, View)
+    index = ", ".join(map(show_term, view.index))
+    text = f"view{{{_show_shape(view.shape)} -> ({index})"
+    if view.valid is not None:
+        text += f" where {show_term(view.valid)}"
+    if view.valid is not None or view.fill != 0:
+        kind = float if node.type.dtype.is_float else bool if node.type.dtype is boolean else int
+        text += f" else {show_number(kind(view.fill))}"
+    return text + "}" + show_arguments(node.args, ref)
+
+
+def _show_index(node: Node, ref: Ref) -> str:
+    index = node.op
+    assert isinstance(index, Index)
+    return f"index{{{_show_shape(index.shape)} -> {show_term(index.term)}}}"
+
+
+class Positions(TermReader):
+    """Terms over the coordinates i0, i1, ... of an output."""
+
+    def __init__(self, rank: int) -> None:
+        self.known = {n.op.label: n for n in positions(rank) if isinstance(n.op, Axis)}
+
+    def name(self, cursor: Cursor, name: str) -> Node:
+        if name not in self.known:
+            cursor.unknown("undefined name", name, self.known)
+        return self.known[name]
+
+
+def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:
+    """The word, and {[16,64] -> up to the index."""
+    cursor.name()
+    cursor.expect("{")
+    cursor.expect("[")
+    shape = cursor.extents("]")
+    cursor.expect("->")
+    return shape, Positions(len(shape))
+
+
+def _read_view(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
+    shape, terms = _read_map(cursor)
+    cursor.expect("(")
+    index = cursor.listed(lambda: terms.index_term(cursor), ")")
+    valid = terms.expression(cursor) if cursor.accept("where") else None
+    if valid is not None and valid.type.dtype is not boolean:
+        told = f"the condition of a view must be bool, not {valid.type}"
+        raise VerifyError(told, str(cursor.line))
+    fill = cursor.literal()[0] if cursor.accept("else") else 0
+    cursor.expect("}")
+    return make_node(cursor, View(shape, index, valid, fill), *scope.arguments(cursor))
+
+
+def _read_index(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
+    shape, terms = _read_map(cursor)
+    term = terms.expression(cursor)
+    cursor.expect("}")
+    return make_node(cursor, Index(shape, term), *scope.arguments(cursor))
+
+
+SHOW["view"], READ["view"] = _show_view, _read_view
+SHOW["index"], READ["index"] = _show_index, _read_index
+LEVELS["tensor"] = Level("tensor", ("tensor",), show_graph, read_graph)
