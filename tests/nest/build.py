@@ -143,7 +143,7 @@ def tiled_linear(m: int, n: int, k: int, by: int = 16) -> Program:
     pack = loop(a2, 0, k, loop(a1, b1, columns, Store(panel, (a2, sub(a1, b1)), load(w, a2, a1))))
     value = mul(load(x, a0, a3), load(panel, a3, sub(a1, b1)))
     inner = reduce(a3, 0, k, Update(acc, (value,)), folds=(acc,))
-    lanes = loop(a1, b1, columns, inner, Store(y, (a0, a1), acc.accs[0]), bind="vector")
+    lanes = loop(a1, b1, columns, inner, Store(y, (a0, a1), acc.accs[0]), bind=f"vector{by}")
     block = loop(b0, 0, m, loop(a0, b0, rows, lanes, bind="register"), step=by, bind="serial")
     body = loop(b1, 0, n, Local(panel), pack, block, step=by, bind="parallel")
     return program(body, (x, w), (y,), level="tile")

@@ -22,6 +22,7 @@ A fold
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -63,6 +64,7 @@ def _store(stmt: Store) -> Touch | None:
 class Level:
     """What a level is made of, and what its verifier adds to the invariants above.
 
+    binds           patterns of what a loop may be bound to
     loads, stores   the memory ops and statements, with the indices they reach (None: guarded)
     check           the level's own invariants of one statement or term
     flat            whether kernels see a buffer as a run of elements
@@ -275,9 +277,8 @@ class _Verifier:
         self.that(
             stmt.role in level.roles, f"role {stmt.role!r} is not one of the {level.name} level"
         )
-        self.that(
-            stmt.bind in level.binds, f"bind {stmt.bind!r} is not one of the {level.name} level"
-        )
+        bind = any(re.fullmatch(b, stmt.bind) for b in level.binds)
+        self.that(bind, f"bind {stmt.bind!r} is not one of the {level.name} level")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
         ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
         self.that(ends, "its bounds must be i64")

@@ -2,11 +2,12 @@
 
 1. a loop whose iterations run at the same time is free;
 2. a register or vector loop has a literal extent, or a block's: lo..min(lo + 16, N);
-3. a vector loop is not a scan, and holds no other vector loop.
+3. a vector loop fits its lanes, is not a scan, and holds no other vector loop.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from weft.core.node import Node, require
@@ -17,9 +18,17 @@ from weft.scalar.verify import verify_program
 from weft.tile.ops import PARALLEL, TILE, UNROLLED
 
 
-def _is_block(loop: For) -> bool:
-    ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
-    return any(not linear(apply(subtract, end, loop.lo))[0] for end in ends)
+def block_of(loop: For) -> int | None:
+    """The most iterations of lo..hi, or of lo..min(lo + n, end), times the step."""
+    todo, found = [loop.hi], list[int]()
+    while todo:
+        end = todo.pop()
+        terms, offset = linear(apply(subtract, end, loop.lo))
+        if not terms:
+            found.append(offset)
+        elif function_of(end) == "minimum":
+            todo.extend(end.args)
+    return min(found, default=None)
 
 
 def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
@@ -27,12 +36,18 @@ def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
         return
     free = part.bind not in PARALLEL or part.role == "free"
     require(free, f"a {part.bind} loop must be free, not {part.role}")
-    block = part.bind not in UNROLLED or _is_block(part)
-    require(block, f"a {part.bind} loop needs a literal extent, or lo..min(lo + extent, end)")
-    if part.bind == "vector":
-        require(part.role != "scan", "a scan cannot run in the lanes of a vector")
-        outer = [f.label for f in loops if f.bind == "vector"]
-        require(not outer, f"a vector loop inside vector loop {', '.join(outer)}")
+    if not any(re.fullmatch(bind, part.bind) for bind in UNROLLED):
+        return
+    block = block_of(part)
+    sentence = f"a {part.bind} loop needs a literal extent, or lo..min(lo + extent, end)"
+    require(block is not None, sentence)
+    if part.bind == "register":
+        return
+    require(part.role != "scan", "a scan cannot run in the lanes of a vector")
+    wide = f"a {part.bind} loop by {part.step} runs {block} iterations in {part.lanes} lanes"
+    require(part.step == 1 and (block or 0) <= part.lanes, wide)
+    outer = [f.label for f in loops if f.bind.startswith("vector")]
+    require(not outer, f"a vector loop inside vector loop {', '.join(outer)}")
 
 
 def verify(program: Program) -> None:
