@@ -1,0 +1,171 @@
+"""Text of the torch level: a call reads as in PyTorch.
+
+v1 = aten.pow.Tensor_Scalar(x, 2): f32[1,32,2048]
+v2 = aten.sum.dim_IntList(v1, [-1], true, dtype=torch.float32): f32[1,32,1]
+A call that this cannot say exactly keeps the generic form, aten{"aten.add.Tensor", ...}(x, y).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+
+import torch
+
+from weft.core.node import Node
+from weft.core.text import LEVELS, Level
+from weft.core.text.attributes import make_node, show_attributes
+from weft.core.text.cursor import ELEMENT_TYPES, Cursor, show_number
+from weft.core.text.graph import (
+    DOTTED,
+    SHOW,
+    GraphScope,
+    Ref,
+    read_graph,
+    read_type,
+    show_arguments,
+    show_graph,
+)
+from weft.frontend.torch_level import TAGS, TORCH_DTYPE, Aten
+
+ELEMENT_TYPES.update((d.name, d) for d in TORCH_DTYPE if d.name not in ELEMENT_TYPES)
+
+
+def _show_aten(node: Node, ref: Ref) -> str:
+    aten = node.op
+    assert isinstance(aten, Aten)
+    tree = json.loads(aten.arguments)
+    if not _is_usual(aten, tree, node.args):
+        return aten.name + show_attributes(aten) + show_arguments(node.args, ref)
+    names = [ref(a) for a in node.args]
+    items = [_show(a, names) for a in tree["args"]]
+    items += [f"{k}={_show(a, names)}" for k, a in tree["kwargs"].items()]
+    serial = f"{{serial={aten.serial}}}" if aten.serial else ""
+    return f"{aten.target}{serial}({', '.join(items)})"
+
+
+def _is_usual(aten: Aten, tree: Any, args: tuple[Node, ...]) -> bool:
+    """Whether reading the call back gives this very JSON: tensors numbered as they come."""
+    seen: list[int] = []
+
+    def plain(value: Any) -> bool:
+        if isinstance(value, dict):
+            if "tensor" in value and value["tensor"] not in seen:
+                seen.append(value["tensor"])
+            return len(value) == 1
+        if isinstance(value, list):
+            return all(map(plain, cast(list[Any], value)))
+        return not isinstance(value, int) or abs(value) < 2**63
+
+    fits = all(map(plain, [*tree["args"], *tree["kwargs"].values()]))
+    numbered = seen == list(range(len(args))) and len(set(args)) == len(args)
+    return fits and numbered and _dump(tree) == aten.arguments and "." in aten.target
+
+
+def _dump(tree: Any) -> str:
+    return json.dumps(tree, separators=(",", ":"))
+
+
+def _show(value: Any, names: list[str]) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(_show(v, names) for v in cast(list[Any], value))}]"
+    if isinstance(value, bool | int | float):
+        return show_number(value)
+    if not isinstance(value, dict):
+        return "none" if value is None else json.dumps(value, ensure_ascii=False)
+    ((tag, inner),) = cast(dict[str, Any], value).items()
+    match tag:
+        case "tensor":
+            return names[inner]
+        case "float":
+            return str(inner)
+        case "complex":
+            return f"complex({', '.join(map(show_number, inner))})"
+        case "device":
+            return f"device({json.dumps(inner)})"
+        case _:
+            return f"torch.{inner}"
+
+
+class _Arguments:
+    """Reads the arguments of a call back to JSON, and collects the tensors among them."""
+
+    def __init__(self, scope: GraphScope) -> None:
+        self.scope = scope
+        self.nodes: list[Node] = []
+
+    def value(self, cursor: Cursor) -> Any:
+        if cursor.accept("["):
+            return list(cursor.listed(lambda: self.value(cursor), "]"))
+        if cursor.at_literal():
+            return self.number(cursor)
+        word = cursor.peek()
+        if cursor.token()[0] == "string" and word[1:-1] not in self.scope.nodes:
+            return cursor.string()
+        if word in ("complex", "device") and cursor.peek(1) == "(":
+            return self.tagged(cursor, cursor.name())
+        if word == "none" and cursor.accept("none"):
+            return None
+        if word.startswith("torch.") and word not in self.scope.nodes:
+            return self.constant(cursor, cursor.name().removeprefix("torch."))
+        node = self.scope.operand(cursor)
+        if node not in self.nodes:
+            self.nodes.append(node)
+        return {"tensor": self.nodes.index(node)}
+
+    def number(self, cursor: Cursor) -> Any:
+        value = cursor.literal()[0]
+        finite = not isinstance(value, float) or value - value == 0
+        return value if finite else {"float": str(value)}
+
+    def tagged(self, cursor: Cursor, tag: str) -> Any:
+        cursor.expect("(")
+        read = cursor.string if tag == "device" else lambda: cursor.literal()[0]
+        parts = cursor.listed(read, ")")
+        if len(parts) != (1 if tag == "device" else 2):
+            cursor.fail(f"{tag} of {len(parts)} values")
+        return {tag: parts[0] if tag == "device" else list(parts)}
+
+    def constant(self, cursor: Cursor, name: str) -> Any:
+        found = getattr(torch, name, None)
+        for tag, kind in TAGS.items():
+            if isinstance(found, kind):
+                return {tag: name}
+        return cursor.fail(f"torch.{name} is no dtype, layout or memory format")
+
+
+def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
+    scope.level.check(cursor, Aten.name)
+    target, serial = cursor.name(), 0
+    if not declared:
+        cursor.fail(f"the result of {target} needs its type")
+    if cursor.accept("{"):
+        cursor.expect("serial")
+        cursor.expect("=")
+        serial = cursor.integer()
+        cursor.expect("}")
+    reader = _Arguments(scope)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+
+    def item() -> None:
+        if cursor.token()[0] == "name" and cursor.peek(1) == "=":
+            name = cursor.name()
+            cursor.expect("=")
+            kwargs[name] = reader.value(cursor)
+        elif kwargs:
+            cursor.fail("an argument without a name follows one with a name")
+        else:
+            args.append(reader.value(cursor))
+
+    cursor.expect("(")
+    cursor.listed(item, ")")
+    type_ = read_type(Cursor(cursor.line, declared))
+    results = getattr(type_, "parts", (type_,))
+    text = _dump({"args": args, "kwargs": kwargs})
+    return make_node(cursor, Aten(target, text, results, serial), *reader.nodes)
+
+
+SHOW[Aten.name] = _show_aten
+DOTTED.append(_read_aten)
+LEVELS["torch"] = Level("torch", ("frontend",), show_graph, read_graph, also=("input", "part"))
