@@ -18,6 +18,7 @@ from weft.core.errors import WeftError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
 
+DEEPEST = 100
 Number = int | float | bool
 Bindings = dict[str, Node]
 
@@ -311,7 +312,7 @@ class _Run:
     ) -> None:
         self.rules, self.trace, self.reassociate, self.origin = rules, trace, again, origin
         self.done: dict[Node, Node] = {}
-        self.fuel = 100_000  # a loop of rules ends here, with the term still right
+        self.depth = 0  # of rewrites of rewrites; a loop of rules ends with the term still right
 
     def normal(self, root: Node, source: str | None) -> Node:
         stack = [root]
@@ -336,11 +337,10 @@ class _Run:
             return self.done[current]
         if source is not None:
             self.origin.setdefault(current, source)
-        after = self.rules.step(current, self.trace, self.reassociate) if self.fuel > 0 else None
-        if after is None:
-            self.done[current] = current
-            return current
-        self.fuel -= 1
-        new = self.normal(after, source)
-        self.done[current] = new
-        return new
+        self.done[current] = current  # for the while: rules that lead back to it stop there
+        after = self.rules.step(current, self.trace, self.reassociate)
+        if after is not None and self.depth < DEEPEST:
+            self.depth += 1
+            self.done[current] = self.normal(after, source)
+            self.depth -= 1
+        return self.done[current]

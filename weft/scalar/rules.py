@@ -54,6 +54,10 @@ def real(x: Node) -> bool:
     return dtype_of(x).is_float
 
 
+def signed(x: Node) -> bool:
+    return dtype_of(x).kind in ("float", "int")
+
+
 def fold(node: Node, build: Vocabulary) -> Node | None:
     """A function of constants, computed in its own dtype as at run time."""
     if not node.args or any(literal_value(n) is None for n in node.args):
@@ -168,7 +172,7 @@ ARITHMETIC = [
     Rule("div-power-of-two", x / a, times_reciprocal, when=power_of_two),
     Rule("one-div", 1 / x, call("reciprocal", x), soundness="exact: reciprocal is 1 / x"),
     Rule("abs-abs", call("absolute", call("absolute", x)), call("absolute", x)),
-    Rule("abs-neg", call("absolute", -x), call("absolute", x), soundness="exact, wraps alike"),
+    Rule("abs-neg", call("absolute", -x), call("absolute", x), when=signed),
     Rule("square-abs", call("absolute", x) * call("absolute", x), x * x, soundness="exact"),
     Rule("floordiv-one", x // 1, x, soundness="exact"),
     Rule("floormod-one", x % 1, 0, when=whole, soundness="exact"),

@@ -19,7 +19,8 @@ Terms = tuple[Node, ...]
 
 def scalar(value: Number, dtype: DType) -> Node:
     """A rank-0 constant."""
-    return make(Scalar(value, dtype))
+    kind = float if dtype.is_float else bool if dtype.kind == "bool" else int
+    return make(Scalar(kind(value), dtype))
 
 
 def full(shape: Shape, value: Node) -> Node:

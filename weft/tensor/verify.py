@@ -19,8 +19,8 @@ from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, postorder
 from weft.core.types import TensorType, boolean, i64
-from weft.core.verify import Checker, check_structure
-from weft.scalar.index import bounds, narrow, simplify
+from weft.core.verify import Checker, check_ops, check_types
+from weft.scalar.index import linear, linear_bounds, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant
 from weft.tensor.ops import (
     Extern,
@@ -51,12 +51,14 @@ def verify(graph: Graph) -> None:
     if graph.level != "tensor":
         raise VerifyError(f"{graph.name} is a program of the {graph.level} level, not tensor")
     check = Checker(graph)
-    check_structure(check, TENSOR_OPS)
+    check_ops(check, TENSOR_OPS)
+    for node in graph.nodes():
+        check_uses(check, node)
+    check_types(check)
     check_inputs(check)
     for node in graph.outputs:
         check.that(isinstance(node.type, TensorType), node, "an output has several results")
     for node in graph.nodes():
-        check_uses(check, node)
         if isinstance(node.op, View):
             check_view(check, node, node.op)
         elif isinstance(node.op, Index):
@@ -128,28 +130,36 @@ def check_view(check: Checker, node: Node, view: View) -> None:
     if math.prod(view.shape) == 0:
         return
     for axis, (term, extent) in enumerate(zip(view.index, node.args[0].type.shape, strict=True)):
+        if proved_inside(term, view.valid, view.shape, extent):
+            continue
         low, high = index_range(term, view.valid, view.shape)
         inside = low > high or (low >= 0 and high < extent)
-        wrong = int(low if low < 0 else high) if not inside else 0
+        wrong = low if low < 0 else high
         check.that(
             inside, node, f"view reads index {wrong} of axis {axis}, which has {extent} elements"
         )
 
 
-def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[float, float]:
-    """Least and greatest value of an index where the mask holds, (0, -1) where it never does."""
+def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> bool:
+    """Arithmetic alone shows that the index lies in 0..extent where the mask holds."""
     ranges = box(shape)
     known = narrow(None if valid is None else simplify(valid, ranges), ranges)
-    simple = simplify(term, known)
-    low, high = bounds(simple, known)
+    low, high = linear_bounds(*linear(simplify(term, known)), known)
+    return low >= 0 and high < extent
+
+
+def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[int, int]:
+    """Least and greatest value of an index where the mask holds, (0, -1) where it never does.
+
+    Where a box has too many places, it is tried at places spread evenly over each axis.
+    """
     used = axes_of(term, valid)
     extents = {position(i): n for i, n in enumerate(shape) if position(i) in used}
-    if valid is None and isinstance(simple.op, Axis | Constant):
-        return low, high
-    if math.prod(extents.values()) > POINTS:
-        return low, high
-    grids = np.meshgrid(*(np.arange(n) for n in extents.values()), indexing="ij", sparse=True)
-    env = dict(zip(extents, grids, strict=True))
+    places = int(POINTS ** (1 / max(len(extents), 1)))
+    if math.prod(extents.values()) <= POINTS:
+        places = max(extents.values(), default=1)
+    lines = [np.unique(np.linspace(0, n - 1, min(n, places)).astype(int)) for n in extents.values()]
+    env = dict(zip(extents, np.meshgrid(*lines, indexing="ij", sparse=True), strict=True))
     values, holds = np.broadcast_arrays(
         evaluate_term(term, dict(env)), True if valid is None else evaluate_term(valid, dict(env))
     )
