@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from tests.nest.build import (
@@ -21,7 +22,6 @@ from tests.nest.build import (
     masked,
     mul,
     program,
-    reduce,
     rms_norm,
     softmax,
     sub,
@@ -31,6 +31,7 @@ from weft.core.errors import VerifyError
 from weft.core.types import TensorType, f32, f64, i64
 from weft.kernel.ops import VectorStore, lanes_of
 from weft.loop.verify import verify as verify_loop
+from weft.scalar.interpret import run
 from weft.scalar.monoid import WELFORD
 from weft.scalar.nest import Buffer, Call, Fold, For, Let, Local, Program, Store, Update
 from weft.scalar.ops import apply, cast
@@ -192,12 +193,13 @@ def test_nothing_runs_in_an_empty_loop() -> None:
     verify_loop(program(body, (), (empty,)))
 
 
-def test_a_loop_of_one_iteration_may_lend_its_axis() -> None:
-    """So that a peeled reduction can declare its folds once, around both of its parts."""
-    first = reduce(a1, 0, 3, Update(s, (load(x, a1),)))
-    rest = Update(s, (load(x, c(3)),))
-    scope = reduce(a1, 0, 1, first, rest, folds=(s,))
-    verify_loop(of(scope, loop(b0, 0, 4, store(s.accs[0], b0))))
+def test_what_is_not_there_is_not_read() -> None:
+    """A buffer without elements, behind a condition that never holds."""
+    empty, z = buffer("x", 2, 0), buffer("z", 2)
+    value = masked(empty, (a0, c(0)), apply("lt", a0, c(0)), c(-1.0))
+    p = program(loop(a0, 0, 2, Store(z, (a0,), value)), (empty,), (z,))
+    verify_loop(p)
+    assert run(p, [np.zeros((2, 0), "f")])[0].tolist() == [-1, -1]
 
 
 def test_sibling_loops_may_share_an_axis() -> None:

@@ -210,7 +210,7 @@ class _Machine:
                     raise self._out_of_bounds(kind, access, k, outside)
                 i = np.clip(i, 0, max(extent - 1, 0))
             address = address + i * access.buffer.type.layout[k]
-        return address
+        return address if access.buffer.type.size else address * 0
 
     def _read(self, access: Access, level: int) -> Any:
         runs = _both(self.active[level], access.condition)

@@ -10,8 +10,7 @@ A kernel
   6. stores to each output, to all of its elements where that can be told;
   7. uses a local buffer after it is declared, in the same block or inside it.
 A statement
-  8. uses an axis inside its loop, and does not bind one again inside its loop (a loop of one
-     iteration, there to declare folds, may lend its axis);
+  8. uses an axis inside its loop, and does not bind one again there: passes substitute by axis;
   9. reads an accumulator after its loop, a running value inside its scan after the update;
  10. indexes with i64, stores a value of the buffer's dtype under a bool mask;
  11. stays inside buffers, where bounds can be told and no condition guards the access.
@@ -282,7 +281,7 @@ class _Verifier:
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
         ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
         self.that(ends, "its bounds must be i64")
-        outer = [f for f in self.open if f.axis is stmt.axis and extent_of(f) != 1]
+        outer = [f for f in self.open if f.axis is stmt.axis]
         self.that(not outer, f"axis {label} is bound again inside its own loop")
         self.that(stmt.role != "free" or not stmt.folds, "a free loop declares a fold")
         for fold in stmt.folds:
