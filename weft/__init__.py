@@ -1,0 +1,34 @@
+"""weft: PyTorch programs to fused kernels through six levels of IR.
+
+f = weft.compile(module)            # or @weft.compile, or torch.compile(module, backend="weft")
+y = f(x)                            # results, strides and aliasing as in eager
+print(f.ir("loop"), f.report)
+"""
+
+from weft.core.errors import (
+    CacheError,
+    CaptureError,
+    CompilerError,
+    ParseError,
+    SourceError,
+    UnsupportedOpError,
+    VerifyError,
+    WeftError,
+)
+from weft.driver import compile
+from weft.runtime.report import Report
+from weft.targets.cpu import CPU as Target
+
+__all__ = [
+    "CacheError",
+    "CaptureError",
+    "CompilerError",
+    "ParseError",
+    "Report",
+    "SourceError",
+    "Target",
+    "UnsupportedOpError",
+    "VerifyError",
+    "WeftError",
+    "compile",
+]

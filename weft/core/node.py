@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakValueDictionary
 
+from typing_extensions import dataclass_transform
+
 from weft.core.errors import VerifyError
 from weft.core.types import Type
 
@@ -34,6 +36,7 @@ OPS: dict[str, type[Op]] = {}
 C = TypeVar("C", bound=type[Op])
 
 
+@dataclass_transform(frozen_default=True)
 def op(name: str) -> Callable[[C], C]:
     """Declare an op: register its class under `name` and make it a frozen dataclass."""
 

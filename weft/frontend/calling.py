@@ -81,19 +81,42 @@ class Compiled:
             bound = owner.__dict__[name] = Compiled(method, self._raw_build)
         return bound
 
+    def prepare(self, *args: Any, **kwargs: Any) -> Compiled:
+        """Compile for these arguments without a run, where one captured graph will do."""
+        flat, tree = tree_flatten((args, kwargs))
+        self._entry(args, kwargs, flat, tree)
+        if not self.programs:  # Dynamo and AOTAutograd compile when they are called
+            self(*args, **kwargs)
+        return self
+
+    def ir(self, level: str) -> str:
+        """Text of a level of every graph compiled so far (forward, then backward)."""
+        if not self.programs:
+            raise WeftError("nothing is compiled yet: call it, or prepare(*args), first")
+        return self._raw_build.ir(self.programs, level)
+
+    @property
+    def report(self) -> Any:
+        """Kernels, externs with reasons, memory and seconds per stage, over all graphs so far."""
+        return self._raw_build.report(self.programs, self.reasons)
+
     def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.compiler.is_compiling():  # inside somebody else's torch.compile
             return self.__wrapped__(*args, **kwargs)
         flat, tree = tree_flatten((args, kwargs))
+        entry = self._entry(args, kwargs, flat, tree)
+        if entry.hot is not None:
+            self.__dict__["_hot"] = entry.hot
+        return entry.call(args, kwargs, flat)
+
+    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any], tree: Any) -> Entry:
         key = call_key(flat, tree)
         entry = self._find(key)
         if entry is None:
             with self._lock:
                 entry = self._find(key) or self._make(args, kwargs, flat)
                 self._entries.setdefault(key, []).insert(0, entry)
-        if entry.hot is not None:
-            self.__dict__["_hot"] = entry.hot
-        return entry.call(args, kwargs, flat)
+        return entry
 
     def _find(self, key: Any) -> Entry | None:
         return next((e for e in self._entries.get(key, ()) if e.state.valid()), None)

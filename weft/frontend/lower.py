@@ -154,7 +154,7 @@ def _prepare(
 
 
 def computed(args: Sequence[Any], result: DType) -> DType:
-    """The dtype torch computes a pointwise op in: the result's, or the operands' for a predicate."""
+    """The dtype torch computes in: the result's, or the operands' for a predicate."""
     return (promoted(args) if result is boolean else result).compute
 
 

@@ -39,6 +39,12 @@ from weft.frontend.graph import Captured, Meta, Value, flat_results
 from weft.frontend.graph import Node as CapturedNode
 from weft.tensor.ops import Input, Part, TupleType
 
+
+def _foreign(name: str, bits: int, numpy: Any) -> DType:
+    """An element type only library calls use; its name is torch's."""
+    return DType(name, "foreign", bits, np.dtype(numpy))
+
+
 DTYPE_OF: dict[torch.dtype, DType] = {
     torch.float16: f16,
     torch.bfloat16: bf16,
@@ -50,15 +56,6 @@ DTYPE_OF: dict[torch.dtype, DType] = {
     torch.int64: i64,
     torch.uint8: u8,
     torch.bool: boolean,
-}
-
-
-def _foreign(name: str, bits: int, numpy: Any) -> DType:
-    return DType(name, "foreign", bits, np.dtype(numpy))
-
-
-# Element types only library calls use; their names are torch's.
-DTYPE_OF |= {
     torch.complex32: _foreign("complex32", 32, np.uint32),
     torch.complex64: _foreign("complex64", 64, np.complex64),
     torch.complex128: _foreign("complex128", 128, np.complex128),

@@ -32,6 +32,8 @@ FLAGS = (
     "-fno-math-errno",
     "-fno-trapping-math",
     "-ffp-contract=fast",
+    "-fwrapv",  # integers wrap, as in torch
+    "-Wno-psabi",
     "-fno-semantic-interposition",
     "-fvisibility=hidden",
 )

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
-from weft.core.node import Node, postorder, rebuild, substitute
+from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.types import TensorType
 from weft.scalar.index import Interval, simplify
 from weft.scalar.nest import (
@@ -223,16 +223,25 @@ def loads(body: Block) -> tuple[Buffer, ...]:
     return tuple(dict.fromkeys(b for b in found if b.space == "global"))
 
 
-def lower(graph: Graph, groups: list[tuple[Node, ...]]) -> Program:
-    """The loop program of a partitioned graph; `groups` are in an order that respects data flow."""
+def lower(
+    graph: Graph, groups: list[tuple[Node, ...]], layouts: tuple[TensorType, ...] | None = None
+) -> Program:
+    """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
+
+    `layouts` gives each output's strides; every output has memory of its own, so an output that
+    is an input, or stands twice, is copied.
+    """
     names = _Names(graph)
+    wanted = layouts or tuple(o.type for o in graph.outputs)
+    direct = {n: t for n, t in reversed(list(zip(graph.outputs, wanted, strict=True)))}
     buffers: dict[Node, Buffer] = {
         n: Buffer(n.op.label, n.op.tensor) for n in graph.inputs  # type: ignore[attr-defined]
     }
     steps: list[Kernel | Call] = []
     origin: dict[str, str] = {}
     for group in groups:
-        written = {n: Buffer(names.of(n), n.type) for n in group if not isinstance(n.op, Part)}
+        stored = (n for n in group if not isinstance(n.op, Part | Extern))
+        written = {n: Buffer(names.of(n), direct.get(n, n.type)) for n in stored}
         if isinstance(group[0].op, Extern):
             steps.append(_lower_call(group[0], group, buffers, names))
             continue
@@ -242,9 +251,23 @@ def lower(graph: Graph, groups: list[tuple[Node, ...]]) -> Program:
         outputs = tuple(written[n] for n in group)
         steps.append(Kernel(outputs[-1].name, loads(body), outputs, body, lines))
         origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
-    outputs = tuple(buffers[n] for n in graph.outputs)
+    outputs: list[Buffer] = []
+    for node, layout in zip(graph.outputs, wanted, strict=True):
+        buffer = buffers[node]
+        if node in graph.inputs or buffer in outputs or buffer.type.layout != layout.layout:
+            buffer = Buffer(names.fresh(f"{names.names.get(node, 'out')}_copy"), layout)
+            steps.append(_copy(buffers[node], buffer))
+        outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
-    return Program("loop", graph.name, inputs, outputs, tuple(steps), origin)
+    return Program("loop", graph.name, inputs, tuple(outputs), tuple(steps), origin)
+
+
+def _copy(source: Buffer, target: Buffer) -> Kernel:
+    index = tuple(axis(f"o{i}") for i in range(target.type.rank))
+    body: Block = (Store(target, index, make(Load(source), *index)),)
+    for variable, extent in reversed(list(zip(index, target.type.shape, strict=True))):
+        body = (For(variable, constant(0), constant(extent), body),)
+    return Kernel(target.name, (source,), (target,), rename_axes(body))
 
 
 def _lower_call(

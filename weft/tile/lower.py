@@ -16,6 +16,7 @@ from weft.scalar.index import bounds, simplify
 from weft.scalar.nest import (
     Acc,
     Block,
+    Buffer,
     Fold,
     For,
     Kernel,
@@ -93,7 +94,7 @@ class _Expansion:
             elif isinstance(stmt, Store):
                 yield from self.store(stmt, copies, ranges)
             elif isinstance(stmt, Local):
-                yield Local(flat(stmt.buffer))
+                yield Local(flat(stmt.buffer))  # a peeled rest may declare it again: `once`
             else:
                 raise AssertionError(f"{type(stmt).__name__} at the tile level")
 
@@ -240,10 +241,23 @@ def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
 
 
+def once(block: Block) -> Block:
+    """Drop repeated declarations of one local buffer in a block."""
+    out: list[Stmt] = []
+    declared: set[Buffer] = set()
+    for stmt in block:
+        if isinstance(stmt, Local):
+            if stmt.buffer in declared:
+                continue
+            declared.add(stmt.buffer)
+        out.append(replace(stmt, body=once(stmt.body)) if isinstance(stmt, For) else stmt)
+    return tuple(out)
+
+
 def lower_kernel(kernel: Kernel) -> Kernel:
     """One kernel at the kernel level: flat buffers, vectors, no register or vector loops."""
     body = peel(simplify_block(kernel.body, {}))
-    lowered = tuple(_Expansion(body).block(body, [Copy({})], {}))
+    lowered = once(tuple(_Expansion(body).block(body, [Copy({})], {})))
     inputs, outputs = tuple(map(flat, kernel.inputs)), tuple(map(flat, kernel.outputs))
     return replace(kernel, inputs=inputs, outputs=outputs, body=lowered)
 

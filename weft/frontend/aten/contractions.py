@@ -52,7 +52,7 @@ def outer(a: Tensor, b: Tensor) -> Tensor:
 
 
 CONTRACTIONS: dict[str, Callable[..., Any]] = {
-    "mm bmm matmul mv": product,
+    "mm bmm mv": product,
     "dot vdot": dot,
     "addmm baddbmm addmv": added(product),
     "addbmm": added(lambda a, b: total(matmul(a, b), (0,))),

@@ -9,24 +9,33 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.core.types import f64
-from weft.frontend.aten.table import Row, rows
+from weft.core.types import DType, f64, i64
+from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.ops import apply, eq
 from weft.tensor.build import Number, Tensor, cast, index_of, iota, where
 from weft.tensor.ops import position
 
 
-def arange(start: Number, end: Number, step: Number = 1, **_: Any) -> Tensor:
-    """start + i * step, in f64 unless all are integers."""
+def arange(
+    start: Number, end: Number, step: Number = 1, dtype: DType | None = None, **_: Any
+) -> Tensor:
+    """start + i * step, in f64 unless the result is an integer."""
+    given = (start, end, step)
+    whole = all(isinstance(v, int) for v in given) if dtype is None else dtype.is_integer
+    if whole and dtype in (None, i64):
+        start, end, step = (int(v) for v in given)
     i = iota((max(0, math.ceil((end - start) / step)),), 0)
-    if not all(isinstance(v, int) for v in (start, end, step)):
+    if not whole:
         i, start, step = cast(i, f64), float(start), float(step)
-    scaled = i if step == 1 else i * step
-    return scaled if start == 0 else scaled + start
+    scaled = i if step == 1 else i * (int(step) if whole else step)
+    return scaled if start == 0 else scaled + (int(start) if whole else start)
 
 
-def linspace(start: Number, end: Number, steps: int, **_: Any) -> Tensor:
+def linspace(
+    start: Number, end: Number, steps: int, dtype: DType | None = None, **_: Any
+) -> Tensor:
     """From both ends, so that the last element is `end` exactly."""
+    require(dtype is None or dtype.is_float, "whole numbers evenly spaced")
     i = cast(iota((steps,), 0), f64)
     if steps < 2:
         return i + float(start)
@@ -43,21 +52,21 @@ def filled(*args: Any, fill_value: Number | None = None, **_: Any) -> Number:
     return args[-1] if fill_value is None else fill_value
 
 
-ZERO: Callable[..., Number] = lambda *_, **__: 0
-ONE: Callable[..., Number] = lambda *_, **__: 1
+def always(value: Number) -> Callable[..., Number]:
+    return lambda *_, **__: value
+
 
 FACTORIES: dict[str, Callable[..., Any]] = {
-    "zeros zeros_like new_zeros zero": ZERO,
-    "empty.memory_format empty_like empty_strided empty_permuted new_empty new_empty_strided": ZERO,
-    "ones ones_like new_ones": ONE,
+    "zeros zeros_like new_zeros zero": always(0),
+    "empty.memory_format empty_like empty_strided empty_permuted": always(0),
+    "new_empty new_empty_strided": always(0),
+    "ones ones_like new_ones": always(1),
     "full full_like new_full": filled,
     "scalar_tensor": lambda value, **_: value,
-    "arange": lambda end, **_: arange(0, end),
-    "arange.start": arange,
-    "arange.start_step": arange,
+    "arange": lambda end, **rest: arange(0, end, **rest),
+    "arange.start arange.start_step": arange,
     "linspace": linspace,
-    "eye": eye,
-    "eye.m": eye,
+    "eye eye.m": eye,
 }
 
 ROWS: dict[str, Row] = rows("stored", FACTORIES)

@@ -91,8 +91,10 @@ def is_negative(x: Tensor) -> Tensor:
     return (x < 0) | (eq(x, 0) & (reciprocal(x) < 0)) if x.dtype.is_float else x < 0
 
 
-def copysign(x: Operand, y: Tensor) -> Tensor:
+def copysign(x: Tensor, y: Operand) -> Tensor:
     size = abs(x)
+    if not isinstance(y, Tensor):
+        return -size if math.copysign(1, y) < 0 else size
     return where(is_negative(y), -size, size)
 
 
@@ -140,11 +142,6 @@ def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
 def pick(best: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """fmax and fmin: a number beats NaN."""
     return lambda x, y: where(is_nan(x), y, where(is_nan(y), x, best(x, y)))
-
-
-def swapped(commutative: Callable[[Any, Any], Tensor]) -> Callable[..., Tensor]:
-    """With a number on the left put on the right."""
-    return lambda x, y: commutative(x, y) if isinstance(x, Tensor) else commutative(y, x)
 
 
 def logical(combine: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:

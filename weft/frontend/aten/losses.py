@@ -18,11 +18,14 @@ from weft.tensor.build import (
     broadcast,
     cast,
     eq,
+    exp,
     full,
     iota,
     log,
+    log1p,
     maximum,
     mean,
+    minimum,
     ne,
     reshape,
     total,
@@ -81,6 +84,20 @@ def binary_cross_entropy_backward(
 ) -> Tensor:
     out = shared(g, x, reduction) * (x - y) / maximum((1 - x) * x, 1e-12)
     return out if weight is None else out * weight
+
+
+def with_logits(
+    x: Tensor,
+    y: Tensor,
+    weight: Tensor | None = None,
+    pos_weight: Tensor | None = None,
+    reduction: int = MEAN,
+) -> Tensor:
+    """(1 - y) * x - log_sigmoid(x), the logarithm weighted where y is 1."""
+    log_sigmoid = minimum(x, 0.0) - log1p(exp(-abs(x)))
+    scale = 1 if pos_weight is None else (pos_weight - 1) * y + 1
+    loss = (1 - y) * x - log_sigmoid * scale
+    return folded(loss if weight is None else loss * weight, reduction)
 
 
 def class_weights(weight: Tensor | None, target: Tensor, ignore: int, like: Tensor) -> Tensor:
@@ -142,6 +159,7 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "huber_loss_backward": huber_backward(delta_scales=True),
     "binary_cross_entropy": binary_cross_entropy,
     "binary_cross_entropy_backward": binary_cross_entropy_backward,
+    "binary_cross_entropy_with_logits": with_logits,
     "nll_loss_forward nll_loss2d_forward": nll_loss,
     "nll_loss_backward nll_loss2d_backward": nll_loss_backward,
 }

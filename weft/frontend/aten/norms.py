@@ -5,6 +5,7 @@ layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,6 +15,7 @@ from weft.frontend.aten.table import Row, axes_of, axis_of, require, rows
 from weft.scalar.monoid import MAX
 from weft.tensor.build import (
     Tensor,
+    eq,
     exp,
     extent_of,
     log,
@@ -24,6 +26,7 @@ from weft.tensor.build import (
     softmax,
     total,
     variance,
+    where,
     widen,
 )
 
@@ -39,6 +42,13 @@ def affine_of(x: Tensor, weight: Optional, bias: Optional) -> Tensor:
 
 def softmax_row(x: Tensor, dim: int, *_: Any) -> Tensor:
     return softmax(x, axis_of(dim, x.rank)) if x.rank else x - x + 1
+
+
+def safe_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
+    """Zeros where a whole row is minus infinity."""
+    y = softmax_row(x, dim)
+    top = reduce(MAX, x, axes_of(dim, x.rank), keep=True)
+    return where(eq(top, -math.inf), 0, y)
 
 
 def log_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
@@ -282,8 +292,9 @@ def batch_norm_backward(
 
 
 NORMS: dict[str, Callable[..., Any]] = {
-    "_softmax softmax.int": softmax_row,
-    "_log_softmax log_softmax.int": log_softmax,
+    "_softmax": softmax_row,
+    "_safe_softmax": safe_softmax,
+    "_log_softmax": log_softmax,
     "_softmax_backward_data": softmax_backward,
     "_log_softmax_backward_data": log_softmax_backward,
     "native_layer_norm": native_layer_norm,

@@ -8,58 +8,54 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from weft.core.types import boolean
 from weft.frontend.aten import formulas as f
 from weft.frontend.aten.table import Row, require, rows
-from weft.scalar.ops import divide
+from weft.scalar.ops import FUNCTIONS, divide
 from weft.tensor.build import (
     Operand,
     Tensor,
-    acos,
-    asin,
-    atan,
-    atan2,
     broadcast,
+    cast,
     ceil,
-    cos,
-    cosh,
     eq,
     erf,
     exp,
-    exp2,
     expm1,
     floor,
     floormod,
     fmod,
-    lgamma,
-    log,
     log1p,
-    log2,
-    log10,
     map_,
     maximum,
     minimum,
     ne,
-    reciprocal,
-    relu,
-    rsqrt,
+    pointwise,
     shift_left,
     shift_right,
     sigmoid,
     sin,
-    sinh,
-    sqrt,
-    tan,
     tanh,
     trunc,
     where,
 )
+
+# What ATen and the scalar functions call by one name.
+NAMESAKES = {
+    name: pointwise(FUNCTIONS[name])
+    for name in (
+        *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"),
+        *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh"),
+        *("erf", "lgamma", "maximum", "minimum", "relu", "sigmoid"),
+    )
+}
 
 ARITHMETIC = {
     "add.Tensor add.Scalar": lambda x, y, alpha=1: x + f.scaled(y, alpha),
     "sub.Tensor sub.Scalar": lambda x, y, alpha=1: x - f.scaled(y, alpha),
     "rsub.Tensor rsub.Scalar": lambda x, y, alpha=1: y - f.scaled(x, alpha),
     "mul.Tensor mul.Scalar": lambda x, y: x * y,
-    "div.Tensor div.Scalar true_divide.Tensor true_divide.Scalar": lambda x, y: map_(divide, x, y),
+    "div.Tensor div.Scalar": lambda x, y: map_(divide, x, y),
     "div.Tensor_mode div.Scalar_mode": f.divide_mode,
     "floor_divide floor_divide.Scalar": f.floor_divide,
     "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: floormod(x, y),
@@ -67,10 +63,6 @@ ARITHMETIC = {
     "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": f.power_of,
     "neg": lambda x: -x,
     "abs": abs,
-    "square": lambda x: x * x,
-    "reciprocal": reciprocal,
-    "sqrt": sqrt,
-    "rsqrt": rsqrt,
     "sign sgn": f.sign,
     "frac": lambda x: x - trunc(x),
     "floor": f.on_floats(floor),
@@ -80,8 +72,6 @@ ARITHMETIC = {
     "addcmul": lambda x, a, b, value=1: x + f.scaled(a * b, value),
     "addcdiv": lambda x, a, b, value=1: x + f.scaled(a / b, value),
     "lerp.Scalar lerp.Tensor": f.lerp,
-    "maximum": maximum,
-    "minimum": minimum,
     "fmax": f.pick(maximum),
     "fmin": f.pick(minimum),
     "clamp clamp.Tensor": f.clamp,
@@ -95,29 +85,10 @@ ARITHMETIC = {
 }
 
 TRANSCENDENTAL = {
-    "exp": exp,
-    "exp2": exp2,
-    "expm1": expm1,
-    "log": log,
-    "log2": log2,
-    "log10": log10,
-    "log1p": log1p,
-    "sin": sin,
-    "cos": cos,
-    "tan": tan,
-    "asin": asin,
-    "acos": acos,
-    "atan": atan,
-    "atan2": atan2,
-    "sinh": sinh,
-    "cosh": cosh,
-    "tanh": tanh,
     "asinh": f.asinh,
     "acosh": f.acosh,
     "atanh": f.atanh,
-    "erf": erf,
     "erfc": lambda x: 1 - erf(x),
-    "lgamma": lgamma,
     "sinc": lambda x: where(eq(x, 0), 1, sin(math.pi * x) / (math.pi * x)),
     "xlogy.Tensor xlogy.Scalar_Self xlogy.Scalar_Other": f.xlogy,
     "special_xlog1py special_xlog1py.self_scalar special_xlog1py.other_scalar": (
@@ -128,20 +99,16 @@ TRANSCENDENTAL = {
 }
 
 ACTIVATIONS = {
-    "relu": relu,
-    "sigmoid": sigmoid,
     "silu": lambda x: x * sigmoid(x),
     "gelu": f.gelu,
     "mish": lambda x: x * tanh(log1p(exp(x))),
     "hardtanh": lambda x, low=-1, high=1: f.clamp(x, low, high),
-    "relu6": lambda x: f.clamp(x, 0, 6),
     "hardswish": lambda x: x * f.unit_ramp(x),
     "hardsigmoid": f.unit_ramp,
     "leaky_relu": lambda x, slope=0.01: where(x > 0, x, x * slope),
     "_prelu_kernel": lambda x, weight: where(x > 0, x, x * weight),
     "elu": f.elu,
     "celu": lambda x, alpha=1: where(x > 0, x, f.scaled(expm1(f.scaled(x, 1 / alpha)), alpha)),
-    "selu": lambda x: f.elu(x, 1.6732632423543772, 1.0507009873554805),
     "softplus": f.softplus,
     "softshrink": lambda x, d=0.5: where(x > d, x - d, where(x < -d, x + d, x * 0.0)),
     "hardshrink": lambda x, d=0.5: where((x >= -d) & (x <= d), 0, x),
@@ -166,6 +133,7 @@ BACKWARD = {
     "softshrink_backward hardshrink_backward": (lambda g, x, d: where((x >= -d) & (x <= d), 0, g)),
     "logit_backward": f.logit_backward,
     "log_sigmoid_backward": f.log_sigmoid_backward,
+    "native_dropout_backward": lambda g, mask, scale: g * mask * scale,
 }
 
 COMPARISONS = {
@@ -177,33 +145,27 @@ COMPARISONS = {
     "ge.Tensor ge.Scalar": lambda x, y: x >= y,
     "isnan": f.is_nan,
     "isinf": lambda x: eq(abs(x), math.inf) if x.dtype.is_float else False,
-    "isfinite": lambda x: abs(x) < math.inf if x.dtype.is_float else True,
     "isposinf": lambda x: eq(x, math.inf) if x.dtype.is_float else False,
     "isneginf": lambda x: eq(x, -math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
     "logical_and": f.logical(lambda x, y: x & y),
     "logical_or": f.logical(lambda x, y: x | y),
     "logical_xor": f.logical(lambda x, y: x ^ y),
-    "logical_not": lambda x: ~f.truth(x),
+    "logical_not": lambda x: ~cast(x, boolean),
 }
 
 BITS = {
-    "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor __and__.Tensor __and__.Scalar": (
-        f.swapped(lambda x, y: x & y)
-    ),
-    "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor __or__.Tensor __or__.Scalar": (
-        f.swapped(lambda x, y: x | y)
-    ),
-    "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor __xor__.Tensor __xor__.Scalar": (
-        f.swapped(lambda x, y: x ^ y)
-    ),
+    "bitwise_and.Tensor bitwise_and.Scalar": lambda x, y: x & y,
+    "bitwise_and.Scalar_Tensor": lambda x, y: y & x,
+    "bitwise_or.Tensor bitwise_or.Scalar": lambda x, y: x | y,
+    "bitwise_or.Scalar_Tensor": lambda x, y: y | x,
+    "bitwise_xor.Tensor bitwise_xor.Scalar": lambda x, y: x ^ y,
+    "bitwise_xor.Scalar_Tensor": lambda x, y: y ^ x,
     "bitwise_not": lambda x: ~x,
-    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar bitwise_left_shift.Scalar_Tensor": (
-        shift_left
-    ),
-    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar bitwise_right_shift.Scalar_Tensor": (
-        shift_right
-    ),
+    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": shift_left,
+    "bitwise_left_shift.Scalar_Tensor": shift_left,
+    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": shift_right,
+    "bitwise_right_shift.Scalar_Tensor": shift_right,
     "__lshift__.Tensor __lshift__.Scalar": shift_left,
     "__rshift__.Tensor __rshift__.Scalar": shift_right,
 }
@@ -229,21 +191,17 @@ def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
     return where(f.truth(mask), value, x)
 
 
-SELECTIONS = {
-    "where.self where.ScalarSelf where.ScalarOther where.Scalar": (
-        lambda condition, x, y: where(f.truth(condition), x, y)
-    )
-}
+SELECTIONS = {"where.self": (lambda condition, x, y: where(f.truth(condition), x, y))}
 CASTS = {
-    "_to_copy to.dtype to.device to.other prims.convert_element_type": same,
-    "clone contiguous alias detach lift_fresh lift_fresh_copy": same,
+    "_to_copy clone alias detach lift_fresh lift_fresh_copy": same,
     "copy": copy,
     "fill.Scalar fill.Tensor": lambda x, value: value,
     "native_dropout": dropout,
 }
 
 ROWS: dict[str, Row] = {
-    **rows("promoted", ARITHMETIC | TRANSCENDENTAL | ACTIVATIONS | BACKWARD | COMPARISONS | BITS),
+    **rows("promoted", BACKWARD | COMPARISONS | BITS),
+    **rows("promoted", NAMESAKES | ARITHMETIC | TRANSCENDENTAL | ACTIVATIONS),
     **rows("converted", SELECTIONS, masks=(0,)),
     **rows("converted", {"masked_fill.Scalar masked_fill.Tensor": masked_fill}, masks=(1,)),
     **rows("stored", CASTS | {"nan_to_num": f.nan_to_num}),

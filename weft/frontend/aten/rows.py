@@ -5,14 +5,15 @@ from __future__ import annotations
 from weft.frontend.aten import (
     attention,
     contractions,
+    convolution,
     factories,
     indexing,
     losses,
     norms,
     pointwise,
+    pooling,
     reductions,
     views,
-    windows,
 )
 from weft.frontend.aten.table import Row
 
@@ -23,7 +24,9 @@ FAMILIES = (
     factories,
     indexing,
     contractions,
-    windows,
+    convolution,
+    convolution,
+    pooling,
     norms,
     attention,
     losses,

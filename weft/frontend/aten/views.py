@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +31,7 @@ from weft.tensor.build import (
     broadcast,
     concat,
     flip,
+    full,
     index_of,
     insert_axes,
     pad,
@@ -71,11 +71,6 @@ def slice_tensor(
     axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)
     return slice_(x, axis, first, extent, step)
-
-
-def narrow(x: Tensor, dim: int, start: int, length: int) -> Tensor:
-    axis = axis_of(dim, x.rank)
-    return slice_(x, axis, start % max(x.shape[axis], 1), length)
 
 
 def select_int(x: Tensor, dim: int, index: int) -> Tensor:
@@ -208,16 +203,6 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     return view(x, shape, index)
 
 
-def repeat_interleave(
-    x: Tensor, repeats: int, dim: int | None = None, output_size: int | None = None
-) -> Tensor:
-    if dim is None:
-        x, dim = reshape(x, (-1,)), 0
-    axis = axis_of(dim, x.rank)
-    each = apply(floordiv, position(axis), constant(max(repeats, 1)))
-    return along(x, axis, x.shape[axis] * repeats, each)
-
-
 def triangle(keeps_lower: bool) -> Callable[..., Tensor]:
     """tril and triu: a mask by position."""
 
@@ -240,6 +225,22 @@ def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -
     inside = all_of([within(at, src.shape[axis]), on_grid])
     index = [at if a == axis else position(a) for a in range(x.rank)]
     return where(index_of(x.shape, inside), view(src, x.shape, index, inside), x)
+
+
+def slice_backward(g: Tensor, sizes: Axes, dim: int, start: int, end: int, step: int) -> Tensor:
+    return slice_scatter(zeros(sizes, g), g, dim, start, end, step)
+
+
+def select_backward(g: Tensor, sizes: Axes, dim: int, index: int) -> Tensor:
+    return select_scatter(zeros(sizes, g), g, dim, index)
+
+
+def diagonal_backward(g: Tensor, sizes: Axes, offset: int, dim1: int, dim2: int) -> Tensor:
+    return diagonal_scatter(zeros(sizes, g), g, offset, dim1, dim2)
+
+
+def zeros(shape: Axes, like: Tensor) -> Tensor:
+    return full(shape, 0, like.dtype)
 
 
 def slice_scatter(
@@ -336,35 +337,15 @@ def pixel_unshuffle(x: Tensor, r: int) -> Tensor:
     return reshape(permute(cells, order), (*lead, c * r * r, h // r, w // r))
 
 
-def upsample_nearest(x: Tensor, size: Sequence[int] | None, *scales: Any) -> Tensor:
-    """Each output position reads floor(position * input / output)."""
-    factors: list[float | None] = (
-        list(scales[0] or []) if scales and isinstance(scales[0], list) else list(scales)
-    )
-    spatial = x.shape[2:]
-    if size is None:
-        size = [math.floor(n * float(s or 1)) for n, s in zip(spatial, factors, strict=True)]
-    factors = factors or [None] * len(size)
-    for axis, (n, out, factor) in enumerate(zip(spatial, size, factors, strict=True), start=2):
-        exact = out % n == 0 and (factor is None or factor == out / n)
-        require(exact or (factor is None and out * n < 2**20), "a scale that is not a whole number")
-        at = apply(
-            floordiv, affine({axis: n // math.gcd(n, out)}), constant(out // math.gcd(n, out))
-        )
-        x = along(x, axis, out, at)
-    return x
-
-
 VIEWS: dict[str, Callable[..., Any]] = {
     "view reshape _unsafe_view _reshape_alias view_copy": lambda x, size, *_: reshape(x, size),
     "permute permute_copy": lambda x, dims: permute(x, [axis_of(a, x.rank) for a in dims]),
     "transpose.int": transpose_int,
-    "t numpy_T": lambda x: transpose(x, 0, 1) if x.rank == 2 else x,
+    "t": lambda x: transpose(x, 0, 1) if x.rank == 2 else x,
     "expand expand_copy": expand,
     "squeeze squeeze.dim squeeze.dims": squeeze_axes,
     "unsqueeze": unsqueeze,
     "slice.Tensor": slice_tensor,
-    "narrow": narrow,
     "select.int": select_int,
     "split.Tensor unsafe_split.Tensor": split,
     "split_with_sizes unsafe_split_with_sizes": split_sizes,
@@ -376,7 +357,6 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "roll": roll,
     "rot90": rot90,
     "repeat": repeat,
-    "repeat_interleave.self_int": repeat_interleave,
     "tril": triangle(keeps_lower=True),
     "triu": triangle(keeps_lower=False),
     "constant_pad_nd": constant_pad,
@@ -384,8 +364,6 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "replication_pad1d replication_pad2d replication_pad3d": remapped_pad(nearest_edge),
     "pixel_shuffle": pixel_shuffle,
     "pixel_unshuffle": pixel_unshuffle,
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d": upsample_nearest,
-    "upsample_nearest1d.vec upsample_nearest2d.vec upsample_nearest3d.vec": upsample_nearest,
 }
 
 PLACED: dict[str, Callable[..., Any]] = {
@@ -394,6 +372,9 @@ PLACED: dict[str, Callable[..., Any]] = {
     "slice_scatter": slice_scatter,
     "select_scatter": select_scatter,
     "diagonal_scatter": diagonal_scatter,
+    "slice_backward": slice_backward,
+    "select_backward": select_backward,
+    "diagonal_backward": diagonal_backward,
 }
 
 ROWS: dict[str, Row] = {

@@ -1,0 +1,376 @@
+"""The whole road: a captured PyTorch program in, a runnable program out, level by level.
+
+Read `lower_graph` to know weft: torch -> tensor -> loop -> tile -> kernel -> source, each level a
+list of named passes. `build` adds the C compiler, the cache and the launch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+
+from weft.config import config
+from weft.core.errors import WeftError
+from weft.core.graph import Graph
+from weft.core.passes import PassLog
+from weft.core.text import parse_program, print_program
+from weft.emit.c import emit_kernel
+from weft.frontend import autograd, torch_level
+from weft.frontend.calling import compiled
+from weft.frontend.graph import Captured, Runner
+from weft.frontend.lower import to_tensor
+from weft.kernel import verify as kernel_verify
+from weft.linking import Linked, link, program_key, reload
+from weft.loop import verify as loop_verify
+from weft.runtime.report import KernelReport, Report, merged
+from weft.scalar import interpret
+from weft.scalar.nest import Kernel, Program
+from weft.scalar.structure import renamed, structure
+from weft.targets.cpu import CPU, host
+from weft.tensor import lower as tensor_lower
+from weft.tensor import verify as tensor_verify
+from weft.tensor.evaluate import evaluate
+from weft.tensor.fuse import partition
+from weft.tensor.rules import simplify
+from weft.tile import lower as tile_lower
+from weft.tile import verify as tile_verify
+from weft.tile.cost import kernel_time_us
+from weft.tile.passes.block_contraction import block_contraction
+from weft.tile.passes.collapse_loops import collapse_loops
+from weft.tile.passes.parallelize_loops import parallelize_loops
+from weft.tile.passes.vectorize_loops import vectorize_loops
+
+Fallback = Literal["aten", "error"]
+Fuse = Literal["none", "greedy", "all"]
+
+# Order matters: contractions claim their loops before what is left gets a vector axis, and
+# threads come last, when the price of a nest is that of its final form.
+CPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, CPU], Kernel]], ...] = (
+    ("001_collapse_loops", collapse_loops),
+    ("002_block_contraction", block_contraction),
+    ("003_vectorize_loops", vectorize_loops),
+    ("004_parallelize_loops", parallelize_loops),
+)
+
+
+@dataclass(frozen=True)
+class Options:
+    """The keywords of weft.compile."""
+
+    target: str = "auto"
+    fuse: Fuse = "greedy"
+    fallback: Fallback = "aten"
+    dynamic: bool | None = None
+    verbose: int = field(default=0, compare=False)
+
+    def __post_init__(self) -> None:
+        checks = (("fuse", ("none", "greedy", "all")), ("fallback", ("aten", "error")))
+        for name, known in checks:
+            if getattr(self, name) not in known:
+                wanted = ", ".join(known)
+                raise WeftError(f"unknown {name} {getattr(self, name)!r}: one of {wanted}")
+        find_target(self.target)
+
+
+@dataclass(frozen=True)
+class Levels:
+    """One program at every level it has been lowered through."""
+
+    torch: Graph | None = None
+    tensor: Graph | None = None
+    loop: Program | None = None
+    tile: Program | None = None
+    kernel: Program | None = None
+    sources: dict[str, str] = field(default_factory=dict)
+    symbols: dict[str, str] = field(default_factory=dict)  # kernel -> C function
+
+
+def find_target(name: str) -> CPU:
+    """The target of that name; WeftError for one weft does not know."""
+    name = config.target if name == "auto" else name
+    if name == "cpu":
+        return host()
+    raise WeftError(f"unknown target {name!r}: one of auto, cpu")
+
+
+def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = None) -> Levels:
+    """From the torch level to C: the whole compiler, in order."""
+    target = find_target(options.target)
+    price = partial(kernel_time_us, target=target)
+    tensor = log.time("n", lambda: to_tensor(graph, options.fallback))
+    tensor = log.run("n", "001_simplify", lambda g: simplify(g, log.fired), tensor, print_program)
+    groups = log.time("l", lambda: partition(tensor, price, options.fuse))
+    loop = log.time("l", lambda: tensor_lower.lower(tensor, groups, layouts))
+    return replace(lower_loop(loop, options, log), torch=graph, tensor=tensor)
+
+
+def lower_tensor(tensor: Graph, options: Options, log: PassLog) -> Levels:
+    """The same from the tensor level on (IR text)."""
+    price = partial(kernel_time_us, target=find_target(options.target))
+    groups = log.time("l", lambda: partition(tensor, price, options.fuse))
+    loop = log.time("l", lambda: tensor_lower.lower(tensor, groups))
+    return replace(lower_loop(loop, options, log), tensor=tensor)
+
+
+def lower_loop(loop: Program, options: Options, log: PassLog) -> Levels:
+    """Schedule, materialise and emit; kernels of one structure go the way once."""
+    target = find_target(options.target)
+    unique = _Unique(loop)
+    tile = replace(unique.program, level="tile")
+    for name, schedule in CPU_SCHEDULE:
+        change = partial(schedule, target=target)
+        tile = log.run("t", name, lambda p, f=change: p.map_kernels("tile", f), tile, print_program)
+    levels = lower_tile(tile, log)
+    again = unique.restore
+    return replace(levels, loop=loop, tile=again(tile), kernel=again(levels.kernel), symbols=unique.symbols(levels))
+
+
+def lower_tile(tile: Program, log: PassLog) -> Levels:
+    """From the tile level on (IR text)."""
+    kernel = log.time("k", lambda: tile_lower.lower(tile))
+    return replace(lower_kernel(kernel, log), tile=tile)
+
+
+def lower_kernel(kernel: Program, log: PassLog) -> Levels:
+    """From the kernel level on (IR text)."""
+    symbols = {k.name: f"k_{k.name}" for k in kernel.kernels}
+    sources = log.time("s", lambda: {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernel.kernels})
+    return Levels(kernel=kernel, sources=sources, symbols=symbols)
+
+
+class _Unique:
+    """A program with only the first kernel of each structure, and how to get the others back."""
+
+    def __init__(self, program: Program) -> None:
+        self.full = program
+        self.first: dict[str, str] = {}  # kernel -> the kernel that stands for it
+        seen: dict[tuple[Any, ...], str] = {}
+        for kernel in program.kernels:
+            self.first[kernel.name] = seen.setdefault(structure(kernel), kernel.name)
+        kept = set(self.first.values())
+        steps = tuple(s for s in program.steps if isinstance(s, Kernel) and s.name in kept)
+        self.program = replace(program, steps=steps)
+
+    def restore(self, program: Program | None) -> Program:
+        assert program is not None
+        made = {k.name: k for k in program.kernels}
+
+        def again(kernel: Kernel) -> Kernel:
+            found = made[self.first[kernel.name]]
+            if found.name == kernel.name:
+                return replace(found, origin=kernel.origin)
+            buffers = (*kernel.inputs, *kernel.outputs)
+            types = (*found.inputs, *found.outputs)
+            fitted = tuple(replace(b, type=t.type) for b, t in zip(buffers, types, strict=True))
+            n = len(kernel.inputs)
+            return replace(renamed(found, kernel.name, fitted[:n], fitted[n:]), origin=kernel.origin)
+
+        return self.full.map_kernels(program.level, again)
+
+    def symbols(self, levels: Levels) -> dict[str, str]:
+        return {name: levels.symbols[first] for name, first in self.first.items()}
+
+
+# ---- captured programs
+
+
+@dataclass
+class Artifact:
+    """One compiled graph: its runner, its report, and its levels (made again if it was cached)."""
+
+    run: Runner
+    report: Report
+    levels: Callable[[], Levels]
+
+    def ir(self, level: str) -> str:
+        return level_text(self.levels(), level)
+
+
+def level_text(levels: Levels, level: str) -> str:
+    """Text of one level; `source` and `c` are the emitted files."""
+    if level in ("source", "c"):
+        return "\n".join(levels.sources.values())
+    if level not in ("torch", "tensor", "loop", "tile", "kernel"):
+        raise WeftError(f"unknown level {level!r}: torch, tensor, loop, tile, kernel, source, c")
+    program = getattr(levels, level)
+    if program is None:
+        raise WeftError(f"this program started below the {level} level")
+    return print_program(program)
+
+
+def build(captured: Captured, options: Options) -> Runner:
+    """What runs a captured program: from the cache when it was compiled before."""
+    log = PassLog(options.verbose)
+    log.seconds["capture"] = captured.seconds
+    graph = log.time("g", lambda: torch_level.from_captured(captured))
+    layouts = tuple(torch_level.type_of(r.meta) for r in captured.results)
+    layouts += tuple(torch_level.type_of(captured.placeholders[m.placeholder].value.meta) for m in captured.mutations)
+    writes = {len(captured.results) + i: m.placeholder for i, m in enumerate(captured.mutations)}
+    key = program_key(graph, layouts, writes, options, find_target(options.target))
+    made: list[Levels] = []
+
+    def levels() -> Levels:
+        if not made:
+            made.append(lower_graph(graph, options, PassLog(), layouts))
+        return made[0]
+
+    linked = log.time("cc", lambda: reload(key)) if options.verbose == 0 else None
+    if linked is None:
+        made.append(lower_graph(graph, options, log, layouts))
+        linked = _link(made[0], options, log, writes, key)
+    artifact = Artifact(linked.program.run, make_report(linked, log, captured.name), levels)
+    artifact.run.artifact = artifact  # type: ignore[attr-defined]
+    return artifact.run
+
+
+def _link(
+    levels: Levels, options: Options, log: PassLog, writes: dict[int, int], key: str | None
+) -> Linked:
+    target = find_target(options.target)
+    program = levels.loop or levels.tile or levels.kernel
+    assert program is not None and levels.kernel is not None
+    kernels = {k.name: k for k in program.kernels}
+    predicted = {name: kernel_time_us(k.body, target) for name, k in kernels.items()}
+    return log.time("cc", lambda: link(levels.kernel, levels.sources, levels.symbols, predicted, writes, key))  # type: ignore[arg-type]
+
+
+def make_report(linked: Linked, log: PassLog, name: str) -> Report:
+    kernels = [KernelReport(**k) for k in linked.extra["kernels"]]
+    externs = [(e[0], e[1], e[2]) for e in linked.extra["externs"]]
+    return Report(name, kernels, externs, dict(log.seconds), linked.program.arena_bytes, linked.cached)
+
+
+# ---- what users call
+
+
+@dataclass(frozen=True)
+class Builder:
+    """The back end as the front end sees it: builds graphs, and tells what it built."""
+
+    options: Options
+
+    def __call__(self, captured: Captured) -> Runner:
+        return build(captured, self.options)
+
+    def ir(self, programs: Sequence[Runner], level: str) -> str:
+        return "\n".join(p.artifact.ir(level) for p in programs)  # type: ignore[attr-defined]
+
+    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Report:
+        return merged([p.artifact.report for p in programs], reasons)  # type: ignore[attr-defined]
+
+
+def compile(
+    fn: Callable[..., Any] | None = None,
+    *,
+    target: str = "auto",
+    dynamic: bool | None = None,
+    fuse: Fuse = "greedy",
+    fallback: Fallback = "aten",
+    verbose: int = 0,
+) -> Any:
+    """Compile a module or function; also a decorator, with or without arguments.
+
+    The result is called as the original: results, dtypes, strides and aliasing are eager's.
+    Every input signature is compiled when it is first met. `fallback="error"` raises
+    UnsupportedOpError where an op would run as ATen's. Errors derive from WeftError.
+    """
+    options = Options(target, fuse, fallback, dynamic, verbose or config.verbose)
+    if fn is None:
+        return partial(compile, target=target, dynamic=dynamic, fuse=fuse, fallback=fallback, verbose=verbose)
+    return compiled(fn, Builder(options))
+
+
+def graph_backend(**options: Any) -> Callable[..., Any]:
+    """A Dynamo backend with these options."""
+    return autograd.graph_backend(Builder(Options(**options)))
+
+
+
+
+# ---- IR text
+
+VERIFY: dict[str, Callable[[Any], None]] = {
+    "torch": lambda graph: None,  # its text is typed by torch's own promise, checked when read
+    "tensor": tensor_verify.verify,
+    "loop": loop_verify.verify,
+    "tile": tile_verify.verify,
+    "kernel": kernel_verify.verify,
+}
+
+
+@dataclass
+class TextProgram:
+    """A program that was read from IR text of any level: called with its inputs, in order."""
+
+    program: Graph | Program
+    options: Options
+    levels: Levels
+    linked: Linked
+    report: Report
+
+    @property
+    def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
+        """Name, dtype and shape of every input."""
+        return [(b.name, str(b.type.dtype), b.type.shape) for b in self._kernel.inputs]
+
+    @property
+    def _kernel(self) -> Program:
+        assert self.levels.kernel is not None
+        return self.levels.kernel
+
+    def prepare(self, *args: Any, **kwargs: Any) -> TextProgram:
+        return self
+
+    def __call__(self, *args: torch.Tensor) -> Any:
+        given = [
+            torch.empty_strided(b.type.shape, b.type.layout, dtype=a.dtype).copy_(a)
+            for a, b in zip(args, self._kernel.inputs, strict=True)
+        ]
+        out = self.linked.program.run(given)
+        return out[0] if len(out) == 1 else out
+
+    def ir(self, level: str) -> str:
+        return level_text(self.levels, level)
+
+    def interpret(self, *args: torch.Tensor) -> list[Any]:
+        """What the level's own interpreter gives in float64: the reference of a check."""
+        if self.program.level == "torch":
+            return torch_level.evaluate(self.program, list(args), double=True)  # type: ignore[arg-type]
+        arrays = [to_numpy(a) for a in args]
+        if isinstance(self.program, Graph):
+            return list(evaluate(self.program, arrays, widen=True))
+        return list(interpret.run(self.program, arrays, widen=True))
+
+
+def to_numpy(tensor: torch.Tensor) -> Any:
+    """The tensor as NumPy has it (bf16 through ml_dtypes)."""
+    if tensor.dtype is torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(torch_level.dtype_of(tensor.dtype).numpy)
+    return tensor.detach().numpy()
+
+
+def compile_text(
+    text: str,
+    *,
+    target: str = "auto",
+    fuse: Fuse = "greedy",
+    fallback: Fallback = "aten",
+    verbose: int = 0,
+    filename: str = "<text>",
+) -> TextProgram:
+    """Start from IR text of any level, torch to kernel; ParseError or VerifyError names the line."""
+    options = Options(target, fuse, fallback, None, verbose)
+    log = PassLog(verbose)
+    program = parse_program(text, filename)
+    VERIFY[program.level](program)
+    lower = {"torch": lower_graph, "tensor": lower_tensor, "loop": lower_loop}
+    if program.level in lower:
+        levels = lower[program.level](program, options, log)
+    else:
+        levels = {"tile": lower_tile, "kernel": lower_kernel}[program.level](program, log)
+    linked = _link(levels, options, log, {}, None)
+    return TextProgram(program, options, levels, linked, make_report(linked, log, program.name))

@@ -1,0 +1,72 @@
+"""Spellings of C: functions, literals, reserved words. A new C-like language is such a table.
+
+function_name(FUNCTIONS["multiply"], [f32, f32], 16, ["v0", "v1"])     # mul_f32x16(v0, v1)
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.core.types import DType, boolean, f32, i64
+from weft.scalar.ops import CASTS, Function
+
+C_KEYWORDS = frozenset(
+    "auto break case char const continue default do double else enum extern float for goto if inline int "
+    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
+    "volatile while f16 f32 f64 bf16 i8 i16 i32 i64 u8 u16 u32 u64 args p begin end worker turn scratch "
+    "memcpy memset main".split()
+)
+
+# functions whose C name is not their own; the rest are op_dtype as they are
+RENAMED = {
+    "subtract": "sub",
+    "multiply": "mul",
+    "divide": "div",
+    "truncdiv": "div",
+    "negate": "neg",
+    "absolute": "abs",
+    "power": "pow",
+    "shift_left": "shl",
+    "shift_right": "shr",
+    "where": "select",
+}
+OF_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "eq": "eq", "ne": "xor"}
+
+
+def literal(value: int | float | bool, dtype: DType) -> str:
+    """The value as a C constant of that type."""
+    if dtype is boolean:
+        return "-1" if value else "0"
+    if dtype.is_float:
+        if math.isnan(value):
+            return f"(({dtype})__builtin_nan(\"\"))"
+        if math.isinf(value):
+            sign = "-" if value < 0 else ""
+            return f"({sign}({dtype})__builtin_inf())"
+        return f"{float(value)!r}{'f' if dtype is f32 else ''}"
+    if dtype is i64 and value == -(2**63):
+        return "(-9223372036854775807 - 1)"
+    return str(int(value))
+
+
+def function_name(function: Function, dtypes: list[DType], lanes: int, args: list[str]) -> str:
+    """A call of the vector function that computes `function`."""
+    width = f"x{lanes}" if lanes > 1 else ""
+    name = function.name
+    source = dtypes[-1]
+    if isinstance(function.result, DType):
+        target = f32 if function.result.is_float and function.result.bits == 16 else function.result
+        if function.result is not target:  # a 16-bit float in a register: f32, rounded
+            inner = args[0] if source is f32 else f"cast_{source}_f32{width}({args[0]})"
+            return f"round_{function.result}_f32{width}({inner})"
+        return args[0] if source is target else f"cast_{source}_{target}{width}({args[0]})"
+    if name == "relu":
+        return f"maximum_{source}{width}({args[0]}, splat_{source}{width}({literal(0, source)}))"
+    if name == "reciprocal":
+        return f"div_{source}{width}(splat_{source}{width}({literal(1, source)}), {args[0]})"
+    if source is boolean and name in OF_BOOL:
+        name = OF_BOOL[name]
+    return f"{RENAMED.get(name, name)}_{source}{width}({', '.join(args)})"
+
+
+__all__ = ["CASTS", "C_KEYWORDS", "function_name", "literal"]

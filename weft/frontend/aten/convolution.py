@@ -1,0 +1,128 @@
+"""Rows of convolution and its gradients, any number of axes, groups, strides and dilations.
+
+out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] * w[o, c, k]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from weft.core.node import Node
+from weft.frontend.aten.table import Row, per_axis, require, rows
+from weft.frontend.aten.windows import Extents, Window, gather_windows, spread_windows
+from weft.scalar.ops import add, apply, constant, floordiv, floormod, multiply
+from weft.tensor.build import Tensor, reshape, total, unsqueeze, view
+from weft.tensor.ops import position
+
+
+def channel_of(axis: int, inner: int, here: int, there: int) -> Node:
+    """(a // here) * there + inner: a channel of the other side, in the group that a is in."""
+    group = apply(floordiv, position(axis), constant(max(here, 1)))
+    return apply(add, apply(multiply, group, constant(there)), position(inner))
+
+
+def forward(x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Extents) -> Tensor:
+    """[N, C, size] by [O, C / groups, kernel] -> [N, O, sizes]: gather windows, sum over taps."""
+    n, (outs, ins) = window.rank, weight.shape[:2]
+    shape = (x.shape[0], outs, *sizes, ins, *window.kernel)
+    source = channel_of(1, 2 + n, outs // groups, ins)
+    taps = range(3 + n, 3 + 2 * n)
+    windows = gather_windows(x, shape, [position(0), source], range(2, 2 + n), taps, window)
+    chosen = view(weight, shape, [position(1), position(2 + n), *map(position, taps)])
+    return total(windows * chosen, range(2 + n, 3 + 2 * n))
+
+
+def backward_to_input(
+    g: Tensor, weight: Tensor, groups: int, window: Window, size: Extents
+) -> Tensor:
+    """[N, O, sizes] by [O, C / groups, kernel] -> [N, C, size]: the transpose of `forward`."""
+    n, (outs, ins) = window.rank, weight.shape[:2]
+    shape = (g.shape[0], ins * groups, *size, outs // groups, *window.kernel)
+    source = channel_of(1, 2 + n, ins, outs // groups)
+    taps = range(3 + n, 3 + 2 * n)
+    windows = spread_windows(g, shape, [position(0), source], range(2, 2 + n), taps, window)
+    local = apply(floormod, position(1), constant(max(ins, 1)))
+    chosen = view(weight, shape, [source, local, *map(position, taps)])
+    return total(windows * chosen, range(2 + n, 3 + 2 * n))
+
+
+def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> Tensor:
+    """Sum over batch and output positions of g times the input each tap read."""
+    n, (outs, ins) = window.rank, shape[:2]
+    box = (*shape, g.shape[0], *g.shape[2:])
+    groups = x.shape[1] // max(ins, 1)
+    batch, at = 2 + n, range(3 + n, 3 + 2 * n)
+    source = channel_of(0, 1, outs // max(groups, 1), ins)
+    windows = gather_windows(x, box, [position(batch), source], at, range(2, 2 + n), window)
+    grads = view(g, box, [position(batch), position(0), *map(position, at)])
+    return total(windows * grads, [batch, *at])
+
+
+def convolution(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    stride: Extents,
+    padding: Extents,
+    dilation: Extents,
+    transposed: bool,
+    output_padding: Extents,
+    groups: int,
+) -> Tensor:
+    if x.rank < weight.rank:  # no batch axis
+        rest = (stride, padding, dilation, transposed, output_padding, groups)
+        batched = convolution(unsqueeze(x, 0), weight, bias, *rest)
+        return reshape(batched, batched.shape[1:])
+    n = weight.rank - 2
+    window = Window.of(weight.shape[2:], stride, padding, dilation)
+    if transposed:
+        extra = per_axis(output_padding, n)
+        size = [
+            (x.shape[2 + i] - 1) * window.stride[i]
+            - 2 * window.pad[i]
+            + window.dilation[i] * (window.kernel[i] - 1)
+            + extra[i]
+            + 1
+            for i in range(n)
+        ]
+        out = backward_to_input(x, weight, groups, window, size)
+    else:
+        out = forward(x, weight, groups, window, window.sizes(x.shape[2:]))
+    return out if bias is None else out + reshape(bias, (-1, *(1,) * n))
+
+
+def convolution_backward(
+    g: Tensor,
+    x: Tensor,
+    weight: Tensor,
+    bias_sizes: Extents | None,
+    stride: Extents,
+    padding: Extents,
+    dilation: Extents,
+    transposed: bool,
+    output_padding: Extents,
+    groups: int,
+    wanted: list[bool],
+) -> tuple[Tensor | None, ...]:
+    """A transposed convolution is the transpose of one, so the two swap roles."""
+    require(x.rank == weight.rank, "the gradient of a convolution without a batch axis")
+    window = Window.of(weight.shape[2:], stride, padding, dilation)
+    to_input = to_weight = None
+    if wanted[0] and transposed:
+        to_input = forward(g, weight, groups, window, x.shape[2:])
+    elif wanted[0]:
+        to_input = backward_to_input(g, weight, groups, window, x.shape[2:])
+    if wanted[1]:
+        small, large = (x, g) if transposed else (g, x)
+        to_weight = backward_to_weight(small, large, weight.shape, window)
+    to_bias = total(g, [a for a in range(g.rank) if a != 1]) if wanted[2] else None
+    return to_input, to_weight, to_bias
+
+
+CONVOLUTIONS: dict[str, Callable[..., Any]] = {
+    "convolution": convolution,
+    "convolution_backward": convolution_backward,
+}
+
+ROWS: dict[str, Row] = rows("widened", CONVOLUTIONS)

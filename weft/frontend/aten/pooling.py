@@ -1,0 +1,257 @@
+"""Rows of pooling and of resizing by whole numbers, with their backward ops.
+
+max_pool2d: reduce{max}(windows of x), the argmax of the same windows gives the indices
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from weft.core.node import Node
+from weft.core.types import DType
+from weft.frontend.aten.table import Row, per_axis, require, rows
+from weft.frontend.aten.windows import Extents, Window, gather_windows, leading, spread_windows
+from weft.scalar.monoid import MAX, MONOIDS
+from weft.scalar.ops import (
+    add,
+    apply,
+    constant,
+    floordiv,
+    lt,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+    value_of,
+)
+from weft.tensor import build
+from weft.tensor.build import (
+    Number,
+    Tensor,
+    affine,
+    all_of,
+    along,
+    cast,
+    eq,
+    floormod,
+    index_of,
+    reduce,
+    total,
+    view,
+    where,
+)
+from weft.tensor.ops import position
+
+
+def pooled(x: Tensor, window: Window, ceil_mode: bool, fill: Number) -> tuple[Tensor, range]:
+    """[lead, sizes, kernel]: the last axes of x as windows, and which axes the taps are."""
+    lead = x.rank - window.rank
+    taps = range(x.rank, x.rank + window.rank)
+    shape = (*x.shape[:lead], *window.sizes(x.shape[lead:], ceil_mode), *window.kernel)
+    windows = gather_windows(x, shape, leading(lead), range(lead, x.rank), taps, window, fill)
+    return windows, taps
+
+
+def least(dtype: DType) -> Number:
+    return -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+
+
+def max_pool(
+    n: int,
+    x: Tensor,
+    kernel: Extents,
+    stride: Extents = (),
+    padding: int | Extents = 0,
+    dilation: int | Extents = 1,
+    ceil_mode: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """Values and their row-major positions in the last axes of x."""
+    kernel = per_axis(kernel, n)
+    window = Window.of(kernel, stride or kernel, padding, dilation)
+    windows, taps = pooled(x, window, ceil_mode, least(x.dtype))
+    tap, lead = reduce(MONOIDS["argmax"], windows, taps), x.rank - n
+    where_: list[Tensor] = []
+    for i in reversed(range(n)):  # the position in the window, split into one per axis
+        start = index_of(tap.shape, affine({lead + i: window.stride[i]}, -window.pad[i]))
+        where_.append(start + floormod(tap, kernel[i]) * window.dilation[i])
+        tap = build.floordiv(tap, kernel[i])
+    flat = where_[0]
+    for i, coordinate in enumerate(where_[1:], start=1):
+        flat = flat + coordinate * math.prod(x.shape[x.rank - i :])
+    return reduce(MAX, windows, taps), flat
+
+
+def max_pool_backward(
+    g: Tensor,
+    x: Tensor,
+    kernel: Extents,
+    stride: Extents,
+    padding: Extents,
+    dilation: Extents,
+    ceil_mode: bool,
+    indices: Tensor,
+) -> Tensor:
+    """Each input sums the gradients of the windows over it whose maximum it was."""
+    n = len(kernel)
+    window = Window.of(kernel, stride or kernel, padding, dilation)
+    lead, taps = x.rank - n, range(x.rank, x.rank + n)
+    box, at = (*x.shape, *kernel), range(lead, x.rank)
+    grads, winners = (spread_windows(t, box, leading(lead), at, taps, window) for t in (g, indices))
+    here = affine({a: math.prod(x.shape[a + 1 :]) for a in at})
+    return total(where(eq(winners, index_of(box, here)), grads, 0), taps)
+
+
+# --- averages -----------------------------------------------------------------------------------
+
+
+def averaging(
+    n: int,
+    x: Tensor,
+    kernel: Extents,
+    stride: Extents,
+    padding: int | Extents,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor: int | None,
+) -> tuple[Window, Number | Node]:
+    """The window, and how many elements an average is over: a term where it depends on place."""
+    require(x.dtype.is_float, "an average of integers")
+    kernel = per_axis(kernel, n)
+    window = Window.of(kernel, stride or kernel, padding, 1)
+    whole = not ceil_mode and (count_include_pad or not any(window.pad))
+    if divisor is not None or whole:
+        return window, math.prod(kernel) if divisor is None else divisor
+    count: Node = constant(1)
+    for i, m in enumerate(x.shape[x.rank - n :]):
+        axis = x.rank - n + i
+        margin = window.pad[i] if count_include_pad else 0
+        first = affine({axis: window.stride[i]}, -window.pad[i])
+        end = affine({axis: window.stride[i]}, kernel[i] - window.pad[i])
+        first = apply(maximum, first, constant(-margin))
+        end = apply(minimum, end, constant(m + margin))
+        count = apply(multiply, count, apply(subtract, end, first))
+    return window, count
+
+
+def divided(x: Tensor, count: Number | Node) -> Tensor:
+    if isinstance(count, Node):
+        return x / cast(index_of(x.shape, count), x.dtype)
+    return x * (1 / count)
+
+
+def avg_pool(
+    n: int,
+    x: Tensor,
+    kernel: Extents,
+    stride: Extents = (),
+    padding: int | Extents = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Tensor:
+    window, count = averaging(
+        n, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+    windows, taps = pooled(x, window, ceil_mode, 0)
+    return divided(total(windows, taps), count)
+
+
+def avg_pool_backward(
+    g: Tensor,
+    x: Tensor,
+    kernel: Extents,
+    stride: Extents,
+    padding: int | Extents,
+    ceil_mode: bool,
+    count_include_pad: bool,
+    divisor_override: int | None,
+) -> Tensor:
+    n = len(kernel)
+    window, count = averaging(
+        n, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
+    )
+    lead, taps = x.rank - n, range(x.rank, x.rank + n)
+    box = (*x.shape, *window.kernel)
+    share = divided(g, count)
+    return total(spread_windows(share, box, leading(lead), range(lead, x.rank), taps, window), taps)
+
+
+def adaptive_avg_pool(x: Tensor, size: Extents) -> Tensor:
+    """Windows from floor(i * n / out) to ceil((i + 1) * n / out)."""
+    require(0 not in size and 0 not in x.shape, "adaptive pooling of or to nothing")
+    lead = x.rank - len(size)
+    index, inside, kernel, count = leading(lead), [], [], constant(1)
+    for i, (m, out) in enumerate(zip(x.shape[lead:], size, strict=True)):
+        first = apply(floordiv, affine({lead + i: m}), constant(out))
+        end = apply(floordiv, affine({lead + i: m}, m + out - 1), constant(out))
+        at = apply(add, first, position(x.rank + i))
+        count = apply(multiply, count, apply(subtract, end, first))
+        index.append(at)
+        kernel.append(max(-(-(j + 1) * m // out) - j * m // out for j in range(out)))
+        if m % out:
+            inside.append(apply(lt, at, end))
+    if not inside:
+        count = constant(math.prod(kernel))
+    windows = view(x, (*x.shape[:lead], *size, *kernel), index, all_of(inside))
+    return divided(total(windows, range(x.rank, x.rank + len(size))), simple(count))
+
+
+def simple(count: Node) -> Number | Node:
+    value = value_of(count)
+    return count if value is None else value
+
+
+# --- resizing -----------------------------------------------------------------------------------
+
+
+def upsample_nearest(x: Tensor, size: Extents, *scales: float | None) -> Tensor:
+    """Each output position reads floor(position * input / output)."""
+    spatial = x.shape[2:]
+    factors = scales or (None,) * len(spatial)
+    for axis, (n, out, factor) in enumerate(zip(spatial, size, factors, strict=True), start=2):
+        require(factor is None or factor * n == out, "a scale that gives a part of an element")
+        require(out % n == 0 or nearest_is_exact(n, out), "rounding picks another neighbour")
+        x = along(x, axis, out, apply(floordiv, affine({axis: n}), constant(out)))
+    return x
+
+
+def nearest_is_exact(n: int, out: int) -> bool:
+    """Whether torch's f32 arithmetic picks floor(i * n / out) everywhere."""
+    i = np.arange(out)
+    picked = np.minimum((i * np.float32(n / out)).astype(np.float32).astype(np.int64), n - 1)
+    return bool((picked == i * n // out).all())
+
+
+def upsample_nearest_backward(
+    g: Tensor, output_size: Extents, input_size: Extents, *scales: float | None
+) -> Tensor:
+    ratios = [a // max(b, 1) for a, b in zip(g.shape[2:], input_size[2:], strict=True)]
+    fits = [a == b * r for a, b, r in zip(g.shape[2:], input_size[2:], ratios, strict=True)]
+    require(all(fits), "a scale that is not a whole number")
+    windows, taps = pooled(g, Window.of(ratios, ratios, 0, 1), False, 0)
+    return total(windows, taps)
+
+
+def of_rank(n: int, row: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args, **kwargs: row(n, *args, **kwargs)
+
+
+POOLING: dict[str, Callable[..., Any]] = {
+    "max_pool2d_with_indices": of_rank(2, max_pool),
+    "max_pool3d_with_indices": of_rank(3, max_pool),
+    "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": max_pool_backward,
+    "avg_pool2d": of_rank(2, avg_pool),
+    "avg_pool3d": of_rank(3, avg_pool),
+    "avg_pool2d_backward avg_pool3d_backward": avg_pool_backward,
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d": adaptive_avg_pool,
+    "upsample_nearest1d upsample_nearest2d upsample_nearest3d": upsample_nearest,
+    "upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward": (
+        upsample_nearest_backward
+    ),
+}
+
+ROWS: dict[str, Row] = rows("widened", POOLING)

@@ -1,0 +1,146 @@
+"""From the kernel level and C text to a loaded program: buffers, steps, the cache's key.
+
+linked = link(program, sources, symbols, predicted, writes, key)
+linked.program.run(tensors)
+Part of the driver: it is the one place where a program's buffers meet the runtime's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from weft import runtime
+from weft.config import config
+from weft.core.graph import Graph
+from weft.core.types import TensorType
+from weft.runtime.toolchain import Toolchain, open_toolchain
+from weft.scalar.nest import Buffer, Call, Kernel, Program
+
+
+@dataclass
+class Linked:
+    """A loaded program and what is known of it besides."""
+
+    program: runtime.Program
+    extra: dict[str, Any]
+    cached: bool
+
+
+@cache
+def tools() -> Toolchain:
+    """The C compiler and the cache; CompilerError or CacheError when there is none."""
+    return open_toolchain(config.cache)
+
+
+@cache
+def compiler_digest() -> str:
+    """Changes whenever a file of weft does: a cached program was made by this very compiler."""
+    root = Path(__file__).parent
+    files = sorted(root.rglob("*.py"))
+    stamps = [(str(f.relative_to(root)), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()
+
+
+def program_key(graph: Graph, *facts: Any) -> str:
+    """Content of a torch-level graph, with everything else that decides what is made of it."""
+    number: dict[Any, int] = {}
+    lines: list[str] = []
+    for node in graph.nodes():
+        number[node] = len(number)
+        lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
+    lines.append(repr([number[o] for o in graph.outputs]))
+    lines += [graph.name, *map(repr, facts), compiler_digest()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def reload(key: str) -> Linked | None:
+    """The program made under that key before, if the cache still has it."""
+    found = runtime.load(key, tools())
+    return None if found is None else Linked(found[0], found[1], True)
+
+
+def link(
+    program: Program,
+    sources: Mapping[str, str],
+    symbols: Mapping[str, str],
+    predicted: Mapping[str, float],
+    writes: Mapping[int, int],
+    key: str | None,
+) -> Linked:
+    """Compile and load. `writes` says which outputs go into which inputs instead of out."""
+    spec = make_spec(program, symbols, writes)
+    needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
+    kernels = [
+        {
+            "name": k.name,
+            "symbol": symbols[k.name],
+            "predicted_us": predicted.get(k.name, 0.0),
+            "origin": k.origin,
+        }
+        for k in program.kernels
+    ]
+    externs = [
+        (c.target, c.reason, program.origin.get(c.outputs[0].name, "") if c.outputs else "")
+        for c in program.steps
+        if isinstance(c, Call)
+    ]
+    extra: dict[str, Any] = {"kernels": kernels, "externs": externs}
+    made = runtime.build(spec, needed, tools(), key=key, extra=extra)
+    return Linked(made, extra, False)
+
+
+def make_spec(
+    program: Program, symbols: Mapping[str, str], writes: Mapping[int, int]
+) -> runtime.ProgramSpec:
+    """The launch spec: inputs by position, outputs allocated per call, all else in the arena."""
+    buffers: dict[str, runtime.Buffer] = {}
+    for i, b in enumerate(program.inputs):
+        buffers[b.name] = _buffer(b.name, b.type, "input", i)
+    returned = [b for i, b in enumerate(program.outputs) if i not in writes]
+    for b in returned:
+        buffers.setdefault(b.name, _buffer(b.name, b.type, "output"))
+    full = {b.name: b for b in program.outputs}
+    steps: list[runtime.Call | runtime.Extern] = []
+    for step in program.steps:
+        for b in (*step.inputs, *step.outputs):
+            known = full.get(b.name, b)  # kernels see outputs flat
+            buffers.setdefault(b.name, _buffer(b.name, known.type, "temp"))
+        if isinstance(step, Kernel):
+            args = tuple(b.name for b in (*step.inputs, *step.outputs))
+            steps.append(runtime.Call(symbols[step.name], args))
+        else:
+            steps.append(_extern(step))
+    for i, target in writes.items():
+        into, value = program.inputs[target].name, program.outputs[i].name
+        args = ({"buffer": into}, {"buffer": value})
+        steps.append(runtime.Extern("aten.copy_.default", args, {}, (None,)))
+    return runtime.ProgramSpec(
+        tuple(buffers.values()), tuple(steps), tuple(runtime.Output(b.name) for b in returned)
+    )
+
+
+def _buffer(name: str, type_: TensorType, kind: Any, index: int = 0) -> runtime.Buffer:
+    return runtime.Buffer(name, str(type_.dtype), type_.shape, type_.layout, kind, index)
+
+
+def _extern(call: Call) -> runtime.Extern:
+    def named(tree: Any) -> Any:
+        if isinstance(tree, list):
+            return [named(t) for t in tree]
+        if isinstance(tree, dict) and "tensor" in tree:
+            return {"buffer": call.inputs[tree["tensor"]].name}
+        return tree
+
+    tree = json.loads(call.arguments)
+    kwargs = {k: named(v) for k, v in tree["kwargs"].items()}
+    outputs = tuple(b.name for b in call.outputs)
+    return runtime.Extern(call.target, tuple(named(tree["args"])), kwargs, outputs)
+
+
+__all__ = ["Buffer", "Linked", "link", "make_spec", "program_key", "reload", "tools"]

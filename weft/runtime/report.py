@@ -1,0 +1,65 @@
+"""What compiling a program did: its kernels, library calls, memory and seconds per stage.
+
+print(f.report)                  # a table of kernels, then externs with their reasons
+f.report.kernels[0].predicted_us
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class KernelReport:
+    """One kernel: times in microseconds; `measured_us` is None until it was profiled."""
+
+    name: str
+    symbol: str
+    predicted_us: float
+    measured_us: float | None = None
+    origin: tuple[str, ...] = ()
+
+
+@dataclass
+class Report:
+    """`seconds` per stage: capture, g n l t k s (levels), cc (C compiler, cache and load)."""
+
+    name: str
+    kernels: list[KernelReport] = field(default_factory=list[KernelReport])
+    externs: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
+    seconds: dict[str, float] = field(default_factory=dict[str, float])
+    arena_bytes: int = 0
+    cached: bool = False
+    reasons: list[str] = field(default_factory=list[str])
+
+    def __str__(self) -> str:
+        total = sum(self.seconds.values())
+        how = "from the cache" if self.cached else "compiled"
+        lines = [f"{self.name}: {len(self.kernels)} kernels, {len(self.externs)} externs, {how} in {total:.3f} s"]
+        width = max((len(k.name) for k in self.kernels), default=0)
+        for k in self.kernels:
+            measured = "" if k.measured_us is None else f"  measured {k.measured_us:10.1f} us"
+            lines.append(f"  {k.name:<{width}}  predicted {k.predicted_us:10.1f} us{measured}")
+        lines += [f"  extern {op}: {reason}" + (f" ({at})" if at else "") for op, reason, at in self.externs]
+        lines += [f"  not one graph: {reason}" for reason in self.reasons]
+        stages = ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())
+        return "\n".join([*lines, f"  arena {self.arena_bytes} bytes; seconds: {stages}"])
+
+
+def merged(reports: Sequence[Report], reasons: Sequence[str]) -> Report:
+    """One report for all graphs of a callable (signatures, forward and backward)."""
+    out = Report(reports[0].name if reports else "nothing compiled yet")
+    for r in reports:
+        out.kernels += r.kernels
+        out.externs += r.externs
+        out.arena_bytes = max(out.arena_bytes, r.arena_bytes)
+        for stage, spent in r.seconds.items():
+            out.seconds[stage] = out.seconds.get(stage, 0.0) + spent
+    out.cached = bool(reports) and all(r.cached for r in reports)
+    out.reasons = list(reasons)
+    return out
+
+
+Profile = Callable[[Any], list[tuple[str, float]]]

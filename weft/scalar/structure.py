@@ -1,0 +1,60 @@
+"""Kernels up to the names of their buffers: equal structures are scheduled and compiled once.
+
+structure(a) == structure(b)          # the same loops over buffers of the same types
+renamed(kernel, {old: new})           # the kernel over other buffers
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from weft.core.node import Node, make, rebuild
+from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt
+
+
+def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
+    """The block over other buffers."""
+    memo: dict[Node, Node] = {}
+
+    def change(node: Node) -> Node | None:
+        old = getattr(node.op, "buffer", None)
+        if old is None or old not in buffers:
+            return None
+        return make(replace(node.op, buffer=buffers[old]), *node.args)  # type: ignore[type-var]
+
+    def term(root: Node) -> Node:
+        return rebuild((root,), change, memo)[0]
+
+    def statement(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return replace(stmt, lo=term(stmt.lo), hi=term(stmt.hi), body=tuple(map(statement, stmt.body)))
+        stmt = stmt.map_terms(term)
+        old = getattr(stmt, "buffer", None)
+        return replace(stmt, buffer=buffers[old]) if old in buffers else stmt  # type: ignore[type-var,call-arg]
+
+    return tuple(map(statement, block))
+
+
+def renamed(kernel: Kernel, name: str, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Kernel:
+    """The kernel under another name, over other buffers of the same types."""
+    old, new = (*kernel.inputs, *kernel.outputs), (*inputs, *outputs)
+    body = rename_block(kernel.body, dict(zip(old, new, strict=True)))
+    return replace(kernel, name=name, inputs=inputs, outputs=outputs, body=body)
+
+
+def structure(kernel: Kernel) -> tuple[Any, ...]:
+    """A hashable value equal for kernels that differ only in the names of buffers."""
+    buffers = (*kernel.inputs, *kernel.outputs)
+    plain = {b: Buffer(f"b{i}", b.type, b.space) for i, b in enumerate(buffers)}
+    key = _key(rename_block(kernel.body, plain))
+    return (len(kernel.inputs), tuple(b.type for b in buffers), key)
+
+
+def _key(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_key(v) for v in value)
+    if isinstance(value, Stmt):
+        return (type(value).__name__, *(_key(getattr(value, f.name)) for f in fields(value)))  # type: ignore[arg-type]
+    return value
