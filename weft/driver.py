@@ -20,18 +20,23 @@ from weft.core.passes import PassLog
 from weft.core.text import parse_program, print_program
 from weft.emit.c import emit_kernel
 from weft.frontend import autograd, torch_level
+from weft.frontend import text as torch_text
 from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
+from weft.kernel import interpret as kernel_interpret
+from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.linking import Linked, link, program_key, reload
 from weft.loop import verify as loop_verify
 from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
+from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import renamed, structure
 from weft.targets.cpu import CPU, host
 from weft.tensor import lower as tensor_lower
+from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
 from weft.tensor.evaluate import evaluate
 from weft.tensor.fuse import partition
@@ -46,6 +51,8 @@ from weft.tile.passes.vectorize_loops import vectorize_loops
 
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
+
+TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
 # threads come last, when the price of a nest is that of its final form.
@@ -343,7 +350,8 @@ class TextProgram:
         arrays = [to_numpy(a) for a in args]
         if isinstance(self.program, Graph):
             return list(evaluate(self.program, arrays, widen=True))
-        return list(interpret.run(self.program, arrays, widen=True))
+        run = kernel_interpret.run if self.program.level == "kernel" else interpret.run
+        return list(run(self.program, arrays, widen=True))
 
 
 def to_numpy(tensor: torch.Tensor) -> Any:

@@ -8,7 +8,7 @@ from weft.core.node import Node, make
 from weft.core.types import DType, TensorType, bf16, boolean, f16, f32, f64, i8, i32, i64, u8
 from weft.scalar.index import TRUE
 from weft.scalar.monoid import ALL, ANY, MAX, MIN, MONOIDS, PRODUCT, SUM
-from weft.scalar.ops import CASTS, apply, constant
+from weft.scalar.ops import CASTS, FUNCTIONS, apply, constant
 from weft.scalar.ops import add as add_function
 from weft.scalar.ops import eq as eq_function
 from weft.scalar.ops import lt as lt_function
@@ -16,6 +16,7 @@ from weft.tensor import build
 from weft.tensor.build import Tensor
 from weft.tensor.ops import Index, Input, Map, Reduce, Scan, View, position
 
+relu = build.pointwise(FUNCTIONS["relu"])
 NUMBERS = (f32, f16, bf16, f64, i64, i32, i8, u8)
 
 
@@ -63,7 +64,7 @@ def _masks() -> Iterator[tuple[Node, ...]]:
         yield (_padded(zero, 1, 0).node,)
         yield (_padded(zero, 1, 1).node,)  # other fill: stays two views
         yield (_node(View((4, 6), (_shift(0, 1), _shift(1, 1))), zero).node,)
-        yield (build.relu(one).node if dtype.kind != "bool" else one.node,)
+        yield (relu(one).node if dtype.kind != "bool" else one.node,)
         yield ((zero + _padded(x * 2, 1, 0)).node,)
         value = build.literal(1, dtype)
         yield (_node(View((5,), (), _below(3), 1), value).node,)

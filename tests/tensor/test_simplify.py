@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.rules.samples import samples, tensor
+from tests.rules.samples import relu, samples, tensor
 from tests.rules.terms import assert_same, values
 from weft.core.graph import Graph
 from weft.core.node import postorder
@@ -69,7 +69,7 @@ def test_exact_rules_alone_keep_every_bit() -> None:
 def test_identities() -> None:
     assert simplify(graph((X * 1 - 0) / 1)).outputs == (X.node,)
     assert simplify(graph(build.transpose(build.transpose(X)))).outputs == (X.node,)
-    assert simplify(graph(build.relu(build.relu(X)))).outputs == (build.relu(X).node,)
+    assert simplify(graph(relu(relu(X)))).outputs == (relu(X).node,)
 
 
 def test_zero_is_not_dropped_from_float_sums() -> None:
@@ -126,7 +126,7 @@ def test_a_causal_mask_is_one_index_term() -> None:
 
 def test_a_matmul_of_a_concat_is_a_sum_of_matmuls() -> None:
     w = tensor("w", f32, 128, 8)
-    joined = build.concat([X, build.relu(Y)], 1)
+    joined = build.concat([X, relu(Y)], 1)
     before = graph(build.matmul(joined, w))
     after = simplify(before)
     assert ops(after)["where"] == 0 and ops(after)["reduce"] == 2
@@ -196,7 +196,7 @@ def _grown(draw: Any, pool: list[Tensor]) -> Tensor:
         n = draw(st.sampled_from([0, 1, -1, 2, 3]))
         return draw(st.sampled_from([x + n, x - n, x * n, build.minimum(x, n)]))
     if kind == "unary":
-        return draw(st.sampled_from([-x, abs(x), build.relu(x), x * x]))
+        return draw(st.sampled_from([-x, abs(x), relu(x), x * x]))
     if kind == "fold":
         axes = [a for a in range(x.rank) if draw(st.booleans())]
         monoid = draw(st.sampled_from([MAX, SUM]))

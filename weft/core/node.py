@@ -14,6 +14,8 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import dataclass_transform
 
+from typing_extensions import dataclass_transform
+
 from weft.core.errors import VerifyError
 from weft.core.types import Type
 
@@ -36,6 +38,7 @@ OPS: dict[str, type[Op]] = {}
 C = TypeVar("C", bound=type[Op])
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass_transform(frozen_default=True)
 def op(name: str) -> Callable[[C], C]:
     """Declare an op: register its class under `name` and make it a frozen dataclass."""

@@ -298,6 +298,7 @@ class _Placer:
         self.bound: list[set[Node]] = []  # terms with a Let in each frame
         self.depth: dict[Node, int] = {}  # of axes, accumulators
         self.written: dict[Buffer, list[int]] = {}  # local buffer -> loops around its last store
+        self.reads: dict[Node, frozenset[Buffer]] = {}
         self.serial = 0
 
     def block(self, stmts: Block, variable: Node | None = None) -> Block:
@@ -324,9 +325,25 @@ class _Placer:
                 self.depth.update(dict.fromkeys(fold.accs, here))
         elif isinstance(stmt, Update):
             self.depth.update(dict.fromkeys(stmt.fold.running, here))
-        elif isinstance(stmt, Store) and stmt.buffer.space == "local":
-            self.written[stmt.buffer] = list(self.loops)
+        else:
+            self._wrote(getattr(stmt, "buffer", None))
         self.blocks[here].append(stmt)
+
+    def _wrote(self, buffer: Buffer | None) -> None:
+        """After a store to a local buffer, what was read from it before is stale."""
+        if buffer is None or buffer.space != "local":
+            return
+        self.written[buffer] = list(self.loops)
+        for bound in self.bound:
+            bound.difference_update([t for t in bound if buffer in self._locals(t)])
+
+    def _locals(self, term: Node) -> frozenset[Buffer]:
+        """Local buffers a term reads."""
+        if term not in self.reads:
+            own = getattr(term.op, "buffer", None)
+            mine = frozenset((own,)) if own is not None and own.space == "local" else frozenset[Buffer]()
+            self.reads[term] = mine.union(*(self._locals(a) for a in term.args))
+        return self.reads[term]
 
     def need(self, term: Node, memo: dict[Node, int]) -> int:
         """Make sure a term is computed; the depth it is computed at."""

@@ -51,7 +51,7 @@ class Function:
         if isinstance(self.result, DType):
             return self.result
         for d in values:
-            require(d.kind in self.domain, f"{self.name} does not take {d}")
+            require(d.kind in self.domain or d.name in self.domain, f"{self.name} does not take {d}")
             require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
         return boolean if self.result == "bool" else values[0]
 
@@ -177,8 +177,8 @@ le = function("le", 2, np.less_equal, "bool")
 gt = function("gt", 2, np.greater, "bool")
 ge = function("ge", 2, np.greater_equal, "bool")
 where = function("where", 3, np.where)
-round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=FLOAT)  # f32 -> f32
-round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=FLOAT)  # f32 -> f32
+round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32
+round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",))  # f32 -> f32
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in DTYPES.values()}  # f32(x), i64(x) ...
 
 INDEX_FUNCTIONS = (add, multiply, floordiv, floormod, minimum, maximum)

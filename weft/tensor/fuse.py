@@ -9,6 +9,7 @@ or joining two kernels over one iteration space. After bullet's greedy fusion, w
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -152,19 +153,21 @@ class _Partition:
 
     def inline_greedily(self) -> None:
         """Take the inlining that saves most, until none saves anything."""
-        heap: list[tuple[float, int, Node, tuple[_Kernel, ...]]] = []
+        heap: list[tuple[float, int, int, Node, tuple[_Kernel, ...]]] = []
+
+        tick = itertools.count()
 
         def push(node: Node) -> None:
             if node in self.stored and node not in self.forced:
                 readers = tuple(self.readers(node))
                 saved = self._saved_by_inlining(node, readers)
                 if saved > 0:
-                    heapq.heappush(heap, (-saved, self.order[node], node, readers))
+                    heapq.heappush(heap, (-saved, self.order[node], next(tick), node, readers))
 
         for node in self.stored:
             push(node)
         while heap:
-            _, _, node, readers = heapq.heappop(heap)
+            _, _, _, node, readers = heapq.heappop(heap)
             if node not in self.stored:
                 continue
             if tuple(self.readers(node)) != readers or self.kernels[node] not in self.all():

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.kernel.ops import Extract, Lanes, Shuffle, Splat
-from weft.scalar.index import bounds, simplify
+from weft.scalar.index import simplify
 from weft.scalar.nest import (
     Acc,
     Block,
@@ -28,7 +28,7 @@ from weft.scalar.nest import (
     substitute_block,
     walk,
 )
-from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
+from weft.scalar.ops import Axis, Constant, apply, axis, constant, lt, where
 from weft.tile.peel import Ranges, axis_range, peel, simplify_block
 from weft.tile.vector import Lowering, Vector, count_of, flat
 
@@ -119,7 +119,7 @@ class _Expansion:
         folds = tuple(f for fold in stmt.folds for f in self.folds[fold].all())
         if len(body) == 1 and isinstance(body[0], For) and not body[0].folds:
             return replace(body[0], folds=folds)
-        scope = For(stmt.axis, constant(0), constant(1), tuple(body), role="reduce", bind="serial")
+        scope = For(axis(f"s_{stmt.label}"), constant(0), constant(1), tuple(body), role="reduce", bind="serial")
         return replace(scope, folds=folds)
 
     def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
@@ -141,8 +141,9 @@ class _Expansion:
         inner: list[Copy] = []
         for copy in copies:
             lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
-            span = int(bounds(simplify(apply("subtract", hi, lo), ranges), ranges)[1])
-            for n, u in enumerate(range(0, span, stmt.step)):
+            span = simplify(apply("subtract", hi, lo), ranges)
+            assert isinstance(span.op, Constant), f"register loop {stmt.label} has no literal length"
+            for n, u in enumerate(range(0, int(span.op.value), stmt.step)):
                 at = simplify(apply("add", lo, constant(u)), ranges)
                 free = copy.free if stmt.role == "reduce" else {**copy.free, stmt.axis: n}
                 reduce = (*copy.reduce, n) if stmt.role == "reduce" else copy.reduce
@@ -267,4 +268,3 @@ def lower(program: Program) -> Program:
     return program.map_kernels("kernel", lower_kernel)
 
 
-__all__ = ["Constant", "lower", "lower_kernel"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node
-from weft.scalar.index import Interval, bounds, simplify
-from weft.scalar.nest import Block, For, Stmt, substitute_block
-from weft.scalar.ops import Constant, constant
+from weft.core.node import Node, rebuild
+from weft.scalar.index import Interval, bounds, function_of, linear, simplify
+from weft.scalar.nest import Block, For, Stmt, map_terms, substitute_block
+from weft.scalar.ops import Constant, add, apply, axis, constant, subtract
 
 Ranges = dict[Node, Interval]
 
@@ -49,37 +49,57 @@ def simplify_block(block: Block, ranges: Ranges) -> Block:
 
 
 def peel(block: Block, ranges: Ranges | None = None) -> Block:
-    """Split every blocked serial or parallel loop with literal bounds into full blocks and a rest."""
+    """Split every blocked loop of literal length into full blocks and a rest."""
     ranges = {} if ranges is None else ranges
     out: list[Stmt] = []
     for stmt in block:
         if not isinstance(stmt, For):
             out.append(stmt)
             continue
-        extent = stmt.extent
-        if stmt.step == 1 or extent is None or stmt.bind == "register":
+        extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
+        if stmt.step == 1 or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
             out.append(replace(stmt, body=peel(stmt.body, inner)))
             continue
-        out.extend(_split(stmt, extent, ranges))
+        out.extend(_split(stmt, int(extent.op.value), ranges))
     return tuple(out)
 
 
 def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
-    assert isinstance(stmt.lo.op, Constant)
-    lo = int(stmt.lo.op.value)
     whole = extent // stmt.step * stmt.step
+    first, last = bounds(stmt.lo, ranges)
     parts: list[Stmt] = []
     if whole:
-        inner = ranges | {stmt.axis: (lo, lo + whole - stmt.step)}
-        body = peel(simplify_block(stmt.body, inner), inner)
-        parts.append(replace(stmt, hi=constant(lo + whole), body=body, folds=()))
+        inner = ranges | {stmt.axis: (first, last + whole - stmt.step)}
+        body = peel(simplify_block(_full(stmt), inner), inner)
+        end = simplify(apply(add, stmt.lo, constant(whole)), ranges)
+        parts.append(replace(stmt, hi=end, body=body, folds=()))
     if whole < extent:
-        at = substitute_block(stmt.body, {stmt.axis: constant(lo + whole)})
-        parts.extend(peel(simplify_block(at, ranges), ranges))
+        at = simplify(apply(add, stmt.lo, constant(whole)), ranges)
+        if stmt.bind == "register":  # the unrolled copies differ: keep it a loop of one iteration
+            inner = ranges | {stmt.axis: (first + whole, last + whole)}
+            body = simplify_block(substitute_block(stmt.body, {stmt.axis: at}), ranges)
+            parts.append(replace(stmt, lo=at, body=peel(body, inner), folds=()))
+        else:
+            rest = simplify_block(substitute_block(stmt.body, {stmt.axis: at}), ranges)
+            parts.extend(peel(rest, ranges))
     if not stmt.folds:
         return parts
-    if len(parts) == 1 and isinstance(parts[0], For) and not parts[0].folds and whole:
+    if len(parts) == 1 and whole and isinstance(parts[0], For):
         return [replace(parts[0], folds=stmt.folds)]
-    scope = replace(stmt, lo=constant(0), hi=constant(1), step=1, body=tuple(parts))
-    return [replace(scope, bind="serial")]
+    scope = For(axis(f"s_{stmt.label}"), constant(0), constant(1), tuple(parts), 1, stmt.role, "serial")
+    return [replace(scope, folds=stmt.folds)]
+
+
+def _full(stmt: For) -> Block:
+    """The body of a full block: min(axis + width, end) is axis + width."""
+
+    def change(node: Node) -> Node | None:
+        if function_of(node) != "minimum" or stmt.hi not in node.args:
+            return None
+        other = node.args[0] if node.args[1] is stmt.hi else node.args[1]
+        terms, width = linear(other)
+        return other if terms == {stmt.axis: 1} and width <= stmt.step else None
+
+    memo: dict[Node, Node] = {}
+    return map_terms(stmt.body, lambda t: rebuild((t,), change, memo)[0])

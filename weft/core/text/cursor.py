@@ -80,7 +80,7 @@ class Cursor:
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
         """No such name: say so, and which known ones look like it."""
-        close = get_close_matches(name, list(known), n=2, cutoff=0.6)
+        close = get_close_matches(name, list(known), n=2, cutoff=0.5)
         self.fail(f"{what} {name}" + (f", did you mean {' or '.join(close)}?" if close else ""))
 
     def peek(self, ahead: int = 0) -> str:

@@ -70,7 +70,8 @@ class NestScope(TermReader):
         for frame in reversed(self.terms):
             if name in frame:
                 return frame[name]
-        return cursor.unknown("undefined name", name, {n for f in self.terms for n in f})
+        words = [word for word in READ if word.isidentifier()]
+        return cursor.unknown("undefined name", name, [*(n for f in self.terms for n in f), *words])
 
     def buffer(self, cursor: Cursor) -> Buffer:
         name = cursor.name("a buffer")
