@@ -19,7 +19,7 @@ from weft.core.node import Node
 from weft.core.types import DTYPES, bf16
 from weft.tensor.ops import Extern, Input, Map, Part, Scalar
 
-WIDENED = dict.fromkeys(("float16", "bfloat16", "float32"), "float64")
+WIDENED: dict[str, str] = {"float16": "float64", "bfloat16": "float64", "float32": "float64"}
 
 
 def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) -> list[np.ndarray]:
