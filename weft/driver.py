@@ -18,7 +18,7 @@ from weft.core.errors import WeftError
 from weft.core.graph import Graph
 from weft.core.passes import PassLog
 from weft.core.text import parse_program, print_program
-from weft.emit.c import emit_kernel
+from weft.emit.c import emit_kernel, identifier
 from weft.frontend import autograd, torch_level
 from weft.frontend import text as torch_text
 from weft.frontend.calling import compiled
@@ -144,7 +144,7 @@ def lower_tile(tile: Program, log: PassLog) -> Levels:
 
 def lower_kernel(kernel: Program, log: PassLog) -> Levels:
     """From the kernel level on (IR text)."""
-    symbols = {k.name: f"k_{k.name}" for k in kernel.kernels}
+    symbols = {k.name: f"k_{identifier(k.name)}" for k in kernel.kernels}
     sources = log.time("s", lambda: {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernel.kernels})
     return Levels(kernel=kernel, sources=sources, symbols=symbols)
 

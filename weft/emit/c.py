@@ -69,7 +69,10 @@ def element(dtype: DType) -> str:
 
 
 def identifier(name: str) -> str:
-    return f"{name}_" if name in C_KEYWORDS else name
+    """The name as C allows it."""
+    plain = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+    plain = f"_{plain}" if plain[:1].isdigit() else plain
+    return f"{plain}_" if plain in C_KEYWORDS else plain
 
 
 def inline(term: Node) -> bool:

@@ -23,8 +23,8 @@ from weft.kernel.ops import (
 from weft.scalar.nest import Buffer, Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
-from weft.scalar.text.statements import READ_STATEMENT, NestScope
-from weft.scalar.text.terms import READ, SHOW, Ref, TermReader
+from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope
+from weft.scalar.text.terms import SHOW, Ref
 
 
 def _lanes(lanes: int, stride: int = 1) -> str:
@@ -95,8 +95,7 @@ def _read_mask(cursor: Cursor, scope: NestScope) -> tuple[Node, Node] | None:
     return condition, scope.expression(cursor)
 
 
-def _read_load(cursor: Cursor, scope: TermReader) -> Node:
-    assert isinstance(scope, NestScope)
+def _read_load(cursor: Cursor, scope: NestScope) -> Node:
     lanes, stride, buffer, index = _read_source(cursor, scope)
     if cursor.accept("count"):
         count = scope.expression(cursor)
@@ -109,8 +108,7 @@ def _read_load(cursor: Cursor, scope: TermReader) -> Node:
     return make_node(cursor, VectorMaskedLoad(buffer, lanes), index, *mask)
 
 
-def _read_gather(cursor: Cursor, scope: TermReader) -> Node:
-    assert isinstance(scope, NestScope)
+def _read_gather(cursor: Cursor, scope: NestScope) -> Node:
     lanes, stride, buffer, index = _read_source(cursor, scope)
     if stride != 1:
         cursor.fail("a gather has no stride")

@@ -333,6 +333,16 @@ WEFT_FLOORDIV(f64, )
     WEFT_FN void F(scatter_n, d)(d *p, V(i64) index, V(d) v, i64 n) {                              \
         for (int i = 0; i < L && i < n; i++) p[LANE(index, i)] = LANE(v, i);                       \
     }                                                                                              \
+    WEFT_FN V(d) F(load_where, d)(const d *p, V(bool) m, V(d) other) {                             \
+        WEFT_LANEWISE(d) r = {other};                                                              \
+        WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[i];                                           \
+        return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN V(d) F(gather_where, d)(const d *p, V(i64) index, V(bool) m, V(d) other) {             \
+        WEFT_LANEWISE(d) r = {other};                                                              \
+        WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[LANE(index, i)];                              \
+        return r.v;                                                                                \
+    }                                                                                              \
     WEFT_FN V(d) F(gather_stride, d)(const d *p, i64 stride) {                                     \
         WEFT_LANEWISE(d) r;                                                                        \
         WEFT_EACH_LANE r.lane[i] = p[i * stride];                                                  \
@@ -372,6 +382,12 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN void F(scatter_n, d)(stored *p, V(i64) index, reg v, i64 n) {                          \
         F(scatter_n, raw)((raw *)p, index, F(narrow, d)(v), n);                                    \
+    }                                                                                              \
+    WEFT_FN reg F(load_where, d)(const stored *p, V(bool) m, reg other) {                          \
+        return F(widen, d)(F(load_where, raw)((const raw *)p, m, F(narrow, d)(other)));            \
+    }                                                                                              \
+    WEFT_FN reg F(gather_where, d)(const stored *p, V(i64) index, V(bool) m, reg other) {          \
+        return F(widen, d)(F(gather_where, raw)((const raw *)p, index, m, F(narrow, d)(other)));   \
     }                                                                                              \
     WEFT_FN reg F(gather_stride, d)(const stored *p, i64 stride) {                                 \
         return F(widen, d)(F(gather_stride, raw)((const raw *)p, stride));                         \

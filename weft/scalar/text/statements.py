@@ -18,7 +18,7 @@ from weft.core.types import boolean
 from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
 from weft.scalar.text.folds import FOLDS, fold_of
-from weft.scalar.text.terms import READ, TermReader
+from weft.scalar.text.terms import TermReader
 
 
 def read_buffer(cursor: Cursor) -> Buffer:
@@ -38,8 +38,13 @@ class Loop:
     folds: dict[str, Fold] = field(default_factory=dict[str, Fold])  # by each label
 
 
+READ: dict[str, Callable[[Cursor, NestScope], Node]] = {}  # forms of terms, of all levels
+
+
 class NestScope(TermReader):
     """The names of one kernel: one frame of terms and buffers for each open block."""
+
+    forms = READ
 
     def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
         self.level = level
@@ -105,9 +110,8 @@ class NestScope(TermReader):
         return found
 
 
-def read_load(cursor: Cursor, scope: TermReader) -> Node:
+def read_load(cursor: Cursor, scope: NestScope) -> Node:
     """load x[a0, a1], or load x[a0] if v0 else 0.0; the word itself is behind the cursor."""
-    assert isinstance(scope, NestScope)
     buffer = scope.buffer(cursor)
     index = scope.indices(cursor, buffer)
     if not cursor.accept("if"):

@@ -7,7 +7,8 @@ add(x, constant(-1)) reads x - 1; a true subtraction of a literal reads subtract
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from weft.core.errors import VerifyError
 from weft.core.node import OPS, Node
@@ -27,7 +28,6 @@ from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function
 
 Ref = Callable[[Node], str]
 SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
-READ: dict[str, Callable[[Cursor, TermReader], Node]] = {}  # by the word the form starts with
 
 # function: how it is written between its arguments, how tightly that binds
 INFIX = {
@@ -144,6 +144,9 @@ def _size(term: Node, sizes: dict[Node, int]) -> int:
 class TermReader(Scope):
     """Reads terms; here a name is an axis, a nest's scope knows more."""
 
+    # Forms other than calls, by the word they start with and a { if one follows.
+    forms: Mapping[str, Callable[[Cursor, Any], Node]] = {}
+
     def ops(self) -> list[str]:
         """Names of the ops that may stand in a term."""
         return list(OPS)
@@ -194,8 +197,8 @@ class TermReader(Scope):
         if word == "running" and cursor.at_name(1):
             cursor.name()
             return self.running(cursor, cursor.name())
-        formed = word in READ and cursor.at_name(1)
-        if formed or after == "(" or (after == "{" and (word in OPS or f"{word}{{" in READ)):
+        formed = word in self.forms and cursor.at_name(1)
+        if formed or after == "(" or (after == "{" and (word in OPS or f"{word}{{" in self.forms)):
             return self.call(cursor)
         return self.name(cursor, cursor.name())
 
@@ -203,9 +206,9 @@ class TermReader(Scope):
         """add(x, y), or an op with attributes, or a form of its own such as load x[a0]."""
         word, after = cursor.peek(), cursor.token(1)
         form = word if after[0] in ("name", "string") else word + after[1]
-        if form in READ:
+        if form in self.forms:
             cursor.name()
-            term = READ[form](cursor, self)
+            term = self.forms[form](cursor, self)
             self.check(cursor, term.op.name)
             return term
         function = FUNCTIONS.get(LONG.get(word, word))

@@ -1,0 +1,244 @@
+"""Every row of the ATen table against eager, on torch's own samples and on a few programs here.
+
+A call is recorded as torch dispatches it, lowered alone, and interpreted at the tensor level.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+import unittest
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.frontend.test_aten_programs import COMPOSITES, INEXACT, PROGRAMS, SKIPPED
+from weft.core.errors import UnsupportedOpError
+from weft.core.types import bf16
+from weft.frontend.aten.rows import LOWER
+from weft.frontend.graph import (
+    Captured,
+    Meta,
+    Node,
+    Placeholder,
+    Result,
+    Value,
+    flat_results,
+    map_args,
+)
+from weft.frontend.lower import to_tensor
+from weft.frontend.torch_level import from_captured
+from weft.tensor.evaluate import evaluate
+
+TOLERANCE = {
+    torch.float16: 2e-3,
+    torch.bfloat16: 1.6e-2,
+    torch.float32: 2e-5,
+    torch.float64: 1e-7,  # some of eager's own float64 kernels hold f32 constants
+}
+CALLS_PER_ROW = 20
+
+
+class Recorder(TorchDispatchMode):
+    """Hands every functional ATen call and its result to `sink`."""
+
+    def __init__(self, sink: Callable[..., None]) -> None:
+        super().__init__()
+        self.sink = sink
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        if not func._schema.is_mutable:
+            self.sink(func, args, kwargs or {}, out)
+        return out
+
+
+def captured(func: Any, args: Any, kwargs: Any, out: Any) -> tuple[Captured, list[torch.Tensor]]:
+    """The one call as a program of its own, and the tensors it takes."""
+    tensors: list[torch.Tensor] = []
+    placeholders: list[Placeholder] = []
+
+    def placeholder(tensor: torch.Tensor) -> Value:
+        value = Value(f"x{len(tensors)}", Meta.of(tensor))
+        placeholders.append(Placeholder(value, "input", len(tensors)))
+        tensors.append(tensor)
+        return value
+
+    args = map_args(tuple(args), torch.Tensor, placeholder)
+    kwargs = {k: map_args(a, torch.Tensor, placeholder) for k, a in kwargs.items()}
+    values = tuple(
+        Value(f"y{i}", Meta.of(t)) if isinstance(t, torch.Tensor) else None
+        for i, t in enumerate(flat_results(out))
+    )
+    node = Node(func, args, kwargs, values, "here")
+    results = [Result(v, v.meta) for v in values if v is not None]
+    empty = torch.utils._pytree.tree_structure(())
+    return Captured("call", placeholders, [node], results, [], [], empty, empty), tensors
+
+
+def to_numpy(tensor: torch.Tensor) -> np.ndarray:
+    tensor = tensor.detach().resolve_conj().resolve_neg()
+    if tensor.dtype is torch.bfloat16:
+        return tensor.float().numpy().astype(bf16.numpy)
+    return tensor.numpy()
+
+
+def difference(got: np.ndarray, want: torch.Tensor) -> str | None:
+    """What is wrong with a result; None when it is eager's."""
+    expected = to_numpy(want)
+    if expected.dtype.kind not in "fV":
+        return None if (got == expected).all() else f"{got.ravel()[:8]}, not {expected.ravel()[:8]}"
+    a, b = got.astype(np.float64), expected.astype(np.float64)
+    finite = np.isfinite(a)
+    if (
+        not np.array_equal(a[~finite], b[~finite], equal_nan=True)
+        or not np.isfinite(b[finite]).all()
+    ):
+        return f"not finite elsewhere: {a.ravel()[:8]}, not {b.ravel()[:8]}"
+    error = np.linalg.norm(a[finite] - b[finite])
+    size = np.linalg.norm(b[finite]) + 0.05 * np.sqrt(b.size)  # results that cancel to nothing
+    return None if error <= TOLERANCE[want.dtype] * size else f"relative error {error / size:.1e}"
+
+
+def failure(func: Any, args: Any, kwargs: Any, out: Any) -> str | None:
+    """What is wrong with the row of this call; None when it agrees with eager or declines."""
+    program, tensors = captured(func, args, kwargs, out)
+    try:
+        graph = to_tensor(from_captured(program), fallback="error")
+    except UnsupportedOpError:
+        return None
+    got = evaluate(graph, [to_numpy(t) for t in tensors])
+    wanted = [t for t in flat_results(out) if isinstance(t, torch.Tensor)]
+    for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
+        wrong = difference(a, b)
+        if wrong and (str(func), i) not in INEXACT and not nearer(a, b, func, args, kwargs, i):
+            return f"{func} result {i}: {wrong}; {brief(args)} {brief(kwargs)}"
+    return None
+
+
+def nearer(got: np.ndarray, eager: torch.Tensor, func: Any, args: Any, kwargs: Any, i: int) -> bool:
+    """Where eager itself is far from float64, being within twice its distance is enough."""
+    if not eager.is_floating_point():
+        return False
+    double = lambda t: t.double() if t.is_floating_point() else t  # noqa: E731
+    kwargs = {k: map_args(a, torch.Tensor, double) for k, a in kwargs.items()}
+    out = flat_results(func(*map_args(tuple(args), torch.Tensor, double), **kwargs))
+    exact = to_numpy([t for t in out if isinstance(t, torch.Tensor)][i]).astype(np.float64)
+    ours, theirs = (np.linalg.norm(v.astype(np.float64) - exact) for v in (got, to_numpy(eager)))
+    return bool(ours <= 2 * theirs)
+
+
+def brief(value: Any) -> Any:
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
+    if isinstance(value, dict):
+        return {k: brief(v) for k, v in value.items()}
+    return [brief(v) for v in value] if isinstance(value, list | tuple) else value
+
+
+class Exercise:
+    """Checks recorded calls, and counts them per row."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.failures: list[str] = []
+
+    def check(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        name = str(func)
+        tensors = [t for t in flat_results([*args, out]) if isinstance(t, torch.Tensor)]
+        if name not in LOWER or self.calls[name] >= CALLS_PER_ROW:
+            return
+        if any(t.numel() > 20000 or t.is_complex() or t.is_sparse for t in tensors):
+            return
+        self.calls[name] += 1
+        if "empty" in name:
+            return  # the values are whatever was in memory
+        if wrong := failure(func, args, kwargs, out):
+            self.failures.append(wrong)
+
+    def run(self, program: Callable[[], Any], backward: bool = False) -> None:
+        with Recorder(self.check):
+            out = program()
+            if not backward:
+                return
+            ends = [t for t in flat_results(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+            if ends:
+                torch.autograd.backward(ends, [torch.ones_like(t) for t in ends])
+
+
+def torch_samples(dtype: torch.dtype) -> Iterator[tuple[Callable[[], Any], bool]]:
+    """Calls from torch's own operator database."""
+    # Its module makes test classes of expecttest's, which are not needed here.
+    stub = types.ModuleType("expecttest")
+    stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
+    sys.modules.setdefault("expecttest", stub)
+    from torch.testing._internal.common_methods_invocations import op_db
+
+    for entry in op_db:
+        if any(part in entry.name for part in SKIPPED) or dtype not in entry.supported_dtypes(
+            "cpu"
+        ):
+            continue
+        backward = dtype.is_floating_point and entry.supports_autograd
+        samples = entry.sample_inputs("cpu", dtype, requires_grad=backward)
+        for sample, _ in zip(samples, range(16), strict=False):
+            yield lambda e=entry, s=sample: e(s.input, *s.args, **s.kwargs), backward
+
+
+@cache
+def exercise(dtype: torch.dtype) -> Exercise:
+    torch.manual_seed(0)
+    done = Exercise()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for program, backward in torch_samples(dtype):
+            # torch itself does not run some samples, or not their gradients
+            with suppress(RuntimeError, NotImplementedError):
+                done.run(program, backward)
+    return done
+
+
+@cache
+def exercise_programs() -> Exercise:
+    torch.manual_seed(0)
+    done = Exercise()
+    for program in PROGRAMS:
+        done.run(program, backward=True)
+    with torch.no_grad():
+        for func, args, kwargs in COMPOSITES():
+            done.check(func, args, kwargs, func(*args, **kwargs))
+    return done
+
+
+DTYPES = [
+    torch.float32,
+    torch.float64,
+    torch.float16,
+    torch.bfloat16,
+    torch.int64,
+    torch.int32,
+    torch.uint8,
+    torch.bool,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_rows_agree_with_eager(dtype: torch.dtype) -> None:
+    assert not exercise(dtype).failures
+
+
+def test_programs_agree_with_eager() -> None:
+    assert not exercise_programs().failures
+
+
+def test_every_row_is_exercised() -> None:
+    called = exercise(torch.float32).calls + exercise_programs().calls
+    assert not [name for name in LOWER if not called[name]]
