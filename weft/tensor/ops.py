@@ -134,6 +134,15 @@ class View(Op):
     valid: Node | None = None
     fill: int | float | bool = 0
 
+    def _identity(self) -> tuple[object, ...]:
+        return self.shape, self.index, self.valid, repr(self.fill)  # -0.0 is not 0.0, nan is nan
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, View) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
     def infer(self, x: TensorType) -> TensorType:
         require(
             len(self.index) == x.rank,
