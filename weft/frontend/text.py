@@ -15,7 +15,7 @@ import torch
 from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node, show_attributes
-from weft.core.text.cursor import ELEMENT_TYPES, Cursor, show_number
+from weft.core.text.cursor import ELEMENT_TYPES, Cursor, show_number, show_string
 from weft.core.text.graph import (
     DOTTED,
     SHOW,
@@ -72,7 +72,7 @@ def _show(value: Any, names: list[str]) -> str:
     if isinstance(value, bool | int | float):
         return show_number(value)
     if not isinstance(value, dict):
-        return "none" if value is None else json.dumps(value, ensure_ascii=False)
+        return "none" if value is None else show_string(value)
     ((tag, inner),) = cast(dict[str, Any], value).items()
     match tag:
         case "tensor":
@@ -82,7 +82,7 @@ def _show(value: Any, names: list[str]) -> str:
         case "complex":
             return f"complex({', '.join(map(show_number, inner))})"
         case "device":
-            return f"device({json.dumps(inner)})"
+            return f"device({show_string(inner)})"
         case _:
             return f"torch.{inner}"
 

@@ -7,7 +7,6 @@ An attribute of a class of its own needs one row in CODECS; a new op needs nothi
 
 from __future__ import annotations
 
-import json
 import types
 import typing
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from typing import Any
 
 from weft.core.errors import ParseError, VerifyError
 from weft.core.node import Node, Op, make
-from weft.core.text.cursor import Cursor, show_number
+from weft.core.text.cursor import Cursor, show_number, show_string
 from weft.core.types import DType, TensorType
 
 
@@ -53,7 +52,7 @@ def show_attribute(value: Any) -> str:
     if isinstance(value, bool | int | float):
         return show_number(value)
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
+        return show_string(value)
     if isinstance(value, tuple):
         items = [show_attribute(v) for v in value]
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"

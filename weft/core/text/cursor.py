@@ -32,7 +32,7 @@ TOKEN = re.compile(
   | (?P<literal>(?:\d+(?:\.\d+)?(?:[eE][+-]?\d+)? | (?:{"|".join(WORDS)})\b(?!\.\w))
                 (?::(?:{"|".join(DTYPES)})\b)?)
   | (?P<name>{NAME})
-  | (?P<string>"(?:[^"\\]|\\.)*")
+  | (?P<string>"(?:[^"\\]|\\.)*" | '[^'\\]*')
   | (?P<mark>->|<-|\.\.|//|<=|>=|==|!=|[-+*%<>=(){{}}\[\],:;])
     """,
     re.VERBOSE | re.ASCII,
@@ -129,6 +129,8 @@ class Cursor:
         if kind != "string":
             self.expected("a quoted string")
         self.position += 1
+        if text[0] == "'":
+            return text[1:-1]
         try:
             return json.loads(text)
         except ValueError:
@@ -223,7 +225,13 @@ class Cursor:
 def show_name(name: str) -> str:
     """A name as text: itself when it is an identifier, else quoted."""
     plain = re.fullmatch(NAME, name, re.ASCII) and name.split(".")[0] not in WORDS
-    return name if plain else json.dumps(name, ensure_ascii=False)
+    return name if plain else show_string(name)
+
+
+def show_string(text: str) -> str:
+    """A string in double quotes as in JSON; in single quotes, as it is, if that saves escapes."""
+    raw = '"' in text and text.isprintable() and not set("'\\") & set(text)
+    return f"'{text}'" if raw else json.dumps(text, ensure_ascii=False)
 
 
 def show_literal(value: int | float | bool, dtype: DType) -> str:

@@ -6,12 +6,11 @@ Statements are printed from the placed form, so each term has one name where it 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from weft.core.node import Node
-from weft.core.text.cursor import show_name
+from weft.core.text.cursor import show_name, show_string
 from weft.scalar.nest import (
     Block,
     Buffer,
@@ -65,10 +64,9 @@ def _show_signature(inputs: Iterable[Buffer], outputs: tuple[Buffer, ...]) -> st
 
 
 def _show_call(call: Call) -> str:
-    arguments = json.dumps(call.arguments, ensure_ascii=False)
-    text = f"call {show_name(call.target)}({arguments}) "
+    text = f"call {show_name(call.target)}({show_string(call.arguments)}) "
     text += _show_signature(call.inputs, call.outputs)
-    return text + (f" because {json.dumps(call.reason, ensure_ascii=False)}" if call.reason else "")
+    return text + (f" because {show_string(call.reason)}" if call.reason else "")
 
 
 def show_kernel(kernel: Kernel) -> list[str]:
@@ -98,7 +96,7 @@ class _Printer:
                 yield from self.block(stmt.body, indent + INDENT, stmt)
             elif not isinstance(stmt, Let):
                 yield f"{indent}{self.statement(stmt)}"
-            elif stmt.term not in self.names:
+            else:  # a second let of a term is a new name: a local buffer was written in between
                 text = show_call(stmt.term, self.ref)
                 self.names[stmt.term] = self.fresh(stmt.term)
                 yield f"{indent}{self.names[stmt.term]} = {text}"
