@@ -47,6 +47,9 @@ from weft.tile.cost import kernel_time_us
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.parallelize_loops import parallelize_loops
+from weft.tile.passes.split_reduction import split_reduction
+from weft.tile.passes.stage_rows import stage_rows
+from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.vectorize_loops import vectorize_loops
 
 Fallback = Literal["aten", "error"]
@@ -59,8 +62,11 @@ TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one regis
 CPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, CPU], Kernel]], ...] = (
     ("001_collapse_loops", collapse_loops),
     ("002_block_contraction", block_contraction),
-    ("003_vectorize_loops", vectorize_loops),
-    ("004_parallelize_loops", parallelize_loops),
+    ("003_split_reduction", split_reduction),
+    ("004_stage_rows", stage_rows),
+    ("005_stage_transposes", stage_transposes),
+    ("006_vectorize_loops", vectorize_loops),
+    ("007_parallelize_loops", parallelize_loops),
 )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.core.node import Node, postorder
-from weft.scalar.index import Interval, function_of
+from weft.scalar.index import Interval, function_of, linear
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
 from weft.scalar.ops import Apply, apply, multiply
@@ -18,10 +18,21 @@ Ranges = dict[Node, Interval]
 
 
 def trips(stmt: For) -> int:
-    """Iterations of a loop with literal bounds."""
+    """Iterations of a loop: exact for literal bounds, else the most that lo .. min(..) allows."""
     extent = stmt.extent
-    assert extent is not None, f"loop {stmt.label} has no literal bounds"
+    if extent is None:
+        extent = longest(stmt.lo, stmt.hi)
+        assert extent is not None, f"loop {stmt.label} has no literal length"
     return max(0, math.ceil(extent / stmt.step))
+
+
+def longest(lo: Node, hi: Node) -> int | None:
+    """Literal bound on hi - lo, None when there is none."""
+    if function_of(hi) == "minimum":
+        known = [n for n in (longest(lo, h) for h in hi.args) if n is not None]
+        return min(known, default=None)
+    terms, offset = linear(apply("subtract", hi, lo))
+    return None if terms else offset
 
 
 def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:

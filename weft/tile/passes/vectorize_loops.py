@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.nest import Block, For, Kernel, Let, Load, Stmt, Store, Update, free_variables, place, walk
+from weft.scalar.nest import Block, For, Kernel, Let, Load, Local, Stmt, Store, Update, free_variables, place, walk
 from weft.scalar.ops import Apply
 from weft.targets.cpu import CPU
 from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
@@ -60,11 +60,14 @@ def best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[
 
 
 def _can_run_lanes(stmt: For) -> bool:
-    """Lanes share control flow: inner bounds must not depend on the axis."""
+    """Lanes share control flow, and local buffers; what a reduction stores is one per lane."""
     inner = [s for s in walk(stmt.body) if isinstance(s, For)]
     if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
         return False
-    if stmt.role == "reduce" and any(isinstance(s, Store) for s in walk(stmt.body)):
+    if any(isinstance(s, Local) for s in walk(stmt.body)):
+        return False
+    stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
+    if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):
         return False
     return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
 

@@ -1,0 +1,80 @@
+"""stage_rows: what two loops over one row both compute is computed once and kept in a row buffer.
+
+before  for a1 in 0..512:  # reduce acc1         after  local row0: f32[512]
+            acc1 <- add(acc1, exp(x - acc0))            for a1 in 0..512:  # reduce acc1
+        for a2 in 0..512:  # free                           row0[a1] = exp(x - acc0)
+            y[a0, a2] = exp(x - acc0) / acc1                acc1 <- add(acc1, exp(x - acc0))
+                                                        for a2 in 0..512:  # free
+                                                            y[a0, a2] = row0[a2] / acc1
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node, make, postorder, rebuild, substitute
+from weft.core.types import TensorType
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
+from weft.targets.cpu import CPU
+from weft.tile.access import term_cost, trips
+from weft.tile.passes.block_contraction import Labels
+
+WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
+
+
+def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
+    """Stage where the row fits half of the second-level cache."""
+    labels = Labels(kernel.body)
+
+    def visit(block: Block) -> Block:
+        stmts = [replace(s, body=visit(s.body)) if isinstance(s, For) else s for s in block]
+        for i, first in enumerate(stmts):
+            for j in range(i + 1, len(stmts)):
+                second = stmts[j]
+                if isinstance(first, For) and isinstance(second, For) and _alike(first, second):
+                    staged = _stage(first, second, target, labels)
+                    if staged is not None:
+                        local, stmts[i], stmts[j] = staged
+                        return visit((local, *stmts))
+        return tuple(stmts)
+
+    return replace(kernel, body=visit(kernel.body))
+
+
+def _alike(first: For, second: For) -> bool:
+    """Two innermost loops over the same range."""
+    flat = not any(isinstance(s, For) for s in (*first.body, *second.body))
+    same = first.lo is second.lo and first.hi is second.hi and first.step == second.step
+    return flat and same and not first.bind and not second.bind and first.extent is not None
+
+
+def _stage(
+    first: For, second: For, target: CPU, labels: Labels
+) -> tuple[Local, Stmt, Stmt] | None:
+    """The dearest term both loops compute, as a row buffer."""
+    computed = {t for s in first.body for t in postorder(*s.terms())}
+    best, gain = None, WORTH
+    for term in {t for s in second.body for t in postorder(*s.terms())}:
+        if second.axis not in free_variables(term) or isinstance(term.op, Load):
+            continue
+        if substitute((term,), {second.axis: first.axis})[0] in computed:
+            cost = sum(term_cost(n) for n in postorder(term) if second.axis in free_variables(n))
+            if cost > gain:
+                best, gain = term, cost
+    if best is None or trips(first) * best.type.dtype.bytes > target.l2 // 2:
+        return None
+    row = Buffer(labels.buffer("row"), TensorType(best.type.dtype, (trips(first),)), "local")
+    value = substitute((best,), {second.axis: first.axis})[0]
+    read = make(Load(row), second.axis)
+    body = (*_before_updates(first.body, Store(row, (first.axis,), value)),)
+    return Local(row), replace(first, body=body), replace(second, body=_replace(second.body, best, read))
+
+
+def _before_updates(block: Block, store: Store) -> list[Stmt]:
+    out = list(block)
+    at = next((i for i, s in enumerate(out) if isinstance(s, Update)), len(out))
+    return [*out[:at], store, *out[at:]]
+
+
+def _replace(block: Block, old: Node, new: Node) -> Block:
+    return tuple(s.map_terms(lambda t: rebuild((t,), lambda n: None, {old: new})[0]) for s in block)
