@@ -129,7 +129,8 @@ def test_random_nests_read_back(seed: int) -> None:
 @given(st.integers(0, 2**32))
 def test_random_index_maps_read_back(seed: int) -> None:
     draw, axes = Draw(seed), [axis("i0"), axis("i1")]
-    view = View((3, 4), (draw.index(axes, 5),), draw.logic(axes, 4), 0.0)
+    fill = draw.random.choice([0, 0.0, -0.0, 1.5, float("nan"), -float("inf")])
+    view = View((3, 4), (draw.index(axes, 5),), draw.logic(axes, 4), fill)
     text = "program tensor main\ninput x: f32[7]\nv0 = {}: f32[3,4]\noutput v0\n"
     graph = parse_program(text.format("view{[3,4] -> (i0)}(x)"))
     node = make(view, graph.inputs[0])

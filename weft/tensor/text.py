@@ -30,9 +30,8 @@ def _show_view(node: Node, ref: Ref) -> str:
     text = f"view{{{_show_shape(view.shape)} -> ({index})"
     if view.valid is not None:
         text += f" where {show_term(view.valid)}"
-    if view.valid is not None or view.fill != 0:
-        kind = float if node.type.dtype.is_float else bool if node.type.dtype is boolean else int
-        text += f" else {show_number(kind(view.fill))}"
+    if view.valid is not None or repr(view.fill) != "0":
+        text += f" else {show_number(view.fill)}"
     return text + "}" + show_arguments(node.args, ref)
 
 
