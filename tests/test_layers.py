@@ -21,7 +21,7 @@ LAYERS: dict[str, set[str]] = {
     "targets": {"core"},
     "config": {"core.errors"},
     # The levels, top down. frontend lowers the torch level to the tensor level.
-    "frontend": {"core", "scalar", "targets", "tensor.ops"},
+    "frontend": {"core", "scalar", "targets", "tensor.ops", "tensor.build"},
     "tensor": {"core", "scalar", "targets"},
     "loop": {"core", "scalar", "targets"},
     "tile": {"core", "scalar", "targets"},

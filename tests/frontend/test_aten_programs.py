@@ -54,13 +54,14 @@ def on_specials(function: Callable[[torch.Tensor], Any]) -> Callable[[], Any]:
     return lambda: function(odd())
 
 
+# Not gelu: in f32 eager gives nan at infinity, in f64 infinity.
 SPECIALS = (
-    *(F.relu, F.silu, F.gelu, torch.sigmoid, torch.tanh, F.softplus, F.hardtanh, F.elu, F.mish),
+    *(F.relu, F.silu, torch.sigmoid, torch.tanh, F.softplus, F.hardtanh, F.elu, F.mish),
     *(F.hardswish, F.logsigmoid, torch.sign, torch.sgn, torch.isnan, torch.isinf, torch.isposinf),
     *(torch.frac, torch.round, torch.floor, torch.exp, torch.log, torch.log1p, torch.sqrt),
     *(torch.asinh, torch.acosh, torch.atanh, torch.square, torch.reciprocal, torch.nan_to_num),
     lambda a: torch.clamp(a, -1, 2),
-    lambda a: torch.clamp(a, max=2.0),
+    lambda a: torch.clamp_max(a, 2),
     lambda a: (a > 0, a >= a, a == a, a != 1, a < 2, a <= a),
     lambda a: (a.max(), a.min(), a.argmax(), a.argmin(), a.amax(), a.sum()),
     lambda a: torch.softmax(a, 0),
@@ -144,11 +145,6 @@ PROGRAMS: list[Callable[[], Any]] = [
     lambda: nn.BatchNorm2d(4).eval()(x(2, 4, 3, 3)),
     lambda: batch_norms(torch.float32),
     lambda: batch_norms(torch.bfloat16),
-    lambda: aten._native_batch_norm_legit(
-        x(3, 4), None, None, torch.zeros(4), torch.ones(4), False, 0.1, 1e-5
-    ),
-    lambda: aten._fused_rms_norm_backward(x(3, 4), x(3, 4), [4], x(3, 1), x(4), [True, True]),
-    lambda: aten._fused_rms_norm(x(3, 4), [4], x(4), 1e-5),
     lambda: F.scaled_dot_product_attention(x(2, 3, 5, 4), x(2, 3, 7, 4), x(2, 3, 7, 4)),
     lambda: F.scaled_dot_product_attention(
         x(2, 3, 5, 4), x(2, 3, 5, 4), x(2, 3, 5, 4), is_causal=True
@@ -196,5 +192,6 @@ def COMPOSITES() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
         yield aten.layer_norm.default, (h, [3, 8]), {}
         yield aten.rms_norm.default, (h, [8], v[0]), {}
         yield aten.rms_norm.default, (h, [8], None, 1e-6), {}
+    yield aten._fused_rms_norm.default, (a, [8], w[0], 1e-5), {}
     yield aten.reshape.default, (a, [4, -1]), {}
     yield from attention_calls()

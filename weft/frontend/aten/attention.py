@@ -16,6 +16,7 @@ from weft.scalar.ops import apply, constant, floordiv, ge
 from weft.tensor.build import (
     Tensor,
     along,
+    cast,
     eq,
     exp,
     index_of,
@@ -127,6 +128,8 @@ def math_attention(
     if enable_gqa:
         heads, axis = q.shape[-3], q.rank - 3
         k, v = grouped(k, heads, axis), grouped(v, heads, axis)
+    if attn_mask is not None:  # a bool mask has been made -inf and 0 by the caller
+        attn_mask = cast(attn_mask, q.dtype)
     a = attend(q, k, v, attn_mask, is_causal, scale)
     return a.out, a.weights / a.sums
 

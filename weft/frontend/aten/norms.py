@@ -128,23 +128,6 @@ def rms_norm_both(
     return affine_of(wide * scale, None if weight is None else widen(weight), None), scale
 
 
-def rms_norm_backward(
-    g: Tensor,
-    x: Tensor,
-    shape: Sequence[int],
-    scale: Tensor,
-    weight: Optional,
-    wanted: Sequence[bool],
-) -> Results:
-    x_hat = x * scale
-    weighted = g if weight is None else g * weight
-    along = mean(weighted * x_hat, trailing(x, shape), keep=True)
-    return (
-        scale * (weighted - x_hat * along) if wanted[0] else None,
-        total(g * x_hat, range(x.rank - len(shape))) if wanted[1] and weight is not None else None,
-    )
-
-
 # --- group norm: [N, G, C/G * HW] ---------------------------------------------------------------
 
 
@@ -300,10 +283,9 @@ NORMS: dict[str, Callable[..., Any]] = {
     "native_layer_norm": native_layer_norm,
     "layer_norm": layer_norm,
     "native_layer_norm_backward": layer_norm_backward,
-    "_fused_rms_norm_backward": rms_norm_backward,
     "native_group_norm": group_norm,
     "native_group_norm_backward": group_norm_backward,
-    "native_batch_norm _native_batch_norm_legit": batch_norm,
+    "native_batch_norm": batch_norm,
     "_native_batch_norm_legit.no_stats": (
         lambda x, weight, bias, training, momentum, eps: batch_norm_training(x, weight, bias, eps)[
             :3

@@ -1,0 +1,119 @@
+"""From a captured program to the tensor level: names, source lines, library calls, errors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from weft.core.errors import UnsupportedOpError
+from weft.core.graph import Graph
+from weft.frontend.capture import capture
+from weft.frontend.lower import promoted, to_tensor
+from weft.frontend.torch_level import evaluate, from_captured
+from weft.tensor import evaluate as tensor_level
+from weft.tensor.build import Tensor, literal
+from weft.tensor.ops import Extern, Gather, Part, Reduce
+
+
+def torch_graph(function: Callable[..., Any], *args: torch.Tensor) -> Graph:
+    return from_captured(capture(function, args, {}))
+
+
+def lowered(function: Callable[..., Any], *args: torch.Tensor, **options: Any) -> Graph:
+    return to_tensor(torch_graph(function, *args), **options)
+
+
+def test_running_example_is_one_sum_of_products() -> None:
+    x, b, w = torch.randn(6, 4), torch.randn(4), torch.randn(4, 3)
+    function = lambda x, b, w: torch.relu((x + b) @ w)  # noqa: E731
+    graph = lowered(function, x, b, w)
+    assert sum(isinstance(n.op, Reduce) for n in graph.nodes()) == 1
+    (got,) = tensor_level.evaluate(graph, [x.numpy(), b.numpy(), w.numpy()])
+    np.testing.assert_allclose(got, function(x, b, w).numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_results_carry_torch_names_and_lines() -> None:
+    graph = lowered(lambda x: torch.softmax(x, 1), torch.randn(3, 4))
+    assert graph.names[graph.outputs[0]] == "softmax"
+    assert "test_aten_lowering.py" in graph.origin[graph.outputs[0]]
+
+
+def test_two_random_calls_stay_two() -> None:
+    graph = lowered(lambda x: (torch.rand_like(x), torch.rand_like(x)), torch.randn(3))
+    assert graph.outputs[0] is not graph.outputs[1]
+
+
+def test_library_calls_say_why_and_give_parts() -> None:
+    graph = lowered(lambda x: torch.sort(x)[1], torch.randn(5))
+    part = graph.outputs[0]
+    assert isinstance(part.op, Part) and isinstance(part.args[0].op, Extern)
+    assert part.args[0].op.reason == "has no row in the ATen table"
+
+
+def test_complex_numbers_are_a_library_call() -> None:
+    graph = lowered(lambda x: torch.fft.fft(x).abs(), torch.randn(4))
+    externs = [n.op for n in graph.nodes() if isinstance(n.op, Extern)]
+    assert {e.reason for e in externs} == {
+        "has no row in the ATen table",
+        "no code is generated for complex64",
+    }
+
+
+def test_fallback_error_names_op_and_line() -> None:
+    with pytest.raises(UnsupportedOpError, match=r"aten\.sort.*has no row.*\n.*test_aten_lowering"):
+        lowered(lambda x: torch.sort(x)[0], torch.randn(5), fallback="error")
+
+
+def test_a_declined_call_gives_its_reason() -> None:
+    x, mask = torch.randn(4), torch.tensor([True, False, True, True])
+    graph = lowered(lambda x: torch.dropout(x, 0.5, True), x)
+    reasons = [n.op.reason for n in graph.nodes() if isinstance(n.op, Extern)]
+    assert "has no row in the ATen table" in reasons or "drawn by torch" in reasons[0]
+    assert not any(isinstance(n.op, Gather) for n in lowered(lambda m: m.long(), mask).nodes())
+
+
+@pytest.mark.parametrize("double", [False, True])
+def test_torch_level_runs_through_torch(double: bool) -> None:
+    x = torch.randn(3, 4).half()
+
+    def function(x: torch.Tensor) -> Any:
+        a, b = torch.softmax(x, 1, dtype=torch.float32).split([1, 3], 1)
+        return a + 1, b.to(torch.float16), torch.arange(3, dtype=torch.float32)
+
+    got = evaluate(torch_graph(function, x), [x], double=double)
+    for a, b in zip(got, function(x), strict=True):
+        torch.testing.assert_close(a.to(b.dtype), b)
+        assert a.dtype == (torch.float64 if double else b.dtype)
+
+
+@pytest.mark.parametrize(
+    ("a", "b"),
+    [
+        (torch.zeros(2, dtype=torch.int32), 1),
+        (torch.zeros(2, dtype=torch.int32), 1.5),
+        (torch.zeros(2, dtype=torch.uint8), torch.zeros((), dtype=torch.int64)),
+        (torch.zeros(2, dtype=torch.float16), torch.zeros((), dtype=torch.float64)),
+        (torch.zeros((), dtype=torch.float16), torch.zeros(2, dtype=torch.int64)),
+        (torch.zeros(2, dtype=torch.bool), torch.zeros((), dtype=torch.uint8)),
+        (torch.zeros(2, dtype=torch.bool), 3),
+        (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16)),
+        (torch.zeros((), dtype=torch.int32), 2.0),
+    ],
+    ids=str,
+)
+def test_promotion_is_torch_s(a: torch.Tensor, b: torch.Tensor | float) -> None:
+    from weft.frontend.torch_level import TORCH_DTYPE, dtype_of
+    from weft.tensor.build import full
+
+    def lift(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        dtype = dtype_of(value.dtype)
+        out: Tensor = full(tuple(value.shape), 0, dtype) if value.dim() else literal(0, dtype)
+        return out
+
+    assert TORCH_DTYPE[promoted([lift(a), lift(b)])] == torch.result_type(a, b)
