@@ -268,7 +268,7 @@ def _step_logic(name: str, node: Node, known: Known) -> Node | None:
     args = node.args
     if name in COMPARISONS and args[0].type.dtype is i64 and args[0].type.lanes == 1:
         return _compare(name, args[0], args[1], known)
-    for x, y in (args[:2], args[1::-1]):
+    for x, y in (args, args[::-1]) if len(args) == 2 else ():
         if name == bitand.name and node.type.dtype is boolean:
             if x is FALSE or y is TRUE or x is y or y in _conjuncts(x):
                 return x
