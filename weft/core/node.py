@@ -14,22 +14,24 @@ from weakref import WeakValueDictionary
 
 from typing_extensions import dataclass_transform
 
-from typing_extensions import dataclass_transform
-
 from weft.core.errors import VerifyError
 from weft.core.types import Type
 
 
 class Op:
-    """What a node does, with its attributes; a subclass is a frozen dataclass made by `@op(name)`."""
+    """What a node does, with its attributes; a subclass is a frozen dataclass made by `@op(name)`.
+
+    A subclass names its operands: `def infer(self, x: TensorType, y: TensorType)`. The keywords
+    here, which nobody passes, tell the type checker that any operands may stand there.
+    """
 
     name: ClassVar[str]
 
-    def infer(self, *types: Any) -> Type:
+    def infer(self, *types: Any, **_: Any) -> Type:
         """The result's type from the arguments' types; VerifyError when they do not fit."""
         raise NotImplementedError(self.name)
 
-    def evaluate(self, *values: Any) -> Any:
+    def evaluate(self, *values: Any, **_: Any) -> Any:
         """The result on NumPy arrays: the op's meaning, used by the reference interpreters."""
         raise NotImplementedError(self.name)
 
@@ -38,7 +40,6 @@ OPS: dict[str, type[Op]] = {}
 C = TypeVar("C", bound=type[Op])
 
 
-@dataclass_transform(frozen_default=True)
 @dataclass_transform(frozen_default=True)
 def op(name: str) -> Callable[[C], C]:
     """Declare an op: register its class under `name` and make it a frozen dataclass."""
