@@ -310,6 +310,31 @@ WEFT_FLOORDIV(f64, )
 #define WEFT_EACH_LANE WEFT_UNROLL for (int i = 0; i < L; i++)
 #define WEFT_EACH_CHUNK(size) WEFT_UNROLL for (int c = 0; c < L / C_##size; c++)
 
+// load_where in one instruction for the width that fills a register with 4-byte lanes.
+#ifndef WEFT_LOAD_WHERE
+#if defined(WEFT_AVX512) && !defined(__clang__)
+#define WEFT_LOAD_WHERE(d, size)                                                                   \
+    if (size == 4 && L == 16) {                                                                    \
+        union { V(bool) v; i32x16 word; } k = {m};                                                 \
+        union { V(d) v; f32x16 word; } r = {other};                                                \
+        r.word = __builtin_ia32_loadups512_mask((const float *)p, r.word,                          \
+                                                __builtin_ia32_cvtd2mask512(k.word));              \
+        return r.v;                                                                                \
+    }
+#elif defined(__AVX2__) && !defined(__clang__)
+#define WEFT_LOAD_WHERE(d, size)                                                                   \
+    if (size == 4 && L == 8) {                                                                     \
+        union { V(bool) v; i32x8 word; } k = {m};                                                  \
+        union { V(d) v; i32x8 word; f32x8 real; } r = {other}, loaded;                             \
+        loaded.real = __builtin_ia32_maskloadps256((const f32x8 *)p, k.word);                      \
+        r.word = (loaded.word & k.word) | (r.word & ~k.word);                                      \
+        return r.v;                                                                                \
+    }
+#else
+#define WEFT_LOAD_WHERE(d, size)
+#endif
+#endif
+
 #define WEFT_MEMORY(d, size, bits)                                                                 \
     WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
     WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
@@ -334,6 +359,7 @@ WEFT_FLOORDIV(f64, )
         for (int i = 0; i < L && i < n; i++) p[LANE(index, i)] = LANE(v, i);                       \
     }                                                                                              \
     WEFT_FN V(d) F(load_where, d)(const d *p, V(bool) m, V(d) other) {                             \
+        WEFT_LOAD_WHERE(d, size)                                                                   \
         WEFT_LANEWISE(d) r = {other};                                                              \
         WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[i];                                           \
         return r.v;                                                                                \

@@ -39,20 +39,26 @@ class Copy:
 
     values: dict[Node, Node]
     free: dict[Node, int] = field(default_factory=dict)  # register axis -> which iteration
-    reduce: tuple[int, ...] = ()  # of the register axes of the reduction it is in
+    reduce: tuple[tuple[Node, int], ...] = ()  # the same of the reductions it is in, outer first
     vector: Vector | None = None
 
 
 class _Folds:
     """Accumulators of one fold: per distinct outer copy, one for each unrolled part."""
 
-    def __init__(self, fold: Fold, axes: frozenset[Node], horizontal: bool) -> None:
+    def __init__(self, fold: Fold, axes: frozenset[Node], horizontal: bool, outer: int) -> None:
         self.fold, self.axes, self.horizontal = fold, axes, horizontal
+        self.outer = outer  # register axes of the reductions this fold is inside of
         self.parts: dict[tuple[int, ...], dict[tuple[int, ...], Fold]] = {}
 
     def key(self, copy: Copy) -> tuple[int, ...]:
         """Copies that agree on every axis the fold depends on share its accumulators."""
-        return tuple(u for a, u in copy.free.items() if a in self.axes)
+        around = (*copy.free.items(), *copy.reduce[: self.outer])
+        return tuple(u for a, u in around if a in self.axes)
+
+    def part(self, copy: Copy) -> tuple[int, ...]:
+        """Which of its own unrolled parts a copy folds into."""
+        return tuple(u for _, u in copy.reduce[self.outer :])
 
     def all(self) -> tuple[Fold, ...]:
         return tuple(f for parts in self.parts.values() for f in parts.values())
@@ -104,7 +110,7 @@ class _Expansion:
             horizontal = any(
                 isinstance(s, For) and s.lanes for s in (stmt, *walk(stmt.body))
             )
-            self.folds[fold] = _Folds(fold, axes, horizontal)
+            self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
         expand = self.lanes if stmt.lanes else self.unroll if stmt.bind == "register" else self.serial
         body = list(expand(stmt, copies, ranges))
         if stmt.folds:
@@ -146,7 +152,7 @@ class _Expansion:
             for n, u in enumerate(range(0, int(span.op.value), stmt.step)):
                 at = simplify(apply("add", lo, constant(u)), ranges)
                 free = copy.free if stmt.role == "reduce" else {**copy.free, stmt.axis: n}
-                reduce = (*copy.reduce, n) if stmt.role == "reduce" else copy.reduce
+                reduce = (*copy.reduce, (stmt.axis, n)) if stmt.role == "reduce" else copy.reduce
                 inner.append(Copy({**copy.values, stmt.axis: at}, free, reduce, copy.vector))
         yield from self.block(stmt.body, inner, ranges)
 
@@ -166,7 +172,7 @@ class _Expansion:
         done: set[Fold] = set()
         for copy in copies:
             parts = own.parts.setdefault(own.key(copy), {})
-            fold = parts.get(copy.reduce)
+            fold = parts.get(own.part(copy))
             if fold in done:
                 continue
             lowering = Lowering(copy.vector, ranges)
@@ -178,11 +184,11 @@ class _Expansion:
                     values, partial = _only_active(stmt, values, copy.vector), True
             values = tuple(v if v.type.lanes == lanes else make(Splat(lanes), v) for v in values)
             if fold is None:
-                fold = parts[copy.reduce] = self.fresh(stmt.fold, lanes)
+                fold = parts[own.part(copy)] = self.fresh(stmt.fold, lanes)
             done.add(fold)
             yield Update(fold, values, partial)
         for copy in copies:
-            fold = own.parts[own.key(copy)][copy.reduce]
+            fold = own.parts[own.key(copy)][own.part(copy)]
             copy.values.update(zip(stmt.fold.running, fold.running, strict=True))
 
     def fresh(self, fold: Fold, lanes: int) -> Fold:

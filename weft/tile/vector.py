@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.core.node import Node, make
-from weft.core.types import TensorType
+from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import (
     Splat,
     VectorGather,
@@ -19,9 +19,23 @@ from weft.kernel.ops import (
     VectorStore,
     lanes_of,
 )
-from weft.scalar.index import Interval, from_linear, linear, simplify
+from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
-from weft.scalar.ops import Constant, add, apply, bitand, constant, lt, minimum, multiply
+from weft.scalar.ops import (
+    CASTS,
+    Constant,
+    add,
+    apply,
+    bitand,
+    constant,
+    lt,
+    maximum,
+    minimum,
+    multiply,
+    subtract,
+)
+
+FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,31 @@ class Lowering:
             args = tuple(self.term(a) for a in node.args)
             same = all(x is y for x, y in zip(args, node.args, strict=True))
             return node if same else make(node.op, *args)
-        return make(node.op, *(self.term(a) for a in node.args))
+        narrow = self._compare_lanes(node, v)
+        return make(node.op, *(self.term(a) for a in node.args)) if narrow is None else narrow
+
+    def _compare_lanes(self, node: Node, v: Vector) -> Node | None:
+        """A comparison even along the lanes, as lane number against one scalar, both i32.
+
+        a < b  with  a - b = lane + r  is  lane < -r; with a - b = r - lane it is  lane > r.
+        """
+        name = function_of(node)
+        if name not in FLIPPED or node.args[0].type.dtype is not i64:
+            return None
+        even, offset = linear(apply(subtract, *node.args))
+        terms = dict(even)
+        step = terms.pop(v.axis, 0)
+        if step not in (1, -1) or any(v.axis in free_variables(a, self.free) for a in terms):
+            return None
+        base, more = linear(v.base)
+        for a, k in base.items():
+            terms[a] = terms.get(a, 0) + step * k
+        offset += step * more
+        bound = from_linear({a: -step * k for a, k in terms.items() if k}, -step * offset)
+        clamped = apply(minimum, apply(maximum, bound, constant(-1)), constant(v.lanes))
+        scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
+        lane = apply(CASTS[i32], lanes_of(v.lanes))
+        return apply(name if step == 1 else FLIPPED[name], lane, scalar)
 
     def _load(self, node: Node, load: Load) -> Node:
         rank = load.buffer.type.rank

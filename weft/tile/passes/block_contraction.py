@@ -11,56 +11,16 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, walk
-from weft.scalar.ops import apply, axis, constant, minimum, multiply
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.ops import apply, multiply
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
-
-
-class Labels:
-    """Fresh loop and buffer names in one kernel."""
-
-    def __init__(self, body: Block) -> None:
-        self.loops = {s.label for s in walk(body) if isinstance(s, For)}
-        self.buffers: set[str] = set()
-
-    def axis(self, stem: str) -> Node:
-        n = 0
-        while f"{stem}{n}" in self.loops:
-            n += 1
-        self.loops.add(f"{stem}{n}")
-        return axis(f"{stem}{n}")
-
-    def buffer(self, stem: str) -> str:
-        n = 0
-        while f"{stem}{n}" in self.buffers:
-            n += 1
-        self.buffers.add(f"{stem}{n}")
-        return f"{stem}{n}"
-
-
-def upto(start: Node, width: int, end: Node) -> Node:
-    return apply(minimum, apply("add", start, constant(width)), end)
-
-
-def blocked(
-    loop: For, origin: Node, width: int, body: Callable[[Node, Node], Block], bind: str = "serial"
-) -> For:
-    """`for origin in loop by width`, with a body over origin .. min(origin + width, end)."""
-    inner = body(origin, upto(origin, width, loop.hi))
-    return For(origin, loop.lo, loop.hi, inner, width, loop.role, bind)
-
-
-def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Block) -> For:
-    """The loop from lo to hi as unrolled vectors."""
-    origin = labels.axis("c")
-    vector = For(loop.axis, origin, upto(origin, lanes, hi), body, 1, loop.role, f"vector{lanes}")
-    return For(origin, lo, hi, (vector,), lanes, loop.role, "register")
+from weft.tile.moves import Labels, blocked, upto, vectors
+from weft.tile.passes.collapse_loops import collapsed
 
 
 def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
@@ -143,8 +103,10 @@ def _rows(
     """Register tiles down the rows: rows * vectors of accumulators, the reduction innermost."""
     update = replace(c.update, values=(apply(multiply, c.left, right),))
     inner: Stmt = update
-    for r in reversed(c.reduce):
-        inner = replace(r, body=(inner,), bind="serial")
+    for r in reversed(c.reduce):  # over a packed panel they often are one even loop
+        inner = replace(r, body=(inner,))
+        inner = collapsed(inner, labels) or inner
+    inner = bound(inner)
     tile = vectors(c.columns, at, end, lanes, labels, (inner, *c.stores))
 
     def row_block(first: Node, last: Node) -> Block:
@@ -154,6 +116,13 @@ def _rows(
     for loop in reversed(c.repeat):
         nest = replace(loop, body=(nest,), bind="serial")
     return nest
+
+
+def bound(stmt: Stmt) -> Stmt:
+    """The nest with every loop serial."""
+    if not isinstance(stmt, For):
+        return stmt
+    return replace(stmt, bind="serial", body=tuple(map(bound, stmt.body)))
 
 
 def _split_rows(c: Contraction, nest: For, rows: int, target: CPU, labels: Labels) -> For:

@@ -1,4 +1,4 @@
-"""collapse_loops: two free loops over memory that is contiguous across both become one.
+"""collapse_loops: two loops over memory that is contiguous across both become one.
 
 before  for a0 in 0..28:  # free            after  for a0 in 0..14336:  # free
             for a1 in 0..512:  # free                  y[a0 // 512, a0 % 512] = relu(x[...])
@@ -13,7 +13,7 @@ from weft.core.node import Node
 from weft.scalar.nest import Block, For, Kernel, Stmt, substitute_block, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.tile.access import ranges_in, strides, trips, value_uses
-from weft.tile.passes.block_contraction import Labels
+from weft.tile.moves import Labels
 
 
 def collapse_loops(kernel: Kernel, target: object) -> Kernel:
@@ -37,7 +37,7 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     if len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
         return None
     inner = stmt.body[0]
-    if stmt.role != "free" or inner.role != "free" or stmt.bind or inner.bind:
+    if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
         return None
     outer_count, inner_count = trips(stmt), trips(inner)
     if not outer_count or not inner_count:
@@ -48,7 +48,7 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
         inner.axis: apply(floormod, joint, constant(inner_count)),
     }
     body = substitute_block(inner.body, values)
-    loop = For(joint, constant(0), constant(outer_count * inner_count), body)
+    loop = replace(stmt, axis=joint, hi=constant(outer_count * inner_count), body=body)
     return loop if _even(loop) and not _mentions(loop, joint) else None
 
 

@@ -12,7 +12,7 @@ from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.targets.cpu import CPU
 from weft.tile.access import trips
 from weft.tile.cost import block_time_us
-from weft.tile.passes.block_contraction import Labels
+from weft.tile.moves import Labels
 
 
 def parallelize_loops(kernel: Kernel, target: CPU) -> Kernel:

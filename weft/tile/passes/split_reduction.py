@@ -20,7 +20,7 @@ from weft.scalar.ops import apply, constant, floordiv
 from weft.targets.cpu import CPU
 from weft.tile.access import trips
 from weft.tile.cost import block_time_us
-from weft.tile.passes.block_contraction import Labels, upto
+from weft.tile.moves import Labels, upto
 
 ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a time
 

@@ -14,10 +14,21 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.types import TensorType
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    Update,
+    free_variables,
+)
 from weft.targets.cpu import CPU
 from weft.tile.access import term_cost, trips
-from weft.tile.passes.block_contraction import Labels
+from weft.tile.moves import Labels
 
 WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 

@@ -17,7 +17,7 @@ from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Stor
 from weft.scalar.ops import apply, subtract
 from weft.targets.cpu import CPU
 from weft.tile.access import ranges_in, trips
-from weft.tile.passes.block_contraction import Labels, blocked
+from weft.tile.moves import Labels, blocked
 from weft.tile.vector import address, stride_along
 
 

@@ -15,11 +15,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.nest import Block, For, Kernel, Let, Load, Local, Stmt, Store, Update, free_variables, place, walk
+from weft.scalar.nest import (
+    Block,
+    For,
+    Kernel,
+    Let,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    Update,
+    free_variables,
+    place,
+    walk,
+)
 from weft.scalar.ops import Apply
 from weft.targets.cpu import CPU
 from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
-from weft.tile.passes.block_contraction import Labels, blocked, upto
+from weft.tile.moves import Labels, blocked, upto
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
 
