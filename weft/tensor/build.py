@@ -18,7 +18,7 @@ from weft.core.types import DType, TensorType, boolean, f32, i64, row_major
 from weft.scalar import ops as scalar
 from weft.scalar.index import FALSE, TRUE, from_linear, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
-from weft.scalar.ops import Function, apply, constant
+from weft.scalar.ops import Function, apply, constant, value_of
 from weft.tensor.ops import Index, Map, Reduce, Scalar, Scan, Shape, View, box, position, positions
 
 Number = int | float | bool
@@ -156,8 +156,6 @@ sigmoid = pointwise(scalar.sigmoid)
 erf = pointwise(scalar.erf)
 sin = pointwise(scalar.sin)
 cos = pointwise(scalar.cos)
-floor = pointwise(scalar.floor)
-ceil = pointwise(scalar.ceil)
 trunc = pointwise(scalar.trunc)
 round_even = pointwise(scalar.round_even)
 maximum = pointwise(scalar.maximum)
@@ -167,8 +165,6 @@ fmod = pointwise(scalar.fmod)
 floormod = pointwise(scalar.floormod)
 floordiv = pointwise(scalar.floordiv)
 truncdiv = pointwise(scalar.truncdiv)
-shift_left = pointwise(scalar.shift_left)
-shift_right = pointwise(scalar.shift_right)
 eq = pointwise(scalar.eq)
 ne = pointwise(scalar.ne)
 where = pointwise(scalar.where)
@@ -210,11 +206,18 @@ def view(
     valid = TRUE if valid is None else simplify(valid, ranges)
     if valid is FALSE or (valid is not TRUE and 0 in x.shape):
         return full(shape, fill, x.dtype)
-    if valid is TRUE and shape == x.shape and index == positions(x.rank):
+    if valid is TRUE and shape == x.shape and _is_identity(index, shape):
         return x
     keeps = valid is TRUE
     # the fill of a view that has none must not tell two equal views apart
     return Tensor(make(View(shape, index, None if keeps else valid, 0 if keeps else fill), x.node))
+
+
+def _is_identity(index: Sequence[Node], shape: Shape) -> bool:
+    """Along an axis of length 1, position 0 is its own coordinate."""
+    return all(
+        i is position(a) or (shape[a] == 1 and value_of(i) == 0) for a, i in enumerate(index)
+    )
 
 
 def full(shape: Sequence[int], value: Number, dtype: DType) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import ml_dtypes
 
 from weft.core.types import boolean, f32
-from weft.scalar.ops import divide, lt, subtract
+from weft.scalar.ops import Function, divide, lt, subtract
 from weft.tensor.build import (
     Number,
     Operand,
@@ -62,9 +62,9 @@ def truth(x: Operand) -> Operand:
     return cast(x, boolean) if isinstance(x, Tensor) else bool(x)
 
 
-def on_floats(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+def rounding(function: Function) -> Callable[[Tensor], Tensor]:
     """A rounding function, which leaves integers as they are."""
-    return lambda x: function(x) if x.dtype.is_float else x
+    return lambda x: map_(function, x) if x.dtype.is_float else x
 
 
 def one_if(condition: Tensor, like: Tensor) -> Tensor:

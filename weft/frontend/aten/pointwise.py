@@ -11,18 +11,17 @@ from typing import Any
 from weft.core.types import boolean
 from weft.frontend.aten import formulas as f
 from weft.frontend.aten.table import Row, require, rows
+from weft.scalar import ops as scalar
 from weft.scalar.ops import FUNCTIONS, divide
 from weft.tensor.build import (
     Operand,
     Tensor,
     broadcast,
     cast,
-    ceil,
     eq,
     erf,
     exp,
     expm1,
-    floor,
     floormod,
     fmod,
     log1p,
@@ -31,8 +30,6 @@ from weft.tensor.build import (
     minimum,
     ne,
     pointwise,
-    shift_left,
-    shift_right,
     sigmoid,
     sin,
     tanh,
@@ -65,9 +62,9 @@ ARITHMETIC = {
     "abs": abs,
     "sign sgn": f.sign,
     "frac": lambda x: x - trunc(x),
-    "floor": f.on_floats(floor),
-    "ceil": f.on_floats(ceil),
-    "trunc": f.on_floats(trunc),
+    "floor": f.rounding(scalar.floor),
+    "ceil": f.rounding(scalar.ceil),
+    "trunc": f.rounding(scalar.trunc),
     "round round.decimals": f.round_decimals,
     "addcmul": lambda x, a, b, value=1: x + f.scaled(a * b, value),
     "addcdiv": lambda x, a, b, value=1: x + f.scaled(a / b, value),
@@ -153,6 +150,8 @@ COMPARISONS = {
     "logical_xor": f.logical(lambda x, y: x ^ y),
     "logical_not": lambda x: ~cast(x, boolean),
 }
+
+shift_left, shift_right = pointwise(scalar.shift_left), pointwise(scalar.shift_right)
 
 BITS = {
     "bitwise_and.Tensor bitwise_and.Scalar": lambda x, y: x & y,
