@@ -41,6 +41,7 @@ from weft.tensor import verify as tensor_verify
 from weft.tensor.evaluate import evaluate
 from weft.tensor.fuse import partition
 from weft.tensor.rules import simplify
+from weft.tensor.statistics import fold_in_one_pass
 from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
@@ -116,6 +117,8 @@ def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = Non
     price = partial(kernel_time_us, target=target)
     tensor = log.time("n", lambda: to_tensor(graph, options.fallback))
     tensor = log.run("n", "001_simplify", lambda g: simplify(g, log.fired), tensor, print_program)
+    one_pass = partial(fold_in_one_pass, price=price)
+    tensor = log.run("n", "002_fold_in_one_pass", one_pass, tensor, print_program)
     groups = log.time("l", lambda: partition(tensor, price, options.fuse))
     loop = log.time("l", lambda: tensor_lower.lower(tensor, groups, layouts))
     return replace(lower_loop(loop, options, log), torch=graph, tensor=tensor)

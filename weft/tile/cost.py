@@ -12,10 +12,11 @@ import math
 from collections.abc import Sequence
 
 from weft.core.node import Node, postorder
-from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Store, Update, place, walk
+from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
-from weft.tile.passes.vectorize_loops import best_axis, nest_cost
+from weft.tile.passes.vectorize_loops import best_axis
+from weft.tile.traffic import memory_ns
 
 
 def kernel_time_us(body: Block, target: CPU) -> float:
@@ -33,7 +34,7 @@ def block_time_us(body: Block, target: CPU) -> float:
     """Predicted time of a block on one core."""
     work = sum(_instructions(s, target) for s in body if isinstance(s, For))
     compute = work / target.vector_ops_per_ns
-    return max(compute, _memory_ns(body, target)) / 1e3
+    return max(compute, memory_ns(body, target)) / 1e3
 
 
 def _instructions(stmt: For, target: CPU) -> float:
@@ -90,32 +91,3 @@ def _terms_cost(term: Node, seen: dict[Node, None]) -> float:
     """Cost of the term beyond a plain load."""
     own = sum(term_cost(n) for n in postorder(term) if n not in seen)
     return own if not isinstance(term.op, Load) else 0.0
-
-
-def _memory_ns(body: Block, target: CPU) -> float:
-    """Time to move what the block touches: each buffer once, from the cache that holds it."""
-    ranges = ranges_in(body)
-    touched: dict[Buffer, float] = {}
-    for s, count in _counted(place(body, partial=True), 1.0):
-        if isinstance(s, Store) and s.buffer.space == "global":
-            touched[s.buffer] = touched.get(s.buffer, 0.0) + count * s.buffer.type.dtype.bytes
-        if isinstance(s, Let) and isinstance(s.term.op, Load):
-            buffer = s.term.op.buffer
-            if buffer.space == "global":
-                touched[buffer] = touched.get(buffer, 0.0) + count * buffer.type.dtype.bytes
-    total = sum(min(b.type.span * b.type.dtype.bytes, n) for b, n in touched.items())
-    rate = target.cache_bytes_per_ns if total < target.l2 else target.memory_bytes_per_ns
-    return total / rate if ranges or total else 0.0
-
-
-def _counted(stmts: Sequence[Stmt], count: float) -> list[tuple[Stmt, float]]:
-    out: list[tuple[Stmt, float]] = []
-    for s in stmts:
-        out.append((s, count))
-        if isinstance(s, For):
-            n = s.lanes or (1.0 if s.extent is None else s.extent / s.step)
-            out.extend(_counted(s.body, count * n))
-    return out
-
-
-__all__ = ["block_time_us", "kernel_time_us", "nest_cost"]

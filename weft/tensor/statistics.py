@@ -1,0 +1,94 @@
+"""Reductions that read the same data one after the other, as one pass where that is cheaper.
+
+graph = fold_in_one_pass(graph, price)
+sum((x - mean(x))^2)  ->  reduce{welford}(x)          sum(exp(x - max(x)))  ->  reduce{sumexp}(x)
+Both are exact in real arithmetic and round differently; Welford 1962, Milakov and Gimelshein 2018.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.core.graph import Graph
+from weft.core.node import Node, make
+from weft.scalar.monoid import MAX, SUM, SUMEXP, WELFORD, Monoid
+from weft.scalar.nest import Block, Buffer
+from weft.tensor.lower import lower_group
+from weft.tensor.ops import Input, Map, Reduce, Scalar, View
+from weft.tensor.terms import is_stored_only
+
+Price = Callable[[Block], float]
+
+
+def fold_in_one_pass(graph: Graph, price: Price) -> Graph:
+    """Replace a two-pass statistic by its monoid wherever the price of the nest is lower."""
+
+    def change(node: Node) -> Node | None:
+        found = _statistic(node)
+        if found is None:
+            return None
+        monoid, x = found
+        one = make(Reduce(monoid, node.op.axes), x)  # type: ignore[attr-defined]
+        return one if _price(one, x, price) < _price(node, x, price) else None
+
+    return graph.rewrite(change)
+
+
+def _price(node: Node, x: Node, price: Price) -> float:
+    """Price of the kernel that computes `node` from a stored x (and all else it reads)."""
+    buffers = {x: Buffer("x", x.type)}
+    stack = [node]
+    while stack:
+        n = stack.pop()
+        for a in n.args:
+            if a not in buffers:
+                if isinstance(a.op, Input) or is_stored_only(a):
+                    buffers[a] = Buffer(f"b{len(buffers)}", a.type)
+                else:
+                    stack.append(a)
+    written = {node: Buffer("y", node.type)}
+    return price(lower_group((node,), buffers, written))
+
+
+def _statistic(node: Node) -> tuple[Monoid, Node] | None:
+    """The monoid that computes a sum directly from x, when it is a known statistic of x."""
+    if not isinstance(node.op, Reduce) or node.op.monoid is not SUM or not node.type.dtype.is_float:
+        return None
+    value, axes = node.args[0], node.op.axes
+    if _is(value, "multiply") and value.args[0] is value.args[1] and _is(value.args[0], "subtract"):
+        x, mean = value.args[0].args
+        total = _statistic_of(mean, x, axes)
+        if total is not None and _is(total, "multiply") and _is_mean(total, x, axes):
+            return WELFORD, x
+    if _is(value, "exp") and _is(value.args[0], "subtract"):
+        x, top = value.args[0].args
+        if _statistic_of(top, x, axes) is _reduce(MAX, axes, x):
+            return SUMEXP, x
+    return None
+
+
+def _is(node: Node, function: str) -> bool:
+    return isinstance(node.op, Map) and node.op.function.name == function
+
+
+def _reduce(monoid: Monoid, axes: tuple[int, ...], x: Node) -> Node:
+    return make(Reduce(monoid, axes), x)
+
+
+def _statistic_of(view: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
+    """What `view` broadcasts along the folded axes back to the shape of x."""
+    if not isinstance(view.op, View) or view.type.shape != x.type.shape:
+        return None
+    (source,) = view.args
+    kept = tuple(1 if i in axes else n for i, n in enumerate(x.type.shape))
+    plain = make(View(view.type.shape, view.op.index), source)
+    return source if source.type.shape == kept and plain is view else None
+
+
+def _is_mean(node: Node, x: Node, axes: tuple[int, ...]) -> bool:
+    count = 1
+    for a in axes:
+        count *= x.type.shape[a]
+    scale = [a.op.value for a in node.args if isinstance(a.op, Scalar)]
+    sums = [a for a in node.args if a is _reduce(SUM, axes, x)]
+    return bool(sums) and len(scale) == 1 and abs(scale[0] * count - 1) < 1e-6
