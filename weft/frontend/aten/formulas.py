@@ -18,6 +18,7 @@ from weft.tensor.build import (
     Operand,
     Tensor,
     cast,
+    concat,
     eq,
     erf,
     exp,
@@ -38,6 +39,7 @@ from weft.tensor.build import (
     round_even,
     rsqrt,
     sigmoid,
+    slice_,
     sqrt,
     tanh,
     trunc,
@@ -283,6 +285,27 @@ def logit(x: Tensor, eps: float | None = None) -> Tensor:
 def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     low, outside = (0.0, NAN) if eps is None else (eps, 0.0)
     return where((x < low) | (x > 1 - low), outside, g / (x * (1 - x)))
+
+
+def prelu_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    return where(x > 0, g, g * weight), where(x > 0, 0, g * x)
+
+
+def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor, int]:
+    axis = dim % x.rank
+    n = x.shape[axis] // 2
+    return slice_(x, axis, 0, n), slice_(x, axis, n, n), axis
+
+
+def glu(x: Tensor, dim: int = -1) -> Tensor:
+    a, b, _ = halves(x, dim)
+    return a * sigmoid(b)
+
+
+def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
+    a, b, axis = halves(x, dim)
+    s = sigmoid(b)
+    return concat([g * s, g * a * s * (1 - s)], axis)
 
 
 def silu_backward(g: Tensor, x: Tensor) -> Tensor:

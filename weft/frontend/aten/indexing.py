@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import make
-from weft.core.types import boolean, i64
+from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.tensor.build import Tensor, broadcast_in, cast, reshape
 from weft.tensor.ops import Gather
@@ -55,7 +55,8 @@ def embedding(
 def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     """x[a, :, b]: index tensors broadcast together; side by side they stay in place, else lead."""
     given = [(a, t) for a, t in enumerate(indices) if t is not None]
-    require(all(t.dtype is not boolean for _, t in given), "a mask's result has no fixed shape")
+    masks = any(t.dtype in (boolean, u8) for _, t in given)
+    require(not masks, "a mask's result has no fixed shape")
     axes = [a for a, _ in given]
     joint = np.broadcast_shapes(*(t.shape for _, t in given))
     kept = [a for a in range(x.rank) if a not in axes]

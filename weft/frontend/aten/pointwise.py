@@ -125,6 +125,7 @@ BACKWARD = {
     "hardswish_backward": lambda g, x: where(x <= -3, 0, where(x < 3, g * (x * (1 / 3) + 0.5), g)),
     "hardsigmoid_backward": lambda g, x: where(f.outside(x, -3, 3), 0, g * (1 / 6)),
     "leaky_relu_backward": lambda g, x, slope, is_result: where(x > 0, g, g * slope),
+    "_prelu_kernel_backward": f.prelu_backward,
     "elu_backward": f.elu_backward,
     "softplus_backward": f.softplus_backward,
     "softshrink_backward hardshrink_backward": (lambda g, x, d: where((x >= -d) & (x <= d), 0, g)),
@@ -203,5 +204,6 @@ ROWS: dict[str, Row] = {
     **rows("promoted", NAMESAKES | ARITHMETIC | TRANSCENDENTAL | ACTIVATIONS),
     **rows("converted", SELECTIONS, masks=(0,)),
     **rows("converted", {"masked_fill.Scalar masked_fill.Tensor": masked_fill}, masks=(1,)),
+    **rows("widened", {"glu": f.glu, "glu_backward": f.glu_backward}),
     **rows("stored", CASTS | {"nan_to_num": f.nan_to_num}),
 }

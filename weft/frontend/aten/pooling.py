@@ -1,4 +1,4 @@
-"""Rows of pooling and of resizing by whole numbers, with their backward ops.
+"""Rows of pooling, with their backward ops.
 
 max_pool2d: reduce{max}(windows of x), the argmax of the same windows gives the indices
 """
@@ -34,7 +34,6 @@ from weft.tensor.build import (
     Tensor,
     affine,
     all_of,
-    along,
     cast,
     eq,
     floormod,
@@ -205,37 +204,6 @@ def simple(count: Node) -> Number | Node:
     return count if value is None else value
 
 
-# --- resizing -----------------------------------------------------------------------------------
-
-
-def upsample_nearest(x: Tensor, size: Extents, *scales: float | None) -> Tensor:
-    """Each output position reads floor(position * input / output)."""
-    spatial = x.shape[2:]
-    factors = scales or (None,) * len(spatial)
-    for axis, (n, out, factor) in enumerate(zip(spatial, size, factors, strict=True), start=2):
-        require(factor is None or factor * n == out, "a scale that gives a part of an element")
-        require(out % n == 0 or nearest_is_exact(n, out), "rounding picks another neighbour")
-        x = along(x, axis, out, apply(floordiv, affine({axis: n}), constant(out)))
-    return x
-
-
-def nearest_is_exact(n: int, out: int) -> bool:
-    """Whether torch's f32 arithmetic picks floor(i * n / out) everywhere."""
-    i = np.arange(out)
-    picked = np.minimum((i * np.float32(n / out)).astype(np.float32).astype(np.int64), n - 1)
-    return bool((picked == i * n // out).all())
-
-
-def upsample_nearest_backward(
-    g: Tensor, output_size: Extents, input_size: Extents, *scales: float | None
-) -> Tensor:
-    ratios = [a // max(b, 1) for a, b in zip(g.shape[2:], input_size[2:], strict=True)]
-    fits = [a == b * r for a, b, r in zip(g.shape[2:], input_size[2:], ratios, strict=True)]
-    require(all(fits), "a scale that is not a whole number")
-    windows, taps = pooled(g, Window.of(ratios, ratios, 0, 1), False, 0)
-    return total(windows, taps)
-
-
 def of_rank(n: int, row: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: row(n, *args, **kwargs)
 
@@ -248,10 +216,6 @@ POOLING: dict[str, Callable[..., Any]] = {
     "avg_pool3d": of_rank(3, avg_pool),
     "avg_pool2d_backward avg_pool3d_backward": avg_pool_backward,
     "_adaptive_avg_pool2d _adaptive_avg_pool3d": adaptive_avg_pool,
-    "upsample_nearest1d upsample_nearest2d upsample_nearest3d": upsample_nearest,
-    "upsample_nearest1d_backward upsample_nearest2d_backward upsample_nearest3d_backward": (
-        upsample_nearest_backward
-    ),
 }
 
 ROWS: dict[str, Row] = rows("widened", POOLING)

@@ -13,6 +13,7 @@ from weft.frontend.aten import (
     pointwise,
     pooling,
     reductions,
+    resizing,
     views,
 )
 from weft.frontend.aten.table import Row
@@ -20,6 +21,7 @@ from weft.frontend.aten.table import Row
 FAMILIES = (
     pointwise,
     reductions,
+    resizing,
     views,
     factories,
     indexing,
