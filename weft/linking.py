@@ -105,11 +105,12 @@ def make_spec(
     returned = [b for i, b in enumerate(program.outputs) if i not in writes]
     for b in returned:
         buffers.setdefault(b.name, _buffer(b.name, b.type, "output"))
-    full = {b.name: b for b in program.outputs}
+    calls = (b for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs))
+    full = {b.name: b for b in (*calls, *program.outputs)}
     steps: list[runtime.Call | runtime.Extern] = []
     for step in program.steps:
         for b in (*step.inputs, *step.outputs):
-            known = full.get(b.name, b)  # kernels see outputs flat
+            known = full.get(b.name, b)  # kernels see buffers flat
             buffers.setdefault(b.name, _buffer(b.name, known.type, "temp"))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
