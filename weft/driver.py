@@ -34,7 +34,7 @@ from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import renamed, structure
-from weft.targets.cpu import CPU, host
+from weft.targets.cpu import CPU, CPUS, host
 from weft.tensor import lower as tensor_lower
 from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
@@ -108,7 +108,10 @@ def find_target(name: str) -> CPU:
     name = config.target if name == "auto" else name
     if name == "cpu":
         return host()
-    raise WeftError(f"unknown target {name!r}: one of auto, cpu")
+    if name.startswith("cpu:") and name[4:] in CPUS:  # another CPU's code; vectors run anywhere
+        return CPUS[name[4:]]
+    known = ", ".join(f"cpu:{isa}" for isa in CPUS)
+    raise WeftError(f"unknown target {name!r}: one of auto, cpu, {known}")
 
 
 def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = None) -> Levels:
