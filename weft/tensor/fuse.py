@@ -159,8 +159,8 @@ class _Partition:
 
         def push(node: Node) -> None:
             if node in self.stored and node not in self.forced:
-                readers = tuple(self.readers(node))
-                saved = self._saved_by_inlining(node, readers)
+                readers = (self.kernels[node], *self.readers(node))  # what the saving was priced for
+                saved = self._saved_by_inlining(node, readers[1:])
                 if saved > 0:
                     heapq.heappush(heap, (-saved, self.order[node], next(tick), node, readers))
 
@@ -170,10 +170,10 @@ class _Partition:
             _, _, _, node, readers = heapq.heappop(heap)
             if node not in self.stored:
                 continue
-            if tuple(self.readers(node)) != readers or self.kernels[node] not in self.all():
+            if (self.kernels[node], *self.readers(node)) != readers:
                 push(node)
                 continue
-            for touched in self._inline(node, readers):
+            for touched in self._inline(node, readers[1:]):
                 push(touched)
 
     def _saved_by_inlining(self, node: Node, readers: Iterable[_Kernel]) -> float:
