@@ -18,7 +18,19 @@ from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.scalar.nest import Block, Buffer
 from weft.tensor.lower import lower_group, root_shape
-from weft.tensor.ops import Extern, Gather, Index, Input, Map, Part, Reduce, Scalar, Scan, View
+from weft.tensor.ops import (
+    Extern,
+    Gather,
+    Index,
+    Input,
+    Map,
+    Part,
+    Reduce,
+    Scalar,
+    Scan,
+    is_expansion,
+    sources,
+)
 
 Group = tuple[Node, ...]
 Price = Callable[[Block], float]
@@ -87,28 +99,21 @@ class _Partition:
     def _starts_stored(self, node: Node, fuse: Fuse) -> bool:
         if not isinstance(node.op, Map | Reduce | Gather) or not node.type.rank:
             return False
-        if self._is_expansion(node) or self._is_generated(node):
+        if self._is_contraction(node) or self._is_generated(node):
             return False
         users = self.users[node]
         direct = len(users) == 1 and isinstance(users[0].op, Map | Reduce)
         return fuse == "none" or isinstance(node.op, Reduce) or not direct
 
-    def _is_expansion(self, node: Node) -> bool:
-        """A map larger than all it reads, folded at once: the products of a contraction."""
-        sources = sum(s.type.size for s in self._sources(node))
-        folded = all(isinstance(u.op, Reduce) for u in self.users[node])
-        return isinstance(node.op, Map) and folded and node.type.size > sources
-
-    def _sources(self, node: Node) -> set[Node]:
-        found: set[Node] = set()
-        for a in node.args:
-            found |= self._sources(a) if isinstance(a.op, View) else {a}
-        return found
+    def _is_contraction(self, node: Node) -> bool:
+        """Products that are folded at once."""
+        return is_expansion(node) and all(isinstance(u.op, Reduce) for u in self.users[node])
 
     def _is_generated(self, node: Node) -> bool:
         """Computed from coordinates and scalars alone: no memory would be saved."""
-        sources = self._sources(node)
-        return isinstance(node.op, Map) and all(isinstance(s.op, Index | Scalar) for s in sources)
+        return isinstance(node.op, Map) and all(
+            isinstance(s.op, Index | Scalar) for s in sources(node)
+        )
 
     # ---- kernels
 

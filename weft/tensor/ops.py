@@ -261,7 +261,18 @@ class Part(Op):
         return whole.parts[self.number]
 
 
+def sources(node: Node) -> set[Node]:
+    """Tensors a node is computed from, seen through views."""
+    found: set[Node] = set()
+    for a in node.args:
+        found |= sources(a) if isinstance(a.op, View) else {a}
+    return found
+
+
+def is_expansion(node: Node) -> bool:
+    """A map larger than all it reads: the products of a contraction."""
+    return isinstance(node.op, Map) and node.type.size > sum(s.type.size for s in sources(node))
+
+
 def is_variable(node: Node) -> bool:
     return isinstance(node.op, Axis)
-
-

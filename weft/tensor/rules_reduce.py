@@ -14,7 +14,7 @@ from weft.core.node import Node, make
 from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
 from weft.scalar.ops import constant, value_of
 from weft.scalar.rules import python_number
-from weft.tensor.ops import Reduce, Scan, View, position
+from weft.tensor.ops import Reduce, Scan, View, is_expansion, position
 from weft.tensor.rules_map import TENSORS
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
 
@@ -53,6 +53,8 @@ def merge(node: Node) -> Node | None:
     assert isinstance(inner, Reduce)
     monoid = _op(node).monoid
     if monoid is not inner.monoid or monoid.name not in IDENTITY_OF_ONE:
+        return None
+    if is_expansion(node.args[0].args[0]):  # a contraction: computed once, folded where it is used
         return None
     axes = tuple(sorted({*_op(node).axes, *inner.axes}))
     return make(Reduce(monoid, axes), node.args[0].args[0])
