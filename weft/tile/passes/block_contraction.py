@@ -63,7 +63,7 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     pack = repeats or not plain or any(step not in (0, 1) for step in along)
 
     def column_block(at: Node, end: Node) -> Block:
-        right, before = _panel(c, at, end, width, lanes, labels) if pack else (c.right, ())
+        right, before = _panel(c, at, end, width, labels) if pack else (c.right, ())
         return (*before, _rows(c, at, end, right, rows, lanes, labels))
 
     blocks = blocked(c.columns, labels.axis("b"), width, column_block)
@@ -76,7 +76,7 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
 
 
 def _panel(
-    c: Contraction, at: Node, end: Node, width: int, lanes: int, labels: Labels
+    c: Contraction, at: Node, end: Node, width: int, labels: Labels
 ) -> tuple[Node, Block]:
     """Pack right(k, at .. end) into a local buffer; how to read it, and the statements."""
     reads = {n for n in postorder(c.right)}
@@ -88,11 +88,10 @@ def _panel(
     inside = apply("subtract", column, at)
     value = substitute((c.right,), {**fresh, c.columns.axis: column})[0]
     index = (*(fresh[r.axis] for r in loops), inside)
-    fill: For = vectors(
-        replace(c.columns, axis=column), at, end, lanes, labels, (Store(panel, index, value),)
-    )
+    # left without binds: the passes after this one choose how to read the right side best
+    fill = For(column, at, end, (Store(panel, index, value),))
     for r in reversed(loops):
-        fill = For(fresh[r.axis], r.lo, r.hi, (fill,), bind="serial")
+        fill = For(fresh[r.axis], r.lo, r.hi, (fill,))
     read = make(Load(panel), *(r.axis for r in loops), apply("subtract", c.columns.axis, at))
     return read, (Local(panel), fill)
 

@@ -28,11 +28,11 @@ def stage_transposes(kernel: Kernel, target: CPU) -> Kernel:
     def visit(block: Block) -> Block:
         out: list[Stmt] = []
         for stmt in block:
-            if isinstance(stmt, For) and not stmt.bind:
-                tiled = _tile(stmt, target, labels)
-                out.append(tiled or replace(stmt, body=visit(stmt.body)))
-            else:
-                out.append(stmt)
+            tiled = None
+            if isinstance(stmt, For) and stmt.bind in ("", "serial"):
+                tiled = None if stmt.bind else _tile(stmt, target, labels)
+                stmt = replace(stmt, body=visit(stmt.body))
+            out.append(tiled or stmt)
         return tuple(out)
 
     return replace(kernel, body=visit(kernel.body))
