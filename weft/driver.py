@@ -7,7 +7,7 @@ list of named passes. `build` adds the C compiler, the cache and the launch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -17,8 +17,9 @@ from weft.config import config
 from weft.core.errors import WeftError
 from weft.core.graph import Graph
 from weft.core.passes import PassLog
-from weft.core.text import parse_program, print_program
-from weft.emit.c import emit_kernel, identifier
+from weft.core.text import located, parse_program, print_program
+from weft.emit.c import emit_kernel
+from weft.emit.spelling import Names
 from weft.frontend import autograd, torch_level
 from weft.frontend import text as torch_text
 from weft.frontend.calling import compiled
@@ -33,12 +34,12 @@ from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
-from weft.scalar.structure import renamed, structure
+from weft.scalar.structure import Unique
 from weft.targets.cpu import CPU, CPUS, host
 from weft.tensor import lower as tensor_lower
 from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
-from weft.tensor.evaluate import evaluate
+from weft.tensor.evaluate import evaluate, to_numpy
 from weft.tensor.fuse import partition
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
@@ -58,9 +59,13 @@ Fuse = Literal["none", "greedy", "all"]
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
+# The letters of -vv and what they are called in a report.
+STAGES = dict(g="torch", n="tensor", l="loop", t="tile", k="kernel", s="source", cc="compiler")
+
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
 # threads come last, when the price of a nest is that of its final form.
-CPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, CPU], Kernel]], ...] = (
+Step = Callable[[Kernel, CPU], Kernel]
+CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("001_collapse_loops", collapse_loops),
     ("002_block_contraction", block_contraction),
     ("003_split_reduction", split_reduction),
@@ -79,7 +84,8 @@ class Options:
     fuse: Fuse = "greedy"
     fallback: Fallback = "aten"
     dynamic: bool | None = None
-    verbose: int = field(default=0, compare=False)
+    verbose: int = field(default=0, compare=False, repr=False)  # these two change no code
+    profile: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         checks = (("fuse", ("none", "greedy", "all")), ("fallback", ("aten", "error")))
@@ -138,14 +144,19 @@ def lower_tensor(tensor: Graph, options: Options, log: PassLog) -> Levels:
 def lower_loop(loop: Program, options: Options, log: PassLog) -> Levels:
     """Schedule, materialise and emit; kernels of one structure go the way once."""
     target = find_target(options.target)
-    unique = _Unique(loop)
+    unique = Unique(loop)
     tile = replace(unique.program, level="tile")
     for name, schedule in CPU_SCHEDULE:
-        change = partial(schedule, target=target)
-        tile = log.run("t", name, lambda p, f=change: p.map_kernels("tile", f), tile, print_program)
-    levels = lower_tile(tile, log)
-    again = unique.restore
-    return replace(levels, loop=loop, tile=again(tile), kernel=again(levels.kernel), symbols=unique.symbols(levels))
+        change = partial(each_kernel, schedule=schedule, target=target)
+        tile = log.run("t", name, change, tile, print_program)
+    made = lower_tile(tile, log)
+    assert made.kernel is not None
+    tile, kernel = unique.restore(tile), unique.restore(made.kernel)
+    return replace(made, loop=loop, tile=tile, kernel=kernel, symbols=unique.all(made.symbols))
+
+
+def each_kernel(program: Program, schedule: Step, target: CPU) -> Program:
+    return program.map_kernels("tile", lambda kernel: schedule(kernel, target))
 
 
 def lower_tile(tile: Program, log: PassLog) -> Levels:
@@ -156,42 +167,11 @@ def lower_tile(tile: Program, log: PassLog) -> Levels:
 
 def lower_kernel(kernel: Program, log: PassLog) -> Levels:
     """From the kernel level on (IR text)."""
-    symbols = {k.name: f"k_{identifier(k.name)}" for k in kernel.kernels}
-    sources = log.time("s", lambda: {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernel.kernels})
+    names = Names()
+    symbols = {k.name: names.of(f"k_{k.name}") for k in kernel.kernels}
+    named = [(symbols[k.name], k) for k in kernel.kernels]
+    sources = log.time("s", lambda: {name: emit_kernel(k, name) for name, k in named})
     return Levels(kernel=kernel, sources=sources, symbols=symbols)
-
-
-class _Unique:
-    """A program with only the first kernel of each structure, and how to get the others back."""
-
-    def __init__(self, program: Program) -> None:
-        self.full = program
-        self.first: dict[str, str] = {}  # kernel -> the kernel that stands for it
-        seen: dict[tuple[Any, ...], str] = {}
-        for kernel in program.kernels:
-            self.first[kernel.name] = seen.setdefault(structure(kernel), kernel.name)
-        kept = set(self.first.values())
-        steps = tuple(s for s in program.steps if isinstance(s, Kernel) and s.name in kept)
-        self.program = replace(program, steps=steps)
-
-    def restore(self, program: Program | None) -> Program:
-        assert program is not None
-        made = {k.name: k for k in program.kernels}
-
-        def again(kernel: Kernel) -> Kernel:
-            found = made[self.first[kernel.name]]
-            if found.name == kernel.name:
-                return replace(found, origin=kernel.origin)
-            buffers = (*kernel.inputs, *kernel.outputs)
-            types = (*found.inputs, *found.outputs)
-            fitted = tuple(replace(b, type=t.type) for b, t in zip(buffers, types, strict=True))
-            n = len(kernel.inputs)
-            return replace(renamed(found, kernel.name, fitted[:n], fitted[n:]), origin=kernel.origin)
-
-        return self.full.map_kernels(program.level, again)
-
-    def symbols(self, levels: Levels) -> dict[str, str]:
-        return {name: levels.symbols[first] for name, first in self.first.items()}
 
 
 # ---- captured programs
@@ -227,7 +207,8 @@ def build(captured: Captured, options: Options) -> Runner:
     log.seconds["capture"] = captured.seconds
     graph = log.time("g", lambda: torch_level.from_captured(captured))
     layouts = tuple(torch_level.type_of(r.meta) for r in captured.results)
-    layouts += tuple(torch_level.type_of(captured.placeholders[m.placeholder].value.meta) for m in captured.mutations)
+    stored = [captured.placeholders[m.placeholder].value for m in captured.mutations]
+    layouts += tuple(torch_level.type_of(value.meta) for value in stored)
     writes = {len(captured.results) + i: m.placeholder for i, m in enumerate(captured.mutations)}
     key = program_key(graph, layouts, writes, options, find_target(options.target))
     made: list[Levels] = []
@@ -241,9 +222,22 @@ def build(captured: Captured, options: Options) -> Runner:
     if linked is None:
         made.append(lower_graph(graph, options, log, layouts))
         linked = _link(made[0], options, log, writes, key)
-    artifact = Artifact(linked.program.run, make_report(linked, log, captured.name), levels)
+    report = make_report(linked, log, captured.name)
+    artifact = Artifact(runner(linked, report, options), report, levels)
     artifact.run.artifact = artifact  # type: ignore[attr-defined]
     return artifact.run
+
+
+def runner(linked: Linked, report: Report, options: Options) -> Runner:
+    """The program's plain call; with `profile`, one that also times its steps into the report."""
+    if not options.profile:
+        return linked.program.run
+
+    def run(tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
+        report.measure(*linked.step_times(tensors))
+        return linked.program.run(tensors)
+
+    return run
 
 
 def _link(
@@ -254,13 +248,15 @@ def _link(
     assert program is not None and levels.kernel is not None
     kernels = {k.name: k for k in program.kernels}
     predicted = {name: kernel_time_us(k.body, target) for name, k in kernels.items()}
-    return log.time("cc", lambda: link(levels.kernel, levels.sources, levels.symbols, predicted, writes, key))  # type: ignore[arg-type]
+    lowered, facts = levels.kernel, (levels.sources, levels.symbols, predicted, writes, key)
+    return log.time("cc", lambda: link(lowered, *facts))
 
 
 def make_report(linked: Linked, log: PassLog, name: str) -> Report:
     kernels = [KernelReport(**k) for k in linked.extra["kernels"]]
     externs = [(e[0], e[1], e[2]) for e in linked.extra["externs"]]
-    return Report(name, kernels, externs, dict(log.seconds), linked.program.arena_bytes, linked.cached)
+    seconds = {STAGES.get(stage, stage): spent for stage, spent in log.seconds.items()}
+    return Report(name, kernels, externs, seconds, linked.program.arena_bytes, linked.cached)
 
 
 # ---- what users call
@@ -290,30 +286,42 @@ def compile(
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
     verbose: int = 0,
+    profile: bool = False,
 ) -> Any:
     """Compile a module or function; also a decorator, with or without arguments.
 
     The result is called as the original: results, dtypes, strides and aliasing are eager's.
-    Every input signature is compiled when it is first met. `fallback="error"` raises
-    UnsupportedOpError where an op would run as ATen's. Errors derive from WeftError.
+    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met,
+    whatever `dynamic` says. `f.ir(level)` is the text of a level, `f.report` what was made.
+
+    target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon, cpu:plain
+    fuse      "greedy" by price, "none", or "all" wherever it is legal
+    fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
+              there, and CaptureError where the program is not one graph
+    verbose   1 prints every pass and its time, 2 its diff as well
+    profile   every call times each kernel into `f.report` (slow)
+
+    Errors derive from WeftError.
     """
-    options = Options(target, fuse, fallback, dynamic, verbose or config.verbose)
+    options = Options(target, fuse, fallback, dynamic, verbose or config.verbose, profile)
     if fn is None:
-        return partial(compile, target=target, dynamic=dynamic, fuse=fuse, fallback=fallback, verbose=verbose)
+        return lambda fn: compiled(fn, Builder(options))  # type: ignore[reportUnknownLambdaType]
     return compiled(fn, Builder(options))
 
 
 def graph_backend(**options: Any) -> Callable[..., Any]:
     """A Dynamo backend with these options."""
+    known = [f.name for f in fields(Options)]
+    for name in options:
+        if name not in known:
+            raise WeftError(f"unknown option {name!r}: one of {', '.join(known)}")
     return autograd.graph_backend(Builder(Options(**options)))
-
-
 
 
 # ---- IR text
 
 VERIFY: dict[str, Callable[[Any], None]] = {
-    "torch": lambda graph: None,  # its text is typed by torch's own promise, checked when read
+    "torch": torch_level.verify,
     "tensor": tensor_verify.verify,
     "loop": loop_verify.verify,
     "tile": tile_verify.verify,
@@ -326,10 +334,9 @@ class TextProgram:
     """A program that was read from IR text of any level: called with its inputs, in order."""
 
     program: Graph | Program
-    options: Options
     levels: Levels
-    linked: Linked
     report: Report
+    run: Runner
 
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -349,7 +356,7 @@ class TextProgram:
             torch.empty_strided(b.type.shape, b.type.layout, dtype=a.dtype).copy_(a)
             for a, b in zip(args, self._kernel.inputs, strict=True)
         ]
-        out = self.linked.program.run(given)
+        out = self.run(given)
         return out[0] if len(out) == 1 else out
 
     def ir(self, level: str) -> str:
@@ -366,13 +373,6 @@ class TextProgram:
         return list(run(self.program, arrays, widen=True))
 
 
-def to_numpy(tensor: torch.Tensor) -> Any:
-    """The tensor as NumPy has it (bf16 through ml_dtypes)."""
-    if tensor.dtype is torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(torch_level.dtype_of(tensor.dtype).numpy)
-    return tensor.detach().numpy()
-
-
 def compile_text(
     text: str,
     *,
@@ -380,17 +380,20 @@ def compile_text(
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
     verbose: int = 0,
+    profile: bool = False,
     filename: str = "<text>",
 ) -> TextProgram:
     """Start from IR text of any level, torch to kernel; ParseError or VerifyError names the line."""
-    options = Options(target, fuse, fallback, None, verbose)
+    options = Options(target, fuse, fallback, None, verbose, profile)
     log = PassLog(verbose)
     program = parse_program(text, filename)
-    VERIFY[program.level](program)
+    with located(text, filename):
+        VERIFY[program.level](program)
     lower = {"torch": lower_graph, "tensor": lower_tensor, "loop": lower_loop}
     if program.level in lower:
         levels = lower[program.level](program, options, log)
     else:
         levels = {"tile": lower_tile, "kernel": lower_kernel}[program.level](program, log)
     linked = _link(levels, options, log, {}, None)
-    return TextProgram(program, options, levels, linked, make_report(linked, log, program.name))
+    report = make_report(linked, log, program.name)
+    return TextProgram(program, levels, report, runner(linked, report, options))

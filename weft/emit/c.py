@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from weft.core.node import Node, postorder
 from weft.core.types import DType, ScalarType, boolean, f32, i64
-from weft.emit.spelling import C_KEYWORDS, function_name, literal
+from weft.emit.spelling import Names, function_name, literal
 from weft.kernel.ops import (
     Extract,
     Lanes,
@@ -35,7 +35,6 @@ from weft.scalar.nest import (
     Load,
     Local,
     Running,
-    Stmt,
     Store,
     Update,
     is_atom,
@@ -68,13 +67,6 @@ def element(dtype: DType) -> str:
     return "u8" if dtype is boolean else str(dtype)
 
 
-def identifier(name: str) -> str:
-    """The name as C allows it."""
-    plain = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
-    plain = f"_{plain}" if plain[:1].isdigit() else plain
-    return f"{plain}_" if plain in C_KEYWORDS else plain
-
-
 def inline(term: Node) -> bool:
     """Scalar index arithmetic is written where it is used."""
     return (
@@ -100,6 +92,9 @@ class Emitter:
     def __init__(self, kernel: Kernel, symbol: str) -> None:
         self.kernel, self.symbol = kernel, symbol
         self.names: dict[Node, str] = {}
+        self.spelt = Names()
+        for buffer in (*kernel.inputs, *kernel.outputs):
+            self.spelt.of(buffer.name)
         self.types: dict[str, str] = {}
         self.ranges: dict[Node, Interval] = {}
         self.functions: list[str] = []
@@ -123,9 +118,13 @@ class Emitter:
     def fresh(self, term: Node) -> str:
         if isinstance(term.op, Load | VectorLoad | VectorGather | VectorMaskedLoad):
             self.loads += 1
-            return f"in{self.loads - 1}"
+            return self.spelt.fresh(f"in{self.loads - 1}")
         self.count += 1
-        return f"v{self.count - 1}"
+        return self.spelt.fresh(f"v{self.count - 1}")
+
+    def variable(self, label: str) -> str:
+        """The name of an axis or an accumulator, which may be called as a buffer is."""
+        return self.spelt.of(label, "variable")
 
     # ---- statements
 
@@ -158,7 +157,7 @@ class Emitter:
         if stmt.bind == "parallel":
             self.parallel(stmt, depth)
             return
-        name = self.declare(stmt.label, "i64")
+        name = self.declare(self.variable(stmt.label), "i64")
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
         if stmt.extent == 1 and not any(stmt.axis in postorder(*s.terms()) for s in walk(stmt.body)):
             self.block(stmt.body, depth)
@@ -175,7 +174,7 @@ class Emitter:
     def identity(self, fold: Fold, depth: int) -> None:
         for acc, start in zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True):
             assert isinstance(acc.op, Acc)
-            name = self.declare(acc.op.label, c_type(acc.type))
+            name = self.declare(self.variable(acc.op.label), c_type(acc.type))
             value = self.wide(start, acc.type)
             self.line(depth, f"{c_type(acc.type)} {name} = {value};")
 
@@ -184,7 +183,7 @@ class Emitter:
         carriers = stmt.values if stmt.partial else monoid.lift(stmt.values)
         results = monoid.combine(fold.accs, carriers)
         if len(results) == 1 and all(is_atom(a) or a in self.names for a in results[0].args):
-            self.line(depth, f"{self.use(fold.labels[0])} = {self.value(results[0])};")
+            self.line(depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};")
             return
         self.line(depth, "{")
         named: list[Node] = []
@@ -196,14 +195,14 @@ class Emitter:
             named.append(term)
             self.line(depth + 1, f"const {c_type(term.type)} {self.names[term]} = {text};")
         values = [self.wide(r, a.type) for r, a in zip(results, fold.accs, strict=True)]
-        for name, value in zip(fold.labels, values, strict=True):
-            self.line(depth + 1, f"{self.use(name)} = {value};")
+        for label, value in zip(fold.labels, values, strict=True):
+            self.line(depth + 1, f"{self.use(self.variable(label))} = {value};")
         for term in named:  # they hold the accumulators' old values
             del self.names[term]
         self.line(depth, "}")
 
     def local(self, buffer: Buffer, depth: int) -> None:
-        name, type_ = identifier(buffer.name), element(buffer.type.dtype)
+        name, type_ = self.spelt.of(buffer.name), element(buffer.type.dtype)
         self.declare(name, f"{type_} *")
         size = buffer.type.span * buffer.type.dtype.bytes
         if size <= STACK_BYTES:
@@ -215,7 +214,7 @@ class Emitter:
     def parallel(self, stmt: For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""
         outer, self.current = self.current, _Function()
-        axis = self.declare(stmt.label, "i64")
+        axis = self.declare(self.variable(stmt.label), "i64")
         lo = self.index(stmt.lo)
         at = "turn" if stmt.step == 1 else f"turn * {stmt.step}"
         self.line(1, "for (i64 turn = begin; turn < end; turn++) {")
@@ -251,14 +250,14 @@ class Emitter:
 
     def pointer(self, buffer: Buffer, where: Node) -> str:
         offset = self.index(where)
-        name = self.use(identifier(buffer.name))
+        name = self.use(self.spelt.of(buffer.name))
         return name if offset == "0" else f"{name} + {offset}"
 
     def store(self, stmt: Store | VectorStore | VectorScatter) -> str:
         dtype = stmt.buffer.type.dtype
         if isinstance(stmt, Store):
             value, offset = self.atom(stmt.value), self.index(stmt.index[0])
-            name = self.use(identifier(stmt.buffer.name))
+            name = self.use(self.spelt.of(stmt.buffer.name))
             special = dtype is boolean or register(dtype) is not dtype
             at = f"{name} + {offset}"
             text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
@@ -268,7 +267,7 @@ class Emitter:
         counted = "" if stmt.count is None else f", {self.index(stmt.count)}"
         n = "_n" if counted else ""
         if isinstance(stmt, VectorScatter):
-            name = self.use(identifier(stmt.buffer.name))
+            name = self.use(self.spelt.of(stmt.buffer.name))
             return f"scatter{n}_{kind}({name}, {self.atom(stmt.index)}, {value}{counted});"
         at = self.pointer(stmt.buffer, stmt.base)
         if stmt.stride != 1:
@@ -297,7 +296,7 @@ class Emitter:
                 return f"load_where_{kind}({at}, {self.atom(condition)}, {fill})"
             case VectorGather():
                 kind = f"{op.buffer.type.dtype}x{op.lanes}"
-                name, where = self.use(identifier(op.buffer.name)), self.atom(term.args[0])
+                name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])
                 if not op.masked:
                     return f"gather_{kind}({name}, {where})"
                 condition, fill = self.atom(term.args[1]), self.wide(term.args[2], term.type)
@@ -306,7 +305,7 @@ class Emitter:
                 raise AssertionError(op.name)
 
     def _scalar_load(self, term: Node, op: Load) -> str:
-        dtype, name = op.buffer.type.dtype, self.use(identifier(op.buffer.name))
+        dtype, name = op.buffer.type.dtype, self.use(self.spelt.of(op.buffer.name))
         offset = self.index(term.args[0])
         special = dtype is boolean or register(dtype) is not dtype
         text = f"load_{dtype}({name} + {offset})" if special else f"{name}[{offset}]"
@@ -323,7 +322,7 @@ class Emitter:
         if isinstance(term.op, Constant):
             return literal(term.op.value, register(term.type.dtype))
         if isinstance(term.op, Acc | Running | Axis):
-            return self.use(term.op.label)
+            return self.use(self.variable(term.op.label))
         return self.index(term) if inline(term) else f"({self.value(term)})"
 
     def wide(self, term: Node, like: ScalarType) -> str:
@@ -388,7 +387,7 @@ class Emitter:
         for buffer in (*self.kernel.inputs, *self.kernel.outputs):
             constant = "const " if buffer not in self.kernel.outputs else ""
             pointer = f"{constant}{element(buffer.type.dtype)} *"
-            name = self.declare(identifier(buffer.name), pointer)
+            name = self.declare(self.spelt.of(buffer.name), pointer)
             parameters.append(f"{pointer}restrict {name}")
         body = place(self.kernel.body, inline)
         self.block(body, 1)

@@ -6,6 +6,7 @@ function_name(FUNCTIONS["multiply"], [f32, f32], 16, ["v0", "v1"])     # mul_f32
 from __future__ import annotations
 
 import math
+import re
 
 from weft.core.types import DType, boolean, f32, i64
 from weft.scalar.ops import CASTS, Function
@@ -13,9 +14,12 @@ from weft.scalar.ops import CASTS, Function
 C_KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if inline int "
     "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while f16 f32 f64 bf16 i8 i16 i32 i64 u8 u16 u32 u64 args p begin end worker turn scratch "
+    "volatile while asm typeof linux unix i386 NULL args p begin end worker turn scratch "
     "memcpy memset main".split()
 )
+# dtypes, functions of the headers (exp_f32x16, boolx8), and what standard headers define
+OF_HEADERS = re.compile(r"(.*_)?(b?f|[iu])\d+(x\d+u?)?|(.*_)?bool(x\d+)?|.*_t")
+PREFIXES = re.compile(r"_|\d|weft|WEFT|U?INT|$")
 
 # functions whose C name is not their own; the rest are op_dtype as they are
 RENAMED = {
@@ -31,6 +35,33 @@ RENAMED = {
     "where": "select",
 }
 OF_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "eq": "eq", "ne": "xor"}
+
+
+class Names:
+    """C identifiers, one for each name of each kind; those that C or the headers use get a tail.
+
+    names.of("in")          # in
+    names.of("exp_f32")     # exp_f32_
+    names.of("α"), names.of("β")    # n_, n__
+    """
+
+    def __init__(self) -> None:
+        self.given: dict[tuple[str, str], str] = {}
+        self.taken: set[str] = set()
+
+    def of(self, name: str, kind: str = "buffer") -> str:
+        if (kind, name) not in self.given:
+            self.given[kind, name] = self.fresh(name)
+        return self.given[kind, name]
+
+    def fresh(self, name: str) -> str:
+        """The name as C allows it, and as nothing else is called."""
+        plain = "".join(c if c.isalnum() and c.isascii() else "_" for c in name)
+        plain = f"n{plain}" if PREFIXES.match(plain) else plain
+        while plain in self.taken or plain in C_KEYWORDS or OF_HEADERS.fullmatch(plain):
+            plain += "_"
+        self.taken.add(plain)
+        return plain
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
@@ -69,4 +100,4 @@ def function_name(function: Function, dtypes: list[DType], lanes: int, args: lis
     return f"{RENAMED.get(name, name)}_{source}{width}({', '.join(args)})"
 
 
-__all__ = ["CASTS", "C_KEYWORDS", "function_name", "literal"]
+__all__ = ["CASTS", "C_KEYWORDS", "Names", "function_name", "literal"]
