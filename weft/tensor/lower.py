@@ -59,8 +59,8 @@ def variables(term: Node, memo: dict[Node, frozenset[Node]]) -> frozenset[Node]:
 class _Nest:
     """Assembles leaves into loops, naming accumulators as it goes."""
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, count: int = 0) -> None:
+        self.count = count  # of accumulators named so far
         self.depends: dict[Node, frozenset[Node]] = {}
 
     def block(self, leaves: list[Leaf], bound: frozenset[Node]) -> Block:
@@ -175,6 +175,8 @@ def lower_group(
     leaves: list[Leaf] = []
     for node in outputs:
         shape = node.type.shape
+        if 0 in shape:  # nothing to store; and what does not depend on the empty axis is not there
+            continue
         index = tuple(axis(n) if d != 1 else constant(0) for n, d in zip(labels, shape, strict=True))
         value = terms.of(node, index, stored=False)
         loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
@@ -190,6 +192,8 @@ def narrow(value: Node, type_: TensorType) -> Node:
 def _lower_scan(node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]) -> Block:
     scan, shape = node.op, node.type.shape
     assert isinstance(scan, Scan)
+    if 0 in shape:
+        return ()
     labels = [f"o{i}" for i in range(len(shape))]
     index = [axis(n) for n in labels]
     ranges: dict[Node, Interval] = {i: (0, max(d - 1, 0)) for i, d in zip(index, shape, strict=True)}
@@ -205,7 +209,7 @@ def _lower_scan(node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Nod
         axis(labels[scan.axis]),
         constant(0),
         constant(shape[scan.axis]),
-        (*_Nest().block([Leaf((), Update(fold, (value,)))], frozenset(map(axis, labels))), store),
+        (*_Nest(len(dtypes)).block([Leaf((), Update(fold, (value,)))], frozenset(map(axis, labels))), store),
         role="scan",
         folds=(fold,),
     )
@@ -233,7 +237,9 @@ def lower(
     """
     names = _Names(graph)
     wanted = layouts or tuple(o.type for o in graph.outputs)
-    direct = {n: t for n, t in reversed(list(zip(graph.outputs, wanted, strict=True)))}
+    direct: dict[Node, TensorType] = {}
+    for node, layout in zip(graph.outputs, wanted, strict=True):
+        direct.setdefault(node, layout)
     buffers: dict[Node, Buffer] = {
         n: Buffer(n.op.label, n.op.tensor) for n in graph.inputs  # type: ignore[attr-defined]
     }
@@ -248,8 +254,8 @@ def lower(
         body = lower_group(group, buffers, written)
         buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
-        outputs = tuple(written[n] for n in group)
-        steps.append(Kernel(outputs[-1].name, loads(body), outputs, body, lines))
+        made = tuple(written[n] for n in group)
+        steps.append(Kernel(made[-1].name, loads(body), made, body, lines))
         origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
     outputs: list[Buffer] = []
     for node, layout in zip(graph.outputs, wanted, strict=True):
@@ -267,7 +273,8 @@ def _copy(source: Buffer, target: Buffer) -> Kernel:
     body: Block = (Store(target, index, make(Load(source), *index)),)
     for variable, extent in reversed(list(zip(index, target.type.shape, strict=True))):
         body = (For(variable, constant(0), constant(extent), body),)
-    return Kernel(target.name, (source,), (target,), rename_axes(body))
+    body = rename_axes(body) if target.type.size else ()
+    return Kernel(target.name, loads(body), (target,), body)
 
 
 def _lower_call(
