@@ -23,8 +23,8 @@ from weft.scalar.nest import (
     Kernel,
     Load,
     Program,
-    Store,
     Stmt,
+    Store,
     Update,
     walk,
 )
@@ -82,6 +82,7 @@ class _Nest:
         label, extent, role = leaves[0].loops[0]
         variable = axis(label)
         inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
+        starts = starts or role == "scan"
         folds = tuple(leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, Update))
         body = self.block(inner, bound | {variable})
         return For(variable, constant(0), constant(extent), body, role=role, folds=folds)
@@ -177,7 +178,9 @@ def lower_group(
         shape = node.type.shape
         if 0 in shape:  # nothing to store; and what does not depend on the empty axis is not there
             continue
-        index = tuple(axis(n) if d != 1 else constant(0) for n, d in zip(labels, shape, strict=True))
+        index = tuple(
+            axis(n) if d != 1 else constant(0) for n, d in zip(labels, shape, strict=True)
+        )
         value = terms.of(node, index, stored=False)
         loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
         leaves.append(Leaf(loops, Store(written[node], index, narrow(value, node.type))))
@@ -189,14 +192,18 @@ def narrow(value: Node, type_: TensorType) -> Node:
     return value if value.type.dtype is type_.dtype else apply(CASTS[type_.dtype], value)
 
 
-def _lower_scan(node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]) -> Block:
+def _lower_scan(
+    node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]
+) -> Block:
     scan, shape = node.op, node.type.shape
     assert isinstance(scan, Scan)
     if 0 in shape:
         return ()
     labels = [f"o{i}" for i in range(len(shape))]
     index = [axis(n) for n in labels]
-    ranges: dict[Node, Interval] = {i: (0, max(d - 1, 0)) for i, d in zip(index, shape, strict=True)}
+    ranges: dict[Node, Interval] = {
+        i: (0, max(d - 1, 0)) for i, d in zip(index, shape, strict=True)
+    }
     if scan.reverse:
         last = constant(shape[scan.axis] - 1)
         index[scan.axis] = simplify(apply("subtract", last, index[scan.axis]), ranges)
@@ -205,19 +212,10 @@ def _lower_scan(node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Nod
     fold = Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
     result = scan.monoid.project(fold.running)[0]
     store = Store(written[node], tuple(index), narrow(result, node.type))
-    along = For(
-        axis(labels[scan.axis]),
-        constant(0),
-        constant(shape[scan.axis]),
-        (*_Nest(len(dtypes)).block([Leaf((), Update(fold, (value,)))], frozenset(map(axis, labels))), store),
-        role="scan",
-        folds=(fold,),
-    )
-    body: Block = (along,)
-    for i in reversed(range(len(shape))):
-        if i != scan.axis:
-            body = (For(axis(labels[i]), constant(0), constant(shape[i]), body),)
-    return rename_axes(body)
+    loops = [(n, d, "free") for n, d in zip(labels, shape, strict=True)]
+    loops.append((*loops.pop(scan.axis)[:2], "scan"))
+    leaves = [Leaf(tuple(loops), stmt) for stmt in (Update(fold, (value,)), store)]
+    return rename_axes(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
 def loads(body: Block) -> tuple[Buffer, ...]:
@@ -241,7 +239,8 @@ def lower(
     for node, layout in zip(graph.outputs, wanted, strict=True):
         direct.setdefault(node, layout)
     buffers: dict[Node, Buffer] = {
-        n: Buffer(n.op.label, n.op.tensor) for n in graph.inputs  # type: ignore[attr-defined]
+        n: Buffer(n.op.label, n.op.tensor)
+        for n in graph.inputs  # type: ignore[attr-defined]
     }
     steps: list[Kernel | Call] = []
     origin: dict[str, str] = {}

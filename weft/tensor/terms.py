@@ -114,7 +114,11 @@ class Terms:
         if valid is TRUE:
             return self.of(source, inner, mask)
         guard = valid if mask is None else apply(bitand, mask, valid)
-        if source in self.buffers and source.type.dtype.compute is source.type.dtype and mask is None:
+        if (
+            source in self.buffers
+            and source.type.dtype.compute is source.type.dtype
+            and mask is None
+        ):
             return make(Load(self.buffers[source], True), *inner, guard, fill)
         return apply(where, valid, self.of(source, inner, guard), fill)
 
@@ -124,7 +128,9 @@ class Terms:
         for a, tensor in zip(gather.axes, rows, strict=True):
             row = self.of(tensor, index, mask)
             extent = source.type.shape[a]
-            wrapped = apply(where, apply(lt, row, constant(0)), apply(add, row, constant(extent)), row)
+            wrapped = apply(
+                where, apply(lt, row, constant(0)), apply(add, row, constant(extent)), row
+            )
             inner[a] = simplify(wrapped, self.ranges)
         left = [a for a in range(source.type.rank) if a not in gather.axes]
         for a, out_axis in zip(left, gather.rest, strict=True):
@@ -140,6 +146,9 @@ class Terms:
 
     def _reduce(self, node: Node, reduce: Reduce, index: Index_, mask: Node | None) -> Node:
         source = node.args[0]
+        if any(source.type.shape[a] == 0 for a in reduce.axes):  # no element to read
+            identity = reduce.monoid.identity((source.type.dtype.compute,))
+            return reduce.monoid.project(identity)[0]
         level = self.height(node)
         inner, axes = list(index), []
         position_term: Node = constant(0)
@@ -189,5 +198,3 @@ def is_stored_only(node: Node) -> bool:
     return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce) or isinstance(
         node.op, Input
     )
-
-
