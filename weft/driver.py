@@ -7,9 +7,9 @@ list of named passes. `build` adds the C compiler, the cache and the launch.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -30,12 +30,13 @@ from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.linking import Linked, link, program_key, reload
 from weft.loop import verify as loop_verify
+from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import Unique
-from weft.targets.cpu import CPU, CPUS, host
+from weft.targets.cpu import CPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
@@ -54,13 +55,13 @@ from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.vectorize_loops import vectorize_loops
 
-Fallback = Literal["aten", "error"]
-Fuse = Literal["none", "greedy", "all"]
-
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
-# The letters of -vv and what they are called in a report.
-STAGES = dict(g="torch", n="tensor", l="loop", t="tile", k="kernel", s="source", cc="compiler")
+# What times are kept under (the letters of -vv), and what a report calls them.
+STAGES = {
+    "capture": "capture", "g": "torch", "n": "tensor", "l": "loop", "t": "tile", "k": "kernel",
+    "s": "source", "cc": "compiler",
+}  # fmt: skip
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
 # threads come last, when the price of a nest is that of its final form.
@@ -77,26 +78,6 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
 
 
 @dataclass(frozen=True)
-class Options:
-    """The keywords of weft.compile."""
-
-    target: str = "auto"
-    fuse: Fuse = "greedy"
-    fallback: Fallback = "aten"
-    dynamic: bool | None = None
-    verbose: int = field(default=0, compare=False, repr=False)  # these two change no code
-    profile: bool = field(default=False, compare=False, repr=False)
-
-    def __post_init__(self) -> None:
-        checks = (("fuse", ("none", "greedy", "all")), ("fallback", ("aten", "error")))
-        for name, known in checks:
-            if getattr(self, name) not in known:
-                wanted = ", ".join(known)
-                raise WeftError(f"unknown {name} {getattr(self, name)!r}: one of {wanted}")
-        find_target(self.target)
-
-
-@dataclass(frozen=True)
 class Levels:
     """One program at every level it has been lowered through."""
 
@@ -107,17 +88,6 @@ class Levels:
     kernel: Program | None = None
     sources: dict[str, str] = field(default_factory=dict)
     symbols: dict[str, str] = field(default_factory=dict)  # kernel -> C function
-
-
-def find_target(name: str) -> CPU:
-    """The target of that name; WeftError for one weft does not know."""
-    name = config.target if name == "auto" else name
-    if name == "cpu":
-        return host()
-    if name.startswith("cpu:") and name[4:] in CPUS:  # another CPU's code; vectors run anywhere
-        return CPUS[name[4:]]
-    known = ", ".join(f"cpu:{isa}" for isa in CPUS)
-    raise WeftError(f"unknown target {name!r}: one of auto, cpu, {known}")
 
 
 def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = None) -> Levels:
@@ -255,7 +225,7 @@ def _link(
 def make_report(linked: Linked, log: PassLog, name: str) -> Report:
     kernels = [KernelReport(**k) for k in linked.extra["kernels"]]
     externs = [(e[0], e[1], e[2]) for e in linked.extra["externs"]]
-    seconds = {STAGES.get(stage, stage): spent for stage, spent in log.seconds.items()}
+    seconds = {name: log.seconds[key] for key, name in STAGES.items() if key in log.seconds}
     return Report(name, kernels, externs, seconds, linked.program.arena_bytes, linked.cached)
 
 
@@ -311,11 +281,7 @@ def compile(
 
 def graph_backend(**options: Any) -> Callable[..., Any]:
     """A Dynamo backend with these options."""
-    known = [f.name for f in fields(Options)]
-    for name in options:
-        if name not in known:
-            raise WeftError(f"unknown option {name!r}: one of {', '.join(known)}")
-    return autograd.graph_backend(Builder(Options(**options)))
+    return autograd.graph_backend(Builder(Options.of(options)))
 
 
 # ---- IR text
@@ -383,7 +349,7 @@ def compile_text(
     profile: bool = False,
     filename: str = "<text>",
 ) -> TextProgram:
-    """Start from IR text of any level, torch to kernel; ParseError or VerifyError names the line."""
+    """Start from IR text of any level, torch to kernel; ParseError or VerifyError names a line."""
     options = Options(target, fuse, fallback, None, verbose, profile)
     log = PassLog(verbose)
     program = parse_program(text, filename)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from weft import runtime
 from weft.config import config
@@ -21,6 +23,8 @@ from weft.core.graph import Graph
 from weft.core.types import TensorType
 from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.scalar.nest import Buffer, Call, Kernel, Program
+
+WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 
 
 @dataclass
@@ -30,6 +34,25 @@ class Linked:
     program: runtime.Program
     extra: dict[str, Any]
     cached: bool
+
+    def step_times(self, tensors: Sequence[torch.Tensor]) -> tuple[list[float], list[float]]:
+        """Microseconds of every kernel and of every extern, each run by itself."""
+        steps = self.program.spec.steps
+        given, native = list(tensors), [isinstance(step, runtime.Call) for step in steps]
+        inputs = {b.name: b.index for b in self.program.spec.buffers if b.kind == "input"}
+        for step in steps:
+            if isinstance(step, runtime.Extern) and step.target == WRITE:
+                written = inputs[step.args[0]["buffer"]]
+                given[written] = copied(given[written])
+        times = self.program.profile(given)
+        kernels = [us for kernel, (_, us) in zip(native, times, strict=True) if kernel]
+        return kernels, [us for kernel, (_, us) in zip(native, times, strict=True) if not kernel]
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in the same strides, elsewhere."""
+    own = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    return own.copy_(tensor)
 
 
 @cache
@@ -120,7 +143,7 @@ def make_spec(
     for i, target in writes.items():
         into, value = program.inputs[target].name, program.outputs[i].name
         args = ({"buffer": into}, {"buffer": value})
-        steps.append(runtime.Extern("aten.copy_.default", args, {}, (None,)))
+        steps.append(runtime.Extern(WRITE, args, {}, (None,)))
     return runtime.ProgramSpec(
         tuple(buffers.values()), tuple(steps), tuple(runtime.Output(b.name) for b in returned)
     )

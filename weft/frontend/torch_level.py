@@ -17,7 +17,7 @@ import ml_dtypes
 import numpy as np
 import torch
 
-from weft.core.errors import UnsupportedOpError
+from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, Op, make, op
 from weft.core.types import (
@@ -225,6 +225,49 @@ def _from_call(call: CapturedNode, values: Mapping[Value, Node], serial: int) ->
     text, nodes = encode_call(call.args, call.kwargs, values)
     results = tuple(NOTHING if v is None else type_of(v.meta) for v in call.values)
     return make(Aten(str(call.op), text, results, serial), *nodes)
+
+
+# --- checking -----------------------------------------------------------------------------------
+
+
+def verify(graph: Graph) -> None:
+    """Every call gives what it declares: torch itself runs it on tensors without values."""
+    for node in graph.nodes():
+        if not isinstance(node.op, Aten):
+            continue
+        name, target = graph.names.get(node, "a call"), node.op.target
+        try:
+            results = flat_results(_call_meta(node.op, [a.type for a in node.args]))
+        except NotImplementedError:
+            continue  # an op that only runs on values
+        except (RuntimeError, TypeError, ValueError, IndexError) as error:
+            reason = str(error).strip().split("\n")[0]
+            where = graph.origin.get(node)
+            raise VerifyError(f"{name}: {target} refuses its arguments: {reason}", where) from None
+        for made, told in zip(results, node.op.results, strict=False):
+            if not isinstance(made, torch.Tensor) or told is NOTHING:
+                continue
+            found, plain = _plain(dtype_of(made.dtype), made.shape), _plain(told.dtype, told.shape)
+            if found != plain:
+                sentence = f"{name} is declared {plain}, but {target} gives {found}"
+                raise VerifyError(sentence, graph.origin.get(node))
+
+
+def _plain(dtype: DType, shape: Sequence[int]) -> TensorType:
+    return TensorType(dtype, tuple(shape))
+
+
+def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
+    def leaf(tag: str, value: Any) -> Any:
+        return torch.device("meta") if tag == "device" else decode_torch(tag, value)
+
+    given = [
+        torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype], device="meta")
+        for t in types
+    ]
+    args, kwargs = decode_call(aten.arguments, given, leaf)
+    with torch.device("meta"):
+        return operator(aten.target)(*args, **kwargs)
 
 
 # --- running ------------------------------------------------------------------------------------

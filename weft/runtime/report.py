@@ -6,9 +6,8 @@ f.report.kernels[0].predicted_us
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 
 @dataclass
@@ -24,7 +23,10 @@ class KernelReport:
 
 @dataclass
 class Report:
-    """`seconds` per stage: capture, g n l t k s (levels), cc (C compiler, cache and load)."""
+    """What was made, and `seconds` per stage: capture, the six levels, compiler (and cache).
+
+    `externs` are (op, reason, torch source line); `extern_us` their times once profiled.
+    """
 
     name: str
     kernels: list[KernelReport] = field(default_factory=list[KernelReport])
@@ -33,16 +35,27 @@ class Report:
     arena_bytes: int = 0
     cached: bool = False
     reasons: list[str] = field(default_factory=list[str])
+    extern_us: list[float] = field(default_factory=list[float])
+
+    def measure(self, kernels: Sequence[float], externs: Sequence[float]) -> None:
+        """Keep the times of a profiled call."""
+        for kernel, spent in zip(self.kernels, kernels, strict=True):
+            kernel.measured_us = spent
+        self.extern_us = list(externs[: len(self.externs)])  # what follows writes inputs back
 
     def __str__(self) -> str:
         total = sum(self.seconds.values())
         how = "from the cache" if self.cached else "compiled"
-        lines = [f"{self.name}: {len(self.kernels)} kernels, {len(self.externs)} externs, {how} in {total:.3f} s"]
+        counts = f"{len(self.kernels)} kernels, {len(self.externs)} externs"
+        lines = [f"{self.name}: {counts}, {how} in {total:.3f} s"]
         width = max((len(k.name) for k in self.kernels), default=0)
         for k in self.kernels:
             measured = "" if k.measured_us is None else f"  measured {k.measured_us:10.1f} us"
             lines.append(f"  {k.name:<{width}}  predicted {k.predicted_us:10.1f} us{measured}")
-        lines += [f"  extern {op}: {reason}" + (f" ({at})" if at else "") for op, reason, at in self.externs]
+        lines += [
+            f"  extern {op}: {reason}" + (f" ({at})" if at else "")
+            for op, reason, at in self.externs
+        ]
         lines += [f"  not one graph: {reason}" for reason in self.reasons]
         stages = ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())
         return "\n".join([*lines, f"  arena {self.arena_bytes} bytes; seconds: {stages}"])
@@ -54,12 +67,10 @@ def merged(reports: Sequence[Report], reasons: Sequence[str]) -> Report:
     for r in reports:
         out.kernels += r.kernels
         out.externs += r.externs
+        out.extern_us += r.extern_us
         out.arena_bytes = max(out.arena_bytes, r.arena_bytes)
         for stage, spent in r.seconds.items():
             out.seconds[stage] = out.seconds.get(stage, 0.0) + spent
     out.cached = bool(reports) and all(r.cached for r in reports)
     out.reasons = list(reasons)
     return out
-
-
-Profile = Callable[[Any], list[tuple[str, float]]]

@@ -1,7 +1,8 @@
 """Kernels up to the names of their buffers: equal structures are scheduled and compiled once.
 
+unique = Unique(program)              # unique.program has one kernel of each structure
+unique.restore(scheduled)             # every kernel again, each as the first of its structure
 structure(a) == structure(b)          # the same loops over buffers of the same types
-renamed(kernel, {old: new})           # the kernel over other buffers
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from weft.core.node import Node, make, rebuild
-from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt
+from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt
 
 
 def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
@@ -29,7 +30,9 @@ def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
 
     def statement(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
-            return replace(stmt, lo=term(stmt.lo), hi=term(stmt.hi), body=tuple(map(statement, stmt.body)))
+            return replace(
+                stmt, lo=term(stmt.lo), hi=term(stmt.hi), body=tuple(map(statement, stmt.body))
+            )
         stmt = stmt.map_terms(term)
         old = getattr(stmt, "buffer", None)
         return replace(stmt, buffer=buffers[old]) if old in buffers else stmt  # type: ignore[type-var,call-arg]
@@ -37,7 +40,9 @@ def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
     return tuple(map(statement, block))
 
 
-def renamed(kernel: Kernel, name: str, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]) -> Kernel:
+def renamed(
+    kernel: Kernel, name: str, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]
+) -> Kernel:
     """The kernel under another name, over other buffers of the same types."""
     old, new = (*kernel.inputs, *kernel.outputs), (*inputs, *outputs)
     body = rename_block(kernel.body, dict(zip(old, new, strict=True)))
@@ -58,3 +63,38 @@ def _key(value: Any) -> Any:
     if isinstance(value, Stmt):
         return (type(value).__name__, *(_key(getattr(value, f.name)) for f in fields(value)))  # type: ignore[arg-type]
     return value
+
+
+class Unique:
+    """A program with only the first kernel of each structure, and how to get the others back."""
+
+    def __init__(self, program: Program) -> None:
+        self.full = program
+        self.first: dict[str, str] = {}  # kernel -> the kernel that stands for it
+        seen: dict[tuple[Any, ...], str] = {}
+        for kernel in program.kernels:
+            self.first[kernel.name] = seen.setdefault(structure(kernel), kernel.name)
+        kept = set(self.first.values())
+        steps = tuple(s for s in program.steps if isinstance(s, Kernel) and s.name in kept)
+        self.program = replace(program, steps=steps)
+
+    def restore(self, program: Program) -> Program:
+        """The full program at the level `program` was lowered to."""
+        made = {k.name: k for k in program.kernels}
+
+        def again(kernel: Kernel) -> Kernel:
+            found = made[self.first[kernel.name]]
+            if found.name == kernel.name:
+                return replace(found, origin=kernel.origin)
+            buffers = (*kernel.inputs, *kernel.outputs)
+            types = (*found.inputs, *found.outputs)
+            fitted = tuple(replace(b, type=t.type) for b, t in zip(buffers, types, strict=True))
+            n = len(kernel.inputs)
+            own = renamed(found, kernel.name, fitted[:n], fitted[n:])
+            return replace(own, origin=kernel.origin)
+
+        return self.full.map_kernels(program.level, again)
+
+    def all(self, facts: Mapping[str, str]) -> dict[str, str]:
+        """What is known of the first kernels, for every kernel."""
+        return {name: facts[first] for name, first in self.first.items()}

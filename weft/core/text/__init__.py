@@ -7,13 +7,16 @@ The first line names the level; the levels' own text modules fill LEVELS when th
 
 from __future__ import annotations
 
+import re
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 from weft.core.errors import ParseError, VerifyError
 from weft.core.text.cursor import Cursor, Line
 from weft.core.text.level import LEVELS, Level
 
-__all__ = ["LEVELS", "Level", "parse_program", "print_program"]
+__all__ = ["LEVELS", "Level", "located", "parse_program", "print_program"]
 
 
 def print_program(program: Any, origins: bool = False) -> str:
@@ -41,3 +44,18 @@ def parse_program(text: str, filename: str = "<text>") -> Any:
         return LEVELS[word].read(LEVELS[word], name, lines[1:])
     except RecursionError as e:
         raise ParseError("the text is nested too deeply", filename) from e
+
+
+@contextmanager
+def located(text: str, filename: str) -> Generator[None, None, None]:
+    """A verifier names a kernel or a value; this adds the line of the text that declares it."""
+    try:
+        yield
+    except VerifyError as error:
+        if error.where is not None:
+            raise
+        named = re.match(r"kernel (\w+)|(\w+)", error.message)
+        declares = rf"kernel {named[1]}\(|(input )?{named[2]}\b" if named else "program "
+        lines = enumerate(text.split("\n"), 1)
+        where = (f"{filename} line {i}: {line}" for i, line in lines if re.match(declares, line))
+        raise VerifyError(error.message, next(where, filename)) from None
