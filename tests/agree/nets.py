@@ -46,10 +46,10 @@ def conv(**options):
 
 def decoder(x, norm, qkv, out, up, down):
     n, d = x.shape
-    h = F.rms_norm(x, (d,), norm)
+    h = F.rms_norm(x, (d,), norm, 1e-6)
     q, k, v = (h @ qkv.t()).view(n, 3, 4, d // 4).permute(1, 2, 0, 3).unbind(0)
     x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1).reshape(n, d) @ out
-    return x + F.gelu(F.rms_norm(x, (d,), norm) @ up) @ down
+    return x + F.gelu(F.rms_norm(x, (d,), norm, 1e-6) @ up) @ down
 
 
 def resnet(x, w, mean, var):
@@ -123,7 +123,7 @@ NETS = cases(
     conv2d_channels_last=(conv(padding=1), f32(2, 9, 11, 3).permute(0, 3, 1, 2), f32(5, 3, 3, 3)),
     conv_relu_pool=(lambda x, w, b: F.max_pool2d(F.relu(F.conv2d(x, w, b)), 2), f32(2, 3, 9, 11), f32(5, 3, 3, 3), f32(5)),
     decoder=(decoder, f32(9, 16), f32(16), f32(48, 16), f32(16, 16), f32(16, 40), f32(40, 16)),
-    decoder_bf16=(decoder, bf16(9, 16), bf16(16), bf16(48, 16), bf16(16, 16), bf16(16, 40), bf16(40, 16)),
+    decoder_bf16=(decoder, bf16(5, 8), bf16(8), bf16(24, 8), bf16(8, 8), bf16(8, 20), bf16(20, 8)),
     resnet=(resnet, f32(2, 4, 7, 9), f32(4, 4, 3, 3), f32(4), f32(4).abs()),
     lstm_cell=(lstm_cell, f32(5, 9), f32(5, 7), f32(5, 7), f32(9, 28), f32(7, 28)),
     logits_sampled=(lambda x, w: (x @ w).softmax(-1).argmax(-1), f32(5, 16), f32(16, 37)),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
 from torch.nn import functional as F
 
@@ -34,13 +36,13 @@ def padded_any(x):
 
 
 def windows(x):
-    return x.unfold(1, 5, 3) * 2, x.unfold(1, 4, 1).sum(2), F.unfold(x[None, None], 3, stride=2)
+    return x.unfold(1, 5, 3) * 2, x.unfold(1, 4, 1).sum(2)
 
 
 def diagonals(x):
     return (
         *(x.diagonal() * 2, x.diagonal(2) + 1, torch.diag(x[0, :4]), x.tril(1), x.triu(-1)),
-        *(torch.tril(torch.ones(5, 7)) * x[:, :7], torch.diag_embed(x[:, :3]), x[:5, :5].trace()),
+        *(torch.tril(torch.ones(5, 7)) * x[:, :7], torch.diag_embed(x[:, :3])),
     )
 
 
@@ -92,7 +94,7 @@ def written(x, y):
     z[1:3, ::2] = y
     z[0] += 1
     z[:, -1] = 7
-    return z, x.index_fill(0, torch.tensor([1]), 3.0), torch.where(z > 0, z, 0)
+    return z, torch.where(z > 0, z, 0)
 
 
 def rotated(x):
@@ -151,3 +153,15 @@ SHAPES = cases(
     masked_select_sum=(lambda x, m: x.masked_fill(m, 0).sum(1), f32(5, 37), boolean(5, 37)),
     upsampled=(lambda x: F.interpolate(x, scale_factor=2), f32(1, 2, 5, 6)),
 )
+
+# What runs as ATen's, between kernels of ours.
+SHAPES += [
+    replace(case, externs=True)
+    for case in cases(
+        call_of_im2col=(lambda x: F.unfold(x[None, None].exp(), 3, stride=2) * 2, f32(7, 37)),
+        call_of_trace=(lambda x: (x + 1)[:5, :5].trace() * 2, f32(7, 37)),
+        call_of_index_fill=(lambda x, i: (x * 2).t().index_fill(0, i, 3.0).sum(1), f32(7, 37), i64(3, below=7)),
+        call_of_sort=(lambda x: (x * 2).sort(1).values.cumsum(1), f32(7, 37)),
+        call_of_topk=(lambda x: [t + 1 for t in (x.t() + 1).topk(3)], f32(7, 37)),
+    )
+]
