@@ -21,7 +21,7 @@ import numpy as np
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, postorder
 from weft.scalar.carriers import Carriers
-from weft.scalar.memory import Memory, allocate, element, logical, poison, run_call
+from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
 from weft.scalar.nest import (
     Acc,
     Block,
@@ -205,7 +205,7 @@ class _Machine:
         address = memory.base
         for k, (i, extent) in enumerate(zip(access.index, shape, strict=True)):
             if np.min(i) < 0 or np.max(i) >= extent:
-                outside = _both((i < 0) | (i >= extent), runs)
+                outside = both((i < 0) | (i >= extent), runs)
                 if np.any(outside):
                     raise self._out_of_bounds(kind, access, k, outside)
                 i = np.clip(i, 0, max(extent - 1, 0))
@@ -213,7 +213,7 @@ class _Machine:
         return address if access.buffer.type.size else address * 0
 
     def _read(self, access: Access, level: int) -> Any:
-        runs = _both(self.active[level], access.condition)
+        runs = both(self.active[level], access.condition)
         value = self._memory(access.buffer).data[self._address("load of", access, runs)]
         if access.condition is None:
             return value
@@ -221,7 +221,7 @@ class _Machine:
 
     def _write(self, access: Access) -> None:
         data = self._memory(access.buffer).data
-        runs = _both(self.active[-1], access.condition)
+        runs = both(self.active[-1], access.condition)
         address = self._address("store to", access, runs)
         free = [n if f.role == "free" else 1 for n, f in zip(self.sizes, self.loops, strict=True)]
         shapes = [np.shape(a) for a in (address, access.value, runs) if a is not None]
@@ -230,7 +230,7 @@ class _Machine:
         if runs is not None:
             runs = np.broadcast_to(runs, shape)
             address, value = address[runs], value[runs]
-        if all(n == m for n, m in zip(self.sizes, free, strict=True)) and _repeats(address):
+        if all(n == m for n, m in zip(self.sizes, free, strict=True)) and repeats(address):
             raise self.error(f"two iterations store to one element of {access.buffer.name}")
         data[address] = value
         self.forget(access.buffer.name)
@@ -271,7 +271,7 @@ class _Machine:
         for fold in loop.folds:
             identity = [self.value(t) for t in fold.monoid.identity(fold.dtypes)]
             self.folds[fold] = Carriers(fold, depth, identity, self.widen)
-        width = self._width(loop)
+        width, locals_ = self._width(loop), dict(self.locals)
         self.loops.append(loop)
         for first in range(0, total, width):
             self.leave(depth + 1)
@@ -286,9 +286,17 @@ class _Machine:
             self.active.pop()
         self.leave(depth + 1)
         self.loops.pop()
+        self._restore(locals_)
         for fold in loop.folds:
             for acc, carrier in zip(fold.accs, self.folds.pop(fold).values, strict=True):
                 self.define(acc, carrier, depth)
+
+    def _restore(self, locals_: dict[str, Memory]) -> None:
+        """Leave the scope of the local buffers that a loop declared."""
+        for name, memory in self.locals.items():
+            if locals_.get(name) is not memory:
+                self.forget(name)
+        self.locals = locals_
 
     def _width(self, loop: For) -> int:
         """Iterations to do at once."""
@@ -360,16 +368,6 @@ class _Machine:
             f"{kind} {buffer.name}[{index}] is out of bounds: axis {k} of {buffer.type} "
             f"has {buffer.type.shape[k]} elements{where}"
         )
-
-
-def _both(a: Any, b: Any) -> Any:
-    return b if a is None else a if b is None else np.logical_and(a, b)
-
-
-def _repeats(address: Any) -> bool:
-    """Whether a value occurs twice."""
-    flat = address.ravel()
-    return not (flat[1:] > flat[:-1]).all() and np.unique(flat).size < flat.size
 
 
 def _depth(body: Block) -> int:

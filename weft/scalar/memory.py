@@ -121,3 +121,14 @@ def run_call(call: Call, memory: dict[str, Memory]) -> None:
             found = list(value.shape)
             raise VerifyError(f"call of {call.target} gives {buffer.name} the shape {found}")
         _tensor(memory[buffer.name], buffer).copy_(value)
+
+
+def both(a: Any, b: Any) -> Any:
+    """Where both masks hold; None holds everywhere."""
+    return b if a is None else a if b is None else np.logical_and(a, b)
+
+
+def repeats(address: Any) -> bool:
+    """Whether a value occurs twice."""
+    flat = address.ravel()
+    return not (flat[1:] > flat[:-1]).all() and np.unique(flat).size < flat.size

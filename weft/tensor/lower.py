@@ -246,7 +246,7 @@ def lower(
     origin: dict[str, str] = {}
     for group in groups:
         stored = (n for n in group if not isinstance(n.op, Part | Extern))
-        written = {n: Buffer(names.of(n), direct.get(n, n.type)) for n in stored}
+        written = {n: Buffer(names.of(n), direct[n] if n in direct else n.type) for n in stored}
         if isinstance(group[0].op, Extern):
             steps.append(_lower_call(group[0], group, buffers, names))
             continue

@@ -1,0 +1,163 @@
+"""Every CPU pass, one after the other: the program it leaves verifies and means the same.
+
+The golden files show what each pass makes of the smallest program it applies to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from weft.core.text import parse_program, print_program
+from weft.driver import CPU_SCHEDULE
+from weft.kernel import interpret as kernel_interpret
+from weft.kernel import verify as kernel_verify
+from weft.scalar import interpret
+from weft.scalar.nest import Program
+from weft.targets.cpu import CPUS
+from weft.tile import lower
+from weft.tile import verify as tile_verify
+
+PROGRAMS = {
+    "collapse_loops": """
+program loop relu
+input x: f32[6,40]
+
+kernel y(x: f32[6,40]) -> y: f32[6,40]
+for a0 in 0..6:  # free
+    for a1 in 0..40:  # free
+        in0 = load x[a0, a1]
+        v0 = relu(in0)
+        y[a0, a1] = v0
+
+output y
+""",
+    "block_contraction": """
+program loop matmul
+input x: f32[11,7]
+input w: f32[7,37]
+
+kernel y(x: f32[11,7], w: f32[7,37]) -> y: f32[11,37]
+for a0 in 0..11:  # free
+    for a1 in 0..37:  # free
+        for a2 in 0..7:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a2, a1]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        v1 = relu(acc0)
+        y[a0, a1] = v1
+
+output y
+""",
+    "split_reduction": """
+program loop total
+input x: f32[700000]
+
+kernel y(x: f32[700000]) -> y: f32[]
+for a0 in 0..700000:  # reduce
+    in0 = load x[a0]
+    v0 = exp(in0)
+    acc0 <- add(acc0, v0)
+y[] = acc0
+
+output y
+""",
+    "stage_rows": """
+program loop softmax
+input x: f32[3,35]
+
+kernel y(x: f32[3,35]) -> y: f32[3,35]
+for a0 in 0..3:  # free
+    for a1 in 0..35:  # reduce
+        in0 = load x[a0, a1]
+        v0 = exp(in0)
+        acc0 <- add(acc0, v0)
+    for a2 in 0..35:  # free
+        in1 = load x[a0, a2]
+        v1 = exp(in1)
+        v2 = divide(v1, acc0)
+        y[a0, a2] = v2
+
+output y
+""",
+    "stage_transposes": """
+program loop transpose
+input x: f32[20,35]
+
+kernel y(x: f32[20,35]) -> y: f32[35,20]
+for a0 in 0..35:  # free
+    for a1 in 0..20:  # free
+        in0 = load x[a1, a0]
+        y[a0, a1] = in0
+
+output y
+""",
+    "vectorize_loops": """
+program loop columns
+input x: f32[9,37]
+
+kernel y(x: f32[9,37]) -> y: f32[37]
+for a0 in 0..37:  # free
+    for a1 in 0..9:  # reduce
+        in0 = load x[a1, a0]
+        acc0 <- maximum(acc0, in0)
+    y[a0] = acc0
+
+output y
+""",
+    "parallelize_loops": """
+program loop chain
+input x: f32[4,100000]
+
+kernel y(x: f32[4,100000]) -> y: f32[4]
+for a0 in 0..4:  # free
+    for a1 in 0..100000:  # reduce
+        in0 = load x[a0, a1]
+        v0 = tanh(in0)
+        acc0 <- add(acc0, v0)
+    y[a0] = acc0
+
+output y
+""",
+}
+NAMES = [name.split("_", 1)[1] for name, _ in CPU_SCHEDULE]
+
+
+def inputs_of(program: Program) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    return [random.standard_normal(b.type.shape).astype(b.type.dtype.numpy) for b in program.inputs]
+
+
+def close(got: list[np.ndarray], want: list[np.ndarray]) -> None:
+    for g, w in zip(got, want, strict=True):
+        np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-12)
+
+
+def test_every_pass_has_a_program() -> None:
+    assert list(PROGRAMS) == NAMES
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "plain"])
+@pytest.mark.parametrize("name", NAMES)
+def test_passes_keep_the_meaning(name: str, isa: str, golden: Callable[[str, str], None]) -> None:
+    """All passes in order, each verified and interpreted; then the kernel level likewise."""
+    program: Program = parse_program(PROGRAMS[name])
+    inputs = inputs_of(program)
+    want = interpret.run(program, inputs, widen=True)
+    shown: list[str] = []
+    for label, change in CPU_SCHEDULE:
+        before = print_program(program)
+        program = program.map_kernels("tile", lambda k, f=change: f(k, CPUS[isa]))
+        tile_verify.verify(program)
+        close(interpret.run(program, inputs, widen=True), want)
+        if label.endswith(name):
+            shown = [f"--- before {label}", before, f"--- after {label}", print_program(program)]
+            assert shown[1].split("\n", 1)[1] != shown[3].split("\n", 1)[1], f"{label} did nothing"
+    kernels = lower.lower(program)
+    kernel_verify.verify(kernels)
+    close(kernel_interpret.run(kernels, inputs, widen=True), want)
+    if isa == "avx512":
+        golden(f"tile/{name}", "\n".join(shown))
