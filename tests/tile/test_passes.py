@@ -160,4 +160,4 @@ def test_passes_keep_the_meaning(name: str, isa: str, golden: Callable[[str, str
     kernel_verify.verify(kernels)
     close(kernel_interpret.run(kernels, inputs, widen=True), want)
     if isa == "avx512":
-        golden(f"tile/{name}", "\n".join(shown))
+        golden(f"tile/{name}.txt", "\n".join(shown))
