@@ -340,18 +340,11 @@ class TextProgram:
 
 
 def compile_text(
-    text: str,
-    *,
-    target: str = "auto",
-    fuse: Fuse = "greedy",
-    fallback: Fallback = "aten",
-    verbose: int = 0,
-    profile: bool = False,
-    filename: str = "<text>",
+    text: str, options: Options | None = None, filename: str = "<text>"
 ) -> TextProgram:
     """Start from IR text of any level, torch to kernel; ParseError or VerifyError names a line."""
-    options = Options(target, fuse, fallback, None, verbose, profile)
-    log = PassLog(verbose)
+    options = options or Options()
+    log = PassLog(options.verbose)
     program = parse_program(text, filename)
     with located(text, filename):
         VERIFY[program.level](program)

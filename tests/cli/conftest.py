@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,14 +11,11 @@ import torch
 
 import weft
 
-if importlib.util.find_spec("weft.driver") is None:
-    weft.driver = sys.modules["weft.driver"] = types.ModuleType("weft.driver")
-
 
 @dataclass
 class Kernel:
     name: str = "relu"
-    predicted_us: float | None = 1.5
+    predicted_us: float = 1.5
     measured_us: float | None = None
 
 
@@ -29,7 +23,11 @@ class Kernel:
 class Report:
     kernels: list[Kernel] = field(default_factory=lambda: [Kernel()])
     externs: list[tuple[str, str, str]] = field(default_factory=list)
-    seconds: dict[str, float] = field(default_factory=lambda: {"capture": 0.25, "cc": 0.5})
+    seconds: dict[str, float] = field(default_factory=lambda: {"capture": 0.25, "compiler": 0.5})
+    extern_us: list[float] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    arena_bytes: int = 0
+    cached: bool = False
 
 
 class Eager:
@@ -67,10 +65,10 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[Eager]:
         made.append(Eager(function, **options))
         return made[-1]
 
-    def compile_text(text: str, **options: Any) -> EagerText:
-        made.append(EagerText(lambda x, index: x[index], text=text, **options))
+    def compile_text(text: str, options: Any, filename: str) -> EagerText:
+        made.append(EagerText(lambda x, index: x[index], text=text))
         return made[-1]
 
-    monkeypatch.setattr(weft, "compile", compile_program, raising=False)
-    monkeypatch.setattr(weft.driver, "compile_text", compile_text, raising=False)
+    monkeypatch.setattr(weft, "compile", compile_program)
+    monkeypatch.setattr(weft.driver, "compile_text", compile_text)
     return made

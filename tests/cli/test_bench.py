@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from weft import cli
 from weft.cli.bench import BackendError, Bench, Comparison, Measurement
 from weft.cli.program import SourceSpec
 
-needs_driver = pytest.mark.skipif(
-    not Path(cli.__file__).parent.with_name("driver.py").exists(),
-    reason="the workers import the driver",
-)
 
-
-@needs_driver
 def test_workers_stay_for_several_programs() -> None:
     with Bench(["eager"]) as bench:
         for text in ("torch.randn(64) + 1", "torch.nn.Linear(8, 8)(torch.randn(2, 8))"):
@@ -24,7 +15,6 @@ def test_workers_stay_for_several_programs() -> None:
             assert row.passed and row.ms is not None and 0 < row.ms < 1000
 
 
-@needs_driver
 def test_a_result_is_checked_in_the_parent() -> None:
     """The worker draws a random number of its own, which is not what the parent expects."""
     text = "import os\nfactor = os.getpid()\ntorch.ones(3) * factor"
@@ -33,7 +23,6 @@ def test_a_result_is_checked_in_the_parent() -> None:
     assert not row.passed and row.verdict is not None and row.verdict.error > 0
 
 
-@needs_driver
 def test_a_worker_that_dies_is_its_own_row() -> None:
     text = (
         "import os, sys\n"

@@ -34,7 +34,8 @@ def test_compile_prepares_for_the_arguments(fake: list[Any]) -> None:
     weft_command("compile", "-c", PROGRAM, "--target", "cpu", "--fuse", "none", "-vv")
     (args, kwargs) = fake[0].prepared
     assert [tuple(a.shape) for a in args] == [(4, 3), (3, 2)] and not kwargs
-    assert fake[0].options == {"target": "cpu", "fuse": "none", "fallback": "aten", "verbose": 2}
+    options = {"target": "cpu", "fuse": "none", "fallback": "aten", "verbose": 2}
+    assert fake[0].options.items() >= options.items()
 
 
 def test_summary_is_a_table(capsys: pytest.CaptureFixture[str], fake: list[Any]) -> None:
@@ -130,7 +131,7 @@ def test_python_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     ("arguments", "message"),
     [
         (["compile", "-c", PROGRAM, "--ir", "lop"], "unknown --ir 'lop': one of torch, tensor,"),
-        (["run", "-c", PROGRAM, "--fuse", "x"], "unknown --fuse 'x': one of none, greedy, all"),
+        (["run", "-c", PROGRAM, "--fuse", "x"], "unknown fuse 'x': one of none, greedy, all"),
         (["run", "-c", PROGRAM, "--bench", "--backends", "tvm"], "unknown backend 'tvm': one of"),
         (["compile", "no/such/folder"], "no file, model folder or cached hub model 'no/such/fold"),
         (["compile"], "nothing to compile: SOURCE is"),

@@ -20,10 +20,11 @@ import torch
 
 from weft.cli.bench_worker import BACKENDS
 from weft.cli.check import Verdict, check, run_eager, run_reference, worst
-from weft.cli.compiling import Options, choice
+from weft.cli.compiling import choice
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
+from weft.options import Options
 
 ROUNDS = 5
 ROUND_SECONDS = 0.2
@@ -108,7 +109,7 @@ class Bench:
 
     def __init__(self, backends: Sequence[str], options: Options | None = None) -> None:
         self.backends = [choice("backend", b, tuple(BACKENDS)) for b in backends]
-        self.options = replace(options or Options(), verbose=0)
+        self.options = replace(options or Options(), verbose=0, profile=False)
 
     def __enter__(self) -> Bench:
         self.folder = tempfile.TemporaryDirectory(prefix="weft-bench-")

@@ -21,7 +21,6 @@ from torch.utils import _pytree as pytree
 from weft.cli.check import call
 from weft.cli.compiling import (
     Compiled,
-    Options,
     compile_ir,
     compile_source,
     text_as_source,
@@ -29,6 +28,7 @@ from weft.cli.compiling import (
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
+from weft.options import Options
 
 SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
 

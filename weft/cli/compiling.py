@@ -6,8 +6,8 @@ compiled.ir("loop"), compiled.report.kernels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
 from typing import Any, Protocol
 
 import torch
@@ -16,9 +16,10 @@ import weft
 from weft import driver
 from weft.cli.program import IrText, Source
 from weft.core.errors import SourceError
+from weft.options import Options
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
-LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
+LANGUAGES = ("c",)
 DTYPES = {
     "f64": torch.float64,
     "f32": torch.float32,
@@ -33,23 +34,11 @@ DTYPES = {
 }
 
 
-class KernelReport(Protocol):
-    name: str
-    predicted_us: float | None
-    measured_us: float | None
-
-
-class Report(Protocol):
-    kernels: Sequence[KernelReport]
-    externs: Sequence[tuple[str, str, str]]  # op, reason, where
-    seconds: Mapping[str, float]  # per stage
-
-
 class Compiled(Protocol):
     """What `weft.compile` gives."""
 
-    report: Report
-
+    @property
+    def report(self) -> weft.Report: ...
     def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
     def prepare(self, *args: Any, **kwargs: Any) -> Any: ...
     def ir(self, level: str) -> str: ...
@@ -58,21 +47,9 @@ class Compiled(Protocol):
 class CompiledText(Compiled, Protocol):
     """What `driver.compile_text` gives: it knows its inputs and the meaning of its text."""
 
-    inputs: Sequence[tuple[str, str, Sequence[int]]]
-
+    @property
+    def inputs(self) -> Sequence[tuple[str, str, Sequence[int]]]: ...
     def interpret(self, *args: Any) -> Any: ...
-
-
-@dataclass(frozen=True)
-class Options:
-    target: str = "auto"
-    fuse: str = "greedy"
-    fallback: str = "aten"
-    verbose: int = 0
-
-    def keywords(self) -> dict[str, Any]:
-        given = {"target": self.target, "fuse": self.fuse, "fallback": self.fallback}
-        return {**given, "verbose": self.verbose} if self.verbose else given
 
 
 def choice(name: str, value: str, known: Sequence[str]) -> str:
@@ -83,14 +60,14 @@ def choice(name: str, value: str, known: Sequence[str]) -> str:
 
 def compile_source(source: Source, options: Options) -> Compiled:
     """Compiled for the source's own arguments, without a run."""
-    compiled: Compiled = weft.compile(source.callable, **options.keywords())
+    compiled: Compiled = weft.compile(source.callable, **asdict(options))
     with torch.set_grad_enabled(source.wants_grad):
         compiled.prepare(*source.args, **source.kwargs)
     return compiled
 
 
 def compile_ir(program: IrText, options: Options) -> CompiledText:
-    return driver.compile_text(program.text, **options.keywords())
+    return driver.compile_text(program.text, options, program.title)
 
 
 def compile_program(program: Source | IrText, options: Options) -> Compiled:

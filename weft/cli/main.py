@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from contextlib import redirect_stdout
 from dataclasses import asdict
 from typing import Annotated
 
 import typer
 
 from weft.cli.bench import Bench
-from weft.cli.compiling import LANGUAGES, LEVELS, Options, choice, compile_program
+from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import SourceSpec
@@ -31,6 +32,7 @@ from weft.cli.running import (
 from weft.cli.source import KINDS, load
 from weft.config import config
 from weft.core.errors import WeftError
+from weft.options import Options
 
 BAD_INPUT, MISSED, INTERNAL = 2, 1, 3
 
@@ -46,19 +48,13 @@ SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KIN
 TextOption = Annotated[
     str | None, typer.Option("-c", metavar="TEXT", help="Python text; its last line is the program")
 ]
-TargetOption = Annotated[str, typer.Option("--target", help="cpu, cuda, cuda:sm_80, ...")]
+TargetOption = Annotated[str, typer.Option("--target", help="cpu, cpu:avx2, cpu:neon, ...")]
 FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
 FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
 SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
 VerboseOption = Annotated[
     int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
 ]
-
-
-def options(target: str, fuse: str, fallback: str, verbose: int = 0) -> Options:
-    choice("--fuse", fuse, ("none", "greedy", "all"))
-    choice("--fallback", fallback, ("aten", "error"))
-    return Options(target, fuse, fallback, verbose)
 
 
 @app.command("compile")
@@ -81,10 +77,11 @@ def compile_command(
     """Compile SOURCE; print one level of IR, or a summary."""
     if ir is not None:
         choice("--ir", ir, LEVELS + LANGUAGES)
-    chosen = options(target, fuse, fallback, verbose)
+    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
+    chosen = Options.of(keywords)
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
-    with working("compiling"):
+    with working("compiling"), redirect_stdout(sys.stderr if as_json else sys.stdout):
         compiled = compile_program(program, chosen)
         level = compiled.ir(ir) if ir is not None else None
     if as_json:
@@ -118,7 +115,8 @@ def run_command(
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
     spec = SourceSpec(text, source, seed)
-    chosen = options(target, fuse, fallback, verbose)
+    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
+    chosen = Options.of({**keywords, "profile": profile})
     quiet = json_path == "-"
     if bench:
         with Bench(backends.split(","), chosen) as running, working("comparing"):
@@ -128,7 +126,8 @@ def run_command(
         facts, passed = comparison_json(comparison), comparison_json(comparison)["passed"]
     else:
         program = load(spec)
-        outcome = run_once(program, chosen, seed)
+        with redirect_stdout(sys.stderr if quiet else sys.stdout):
+            outcome = run_once(program, chosen, seed)
         if not quiet:
             show(outcome_table(program.title, outcome), outcome_line(outcome))
             show(*(report_tables(program.title, outcome.compiled) if profile else ()))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from rich import box
-from rich.console import Console
+from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
@@ -34,15 +34,15 @@ def console(stream: Any = None) -> Console:
     return Console(file=stream, width=width, highlight=False, soft_wrap=False)
 
 
-def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Table:
-    """A column of numbers stands to the right."""
-    made = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
+    """A title and a table; a column of numbers stands to the right."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
         numbers = all(is_number(row[i]) for row in rows)
         made.add_column(column, justify="right" if numbers else "left", overflow="fold")
     for row in rows:
         made.add_row(*(Text(cell, style=STYLES.get(cell, "")) for cell in row))
-    return made
+    return Group(Text(title, style="bold"), made) if title else Group(made)
 
 
 def is_number(cell: str) -> bool:
@@ -55,7 +55,7 @@ def is_number(cell: str) -> bool:
 STYLES = {"ok": "green", "passed": "green", "FAILED": "bold red", "missing": "bold red"}
 
 
-def show(*parts: Table | str) -> None:
+def show(*parts: Group | str) -> None:
     out = console()
     for part in parts:
         out.print(part, markup=False)
@@ -127,6 +127,10 @@ def working(message: str) -> Generator[None, None, None]:
 
 def number(value: float | None, digits: int = 3) -> str:
     return "-" if value is None else f"{value:.{digits}g}"
+
+
+def microseconds(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
 def milliseconds(value: float | None) -> str:

@@ -11,21 +11,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from rich.table import Table
+from rich.console import Group
 from torch.utils import _pytree as pytree
 
+from weft import Report
 from weft.cli.bench import Comparison, Measurement, expected
 from weft.cli.check import Verdict, call, check, check_leaf
 from weft.cli.compiling import (
     DTYPES,
     Compiled,
-    Options,
     compile_ir,
     compile_source,
     text_as_source,
 )
-from weft.cli.output import error_text, milliseconds, number, table, working
+from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
+from weft.options import Options
 
 ROWS = 16  # outputs a table shows
 SHORT = {dtype: name for name, dtype in DTYPES.items()}
@@ -108,7 +109,7 @@ def result(verdict: Verdict) -> str:
     return "ok" if verdict.passed else "FAILED"
 
 
-def outcome_table(title: str, outcome: Outcome) -> Table:
+def outcome_table(title: str, outcome: Outcome) -> Group:
     shown = outcome.outputs[:ROWS]
     cells = [
         [o.kind, number(o.norm, 9), error_text(o.verdict.error), error_text(o.verdict.limit),
@@ -157,31 +158,46 @@ def report_json(compiled: Compiled) -> dict[str, Any]:
             for k in report.kernels
         ],
         "externs": [
-            {"op": op, "reason": reason, "where": str(where)}
-            for op, reason, where in report.externs
+            {"op": op, "reason": reason, "where": where, "measured_us": measured}
+            for (op, reason, where), measured in timed_externs(report)
         ],
+        "reasons": report.reasons,
+        "arena_bytes": report.arena_bytes,
+        "cached": report.cached,
         "seconds": dict(report.seconds),
     }
 
 
-def report_tables(title: str, compiled: Compiled) -> list[Table]:
+def timed_externs(report: Report) -> list[tuple[tuple[str, str, str], float | None]]:
+    times = report.extern_us or [None] * len(report.externs)
+    return list(zip(report.externs, times, strict=True))
+
+
+def report_tables(title: str, compiled: Compiled) -> list[Group | str]:
     """The summary of `weft compile` and `weft run --profile`."""
     report = compiled.report
     kernels = [
-        [str(i), k.name, number(k.predicted_us), number(k.measured_us)]
+        [str(i), k.name, microseconds(k.predicted_us), microseconds(k.measured_us)]
         for i, k in enumerate(report.kernels)
     ]
-    tables = [table(title, ["", "kernel", "predicted µs", "measured µs"], kernels)]
+    parts: list[Group | str] = [
+        table(title, ["", "kernel", "predicted µs", "measured µs"], kernels)
+    ]
     if report.externs:
-        externs = [[op, reason, str(where)] for op, reason, where in report.externs]
-        tables.append(table("externs", ["op", "reason", "where"], externs))
+        externs = [
+            [op, microseconds(measured), reason, where]
+            for (op, reason, where), measured in timed_externs(report)
+        ]
+        parts.append(table("externs", ["op", "measured µs", "reason", "where"], externs))
+    parts += [f"not one graph: {reason}" for reason in report.reasons]
     stages = [[stage, f"{seconds:.3f}"] for stage, seconds in report.seconds.items()]
     stages.append(["total", f"{sum(report.seconds.values()):.3f}"])
-    tables.append(table("compile time", ["stage", "seconds"], stages))
-    return tables
+    how = "read from the cache" if report.cached else "compiled"
+    parts.append(table(f"{how}; {report.arena_bytes} bytes of arena", ["stage", "s"], stages))
+    return parts
 
 
-def comparison_table(comparison: Comparison) -> Table:
+def comparison_table(comparison: Comparison) -> Group:
     columns = ["backend", "ms", "x eager", "relative error", "limit", "compile s",
                "kernels", "externs", "check", ""]  # fmt: skip
     cells = [

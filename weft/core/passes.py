@@ -23,7 +23,7 @@ class PassLog:
     """What ran, for how long. verbose 1: a line per pass; verbose 2: its diff as well."""
 
     verbose: int = 0
-    out: TextIO = field(default_factory=lambda: sys.stderr)
+    out: TextIO = field(default_factory=lambda: sys.stdout)
     seconds: dict[str, float] = field(default_factory=dict[str, float])  # by level letter
     fired: Counter[str] = field(default_factory=Counter[str])  # rules, over the whole run
 

@@ -248,7 +248,10 @@ def lower(
         stored = (n for n in group if not isinstance(n.op, Part | Extern))
         written = {n: Buffer(names.of(n), direct[n] if n in direct else n.type) for n in stored}
         if isinstance(group[0].op, Extern):
-            steps.append(_lower_call(group[0], group, buffers, names))
+            call = _lower_call(group[0], group, buffers, names)
+            if group[0] in graph.origin:
+                origin.update((b.name, graph.origin[group[0]]) for b in call.outputs)
+            steps.append(call)
             continue
         body = lower_group(group, buffers, written)
         buffers.update(written)
