@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -34,6 +34,7 @@ from weft.tensor.ops import (
 
 Group = tuple[Node, ...]
 Price = Callable[[Block], float]
+Structure = tuple[tuple[int, ...], ...]  # of a kernel: ops, and the types of what it reads
 Fuse = Literal["none", "greedy", "all"]
 NEVER = float("inf")
 
@@ -63,12 +64,13 @@ def forced(graph: Graph) -> set[Node]:
 
 @dataclass(eq=False)
 class _Kernel:
-    """One group, with the stored tensors its nest reads and its price."""
+    """One group, with the stored tensors its nest reads, its price, and its place in the order."""
 
     outputs: Group
     reads: frozenset[Node] = frozenset()
-    inside: frozenset[Node] = frozenset()
     cost: float = 0.0
+    bit: int = 0  # its own bit in the sets of kernels
+    above: int = 0  # the kernels it needs, directly or not
 
 
 @dataclass(eq=False)
@@ -77,7 +79,9 @@ class _Partition:
     price: Price
     stored: set[Node] = field(default_factory=set)
     kernels: dict[Node, _Kernel] = field(default_factory=dict)  # by each of its outputs
-    prices: dict[tuple[Group, frozenset[Node]], float] = field(default_factory=dict)
+    reading: dict[Node, dict[_Kernel, None]] = field(default_factory=dict)  # by what they read
+    prices: dict[Structure, float] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)  # of ops and types
 
     def __post_init__(self) -> None:
         self.forced = forced(self.graph)
@@ -117,42 +121,60 @@ class _Partition:
 
     # ---- kernels
 
-    def _kernel(self, outputs: Group, stored: set[Node] | None = None) -> _Kernel:
-        """The kernel of these outputs when `stored` tensors have buffers."""
-        stored = self.stored if stored is None else stored
+    def _kernel(self, outputs: Group, without: Iterable[Node] = ()) -> _Kernel:
+        """The kernel of these outputs when the stored tensors, `without` some, have buffers."""
         if isinstance(outputs[0].op, Extern):
-            return _Kernel(outputs, frozenset(outputs[0].args), frozenset(outputs))
-        reads: set[Node] = set()
-        inside: set[Node] = set()
-        stack = list(outputs)
+            return _Kernel(outputs, frozenset(outputs[0].args))
+        reads: dict[Node, None] = {}
+        number: dict[Node, int] = {}
+        structure: list[tuple[int, ...]] = []
+        stack = [(o, True, False) for o in outputs]
         while stack:
-            node = stack.pop()
-            if node in inside:
+            node, inside, ready = stack.pop()
+            if node in number:
                 continue
-            inside.add(node)
-            for a in node.args:
-                (reads.add if a in stored or a in self.inputs else stack.append)(a)
-        boundary = frozenset(reads - set(outputs))
-        return _Kernel(outputs, boundary, frozenset(inside), self._price(outputs, boundary))
-
-    def _price(self, outputs: Group, reads: frozenset[Node]) -> float:
-        key = (outputs, reads)
+            if not inside and node not in without and (node in self.stored or node in self.inputs):
+                structure.append((self._number(node.type),))
+                reads[node] = None
+            elif ready:
+                structure.append((self._number(node.op), *(number[a] for a in node.args)))
+            else:
+                stack.append((node, inside, True))
+                stack.extend((a, False, False) for a in node.args)
+                continue
+            number[node] = len(number)
+        key = (*structure, tuple(number[o] for o in outputs))
         if key not in self.prices:
-            if len(outputs) > 1 and root_shape(outputs) is None:
-                return NEVER
-            buffers = {n: Buffer(f"t{self.order[n]}", n.type) for n in (*reads, *outputs)}
-            self.prices[key] = self.price(lower_group(outputs, buffers, buffers))
-        return self.prices[key]
+            self.prices[key] = self._price(outputs, reads)
+        return _Kernel(outputs, frozenset(reads) - set(outputs), self.prices[key])
+
+    def _number(self, fact: Hashable) -> int:
+        return self.numbers.setdefault(fact, len(self.numbers))
+
+    def _price(self, outputs: Group, reads: Iterable[Node]) -> float:
+        if len(outputs) > 1 and root_shape(outputs) is None:
+            return NEVER
+        buffers = {n: Buffer(f"t{self.order[n]}", n.type) for n in (*reads, *outputs)}
+        return self.price(lower_group(outputs, buffers, buffers))
 
     def _put(self, kernel: _Kernel) -> None:
+        """Take the kernel in, in the place of those that had its outputs."""
         for node in kernel.outputs:
+            self._drop(self.kernels.get(node))
             self.kernels[node] = kernel
+        for node in kernel.reads:
+            self.reading.setdefault(node, {})[kernel] = None
+
+    def _drop(self, kernel: _Kernel | None) -> None:
+        if kernel is not None:
+            for node in kernel.reads:
+                self.reading[node].pop(kernel, None)
 
     def all(self) -> list[_Kernel]:
         return list(dict.fromkeys(self.kernels.values()))
 
     def readers(self, node: Node) -> list[_Kernel]:
-        return [k for k in self.all() if node in k.reads]
+        return list(self.reading.get(node, ()))
 
     # ---- inlining
 
@@ -164,10 +186,11 @@ class _Partition:
 
         def push(node: Node) -> None:
             if node in self.stored and node not in self.forced:
-                readers = (self.kernels[node], *self.readers(node))  # what the saving was priced for
-                saved = self._saved_by_inlining(node, readers[1:])
+                own, readers = self.kernels[node], self.readers(node)
+                saved = self._saved_by_inlining(node, readers)
                 if saved > 0:
-                    heapq.heappush(heap, (-saved, self.order[node], next(tick), node, readers))
+                    priced = (own, *readers)
+                    heapq.heappush(heap, (-saved, self.order[node], next(tick), node, priced))
 
         for node in self.stored:
             push(node)
@@ -182,20 +205,19 @@ class _Partition:
                 push(touched)
 
     def _saved_by_inlining(self, node: Node, readers: Iterable[_Kernel]) -> float:
-        own = self.kernels[node]
-        before, after = own.cost, 0.0
-        stored = self.stored - {node}
+        before, after = self.kernels[node].cost, 0.0
         for kernel in readers:
             if isinstance(kernel.outputs[0].op, Extern):
                 return -NEVER
             before += kernel.cost
-            after += self._kernel(kernel.outputs, stored).cost
+            after += self._kernel(kernel.outputs, (node,)).cost
         return before - after
 
     def _inline(self, node: Node, readers: Iterable[_Kernel]) -> set[Node]:
         """Do it; the stored tensors whose own inlining has a new price."""
         self.stored.discard(node)
         own = self.kernels.pop(node)
+        self._drop(own)
         touched: set[Node] = set(own.reads)
         for kernel in readers:
             changed = self._kernel(kernel.outputs)
@@ -207,65 +229,96 @@ class _Partition:
 
     def join_greedily(self) -> None:
         """Join kernels over one iteration space that share what they read, best pair first."""
-        while True:
-            best, pair = 0.0, None
-            kernels = [k for k in self.all() if self._joinable(k)]
-            for i, a in enumerate(kernels):
-                for b in kernels[i + 1 :]:
-                    saved = self._saved_by_joining(a, b)
-                    if saved > best:
-                        best, pair = saved, (a, b)
-            if pair is None:
-                return
-            self._join(*pair)
+        heap: list[tuple[float, int, int, int, _Kernel, _Kernel]] = []
+        tick = itertools.count()
+
+        def push(a: _Kernel, others: Iterable[_Kernel]) -> None:
+            for b in others:
+                saved = self._saved_by_joining(a, b)
+                if saved > 0:
+                    first, second = sorted((self.order[a.outputs[0]], self.order[b.outputs[0]]))
+                    heapq.heappush(heap, (-saved, first, second, next(tick), a, b))
+
+        self._order_kernels()
+        place = {k: i for i, k in enumerate(self.all())}
+        for a in place:
+            push(a, [b for b in self._near(a) if place[b] > place[a]])
+        while heap:
+            *_, a, b = heapq.heappop(heap)
+            current = (self.kernels[a.outputs[0]], self.kernels[b.outputs[0]])
+            if current == (a, b) and not self._makes_cycle(a, b):
+                joined = self._join(a, b)
+                push(joined, self._near(joined))
 
     @staticmethod
     def _joinable(kernel: _Kernel) -> bool:
         return not isinstance(kernel.outputs[0].op, Extern | Scan | Part)
 
+    def _near(self, kernel: _Kernel) -> list[_Kernel]:
+        """Kernels that read what it reads or makes, or make what it reads."""
+        if not self._joinable(kernel):
+            return []
+        found = {k: None for n in (*kernel.reads, *kernel.outputs) for k in self.readers(n)}
+        found |= {self.kernels[n]: None for n in kernel.reads if n in self.kernels}
+        near = [k for k in found if k is not kernel and self._joinable(k)]
+        return sorted(near, key=lambda k: self.order[k.outputs[0]])
+
     def _saved_by_joining(self, a: _Kernel, b: _Kernel) -> float:
-        shared = (a.reads & b.reads) | (a.reads & set(b.outputs)) | (b.reads & set(a.outputs))
-        if not shared or root_shape((*a.outputs, *b.outputs)) is None:
+        outputs = self._both(a, b)
+        if root_shape(outputs) is None or self._makes_cycle(a, b):
             return 0.0
-        key = self._both(a, b)
-        if self._depends(a, b) or self._depends(b, a):
-            return 0.0
-        return a.cost + b.cost - self._kernel(key, self.stored - set(key)).cost
+        return a.cost + b.cost - self._kernel(outputs, outputs).cost
 
     def _both(self, a: _Kernel, b: _Kernel) -> Group:
         return tuple(sorted((*a.outputs, *b.outputs), key=self.order.__getitem__))
 
-    def _depends(self, a: _Kernel, b: _Kernel) -> bool:
-        """Whether a needs b through a third kernel, so that joining them would make a cycle."""
-        stack = [n for n in a.reads if n in self.kernels and self.kernels[n] is not b]
-        seen: set[Node] = set()
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            kernel = self.kernels[node]
-            if kernel is b:
-                return True
-            stack.extend(n for n in kernel.reads if n in self.kernels)
-        return False
+    def _order_kernels(self) -> None:
+        """Work out, for every kernel, which others it needs."""
+        for i, outputs in enumerate(self.ordered()):
+            kernel = self.kernels[outputs[0]]
+            kernel.bit, kernel.above = 1 << i, self._above(kernel.reads)
 
-    def _join(self, a: _Kernel, b: _Kernel) -> None:
+    def _above(self, reads: Iterable[Node]) -> int:
+        above = 0
+        for before in (self.kernels[n] for n in reads if n in self.kernels):
+            above |= before.bit | before.above
+        return above
+
+    def _makes_cycle(self, a: _Kernel, b: _Kernel) -> bool:
+        """Whether one needs the other through a third kernel."""
+        return any(
+            self.kernels[n] is not y and self.kernels[n].above & y.bit
+            for x, y in ((a, b), (b, a))
+            for n in x.reads
+            if n in self.kernels
+        )
+
+    def _join(self, a: _Kernel, b: _Kernel) -> _Kernel:
         outputs = self._both(a, b)
-        self._put(self._kernel(outputs, self.stored - set(outputs)))
+        joined = self._kernel(outputs, outputs)
+        joined.bit = a.bit | b.bit
+        joined.above = (a.above | b.above) & ~joined.bit
+        self._put(joined)
+        for kernel in self.all():
+            if kernel.above & joined.bit:
+                kernel.above |= joined.bit | joined.above
+        return joined
 
     def join_everything(self) -> None:
         """One kernel for all outputs over the same space, wherever that is legal."""
-        merged = True
-        while merged:
-            merged = False
-            kernels = [k for k in self.all() if self._joinable(k)]
-            for i, a in enumerate(kernels):
-                for b in kernels[i + 1 :]:
-                    same = root_shape((*a.outputs, *b.outputs)) is not None
-                    if same and not merged and not self._depends(a, b) and not self._depends(b, a):
-                        self._join(a, b)
-                        merged = True
+        self._order_kernels()
+        pair = self._legal_pair()
+        while pair is not None:
+            self._join(*pair)
+            pair = self._legal_pair()
+
+    def _legal_pair(self) -> tuple[_Kernel, _Kernel] | None:
+        kernels = [k for k in self.all() if self._joinable(k)]
+        for a, b in itertools.combinations(kernels, 2):
+            aligned = root_shape((*a.outputs, *b.outputs)) is not None
+            if aligned and not self._makes_cycle(a, b):
+                return a, b
+        return None
 
     # ---- the result
 
