@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from weft.core.errors import WeftError
 from weft.driver import graph_backend
 
 
@@ -20,4 +21,17 @@ def weft_backend(
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
     """Compile one graph that Dynamo found; `options` are the keywords of weft.compile."""
-    return graph_backend(**(options or {}))(graph, example_inputs)
+    try:
+        backend = graph_backend(**(options or {}))
+    except WeftError as error:
+        return refusing(error)
+    return backend(graph, example_inputs)
+
+
+def refusing(error: WeftError) -> Callable[..., Any]:
+    """Raises when it is called: Dynamo hides what a backend raises in an error of its own."""
+
+    def refuse(*_: Any) -> None:
+        raise error
+
+    return refuse

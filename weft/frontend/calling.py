@@ -5,33 +5,50 @@
     f.reasons                        # why calls went another way than one captured graph
 
 A call is captured directly; where gradients are wanted AOTAutograd makes a forward and a backward
-graph; what cannot be captured goes through Dynamo, which ends in the same `build`.
+graph; what cannot be captured goes through Dynamo, which ends in the same `build`. What Dynamo
+cannot follow either runs as it is, unless `one_graph` is asked for: then it is a CaptureError.
 """
 
 from __future__ import annotations
 
 import copy
 import functools
+import logging
 import threading
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 import torch
+import torch._dynamo as dynamo
+from torch._dynamo.exc import TorchDynamoException
 from torch.utils._pytree import tree_flatten
 
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import Differentiable, graph_backend
 from weft.frontend.capture import capture, homes_of, modules_of
-from weft.frontend.entry import MISS, Build, Entry, direct_entry
+from weft.frontend.entry import MISS, Entry, direct_entry
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.signature import State, call_key
 
 
-def compiled(fn: Callable[..., Any], build: Build) -> Compiled:
+class Backend(Protocol):
+    """`build`, with what the compiled callable is asked about its programs."""
+
+    def __call__(self, captured: Captured) -> Runner: ...
+    def ir(self, programs: Sequence[Runner], level: str) -> str: ...
+    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any: ...
+
+
+def compiled(fn: Any, build: Backend, one_graph: bool = False) -> Compiled:
     """`fn` compiled by `build`; a module gives a module, a function a function."""
     if isinstance(fn, Compiled):
         fn = fn.__wrapped__
-    return CompiledModule(fn, build) if isinstance(fn, torch.nn.Module) else Compiled(fn, build)
+    if isinstance(fn, type) or not callable(fn):
+        what = f"the class {fn.__name__}" if isinstance(fn, type) else repr(fn)
+        raise WeftError(f"weft compiles a module or a function, not {what}")
+    kind = CompiledModule if isinstance(fn, torch.nn.Module) else Compiled
+    return kind(fn, build, one_graph)
 
 
 class Compiled:
@@ -43,13 +60,14 @@ class Compiled:
     __wrapped__: Callable[..., Any]
     programs: list[Runner]
     reasons: list[str]
-    _raw_build: Build
+    _raw_build: Backend
+    _one_graph: bool
     _entries: dict[Any, list[Entry]]
     _hot: Callable[[tuple[Any, ...]], Any]
     _lock: threading.RLock
     _through_dynamo: Any
 
-    def __init__(self, fn: Callable[..., Any], build: Build) -> None:
+    def __init__(self, fn: Callable[..., Any], build: Backend, one_graph: bool) -> None:
         # Around __setattr__, which a compiled module hands to the module.
         fields = self.__dict__
         if not isinstance(fn, torch.nn.Module):
@@ -58,6 +76,7 @@ class Compiled:
         fields["programs"] = []
         fields["reasons"] = []
         fields["_raw_build"] = build
+        fields["_one_graph"] = one_graph
         fields["_entries"] = {}
         fields["_hot"] = lambda args: MISS
         fields["_lock"] = threading.RLock()
@@ -78,7 +97,7 @@ class Compiled:
         bound = owner.__dict__.get(name)
         if bound is None:
             method = self.__wrapped__.__get__(owner, kind)
-            bound = owner.__dict__[name] = Compiled(method, self._raw_build)
+            bound = owner.__dict__[name] = Compiled(method, self._raw_build, self._one_graph)
         return bound
 
     def prepare(self, *args: Any, **kwargs: Any) -> Compiled:
@@ -109,7 +128,9 @@ class Compiled:
             self.__dict__["_hot"] = entry.hot
         return entry.call(args, kwargs, flat)
 
-    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any], tree: Any) -> Entry:
+    def _entry(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any], tree: Any
+    ) -> Entry:
         key = call_key(flat, tree)
         entry = self._find(key)
         if entry is None:
@@ -124,14 +145,16 @@ class Compiled:
     def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Entry:
         fn = self.__wrapped__
         try:
-            captured = capture(fn, args, kwargs)
+            with torch_silent():
+                captured = capture(fn, args, kwargs)
         except CaptureError as error:
-            return self._dynamo_entry(str(error))
+            return self._dynamo_entry(error)
         if not (torch.is_grad_enabled() and _wants_gradients(captured, flat)):
             return direct_entry(fn, captured, self._build(captured), flat)
         loose = [p for p in captured.placeholders if p.kind == "constant" and _differentiable(p)]
         if loose:
-            return self._dynamo_entry("gradients of a tensor that belongs to no module")
+            told = "gradients of a tensor that belongs to no module"
+            return self._dynamo_entry(CaptureError(told))
         return self._gradient_entry(captured)
 
     def _gradient_entry(self, captured: Captured) -> Entry:
@@ -145,23 +168,31 @@ class Compiled:
             except Exception as error:
                 if step.started:
                     raise
-                through = self._dynamo_entry(f"AOTAutograd: {error}".split("\n")[0])
+                told = f"AOTAutograd: {error}".split("\n")[0]
+                through = self._dynamo_entry(CaptureError(told))
                 entry.call, entry.state, entry.reason = through.call, through.state, through.reason
                 return entry.call(args, kwargs, flat)
 
         entry = Entry(call, self._whole_state())
         return entry
 
-    def _dynamo_entry(self, reason: str) -> Entry:
+    def _dynamo_entry(self, cause: CaptureError) -> Entry:
+        reason = cause.message + (f" at {cause.where}" if cause.where else "")
         self.reasons.append(reason)
         if self._through_dynamo is None:
             backend = graph_backend(self._build)
-            through: Any = torch.compile(self.__wrapped__, backend=backend, dynamic=False)
-            self.__dict__["_through_dynamo"] = through
-        through = self._through_dynamo
-        return Entry(
-            lambda args, kwargs, flat: through(*args, **kwargs), State.of([], []), reason=reason
-        )
+            self.__dict__["_through_dynamo"] = torch.compile(
+                self.__wrapped__, backend=backend, dynamic=False, fullgraph=self._one_graph
+            )
+
+        def call(args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Any:
+            try:
+                with torch_silent(), dynamo.config.patch(suppress_errors=not self._one_graph):
+                    return self._through_dynamo(*args, **kwargs)
+            except TorchDynamoException:
+                raise cause from None
+
+        return Entry(call, State.of([], []), reason=reason)
 
     def _whole_state(self) -> State:
         """Every parameter and buffer: AOTAutograd takes them all as inputs."""
@@ -191,10 +222,24 @@ class CompiledModule(Compiled, torch.nn.Module):
         return f"compiled {self.__wrapped__!r}"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
-        return type(self)(copy.deepcopy(self.__wrapped__, memo), self._raw_build)
+        return type(self)(copy.deepcopy(self.__wrapped__, memo), self._raw_build, self._one_graph)
 
     def __reduce__(self) -> Any:
         raise WeftError("a compiled module is not saved; save its state_dict, or the module")
+
+
+@contextmanager
+def torch_silent() -> Generator[None, None, None]:
+    """Without torch's log lines about what it could not follow: `reasons` tell that."""
+    loggers = [logging.getLogger(f"torch.{name}") for name in ("_dynamo", "_subclasses")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _delegated(name: str) -> Callable[..., Any]:

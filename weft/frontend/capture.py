@@ -20,7 +20,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import (
+    DynamicOutputShapeException,
+    FakeTensor,
+    FakeTensorMode,
+)
 from torch.fx.node import Argument, Target
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
@@ -125,10 +129,13 @@ def _capture(
                 return _finish(tracer, out, in_tree, _name_of(fn), bool(shared))
     except WeftError:
         raise
+    except DynamicOutputShapeException as error:
+        told = f"the shape of what {error.func} gives depends on values"
+        raise CaptureError(told, tracer.raised_at(error)) from error
     except Exception as error:
         message = str(error).strip().split("\n")[0]
-        where = tracer.nodes[-1].where if tracer.nodes else None
-        raise CaptureError(f"{type(error).__name__}: {message}", where) from error
+        told = f"{type(error).__name__}: {message}"
+        raise CaptureError(told, tracer.raised_at(error)) from error
     finally:
         _restore(before)
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import linecache
 import sys
+import traceback
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -350,9 +351,24 @@ class Tracer(TorchDispatchMode):
             return self.location
         frame = sys._getframe(1)
         while frame is not None:
-            filename = frame.f_code.co_filename
-            if not filename.startswith(_LIBRARY) and filename[0] != "<":
-                line = linecache.getline(filename, frame.f_lineno).strip()
-                return f"{Path(filename).name} line {frame.f_lineno}: {line}"
+            place = program_line(frame.f_code.co_filename, frame.f_lineno)
+            if place is not None:
+                return place
             frame = frame.f_back
         return None
+
+    def raised_at(self, error: BaseException) -> str | None:
+        """The innermost line of the program itself that an error passed through."""
+        if self.location is not None:
+            return self.location
+        frames = traceback.walk_tb(error.__traceback__)
+        lines = [program_line(f.f_code.co_filename, number) for f, number in frames]
+        return next((line for line in reversed(lines) if line is not None), None)
+
+
+def program_line(filename: str, number: int) -> str | None:
+    """A line of source as a place, unless it is torch's, Python's or weft's own."""
+    if filename.startswith(_LIBRARY) or filename[0] == "<":
+        return None
+    line = linecache.getline(filename, number).strip()
+    return f"{Path(filename).name} line {number}: {line}"
