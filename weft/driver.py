@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -50,6 +50,7 @@ from weft.tile.cost import kernel_time_us
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.parallelize_loops import parallelize_loops
+from weft.tile.passes.split_ranges import split_ranges
 from weft.tile.passes.split_reduction import split_reduction
 from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
@@ -67,27 +68,45 @@ STAGES = {
 # threads come last, when the price of a nest is that of its final form.
 Step = Callable[[Kernel, CPU], Kernel]
 CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
-    ("001_collapse_loops", collapse_loops),
-    ("002_block_contraction", block_contraction),
-    ("003_split_reduction", split_reduction),
-    ("004_stage_rows", stage_rows),
-    ("005_stage_transposes", stage_transposes),
-    ("006_vectorize_loops", vectorize_loops),
-    ("007_parallelize_loops", parallelize_loops),
+    ("001_split_ranges", split_ranges),
+    ("002_collapse_loops", collapse_loops),
+    ("003_block_contraction", block_contraction),
+    ("004_split_reduction", split_reduction),
+    ("005_stage_rows", stage_rows),
+    ("006_stage_transposes", stage_transposes),
+    ("007_vectorize_loops", vectorize_loops),
+    ("008_parallelize_loops", parallelize_loops),
 )
 
 
 @dataclass(frozen=True)
 class Levels:
-    """One program at every level it has been lowered through."""
+    """One program at every level it has been lowered through.
+
+    Below the loop level only one kernel of each structure is lowered; `tile` and `kernel` are
+    whole programs again, made when they are asked for.
+    """
 
     torch: Graph | None = None
     tensor: Graph | None = None
     loop: Program | None = None
-    tile: Program | None = None
-    kernel: Program | None = None
+    scheduled: Program | None = None
+    lowered: Program | None = None
+    unique: Unique | None = None
     sources: dict[str, str] = field(default_factory=dict)
     symbols: dict[str, str] = field(default_factory=dict)  # kernel -> C function
+
+    @cached_property
+    def tile(self) -> Program | None:
+        return self._whole(self.scheduled)
+
+    @cached_property
+    def kernel(self) -> Program | None:
+        return self._whole(self.lowered)
+
+    def _whole(self, program: Program | None) -> Program | None:
+        whole = program is None or self.unique is None
+        return program if whole else self.unique.restore(program)
 
 
 def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = None) -> Levels:
@@ -120,9 +139,7 @@ def lower_loop(loop: Program, options: Options, log: PassLog) -> Levels:
         change = partial(each_kernel, schedule=schedule, target=target)
         tile = log.run("t", name, change, tile, print_program)
     made = lower_tile(tile, log)
-    assert made.kernel is not None
-    tile, kernel = unique.restore(tile), unique.restore(made.kernel)
-    return replace(made, loop=loop, tile=tile, kernel=kernel, symbols=unique.all(made.symbols))
+    return replace(made, loop=loop, unique=unique, symbols=unique.all(made.symbols))
 
 
 def each_kernel(program: Program, schedule: Step, target: CPU) -> Program:
@@ -132,7 +149,7 @@ def each_kernel(program: Program, schedule: Step, target: CPU) -> Program:
 def lower_tile(tile: Program, log: PassLog) -> Levels:
     """From the tile level on (IR text)."""
     kernel = log.time("k", lambda: tile_lower.lower(tile))
-    return replace(lower_kernel(kernel, log), tile=tile)
+    return replace(lower_kernel(kernel, log), scheduled=tile)
 
 
 def lower_kernel(kernel: Program, log: PassLog) -> Levels:
@@ -141,7 +158,7 @@ def lower_kernel(kernel: Program, log: PassLog) -> Levels:
     symbols = {k.name: names.of(f"k_{k.name}") for k in kernel.kernels}
     named = [(symbols[k.name], k) for k in kernel.kernels]
     sources = log.time("s", lambda: {name: emit_kernel(k, name) for name, k in named})
-    return Levels(kernel=kernel, sources=sources, symbols=symbols)
+    return Levels(lowered=kernel, sources=sources, symbols=symbols)
 
 
 # ---- captured programs
@@ -214,12 +231,13 @@ def _link(
     levels: Levels, options: Options, log: PassLog, writes: dict[int, int], key: str | None
 ) -> Linked:
     target = find_target(options.target)
-    program = levels.loop or levels.tile or levels.kernel
-    assert program is not None and levels.kernel is not None
-    kernels = {k.name: k for k in program.kernels}
-    predicted = {name: kernel_time_us(k.body, target) for name, k in kernels.items()}
-    lowered, facts = levels.kernel, (levels.sources, levels.symbols, predicted, writes, key)
-    return log.time("cc", lambda: link(lowered, *facts))
+    program = levels.loop or levels.scheduled or levels.lowered
+    assert program is not None
+    first = levels.unique.program if levels.unique else program
+    predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
+    predicted = levels.unique.all(predicted) if levels.unique else predicted
+    facts = (levels.sources, levels.symbols, predicted, writes, key)
+    return log.time("cc", lambda: link(program, *facts))
 
 
 def make_report(linked: Linked, log: PassLog, name: str) -> Report:
@@ -275,8 +293,8 @@ def compile(
     """
     options = Options(target, fuse, fallback, dynamic, verbose or config.verbose, profile)
     if fn is None:
-        return lambda fn: compiled(fn, Builder(options))  # type: ignore[reportUnknownLambdaType]
-    return compiled(fn, Builder(options))
+        return partial(compiled, build=Builder(options), one_graph=fallback == "error")
+    return compiled(fn, Builder(options), fallback == "error")
 
 
 def graph_backend(**options: Any) -> Callable[..., Any]:

@@ -21,6 +21,23 @@ from weft.tile import lower
 from weft.tile import verify as tile_verify
 
 PROGRAMS = {
+    "split_ranges": """
+program loop cat
+input x: f32[4,5]
+input z: f32[4,7]
+
+kernel y(x: f32[4,5], z: f32[4,7]) -> y: f32[4,12]
+for a0 in 0..4:  # free
+    for a1 in 0..12:  # free
+        v0 = lt(a1, 5)
+        v1 = ge(a1, 5)
+        in0 = load x[a0, a1] if v0 else 0.0
+        in1 = load z[a0, a1 - 5] if v1 else 0.0
+        v2 = where(v0, in0, in1)
+        y[a0, a1] = v2
+
+output y
+""",
     "collapse_loops": """
 program loop relu
 input x: f32[6,40]

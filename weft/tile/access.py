@@ -10,7 +10,7 @@ from weft.core.node import Node, postorder
 from weft.scalar.index import Interval, function_of, linear
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import Apply, apply, multiply
+from weft.scalar.ops import Apply, Axis, Constant, apply, multiply
 from weft.tile.peel import axis_range
 from weft.tile.vector import address, stride_along
 
@@ -54,9 +54,18 @@ def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Nod
             yield term, stride_along(where, axis)
 
 
+def is_index(term: Node) -> bool:
+    """Arithmetic on axes and literals alone."""
+    if isinstance(term.op, Axis | Constant):
+        return True
+    return isinstance(term.op, Apply) and all(map(is_index, term.args))
+
+
 def term_cost(term: Node) -> float:
     """Cost of one evaluation of the term's own op, in vector instructions."""
     if isinstance(term.op, Apply):
+        if is_index(term):
+            return 0.0  # part of an address, or as cheap
         if term.op.function.name == "multiply" and term.type.dtype.is_float:
             return 0.5  # half of a fused multiply-add
         return term.op.function.cost
@@ -85,10 +94,15 @@ class Contraction:
 
 
 def factors(term: Node) -> list[Node]:
-    """The product's factors."""
-    if function_of(term) == "multiply":
-        return [f for a in term.args for f in factors(a)]
-    return [term]
+    """The product's factors; the term itself where they are many (a power by squaring)."""
+    found, stack = list[Node](), [term]
+    while stack and len(found) + len(stack) <= 16:
+        node = stack.pop()
+        if function_of(node) == "multiply":
+            stack.extend(reversed(node.args))
+        else:
+            found.append(node)
+    return [term] if stack else found
 
 
 def product(terms: list[Node]) -> Node:
@@ -167,12 +181,19 @@ def _roles(
 def value_uses(block: Block, variable: Node) -> bool:
     """Whether a variable is used outside the indices of loads and stores."""
 
+    seen: set[Node] = set()
+
     def in_value(term: Node) -> bool:
-        if term is variable:
-            return True
-        if isinstance(term.op, Load):
-            return any(in_value(a) for a in term.args[term.op.buffer.type.rank :])
-        return any(in_value(a) for a in term.args)
+        stack = [term]
+        while stack:
+            node = stack.pop()
+            if node is variable:
+                return True
+            if node not in seen:
+                seen.add(node)
+                first = node.op.buffer.type.rank if isinstance(node.op, Load) else 0
+                stack.extend(node.args[first:])
+        return False
 
     def visit(stmt: Stmt) -> bool:
         if isinstance(stmt, For):

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, rebuild
-from weft.scalar.index import Interval, bounds, function_of, linear, simplify
-from weft.scalar.nest import Block, For, Stmt, map_terms, substitute_block
+from weft.core.node import Node, make, rebuild
+from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
+from weft.scalar.nest import Block, For, Load, Stmt, map_terms, substitute_block
 from weft.scalar.ops import Constant, add, apply, axis, constant, subtract
 
 Ranges = dict[Node, Interval]
@@ -28,6 +28,16 @@ def axis_range(stmt: For, ranges: Ranges) -> Interval:
     return lo[0], max(last, lo[0])
 
 
+def settled(node: Node) -> Node | None:
+    """A masked load whose condition is a literal: the load, or the other value."""
+    if not isinstance(node.op, Load) or not node.op.masked:
+        return None
+    *index, condition, other = node.args
+    if condition is TRUE:
+        return make(Load(node.op.buffer), *index)
+    return other if condition is FALSE else None
+
+
 def simplify_block(block: Block, ranges: Ranges) -> Block:
     """Simplify every term under the ranges of the loops around it."""
     out: list[Stmt] = []
@@ -35,7 +45,7 @@ def simplify_block(block: Block, ranges: Ranges) -> Block:
 
     def change(term: Node) -> Node:
         if term not in memo:
-            memo[term] = simplify(term, ranges)
+            memo[term] = rebuild((simplify(term, ranges),), settled)[0]
         return memo[term]
 
     for stmt in block:

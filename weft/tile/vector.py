@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from weft.core.node import Node, make
+from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import (
     Splat,
@@ -49,6 +49,11 @@ class Vector:
     role: str
 
 
+def _values(node: Node) -> tuple[Node, ...]:
+    """What is lowered before a node: not the indices of a load, which become an address."""
+    return () if isinstance(node.op, Load) else node.args
+
+
 def flat(buffer: Buffer) -> Buffer:
     """The buffer as the kernel level sees it: a run of elements."""
     return Buffer(buffer.name, TensorType(buffer.type.dtype, (buffer.type.span,)), buffer.space)
@@ -80,9 +85,7 @@ class Lowering:
         self.free: dict[Node, frozenset[Node]] = {}
 
     def term(self, node: Node) -> Node:
-        if node not in self.memo:
-            self.memo[node] = self._term(node)
-        return self.memo[node]
+        return bottom_up(node, self.memo, self._term, _values)
 
     def _term(self, node: Node) -> Node:
         v = self.vector

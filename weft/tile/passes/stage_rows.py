@@ -27,7 +27,7 @@ from weft.scalar.nest import (
     free_variables,
 )
 from weft.targets.cpu import CPU
-from weft.tile.access import term_cost, trips
+from weft.tile.access import is_index, term_cost, trips
 from weft.tile.moves import Labels
 
 WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
@@ -66,7 +66,7 @@ def _stage(
     computed = {t for s in first.body for t in postorder(*s.terms())}
     best, gain = None, WORTH
     for term in {t for s in second.body for t in postorder(*s.terms())}:
-        if second.axis not in free_variables(term) or isinstance(term.op, Load):
+        if second.axis not in free_variables(term) or isinstance(term.op, Load) or is_index(term):
             continue
         if substitute((term,), {second.axis: first.axis})[0] in computed:
             cost = sum(term_cost(n) for n in postorder(term) if second.axis in free_variables(n))
