@@ -105,8 +105,9 @@ class Levels:
         return self._whole(self.lowered)
 
     def _whole(self, program: Program | None) -> Program | None:
-        whole = program is None or self.unique is None
-        return program if whole else self.unique.restore(program)
+        if program is None or self.unique is None:
+            return program
+        return self.unique.restore(program)
 
 
 def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = None) -> Levels:

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, replace
-from typing import Any
+from typing import Any, TypeVar
 
-from weft.core.node import Node, make, rebuild
+from weft.core.node import Node, Op, make, postorder, rebuild
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt
+
+T = TypeVar("T")
 
 
 def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
@@ -53,16 +55,33 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
     """A hashable value equal for kernels that differ only in the names of buffers."""
     buffers = (*kernel.inputs, *kernel.outputs)
     plain = {b: Buffer(f"b{i}", b.type, b.space) for i, b in enumerate(buffers)}
-    key = _key(rename_block(kernel.body, plain))
-    return (len(kernel.inputs), tuple(b.type for b in buffers), key)
+    number: dict[Node, int] = {}
+    rows: list[tuple[Any, ...]] = []
+
+    def key(value: Any) -> Any:
+        """Terms as the numbers of their rows, statements as their fields."""
+        if isinstance(value, Node):
+            for node in postorder(value):
+                if node not in number:
+                    number[node] = len(rows)
+                    rows.append((_plain(node.op, plain), *(number[a] for a in node.args)))
+            return number[value]
+        if isinstance(value, tuple):
+            return tuple(map(key, value))
+        if isinstance(value, Buffer):
+            return plain.get(value, value)
+        if isinstance(value, Stmt):
+            parts = (key(getattr(value, f.name)) for f in fields(value))  # type: ignore[arg-type]
+            return (type(value).__name__, *parts)
+        return value
+
+    body = key(kernel.body)
+    return (len(kernel.inputs), tuple(b.type for b in buffers), body, tuple(rows))
 
 
-def _key(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return tuple(_key(v) for v in value)
-    if isinstance(value, Stmt):
-        return (type(value).__name__, *(_key(getattr(value, f.name)) for f in fields(value)))  # type: ignore[arg-type]
-    return value
+def _plain(op: Op, buffers: Mapping[Buffer, Buffer]) -> Op:
+    old = getattr(op, "buffer", None)
+    return replace(op, buffer=buffers[old]) if old in buffers else op  # type: ignore[type-var]
 
 
 class Unique:
@@ -95,6 +114,6 @@ class Unique:
 
         return self.full.map_kernels(program.level, again)
 
-    def all(self, facts: Mapping[str, str]) -> dict[str, str]:
+    def all(self, facts: Mapping[str, T]) -> dict[str, T]:
         """What is known of the first kernels, for every kernel."""
         return {name: facts[first] for name, first in self.first.items()}
