@@ -1,4 +1,8 @@
-"""How a nest touches memory: which axis is contiguous, what a term costs, which sums are contractions."""
+"""How a nest touches memory: what is contiguous, what a term costs, which sums are contractions.
+
+contraction(nest)           # its rows, columns and reduce loops; None when it is something else
+stride_along(address, a0)   # elements per step of a0; None when uneven
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.core.node import Node, postorder
+from weft.core.types import boolean, i64
 from weft.scalar.index import Interval, function_of, linear
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
@@ -56,9 +61,9 @@ def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Nod
 
 def is_index(term: Node) -> bool:
     """Arithmetic on axes and literals alone."""
-    if isinstance(term.op, Axis | Constant):
-        return True
-    return isinstance(term.op, Apply) and all(map(is_index, term.args))
+    if term.type.dtype not in (i64, boolean):
+        return False
+    return all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
 
 
 def term_cost(term: Node) -> float:

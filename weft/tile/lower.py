@@ -1,4 +1,4 @@
-"""Tile level to kernel level: tails peeled, register axes unrolled and jammed, vector axes as lanes.
+"""Tile level to kernel level: tails peeled, register axes unrolled and jammed, vectors as lanes.
 
 before  for b0 in 0..18 by 16:                  after   y{16}[0] = ...
             for a0 in b0..min(b0 + 16, 18):             y{16}[16] = ... count 2
@@ -29,6 +29,7 @@ from weft.scalar.nest import (
     walk,
 )
 from weft.scalar.ops import Axis, Constant, apply, axis, constant, lt, where
+from weft.scalar.structure import rename_block
 from weft.tile.peel import Ranges, axis_range, peel, simplify_block
 from weft.tile.vector import Lowering, Vector, count_of, flat
 
@@ -107,11 +108,11 @@ class _Expansion:
     def loop(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         for fold in stmt.folds:
             axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
-            horizontal = any(
-                isinstance(s, For) and s.lanes for s in (stmt, *walk(stmt.body))
-            )
+            horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
-        expand = self.lanes if stmt.lanes else self.unroll if stmt.bind == "register" else self.serial
+        expand = (
+            self.lanes if stmt.lanes else self.unroll if stmt.bind == "register" else self.serial
+        )
         body = list(expand(stmt, copies, ranges))
         if stmt.folds:
             yield self.declare(stmt, body)
@@ -125,7 +126,14 @@ class _Expansion:
         folds = tuple(f for fold in stmt.folds for f in self.folds[fold].all())
         if len(body) == 1 and isinstance(body[0], For) and not body[0].folds:
             return replace(body[0], folds=folds)
-        scope = For(axis(f"s_{stmt.label}"), constant(0), constant(1), tuple(body), role="reduce", bind="serial")
+        scope = For(
+            axis(f"s_{stmt.label}"),
+            constant(0),
+            constant(1),
+            tuple(body),
+            role="reduce",
+            bind="serial",
+        )
         return replace(scope, folds=folds)
 
     def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
@@ -148,7 +156,9 @@ class _Expansion:
         for copy in copies:
             lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
             span = simplify(apply("subtract", hi, lo), ranges)
-            assert isinstance(span.op, Constant), f"register loop {stmt.label} has no literal length"
+            assert isinstance(span.op, Constant), (
+                f"register loop {stmt.label} has no literal length"
+            )
             for n, u in enumerate(range(0, int(span.op.value), stmt.step)):
                 at = simplify(apply("add", lo, constant(u)), ranges)
                 free = copy.free if stmt.role == "reduce" else {**copy.free, stmt.axis: n}
@@ -248,8 +258,18 @@ def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
 
 
-def once(block: Block) -> Block:
-    """Drop repeated declarations of one local buffer in a block."""
+def once(block: Block, outside: frozenset[str] = frozenset()) -> Block:
+    """Declare each local buffer of a block once, and none under a name in use around it."""
+    here = dict.fromkeys(s.buffer for s in block if isinstance(s, Local))
+    names: dict[Buffer, Buffer] = {}
+    for buffer in here:
+        name, n = buffer.name, 0
+        while name in outside:
+            name, n = f"{buffer.name}_{n}", n + 1
+        if name != buffer.name:
+            names[buffer] = replace(buffer, name=name)
+    block = rename_block(block, names) if names else block
+    inside = outside.union(names.get(b, b).name for b in here)
     out: list[Stmt] = []
     declared: set[Buffer] = set()
     for stmt in block:
@@ -257,7 +277,7 @@ def once(block: Block) -> Block:
             if stmt.buffer in declared:
                 continue
             declared.add(stmt.buffer)
-        out.append(replace(stmt, body=once(stmt.body)) if isinstance(stmt, For) else stmt)
+        out.append(replace(stmt, body=once(stmt.body, inside)) if isinstance(stmt, For) else stmt)
     return tuple(out)
 
 
@@ -272,5 +292,3 @@ def lower_kernel(kernel: Kernel) -> Kernel:
 def lower(program: Program) -> Program:
     """The kernel program of a tile program. Program inputs and outputs keep their shapes."""
     return program.map_kernels("kernel", lower_kernel)
-
-

@@ -97,7 +97,9 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
         return parts
     if len(parts) == 1 and whole and isinstance(parts[0], For):
         return [replace(parts[0], folds=stmt.folds)]
-    scope = For(axis(f"s_{stmt.label}"), constant(0), constant(1), tuple(parts), 1, stmt.role, "serial")
+    scope = For(
+        axis(f"s_{stmt.label}"), constant(0), constant(1), tuple(parts), 1, stmt.role, "serial"
+    )
     return [replace(scope, folds=stmt.folds)]
 
 

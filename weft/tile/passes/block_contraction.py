@@ -72,14 +72,14 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     nest: For = blocks
     for loop in reversed(c.outer):
         nest = replace(loop, body=(nest,), bind="serial")
-    return nest if enough or trips(c.rows) < 2 * rows else _split_rows(c, nest, rows, target, labels)
+    return (
+        nest if enough or trips(c.rows) < 2 * rows else _split_rows(c, nest, rows, target, labels)
+    )
 
 
-def _panel(
-    c: Contraction, at: Node, end: Node, width: int, labels: Labels
-) -> tuple[Node, Block]:
+def _panel(c: Contraction, at: Node, end: Node, width: int, labels: Labels) -> tuple[Node, Block]:
     """Pack right(k, at .. end) into a local buffer; how to read it, and the statements."""
-    reads = {n for n in postorder(c.right)}
+    reads = set(postorder(c.right))
     loops = [r for r in c.reduce if r.axis in reads]
     fresh = {r.axis: labels.axis("k") for r in loops}
     column = labels.axis("n")

@@ -55,9 +55,7 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
 def _even(loop: For) -> bool:
     ranges = ranges_in((loop,))
     return all(
-        step is not None
-        for s in walk(loop.body)
-        for _, step in strides(s, loop.axis, ranges)
+        step is not None for s in walk(loop.body) for _, step in strides(s, loop.axis, ranges)
     )
 
 

@@ -2,7 +2,7 @@
 
 before  for a0 in 0..4096:  # reduce acc0        after  local part0: f32[2]
             acc0 <- add(acc0, x[a0])                    for p0 in 0..4096 by 2048:  # free parallel
-        y[] = acc0                                          for a0 in p0..p0 + 2048:  # reduce acc0_p
+        y[] = acc0                                          for a0 in p0..p0 + 2048:  # reduce
                                                                 acc0_p <- add(acc0_p, x[a0])
                                                             part0[p0 // 2048] = acc0_p
                                                         for q0 in 0..2:  # reduce acc0
@@ -72,7 +72,9 @@ def _split(stmt: For, target: CPU, labels: Labels) -> Block:
 
 
 def _buffers(fold: Fold, parts: int, labels: Labels) -> tuple[Buffer, ...]:
-    return tuple(Buffer(labels.buffer("part"), TensorType(d, (parts,)), "local") for d in fold.dtypes)
+    return tuple(
+        Buffer(labels.buffer("part"), TensorType(d, (parts,)), "local") for d in fold.dtypes
+    )
 
 
 def _over(block: Block, folds: dict[Fold, Fold]) -> Block:

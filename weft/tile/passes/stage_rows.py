@@ -59,9 +59,7 @@ def _alike(first: For, second: For) -> bool:
     return flat and same and not first.bind and not second.bind and first.extent is not None
 
 
-def _stage(
-    first: For, second: For, target: CPU, labels: Labels
-) -> tuple[Local, Stmt, Stmt] | None:
+def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local, Stmt, Stmt] | None:
     """The dearest term both loops compute, as a row buffer."""
     computed = {t for s in first.body for t in postorder(*s.terms())}
     best, gain = None, WORTH
@@ -78,7 +76,11 @@ def _stage(
     value = substitute((best,), {second.axis: first.axis})[0]
     read = make(Load(row), second.axis)
     body = (*_before_updates(first.body, Store(row, (first.axis,), value)),)
-    return Local(row), replace(first, body=body), replace(second, body=_replace(second.body, best, read))
+    return (
+        Local(row),
+        replace(first, body=body),
+        replace(second, body=_replace(second.body, best, read)),
+    )
 
 
 def _before_updates(block: Block, store: Store) -> list[Stmt]:

@@ -1,10 +1,10 @@
-"""stage_transposes: reads across the store's direction go through a small tile, both sides in order.
+"""stage_transposes: reads across the store's direction go through a small tile.
 
-before  for a0 in 0..512:  # free                after  for b0 in 0..512 by 16:  # free
-            for a1 in 0..512:  # free                       for b1 in 0..512 by 16:  # free
-                y[a0, a1] = x[a1, a0]                           local tile0: f32[16,16]
-                                                                ... tile0[a1 - b1, a0 - b0] = x[a1, a0]
-                                                                ... y[a0, a1] = tile0[a1 - b1, a0 - b0]
+before  for a0 in 0..512:  # free           after  for b0 in 0..512 by 16:  # free
+            for a1 in 0..512:  # free                  for b1 in 0..512 by 16:  # free
+                y[a0, a1] = x[a1, a0]                      local tile0: f32[16,16]
+                                                           ... tile0[a1 - b1, a0 - b0] = x[a1, a0]
+                                                           ... y[a0, a1] = tile0[a1 - b1, a0 - b0]
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
     for term in postorder(*(t for s in stores for t in s.terms())):
         if isinstance(term.op, Load) and not term.op.masked:
             at = address(term.op.buffer, term.args, ranges)
-            other = next((f for f in loops if f is not along and stride_along(at, f.axis) == 1), None)
+            other = next(
+                (f for f in loops if f is not along and stride_along(at, f.axis) == 1), None
+            )
             if stride_along(at, along.axis) not in (0, 1) and other is not None:
                 crossing[term] = other
     across = set(crossing.values())
@@ -71,7 +73,13 @@ def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
 
 
 def _nest(
-    loops: list[For], along: For, across: For, loads: list[Node], stores: list[Store], lanes: int, labels: Labels
+    loops: list[For],
+    along: For,
+    across: For,
+    loads: list[Node],
+    stores: list[Store],
+    lanes: int,
+    labels: Labels,
 ) -> For:
     outer = [f for f in loops if f is not along and f is not across]
     origin_across, origin_along = labels.axis("b"), labels.axis("b")
@@ -89,8 +97,14 @@ def _nest(
 
 
 def _block(
-    rows: tuple[Node, Node], columns: tuple[Node, Node], along: For, across: For,
-    loads: list[Node], stores: list[Store], lanes: int, labels: Labels,
+    rows: tuple[Node, Node],
+    columns: tuple[Node, Node],
+    along: For,
+    across: For,
+    loads: list[Node],
+    stores: list[Store],
+    lanes: int,
+    labels: Labels,
 ) -> Block:
     """Fill a tile a row at a time, then store from it a column at a time."""
     before: list[Stmt] = []
@@ -105,6 +119,8 @@ def _block(
         fill = For(m, *rows, (Store(buffer, tuple(index), value),), 1, "free", f"vector{lanes}")
         before += [Local(buffer), For(n, *columns, (fill,), 1, "free", "serial")]
         reads[load] = make(Load(buffer), *at)
-    body = tuple(s.map_terms(lambda t: rebuild((t,), lambda n: None, dict(reads))[0]) for s in stores)
+    body = tuple(
+        s.map_terms(lambda t: rebuild((t,), lambda n: None, dict(reads))[0]) for s in stores
+    )
     lane = replace(along, lo=columns[0], hi=columns[1], body=body, bind=f"vector{lanes}")
     return (*before, replace(across, lo=rows[0], hi=rows[1], body=(lane,), bind="serial"))

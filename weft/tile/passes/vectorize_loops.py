@@ -2,7 +2,7 @@
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
             for a1 in 0..100:  # free                  for b0 in 0..100 by 16:  # free
-                y[a0, a1] = ...                            for a1 in b0..min(b0 + 16, 100):  # free vector
+                y[a0, a1] = ...                            for a1 in b0..min(b0 + 16, 100):
                                                                y[a0, a1] = ...
 
 A loop may run over lanes although it has loops inside it: all of them then work on vectors
@@ -88,18 +88,18 @@ def _can_run_lanes(stmt: For) -> bool:
 def lanes_for(stmt: For, target: CPU) -> int:
     """Lanes such that the widest value moving with the axis fills a register."""
     widest = 4
+    free: dict[Node, frozenset[Node]] = {}
+    loaded: set[Node] = set()  # terms with a load in them; index arithmetic becomes addresses
     for s in walk((stmt,)):
         for term in postorder(*(t for t in s.terms() if not isinstance(s, For))):
-            if isinstance(term.op, Load | Apply) and _is_value(term) and stmt.axis in free_variables(term):
+            if isinstance(term.op, Load) or any(a in loaded for a in term.args):
+                loaded.add(term)
+            value = isinstance(term.op, Load | Apply) and (
+                term in loaded or term.type.dtype.is_float
+            )
+            if value and stmt.axis in free_variables(term, free):
                 widest = max(widest, term.type.dtype.bytes)
     return target.lanes(widest)
-
-
-def _is_value(term: Node) -> bool:
-    """Index arithmetic on axes does not count: it becomes addresses."""
-    return isinstance(term.op, Load) or any(isinstance(n.op, Load) for n in postorder(term)) or (
-        term.type.dtype.is_float
-    )
 
 
 def nest_cost(stmt: Stmt, axis: Node, lanes: int, ranges: Ranges) -> float:
