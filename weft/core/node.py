@@ -7,7 +7,7 @@ assert y is make(Map(add), x, x) and str(y.type) == "f32[4]"
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakValueDictionary
@@ -105,6 +105,32 @@ def postorder(*roots: Node) -> Iterator[Node]:
             seen.add(node)
             stack.append((node, True))
             stack.extend((a, False) for a in reversed(node.args) if a not in seen)
+
+
+V = TypeVar("V")
+
+
+def bottom_up(
+    root: Node,
+    memo: dict[Node, V],
+    compute: Callable[[Node], V],
+    below: Callable[[Node], Iterable[Node]] = lambda n: n.args,
+) -> V:
+    """compute(root), after every node below it that `memo` lacks: terms may be deeper than calls.
+
+    `compute` finds the values of the nodes below in `memo`.
+    """
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        waiting = () if node in memo else [a for a in below(node) if a not in memo]
+        if waiting:
+            stack.extend(reversed(waiting))
+            continue
+        stack.pop()
+        if node not in memo:
+            memo[node] = compute(node)
+    return memo[root]
 
 
 def rebuild(

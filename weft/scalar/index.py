@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from functools import lru_cache
 
-from weft.core.node import Node, make
+from weft.core.node import Node, postorder, rebuild
 from weft.core.types import ScalarType, boolean, i64
 from weft.scalar.affine import (
     GREATEST,
@@ -304,10 +304,7 @@ def simplify_node(node: Node, ranges: Ranges) -> Node | None:
 @lru_cache(maxsize=1 << 14)
 def _leaves(node: Node) -> tuple[Node, ...]:
     """What a term's value depends on: its axes, and whatever else is not an application."""
-    found = dict.fromkeys(leaf for a in node.args for leaf in _leaves(a))
-    if not isinstance(node.op, Apply | Constant):
-        found[node] = None
-    return tuple(found)
+    return tuple(n for n in postorder(node) if not isinstance(n.op, Apply | Constant))
 
 
 _simplified: dict[tuple[Node, tuple[Interval | None, ...]], Node] = {}
@@ -316,29 +313,26 @@ _simplified: dict[tuple[Node, tuple[Interval | None, ...]], Node] = {}
 def simplify(node: Node, ranges: Ranges) -> Node:
     """Simplify a whole term bottom-up under the ranges of its axes."""
     if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
-        return _simplify(node, as_known(ranges), {})
+        return _simplify(node, as_known(ranges))
     key = node, tuple(ranges.get(leaf) for leaf in _leaves(node))
     found = _simplified.get(key)
     if found is None:
         if len(_simplified) > 1 << 15:
             _simplified.clear()
-        found = _simplified[key] = _simplify(node, Known(ranges), {})
+        found = _simplified[key] = _simplify(node, Known(ranges))
         _simplified[found, tuple(ranges.get(leaf) for leaf in _leaves(found))] = found
     return found
 
 
-def _simplify(node: Node, known: Known, done: dict[Node, Node]) -> Node:
-    if node in done:
-        return done[node]
-    args = tuple(_simplify(a, known, done) for a in node.args)
-    same = all(x is y for x, y in zip(args, node.args, strict=True))
-    current = node if same else make(node.op, *args)
-    current = simplify_node(current, known) or current
-    if current.type == ScalarType(i64) and not isinstance(current.op, Constant):
-        low, high = bounds(current, known)
-        current = constant(int(low)) if low == high else current
-    done[node] = current
-    return current
+def _simplify(root: Node, known: Known) -> Node:
+    def change(node: Node) -> Node:
+        node = simplify_node(node, known) or node
+        if node.type == ScalarType(i64) and not isinstance(node.op, Constant):
+            low, high = bounds(node, known)
+            return constant(int(low)) if low == high else node
+        return node
+
+    return rebuild((root,), change)[0]
 
 
 __all__ = [

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
-from weft.core.node import Node, Op, make, op, rebuild, require
+from weft.core.node import Node, Op, bottom_up, make, op, rebuild, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Axis, Constant, constant
@@ -274,15 +274,22 @@ def substitute_block(block: Block, values: dict[Node, Node]) -> Block:
 def free_variables(term: Node, memo: dict[Node, frozenset[Node]] | None = None) -> frozenset[Node]:
     """Axes and accumulators a term depends on."""
     memo = {} if memo is None else memo
-    if term not in memo:
-        own = frozenset((term,)) if isinstance(term.op, Axis | Acc | Running) else frozenset()
-        memo[term] = own.union(*(free_variables(a, memo) for a in term.args))
-    return memo[term]
+    known = memo
+
+    def compute(node: Node) -> frozenset[Node]:
+        own = frozenset((node,)) if is_variable(node) else frozenset[Node]()
+        return own.union(*(known[a] for a in node.args))
+
+    return bottom_up(term, known, compute)
+
+
+def is_variable(term: Node) -> bool:
+    return isinstance(term.op, Axis | Acc | Running)
 
 
 def is_atom(term: Node) -> bool:
     """Terms that need no Let: variables and literals."""
-    return isinstance(term.op, Axis | Constant | Acc | Running)
+    return isinstance(term.op, Constant) or is_variable(term)
 
 
 ZERO = constant(0)
@@ -339,26 +346,28 @@ class _Placer:
 
     def _locals(self, term: Node) -> frozenset[Buffer]:
         """Local buffers a term reads."""
-        if term not in self.reads:
-            own = getattr(term.op, "buffer", None)
-            mine = frozenset((own,)) if own is not None and own.space == "local" else frozenset[Buffer]()
-            self.reads[term] = mine.union(*(self._locals(a) for a in term.args))
-        return self.reads[term]
+
+        def compute(node: Node) -> frozenset[Buffer]:
+            own: Buffer | None = getattr(node.op, "buffer", None)
+            mine = () if own is None or own.space != "local" else (own,)
+            return frozenset(mine).union(*(self.reads[a] for a in node.args))
+
+        return bottom_up(term, self.reads, compute)
 
     def need(self, term: Node, memo: dict[Node, int]) -> int:
         """Make sure a term is computed; the depth it is computed at."""
-        if term in memo:
-            return memo[term]
+        return bottom_up(term, memo, lambda t: self._place(t, memo))
+
+    def _place(self, term: Node, memo: dict[Node, int]) -> int:
         if is_atom(term):
             if isinstance(term.op, Constant):
                 return 0
             known = term in self.depth or self.partial
             require(known, f"{getattr(term.op, 'label', term.op)} is used outside its loop")
             return self.depth.get(term, 0)
-        depth = max((self.need(a, memo) for a in term.args), default=0)
+        depth = max((memo[a] for a in term.args), default=0)
         if isinstance(term.op, Load) or hasattr(term.op, "buffer"):
             depth = max(depth, self._visible(term.op.buffer))  # type: ignore[attr-defined]
-        memo[term] = depth
         if not self.inline(term) and not any(term in b for b in self.bound[: depth + 1]):
             self.bound[depth].add(term)
             self.blocks[depth].append(Let(term))

@@ -6,10 +6,10 @@ Producers that have a buffer become loads; all others are inlined, reductions as
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-from weft.core.node import Node, Op, make, op, substitute
+from weft.core.node import Node, Op, bottom_up, make, op, substitute
 from weft.core.types import DType, ScalarType
 from weft.scalar.index import FALSE, TRUE, Interval, simplify
 from weft.scalar.monoid import Monoid
@@ -55,6 +55,9 @@ class _Request:
     mask: Node | None
 
 
+Steps = Generator[_Request, Node, Node]
+
+
 class Terms:
     """Terms of tensors in one kernel. `ranges` grows with the axes of the reductions met."""
 
@@ -69,12 +72,28 @@ class Terms:
 
         With stored=False the node itself is computed even if it has a buffer (it is an output).
         """
-        if stored and node in self.buffers:
-            return self._load(self.buffers[node], index, mask)
-        request = _Request(node, index, mask)
-        if request not in self.memo:
-            self.memo[request] = self._build(node, index, mask)
-        return self.memo[request]
+        wanted = _Request(node, index, mask)
+        value = self._known(wanted) if stored else self.memo.get(wanted)
+        if value is not None:
+            return value
+        open_ = [(wanted, self._build(node, index, mask))]
+        while open_:  # on a stack of its own: graphs are deeper than calls may be
+            request, steps = open_[-1]
+            try:
+                needed = next(steps) if value is None else steps.send(value)
+            except StopIteration as end:
+                value = self.memo[request] = end.value
+                open_.pop()
+            else:
+                value = self._known(needed)
+                if value is None:
+                    open_.append((needed, self._build(needed.node, needed.index, needed.mask)))
+        return self.memo[wanted]
+
+    def _known(self, request: _Request) -> Node | None:
+        if request.node in self.buffers:
+            return self._load(self.buffers[request.node], request.index, request.mask)
+        return self.memo.get(request)
 
     def _load(self, buffer: Buffer, index: Index_, mask: Node | None) -> Node:
         dtype = buffer.type.dtype
@@ -82,37 +101,40 @@ class Terms:
             return widen(make(Load(buffer), *index), dtype)
         return widen(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype)
 
-    def _build(self, node: Node, index: Index_, mask: Node | None) -> Node:
+    def _build(self, node: Node, index: Index_, mask: Node | None) -> Steps:
+        """The term, from the terms it asks for."""
         match node.op:
             case Scalar(value=value, dtype=dtype):
                 return constant(value, dtype.compute)
             case Map(function=function):
-                args = [self.of(a, index if a.type.rank else (), mask) for a in node.args]
+                args: list[Node] = []
+                for a in node.args:
+                    args.append((yield _Request(a, index if a.type.rank else (), mask)))
                 return apply_wide(function, args, node.args[0].type.dtype)
             case View():
-                return self._view(node, node.op, index, mask)
+                return (yield from self._view(node, node.op, index, mask))
             case Index(term=term):
                 where_ = {position(i): x for i, x in enumerate(index)}
                 return simplify(substitute((term,), where_)[0], self.ranges)
             case Gather():
-                return self._gather(node, node.op, index, mask)
+                return (yield from self._gather(node, node.op, index, mask))
             case Reduce():
-                return self._reduce(node, node.op, index, mask)
+                return (yield from self._reduce(node, node.op, index, mask))
             case _:
                 raise AssertionError(f"{node.op.name} has no term and no buffer")
 
-    def _view(self, node: Node, view: View, index: Index_, mask: Node | None) -> Node:
+    def _view(self, node: Node, view: View, index: Index_, mask: Node | None) -> Steps:
         where_ = {position(i): x for i, x in enumerate(index)}
         inner = tuple(simplify(t, self.ranges) for t in substitute(view.index, where_))
         source = node.args[0]
         if view.valid is None:
-            return self.of(source, inner, mask)
+            return (yield _Request(source, inner, mask))
         valid = simplify(substitute((view.valid,), where_)[0], self.ranges)
         fill = constant(view.fill, node.type.dtype.compute)
         if valid is FALSE:
             return fill
         if valid is TRUE:
-            return self.of(source, inner, mask)
+            return (yield _Request(source, inner, mask))
         guard = valid if mask is None else apply(bitand, mask, valid)
         if (
             source in self.buffers
@@ -120,13 +142,13 @@ class Terms:
             and mask is None
         ):
             return make(Load(self.buffers[source], True), *inner, guard, fill)
-        return apply(where, valid, self.of(source, inner, guard), fill)
+        return apply(where, valid, (yield _Request(source, inner, guard)), fill)
 
-    def _gather(self, node: Node, gather: Gather, index: Index_, mask: Node | None) -> Node:
+    def _gather(self, node: Node, gather: Gather, index: Index_, mask: Node | None) -> Steps:
         source, *rows = node.args
         inner: list[Node] = [constant(0)] * source.type.rank
         for a, tensor in zip(gather.axes, rows, strict=True):
-            row = self.of(tensor, index, mask)
+            row = yield _Request(tensor, index, mask)
             extent = source.type.shape[a]
             wrapped = apply(
                 where, apply(lt, row, constant(0)), apply(add, row, constant(extent)), row
@@ -135,16 +157,21 @@ class Terms:
         left = [a for a in range(source.type.rank) if a not in gather.axes]
         for a, out_axis in zip(left, gather.rest, strict=True):
             inner[a] = index[out_axis]
-        return self.of(source, tuple(inner), mask)
+        return (yield _Request(source, tuple(inner), mask))
 
     def height(self, node: Node) -> int:
         """Reductions nested below a node in this kernel; names their axes so siblings share them."""
-        if node not in self.heights:
-            below = (self.height(a) for a in node.args if a not in self.buffers)
-            self.heights[node] = max(below, default=0) + isinstance(node.op, Reduce)
-        return self.heights[node]
 
-    def _reduce(self, node: Node, reduce: Reduce, index: Index_, mask: Node | None) -> Node:
+        def below(n: Node) -> list[Node]:
+            return [a for a in n.args if a not in self.buffers]
+
+        def compute(n: Node) -> int:
+            heights = (self.heights[a] for a in below(n))
+            return max(heights, default=0) + isinstance(n.op, Reduce)
+
+        return bottom_up(node, self.heights, compute, below)
+
+    def _reduce(self, node: Node, reduce: Reduce, index: Index_, mask: Node | None) -> Steps:
         source = node.args[0]
         if any(source.type.shape[a] == 0 for a in reduce.axes):  # no element to read
             identity = reduce.monoid.identity((source.type.dtype.compute,))
@@ -163,7 +190,7 @@ class Terms:
             axes.append((label, extent))
             scaled = apply(multiply, position_term, constant(extent))
             position_term = simplify(apply(add, scaled, inner[a]), self.ranges)
-        value = self.of(source, tuple(inner), mask)
+        value = yield _Request(source, tuple(inner), mask)
         values = (value, position_term) if reduce.monoid.indexed else (value,)
         carriers = reduce.monoid.carriers(tuple(v.type.dtype for v in values))
         if not axes:
