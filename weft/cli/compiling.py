@@ -14,8 +14,9 @@ import torch
 
 import weft
 from weft import driver
-from weft.cli.program import IrText, Source
-from weft.core.errors import SourceError
+from weft.cli.check import run_eager
+from weft.cli.program import IrText, Source, program_place
+from weft.core.errors import SourceError, WeftError
 from weft.options import Options
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
@@ -61,8 +62,15 @@ def choice(name: str, value: str, known: Sequence[str]) -> str:
 def compile_source(source: Source, options: Options) -> Compiled:
     """Compiled for the source's own arguments, without a run."""
     compiled: Compiled = weft.compile(source.callable, **asdict(options))
-    with torch.set_grad_enabled(source.wants_grad):
-        compiled.prepare(*source.args, **source.kwargs)
+    try:
+        with torch.set_grad_enabled(source.wants_grad):
+            compiled.prepare(*source.args, **source.kwargs)
+    except WeftError as error:
+        error.where = error.where or program_place(source.file)
+        raise
+    except Exception:
+        run_eager(source)  # the program's own mistake is a SourceError with its line
+        raise
     return compiled
 
 

@@ -6,10 +6,12 @@ Source(nn.RMSNorm(8), args=(torch.randn(2, 8),), kwargs={}, title="RMSNorm")
 from __future__ import annotations
 
 import inspect
+import linecache
 import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any, cast
 
 import torch
@@ -71,18 +73,24 @@ def place(error: BaseException, file: str, text: str | None) -> str:
     """`-c line 2:  x @ y`: the innermost line of `file` that the error passed through."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == file]
     if not frames or frames[-1].lineno is None:
-        return file
+        return program_place(file)
     number = frames[-1].lineno
     line = text.splitlines()[number - 1] if text is not None else frames[-1].line or ""
     return f"{file} line {number}:  {line.strip()}"
+
+
+def program_place(file: str) -> str:
+    """The last line of -c text is the program; of other files only the name is known."""
+    lines = linecache.getlines(file) if file == "-c" else []
+    return f"{file} line {len(lines)}:  {lines[-1].strip()}" if lines else file
 
 
 def from_object(value: Any, namespace: Mapping[str, Any], name: str, file: str = "-c") -> Source:
     """A class, module or function with the example inputs that stand beside it.
 
     A class is instantiated, with `get_init_inputs()` where that is defined. Example inputs are,
-    in this order: `example_inputs` of the object or of the text around it (a value, or a function
-    without arguments), `get_inputs()`, or the tensor defaults of the parameters.
+    in this order: `example_inputs` of the object (a value, or a function without arguments), the
+    tensor defaults of its parameters, `example_inputs` or `get_inputs()` of the text around it.
     """
     if isinstance(value, type):
         initial = namespace.get("get_init_inputs")
@@ -92,11 +100,12 @@ def from_object(value: Any, namespace: Mapping[str, Any], name: str, file: str =
     if isinstance(value, nn.Module):
         value.eval()
     example = getattr(value, "example_inputs", None)
+    example = own_defaults(value) if example is None else example
     example = namespace.get("example_inputs") if example is None else example
     example = namespace.get("get_inputs") if example is None else example
     example = example() if callable(example) else example
     if example is None:
-        return Source(value, default_arguments(value, name), {}, name, file)
+        example = without_inputs(value, name)
     if isinstance(example, Mapping):
         return Source(value, (), dict(cast("Mapping[str, Any]", example)), name, file)
     several = isinstance(example, tuple | list)
@@ -104,20 +113,25 @@ def from_object(value: Any, namespace: Mapping[str, Any], name: str, file: str =
     return Source(value, args, {}, name, file)
 
 
-def default_arguments(value: Callable[..., Any], name: str) -> tuple[Any, ...]:
-    """The defaults of the parameters, as far as they are tensors."""
+def parameters(value: Callable[..., Any]) -> list[inspect.Parameter]:
     target = value.forward if isinstance(value, nn.Module) else value
-    parameters = list(inspect.signature(target).parameters.values())
+    return list(inspect.signature(target).parameters.values())
+
+
+def own_defaults(value: Callable[..., Any]) -> tuple[Any, ...] | None:
+    """The defaults of the parameters, as far as they are tensors, where the first is one."""
+    defaults = [p.default for p in parameters(value)]
+    tensors = tuple(takewhile(lambda d: isinstance(d, torch.Tensor), defaults))
+    return tensors or None
+
+
+def without_inputs(value: Callable[..., Any], name: str) -> tuple[Any, ...]:
+    """A callable that needs no arguments; SourceError for one that does."""
     named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    missing = [p.name for p in parameters if p.default is p.empty and p.kind in named]
+    missing = [p.name for p in parameters(value) if p.default is p.empty and p.kind in named]
     if missing:
         raise SourceError(
             f"{name} needs values for {', '.join(missing)}: call it, as in "
             f"{name}(torch.randn(2, 3)), or define example_inputs = (...) beside it"
         )
-    tensors: list[Any] = []
-    for parameter in parameters:
-        if not isinstance(parameter.default, torch.Tensor):
-            break
-        tensors.append(parameter.default)
-    return tuple(tensors)
+    return ()

@@ -53,7 +53,8 @@ class Composites(TorchFunctionMode):
             return True
         if _functorch.peek_interpreter_stack() is not None:
             return True
-        return any(torch.is_autocast_enabled(t.device.type) for t in tensors)
+        devices = {t.device.type for t in tensors} - {"meta"}  # meta has no autocast
+        return any(map(torch.is_autocast_enabled, devices))
 
 
 @contextmanager
