@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakValueDictionary
 
@@ -80,6 +81,7 @@ class Node:
         return self
 
 
+_lock = Lock()
 _interned: WeakValueDictionary[tuple[Op, tuple[Node, ...]], Node] = WeakValueDictionary()
 
 
@@ -88,8 +90,9 @@ def make(op: Op, *args: Node) -> Node:
     key = (op, args)
     found = _interned.get(key)
     if found is None:
-        found = Node(op, args, op.infer(*(a.type for a in args)))
-        _interned[key] = found
+        made = Node(op, args, op.infer(*(a.type for a in args)))
+        with _lock:  # two threads may compile at once, and `is` must stay equality
+            found = _interned.setdefault(key, made)
     return found
 
 
