@@ -10,13 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from weft.core.node import Node, postorder
-from weft.core.types import DType, ScalarType, boolean, f32, i64
-from weft.emit.spelling import Names, function_name, literal
+from weft.emit.spelling import c_type, element
+from weft.emit.terms import Terms, inline
 from weft.kernel.ops import (
-    Extract,
-    Lanes,
-    Shuffle,
-    Splat,
     VectorGather,
     VectorLoad,
     VectorMaskedLoad,
@@ -34,46 +30,14 @@ from weft.scalar.nest import (
     Let,
     Load,
     Local,
-    Running,
     Store,
     Update,
     is_atom,
     place,
     walk,
 )
-from weft.scalar.ops import Apply, Axis, Constant
 
 STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch memory
-
-
-def register(dtype: DType) -> DType:
-    """What a value is in a register: 16-bit floats are f32 there."""
-    return f32 if dtype.is_float and dtype.bits == 16 else dtype
-
-
-def suffix(dtype: DType, lanes: int) -> str:
-    return f"{register(dtype)}x{lanes}" if lanes > 1 else str(register(dtype))
-
-
-def c_type(type_: ScalarType) -> str:
-    name = register(type_.dtype)
-    if name is boolean:
-        return f"boolx{type_.lanes}"
-    return f"{name}x{type_.lanes}" if type_.lanes > 1 else str(name)
-
-
-def element(dtype: DType) -> str:
-    """Type of a buffer's elements in memory."""
-    return "u8" if dtype is boolean else str(dtype)
-
-
-def inline(term: Node) -> bool:
-    """Scalar index arithmetic is written where it is used."""
-    return (
-        isinstance(term.op, Apply)
-        and term.type == ScalarType(i64)
-        and all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
-    )
 
 
 @dataclass
@@ -86,17 +50,15 @@ class _Function:
     scratch: int = 0
 
 
-class Emitter:
+class Emitter(Terms):
     """Writes one kernel. Parallel loops become functions of their own."""
 
     def __init__(self, kernel: Kernel, symbol: str) -> None:
+        super().__init__()
         self.kernel, self.symbol = kernel, symbol
-        self.names: dict[Node, str] = {}
-        self.spelt = Names()
         for buffer in (*kernel.inputs, *kernel.outputs):
             self.spelt.of(buffer.name)
         self.types: dict[str, str] = {}
-        self.ranges: dict[Node, Interval] = {}
         self.functions: list[str] = []
         self.current = _Function()
         self.count = 0
@@ -121,10 +83,6 @@ class Emitter:
             return self.spelt.fresh(f"in{self.loads - 1}")
         self.count += 1
         return self.spelt.fresh(f"v{self.count - 1}")
-
-    def variable(self, label: str) -> str:
-        """The name of an axis or an accumulator, which may be called as a buffer is."""
-        return self.spelt.of(label, "variable")
 
     # ---- statements
 
@@ -159,7 +117,9 @@ class Emitter:
             return
         name = self.declare(self.variable(stmt.label), "i64")
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
-        if stmt.extent == 1 and not any(stmt.axis in postorder(*s.terms()) for s in walk(stmt.body)):
+        if stmt.extent == 1 and not any(
+            stmt.axis in postorder(*s.terms()) for s in walk(stmt.body)
+        ):
             self.block(stmt.body, depth)
             return
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"
@@ -183,7 +143,9 @@ class Emitter:
         carriers = stmt.values if stmt.partial else monoid.lift(stmt.values)
         results = monoid.combine(fold.accs, carriers)
         if len(results) == 1 and all(is_atom(a) or a in self.names for a in results[0].args):
-            self.line(depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};")
+            self.line(
+                depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};"
+            )
             return
         self.line(depth, "{")
         named: list[Node] = []
@@ -206,7 +168,9 @@ class Emitter:
         self.declare(name, f"{type_} *")
         size = buffer.type.span * buffer.type.dtype.bytes
         if size <= STACK_BYTES:
-            self.line(depth, f"{type_} {name}[{max(buffer.type.span, 1)}] __attribute__((aligned(64)));")
+            self.line(
+                depth, f"{type_} {name}[{max(buffer.type.span, 1)}] __attribute__((aligned(64)));"
+            )
             return
         self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {self.current.scratch});")
         self.current.scratch += (size + 63) // 64 * 64
@@ -234,9 +198,13 @@ class Emitter:
     def _worker(self, inner: _Function, number: int) -> str:
         fields = [f"    {self._field(t)}{n};" for n, t in inner.captured.items()]
         unpack = [f"    {self._field(t)}{n} = p->{n};" for n, t in inner.captured.items()]
-        scratch = [f"    char *const scratch = weft_scratch({inner.scratch});"] if inner.scratch else []
+        scratch = (
+            [f"    char *const scratch = weft_scratch({inner.scratch});"] if inner.scratch else []
+        )
         args = f"{self.symbol}_args{number}"
-        head = f"static void {self.symbol}_body{number}(void *args, i64 begin, i64 end, int worker) {{"
+        head = (
+            f"static void {self.symbol}_body{number}(void *args, i64 begin, i64 end, int worker) {{"
+        )
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]
         struct = [f"struct {args} {{", *(fields or ["    int none;"]), "};"]
         return "\n".join([*struct, head, *first, *unpack, *scratch, *inner.lines, "}", ""])
@@ -245,140 +213,6 @@ class Emitter:
     def _field(type_: str) -> str:
         """Declaration of a captured name: pointers stay restrict."""
         return f"{type_}restrict const " if type_.endswith("*") else f"const {type_} "
-
-    # ---- memory
-
-    def pointer(self, buffer: Buffer, where: Node) -> str:
-        offset = self.index(where)
-        name = self.use(self.spelt.of(buffer.name))
-        return name if offset == "0" else f"{name} + {offset}"
-
-    def store(self, stmt: Store | VectorStore | VectorScatter) -> str:
-        dtype = stmt.buffer.type.dtype
-        if isinstance(stmt, Store):
-            value, offset = self.atom(stmt.value), self.index(stmt.index[0])
-            name = self.use(self.spelt.of(stmt.buffer.name))
-            special = dtype is boolean or register(dtype) is not dtype
-            at = f"{name} + {offset}"
-            text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
-            return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
-        value = self.wide(stmt.value, ScalarType(dtype, stmt.lanes))
-        kind = f"{dtype}x{stmt.lanes}"
-        counted = "" if stmt.count is None else f", {self.index(stmt.count)}"
-        n = "_n" if counted else ""
-        if isinstance(stmt, VectorScatter):
-            name = self.use(self.spelt.of(stmt.buffer.name))
-            return f"scatter{n}_{kind}({name}, {self.atom(stmt.index)}, {value}{counted});"
-        at = self.pointer(stmt.buffer, stmt.base)
-        if stmt.stride != 1:
-            return f"scatter_stride{n}_{kind}({at}, {stmt.stride}, {value}{counted});"
-        name = "stream" if stmt.stream and not counted else f"store{n}"
-        return f"{name}_{kind}({at}, {value}{counted});"
-
-    def load(self, term: Node) -> str:
-        op = term.op
-        match op:
-            case Load():
-                return self._scalar_load(term, op)
-            case VectorLoad():
-                kind = f"{op.buffer.type.dtype}x{op.lanes}"
-                at = self.pointer(op.buffer, term.args[0])
-                counted = f", {self.index(term.args[1])}" if op.counted else ""
-                n = "_n" if op.counted else ""
-                if op.stride != 1:
-                    return f"gather_stride{n}_{kind}({at}, {op.stride}{counted})"
-                return f"load{n}_{kind}({at}{counted})"
-            case VectorMaskedLoad():
-                condition, other = term.args[1:]
-                fill = self.wide(other, term.type)
-                at = self.pointer(op.buffer, term.args[0])
-                kind = f"{op.buffer.type.dtype}x{op.lanes}"
-                return f"load_where_{kind}({at}, {self.atom(condition)}, {fill})"
-            case VectorGather():
-                kind = f"{op.buffer.type.dtype}x{op.lanes}"
-                name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])
-                if not op.masked:
-                    return f"gather_{kind}({name}, {where})"
-                condition, fill = self.atom(term.args[1]), self.wide(term.args[2], term.type)
-                return f"gather_where_{kind}({name}, {where}, {condition}, {fill})"
-            case _:
-                raise AssertionError(op.name)
-
-    def _scalar_load(self, term: Node, op: Load) -> str:
-        dtype, name = op.buffer.type.dtype, self.use(self.spelt.of(op.buffer.name))
-        offset = self.index(term.args[0])
-        special = dtype is boolean or register(dtype) is not dtype
-        text = f"load_{dtype}({name} + {offset})" if special else f"{name}[{offset}]"
-        if not op.masked:
-            return text
-        return f"{self.atom(term.args[1])} ? {text} : {self.atom(term.args[2])}"
-
-    # ---- terms
-
-    def atom(self, term: Node) -> str:
-        """A term that has a name or is a literal, as C; index arithmetic inline."""
-        if term in self.names:
-            return self.use(self.names[term])
-        if isinstance(term.op, Constant):
-            return literal(term.op.value, register(term.type.dtype))
-        if isinstance(term.op, Acc | Running | Axis):
-            return self.use(self.variable(term.op.label))
-        return self.index(term) if inline(term) else f"({self.value(term)})"
-
-    def wide(self, term: Node, like: ScalarType) -> str:
-        """The term with as many lanes as wanted."""
-        text = self.atom(term)
-        if term.type.lanes == like.lanes:
-            return text
-        return f"splat_{suffix(like.dtype, like.lanes)}({text})"
-
-    def value(self, term: Node) -> str:
-        match term.op:
-            case Load() | VectorLoad() | VectorGather() | VectorMaskedLoad():
-                return self.load(term)
-            case Lanes(lanes=lanes):
-                return f"iota_i64x{lanes}(0)"
-            case Splat():
-                return f"splat_{suffix(term.type.dtype, term.type.lanes)}({self.atom(term.args[0])})"
-            case Shuffle(distance=distance):
-                order = ", ".join(str(i ^ distance) for i in range(term.type.lanes))
-                value = self.atom(term.args[0])
-                return f"__builtin_shufflevector({value}, {value}, {order})"
-            case Extract(lane=lane):
-                return f"{self.atom(term.args[0])}[{lane}]"
-            case Apply():
-                return self.index(term) if inline(term) else self.apply(term)
-            case _:
-                return self.atom(term)
-
-    def apply(self, term: Node) -> str:
-        function = term.op.function  # type: ignore[attr-defined]
-        lanes = term.type.lanes
-        args = [self.wide(a, ScalarType(a.type.dtype, lanes)) for a in term.args]
-        return function_name(function, [register(a.type.dtype) for a in term.args], lanes, args)
-
-    def index(self, term: Node) -> str:
-        """Scalar i64 arithmetic in infix C; division is C's where the operand cannot be negative."""
-        if not inline(term):
-            return self.atom(term) if term.type.lanes == 1 else self.value(term)
-        name = term.op.function.name  # type: ignore[attr-defined]
-        if name in ("add", "subtract", "multiply"):
-            sign = {"add": "+", "subtract": "-", "multiply": "*"}[name]
-            a, b = (self._operand(x, name, k) for k, x in enumerate(term.args))
-            return f"{a} {sign} {b}".replace("+ -", "- ")
-        if name in ("floordiv", "floormod") and bounds(term.args[0], self.ranges)[0] >= 0:
-            sign = "/" if name == "floordiv" else "%"
-            return f"{self._operand(term.args[0], sign, 0)} {sign} {self._operand(term.args[1], sign, 1)}"
-        args = [self.index(a) for a in term.args]
-        return function_name(term.op.function, [a.type.dtype for a in term.args], 1, args)  # type: ignore[attr-defined]
-
-    def _operand(self, term: Node, within: str, position: int) -> str:
-        text = self.index(term)
-        if not inline(term):
-            return text
-        inner = term.op.function.name  # type: ignore[attr-defined]
-        plain = inner == "multiply" if within in ("add", "subtract") else False
-        return text if plain or (within == "add" and inner == "add") else f"({text})"
 
     # ---- the file
 
@@ -394,9 +228,8 @@ class Emitter:
         scratch = self.current.scratch
         first = [f"    char *const scratch = weft_scratch({scratch});"] if scratch else []
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
-        return "\n".join(
-            ['#include "weft.h"', *self.includes(body), *self.functions, head, *first, *self.current.lines, "}", ""]
-        )
+        lines = [*self.functions, head, *first, *self.current.lines, "}", ""]
+        return "\n".join(['#include "weft.h"', *self.includes(body), *lines])
 
     def includes(self, body: Block) -> Iterator[str]:
         widths = {1}
@@ -411,5 +244,3 @@ class Emitter:
 def emit_kernel(kernel: Kernel, symbol: str) -> str:
     """One C file that defines `symbol` over the kernel's inputs, then its outputs."""
     return Emitter(kernel, symbol).file()
-
-

@@ -1,4 +1,4 @@
-"""Spellings of C: functions, literals, reserved words. A new C-like language is such a table.
+"""Spellings of C: types, functions, literals, reserved words; a C-like language is such a table.
 
 function_name(FUNCTIONS["multiply"], [f32, f32], 16, ["v0", "v1"])     # mul_f32x16(v0, v1)
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 import math
 import re
 
-from weft.core.types import DType, boolean, f32, i64
-from weft.scalar.ops import CASTS, Function
+from weft.core.types import DType, ScalarType, boolean, f32, i64
+from weft.scalar.ops import Function
 
 C_KEYWORDS = frozenset(
-    "auto break case char const continue default do double else enum extern float for goto if inline int "
-    "long register restrict return short signed sizeof static struct switch typedef union unsigned void "
-    "volatile while asm typeof linux unix i386 NULL args p begin end worker turn scratch "
-    "memcpy memset main".split()
+    "auto break case char const continue default do double else enum extern float for goto if "
+    "inline int long register restrict return short signed sizeof static struct switch typedef "
+    "union unsigned void volatile while asm typeof linux unix i386 NULL args p begin end worker "
+    "turn scratch memcpy memset main".split()
 )
 # dtypes, functions of the headers (exp_f32x16, boolx8), and what standard headers define
 OF_HEADERS = re.compile(r"(.*_)?(b?f|[iu])\d+(x\d+u?)?|(.*_)?bool(x\d+)?|.*_t")
@@ -34,7 +34,14 @@ RENAMED = {
     "shift_right": "shr",
     "where": "select",
 }
-OF_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "eq": "eq", "ne": "xor"}
+OF_BOOL = {
+    "add": "or",
+    "multiply": "and",
+    "maximum": "or",
+    "minimum": "and",
+    "eq": "eq",
+    "ne": "xor",
+}
 
 
 class Names:
@@ -64,13 +71,34 @@ class Names:
         return plain
 
 
+def register(dtype: DType) -> DType:
+    """What a value is in a register: 16-bit floats are f32 there."""
+    return f32 if dtype.is_float and dtype.bits == 16 else dtype
+
+
+def suffix(dtype: DType, lanes: int) -> str:
+    return f"{register(dtype)}x{lanes}" if lanes > 1 else str(register(dtype))
+
+
+def c_type(type_: ScalarType) -> str:
+    name = register(type_.dtype)
+    if name is boolean:
+        return f"boolx{type_.lanes}"
+    return f"{name}x{type_.lanes}" if type_.lanes > 1 else str(name)
+
+
+def element(dtype: DType) -> str:
+    """Type of a buffer's elements in memory."""
+    return "u8" if dtype is boolean else str(dtype)
+
+
 def literal(value: int | float | bool, dtype: DType) -> str:
     """The value as a C constant of that type."""
     if dtype is boolean:
         return "-1" if value else "0"
     if dtype.is_float:
         if math.isnan(value):
-            return f"(({dtype})__builtin_nan(\"\"))"
+            return f'(({dtype})__builtin_nan(""))'
         if math.isinf(value):
             sign = "-" if value < 0 else ""
             return f"({sign}({dtype})__builtin_inf())"
@@ -98,6 +126,3 @@ def function_name(function: Function, dtypes: list[DType], lanes: int, args: lis
     if source is boolean and name in OF_BOOL:
         name = OF_BOOL[name]
     return f"{RENAMED.get(name, name)}_{source}{width}({', '.join(args)})"
-
-
-__all__ = ["CASTS", "C_KEYWORDS", "Names", "function_name", "literal"]

@@ -1,0 +1,185 @@
+"""Terms, loads and stores of the kernel level as C expressions; emit/c.py writes what is around.
+
+in0 = load{16} x[a0 * 2048]       # load_f32x16(x + a0 * 2048)
+v0 = multiply(in0, in0)           # mul_f32x16(in0, in0)
+"""
+
+from __future__ import annotations
+
+from weft.core.node import Node, postorder
+from weft.core.types import ScalarType, boolean, i64
+from weft.emit.spelling import Names, function_name, literal, register, suffix
+from weft.kernel.ops import (
+    Extract,
+    Lanes,
+    Shuffle,
+    Splat,
+    VectorGather,
+    VectorLoad,
+    VectorMaskedLoad,
+    VectorScatter,
+    VectorStore,
+)
+from weft.scalar.index import Interval, bounds
+from weft.scalar.nest import Acc, Buffer, Load, Running, Store
+from weft.scalar.ops import Apply, Axis, Constant
+
+
+def inline(term: Node) -> bool:
+    """Scalar index arithmetic is written where it is used."""
+    return (
+        isinstance(term.op, Apply)
+        and term.type == ScalarType(i64)
+        and all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
+    )
+
+
+class Terms:
+    """Terms as C, given the names of those that have one."""
+
+    def __init__(self) -> None:
+        self.spelt = Names()
+        self.names: dict[Node, str] = {}
+        self.ranges: dict[Node, Interval] = {}  # of the axes in scope
+
+    def use(self, name: str) -> str:
+        """A name as it is seen at this place."""
+        return name
+
+    def variable(self, label: str) -> str:
+        """The name of an axis or an accumulator, which may be called as a buffer is."""
+        return self.spelt.of(label, "variable")
+
+    def pointer(self, buffer: Buffer, where: Node) -> str:
+        offset = self.index(where)
+        name = self.use(self.spelt.of(buffer.name))
+        return name if offset == "0" else f"{name} + {offset}"
+
+    def store(self, stmt: Store | VectorStore | VectorScatter) -> str:
+        dtype = stmt.buffer.type.dtype
+        if isinstance(stmt, Store):
+            value, offset = self.atom(stmt.value), self.index(stmt.index[0])
+            name = self.use(self.spelt.of(stmt.buffer.name))
+            special = dtype is boolean or register(dtype) is not dtype
+            at = f"{name} + {offset}"
+            text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
+            return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
+        value = self.wide(stmt.value, ScalarType(dtype, stmt.lanes))
+        kind = f"{dtype}x{stmt.lanes}"
+        counted = "" if stmt.count is None else f", {self.index(stmt.count)}"
+        n = "_n" if counted else ""
+        if isinstance(stmt, VectorScatter):
+            name = self.use(self.spelt.of(stmt.buffer.name))
+            return f"scatter{n}_{kind}({name}, {self.atom(stmt.index)}, {value}{counted});"
+        at = self.pointer(stmt.buffer, stmt.base)
+        if stmt.stride != 1:
+            return f"scatter_stride{n}_{kind}({at}, {stmt.stride}, {value}{counted});"
+        name = "stream" if stmt.stream and not counted else f"store{n}"
+        return f"{name}_{kind}({at}, {value}{counted});"
+
+    def load(self, term: Node) -> str:
+        op = term.op
+        match op:
+            case Load():
+                return self._scalar_load(term, op)
+            case VectorLoad():
+                kind = f"{op.buffer.type.dtype}x{op.lanes}"
+                at = self.pointer(op.buffer, term.args[0])
+                counted = f", {self.index(term.args[1])}" if op.counted else ""
+                n = "_n" if op.counted else ""
+                if op.stride != 1:
+                    return f"gather_stride{n}_{kind}({at}, {op.stride}{counted})"
+                return f"load{n}_{kind}({at}{counted})"
+            case VectorMaskedLoad():
+                condition, other = term.args[1:]
+                fill = self.wide(other, term.type)
+                at = self.pointer(op.buffer, term.args[0])
+                kind = f"{op.buffer.type.dtype}x{op.lanes}"
+                return f"load_where_{kind}({at}, {self.atom(condition)}, {fill})"
+            case VectorGather():
+                kind = f"{op.buffer.type.dtype}x{op.lanes}"
+                name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])
+                if not op.masked:
+                    return f"gather_{kind}({name}, {where})"
+                condition, fill = self.atom(term.args[1]), self.wide(term.args[2], term.type)
+                return f"gather_where_{kind}({name}, {where}, {condition}, {fill})"
+            case _:
+                raise AssertionError(op.name)
+
+    def _scalar_load(self, term: Node, op: Load) -> str:
+        dtype, name = op.buffer.type.dtype, self.use(self.spelt.of(op.buffer.name))
+        offset = self.index(term.args[0])
+        special = dtype is boolean or register(dtype) is not dtype
+        text = f"load_{dtype}({name} + {offset})" if special else f"{name}[{offset}]"
+        if not op.masked:
+            return text
+        return f"{self.atom(term.args[1])} ? {text} : {self.atom(term.args[2])}"
+
+    # ---- terms
+
+    def atom(self, term: Node) -> str:
+        """A term that has a name or is a literal, as C; index arithmetic inline."""
+        if term in self.names:
+            return self.use(self.names[term])
+        if isinstance(term.op, Constant):
+            return literal(term.op.value, register(term.type.dtype))
+        if isinstance(term.op, Acc | Running | Axis):
+            return self.use(self.variable(term.op.label))
+        return self.index(term) if inline(term) else f"({self.value(term)})"
+
+    def wide(self, term: Node, like: ScalarType) -> str:
+        """The term with as many lanes as wanted."""
+        text = self.atom(term)
+        if term.type.lanes == like.lanes:
+            return text
+        return f"splat_{suffix(like.dtype, like.lanes)}({text})"
+
+    def value(self, term: Node) -> str:
+        match term.op:
+            case Load() | VectorLoad() | VectorGather() | VectorMaskedLoad():
+                return self.load(term)
+            case Lanes(lanes=lanes):
+                return f"iota_i64x{lanes}(0)"
+            case Splat():
+                return self.wide(term.args[0], term.type)
+            case Shuffle(distance=distance):
+                order = ", ".join(str(i ^ distance) for i in range(term.type.lanes))
+                value = self.atom(term.args[0])
+                return f"__builtin_shufflevector({value}, {value}, {order})"
+            case Extract(lane=lane):
+                return f"{self.atom(term.args[0])}[{lane}]"
+            case Apply():
+                return self.index(term) if inline(term) else self.apply(term)
+            case _:
+                return self.atom(term)
+
+    def apply(self, term: Node) -> str:
+        function = term.op.function  # type: ignore[attr-defined]
+        lanes = term.type.lanes
+        args = [self.wide(a, ScalarType(a.type.dtype, lanes)) for a in term.args]
+        return function_name(function, [register(a.type.dtype) for a in term.args], lanes, args)
+
+    def index(self, term: Node) -> str:
+        """Scalar i64 arithmetic in infix C; / and % are C's where nothing can be negative."""
+        if not inline(term):
+            return self.atom(term) if term.type.lanes == 1 else self.value(term)
+        name = term.op.function.name  # type: ignore[attr-defined]
+        if name in ("add", "subtract", "multiply"):
+            sign = {"add": "+", "subtract": "-", "multiply": "*"}[name]
+            a, b = (self._operand(x, name) for x in term.args)
+            return f"{a} {sign} {b}".replace("+ -", "- ")
+        if name in ("floordiv", "floormod") and bounds(term.args[0], self.ranges)[0] >= 0:
+            sign = "/" if name == "floordiv" else "%"
+            a, b = (self._operand(x, sign) for x in term.args)
+            return f"{a} {sign} {b}"
+        args = [self.index(a) for a in term.args]
+        dtypes = [a.type.dtype for a in term.args]
+        return function_name(term.op.function, dtypes, 1, args)  # type: ignore[attr-defined]
+
+    def _operand(self, term: Node, within: str) -> str:
+        text = self.index(term)
+        if not inline(term):
+            return text
+        inner = term.op.function.name  # type: ignore[attr-defined]
+        plain = inner == "multiply" and within in ("add", "subtract")
+        return text if plain or (within == "add" and inner == "add") else f"({text})"
