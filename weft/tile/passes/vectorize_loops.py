@@ -17,6 +17,7 @@ from dataclasses import replace
 from weft.core.node import Node, postorder
 from weft.scalar.nest import (
     Block,
+    Buffer,
     For,
     Kernel,
     Let,
@@ -31,8 +32,9 @@ from weft.scalar.nest import (
 )
 from weft.scalar.ops import Apply
 from weft.targets.cpu import CPU
-from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
+from weft.tile.access import Ranges, ranges_in, term_cost, trips
 from weft.tile.moves import Labels, blocked, upto
+from weft.tile.vector import address, stride_along
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
 
@@ -60,15 +62,19 @@ def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
 
 def best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
-    inner = [best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
     placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
-    own = [s for s in placed.body if not isinstance(s, For)]
+    return _best_axis(placed, target, ranges)
+
+
+def _best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+    inner = [_best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
+    own = [s for s in stmt.body if not isinstance(s, For)]
     serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(own, None, 1, ranges))
     descend = (serial, frozenset[Node]().union(*(axes for _, axes in inner)))
     if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
         return descend
     lanes = lanes_for(stmt, target)
-    cost = nest_cost(stmt, stmt.axis, lanes, ranges)
+    cost = nest_cost((stmt,), stmt.axis, lanes, ranges)
     return min(descend, (cost, frozenset((stmt.axis,))), key=lambda t: t[0])
 
 
@@ -90,32 +96,26 @@ def lanes_for(stmt: For, target: CPU) -> int:
     widest = 4
     free: dict[Node, frozenset[Node]] = {}
     loaded: set[Node] = set()  # terms with a load in them; index arithmetic becomes addresses
-    for s in walk((stmt,)):
-        for term in postorder(*(t for t in s.terms() if not isinstance(s, For))):
-            if isinstance(term.op, Load) or any(a in loaded for a in term.args):
-                loaded.add(term)
-            value = isinstance(term.op, Load | Apply) and (
-                term in loaded or term.type.dtype.is_float
-            )
-            if value and stmt.axis in free_variables(term, free):
-                widest = max(widest, term.type.dtype.bytes)
+    stmts = [s for s in walk((stmt,)) if not isinstance(s, For)]
+    for term in postorder(*(t for s in stmts for t in s.terms())):
+        if isinstance(term.op, Load) or any(a in loaded for a in term.args):
+            loaded.add(term)
+        value = isinstance(term.op, Load | Apply) and (term in loaded or term.type.dtype.is_float)
+        if value and stmt.axis in free_variables(term, free):
+            widest = max(widest, term.type.dtype.bytes)
     return target.lanes(widest)
 
 
-def nest_cost(stmt: Stmt, axis: Node, lanes: int, ranges: Ranges) -> float:
-    """Cost of a nest whose `axis` runs over lanes, in vector instructions."""
-
-    def block(stmts: Sequence[Stmt]) -> float:
-        total = statements_cost([s for s in stmts if not isinstance(s, For)], axis, lanes, ranges)
-        for s in stmts:
-            if isinstance(s, For):
-                n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
-                total += n * (block(s.body) + 0.5)
-                if s.axis is axis and s.role == "reduce":
-                    total += 8 * len(s.folds)
-        return total
-
-    return block(place((stmt,), partial=True))
+def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> float:
+    """Cost of a placed block whose `axis` runs over lanes, in vector instructions."""
+    total = statements_cost([s for s in block if not isinstance(s, For)], axis, lanes, ranges)
+    for s in block:
+        if isinstance(s, For):
+            n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
+            total += n * (nest_cost(s.body, axis, lanes, ranges) + 0.5)
+            if s.axis is axis and s.role == "reduce":
+                total += 8 * len(s.folds)
+    return total
 
 
 def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges: Ranges) -> float:
@@ -126,19 +126,19 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
             term = s.term
             total += term_cost(term)
             if axis is not None and isinstance(term.op, Load):
-                total += _access(term, s, axis, lanes, ranges)
+                total += _access(term, term.op.buffer, axis, lanes, ranges)
         elif isinstance(s, Update):
             total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
         elif isinstance(s, Store):
             total += 1.0
             if axis is not None:
-                step = next(step for at, step in strides(s, axis, ranges) if at is s)
+                step = stride_along(address(s.buffer, s.index, ranges), axis)
                 total += 0.0 if step in (0, 1) else lanes * 1.5
     return total
 
 
-def _access(term: Node, stmt: Stmt, axis: Node, lanes: int, ranges: Ranges) -> float:
-    step = next(step for at, step in strides(stmt, axis, ranges) if at is term)
+def _access(term: Node, buffer: Buffer, axis: Node, lanes: int, ranges: Ranges) -> float:
+    step = stride_along(address(buffer, term.args[: buffer.type.rank], ranges), axis)
     return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
 
 
