@@ -19,7 +19,12 @@ def extremes(x):
 
 
 def positions(x):
-    return x.argmax(), x.argmin(), *(x.argmax(d) for d in range(3)), *(x.argmin(d) for d in range(3))
+    return (
+        x.argmax(),
+        x.argmin(),
+        *(x.argmax(d) for d in range(3)),
+        *(x.argmin(d) for d in range(3)),
+    )
 
 
 def spreads(x):
@@ -95,7 +100,10 @@ FOLDS = by_dtype() + cases(
     positions_i64=(positions, i64(3, 5, 37, below=9)),
     max_and_where=(both, f32(3, 5, 37)),
     max_and_where_i32=(both, i32(3, 5, 37, below=8)),
-    nan_positions=(lambda x: (x.argmax(1), x.amax(0), x.argmin(0)), f32(5, 37, of=(1.0, float("nan"), 3.0, 2.0, 0.5))),
+    nan_positions=(
+        lambda x: (x.argmax(1), x.amax(0), x.argmin(0)),
+        f32(5, 37, of=(1.0, float("nan"), 3.0, 2.0, 0.5)),
+    ),
     spreads=(spreads, f32(3, 5, 37)),
     products=(products, f32(3, 5, 7)),
     logic=(logic, boolean(3, 5, 37)),
@@ -107,7 +115,10 @@ FOLDS = by_dtype() + cases(
     one_sums=(sums, f32(1, 1, 1)),
     rank_0_sum=(lambda x: (x.sum(), x.amax(), x.softmax(0)), f32()),
     softmaxes=(softmaxes, f32(3, 5, 37)),
-    softmax_specials=(lambda x: (x.softmax(0), x.log_softmax(0), x.logsumexp(0)), f32(7, of=(1.0, float("-inf")))),
+    softmax_specials=(
+        lambda x: (x.softmax(0), x.log_softmax(0), x.logsumexp(0)),
+        f32(7, of=(1.0, float("-inf"))),
+    ),
     softmax_of_inf=(lambda x: x.softmax(1), f32(2, 5, of=(float("-inf"),))),
     softmax_large=(lambda x: (x * 1000).softmax(-1), f32(5, 37)),
     scans=(scans, f32(3, 5, 37)),
@@ -125,15 +136,30 @@ FOLDS = by_dtype() + cases(
     batch_norm=(batch_norm, f32(4, 6, 5), f32(6), f32(6).abs(), f32(6)),
     instance_norm=(lambda x: F.instance_norm(x), f32(2, 3, 5, 7)),
     normalized=(normalized, f32(5, 37)),
-    residual_norm=(lambda x, y, w: (x + y, F.layer_norm(x + y, (37,), w)), f32(5, 37), f32(5, 37), f32(37)),
+    residual_norm=(
+        lambda x, y, w: (x + y, F.layer_norm(x + y, (37,), w)),
+        f32(5, 37),
+        f32(5, 37),
+        f32(37),
+    ),
     two_reductions=(lambda x: (x - x.amax(0)).exp().sum(1) / x.sum(), f32(5, 37)),
     entropy=(lambda x: -(x.softmax(1) * x.log_softmax(1)).sum(1), f32(5, 37)),
     cross_entropy=(lambda x, y: F.cross_entropy(x, y), f32(8, 37), i64(8, below=37)),
-    mse=(lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.smooth_l1_loss(x, y)), f32(5, 37), f32(5, 37)),
+    mse=(
+        lambda x, y: (F.mse_loss(x, y), F.l1_loss(x, y), F.smooth_l1_loss(x, y)),
+        f32(5, 37),
+        f32(5, 37),
+    ),
     max_pool=(lambda x: F.max_pool2d(x, 3, 2, 1), f32(2, 3, 11, 13)),
-    avg_pool=(lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)), f32(2, 3, 11, 13)),
+    avg_pool=(
+        lambda x: (F.avg_pool2d(x, 2), F.avg_pool2d(x, 3, 2, 1, count_include_pad=False)),
+        f32(2, 3, 11, 13),
+    ),
     pools_1d=(lambda x: (F.max_pool1d(x, 3), F.avg_pool1d(x, 3, 2)), f32(2, 3, 17)),
-    adaptive_pool=(lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (2, 3))), f32(2, 3, 8, 9)),
+    adaptive_pool=(
+        lambda x: (F.adaptive_avg_pool2d(x, 1), F.adaptive_avg_pool2d(x, (2, 3))),
+        f32(2, 3, 8, 9),
+    ),
     max_pool_dilated=(lambda x: F.max_pool2d(x, 3, 2, 1, 2, ceil_mode=True), f32(2, 3, 11, 13)),
     f64_mean=(lambda x: x.mean(0) + x.mean(1).sum(), f64(5, 37)),
 )

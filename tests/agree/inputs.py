@@ -40,9 +40,11 @@ class Input:
     def values(self) -> torch.Tensor:
         if self.of:
             flat = torch.tensor(self.of, dtype=torch.float64)
-            return flat.repeat(math.prod(self.shape) // len(self.of) + 1)[
-                : math.prod(self.shape)
-            ].reshape(self.shape).to(self.dtype)
+            return (
+                flat.repeat(math.prod(self.shape) // len(self.of) + 1)[: math.prod(self.shape)]
+                .reshape(self.shape)
+                .to(self.dtype)
+            )
         if self.below is not None:
             return torch.randint(0, self.below, self.shape).to(self.dtype)
         if self.dtype is torch.bool:

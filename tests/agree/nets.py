@@ -13,7 +13,12 @@ def epilogues(x, w, b):
 
 
 def prologues(x, w, b):
-    return F.relu(x + b) @ w, x.softmax(-1) @ w, F.layer_norm(x, x.shape[-1:]) @ w, (x * b) @ w.exp()
+    return (
+        F.relu(x + b) @ w,
+        x.softmax(-1) @ w,
+        F.layer_norm(x, x.shape[-1:]) @ w,
+        (x * b) @ w.exp(),
+    )
 
 
 def orientations(x, y):
@@ -48,7 +53,11 @@ def decoder(x, norm, qkv, out, up, down):
     n, d = x.shape
     h = F.rms_norm(x, (d,), norm, 1e-6)
     q, k, v = (h @ qkv.t()).view(n, 3, 4, d // 4).permute(1, 2, 0, 3).unbind(0)
-    x = x + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1).reshape(n, d) @ out
+    x = (
+        x
+        + F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(0, 1).reshape(n, d)
+        @ out
+    )
     return x + F.gelu(F.rms_norm(x, (d,), norm, 1e-6) @ up) @ down
 
 
@@ -76,7 +85,12 @@ NETS = cases(
     matmul_1=(lambda x, y: x @ y, f32(1, 1), f32(1, 1)),
     matmul_empty_k=(lambda x, y: x @ y + 1, f32(3, 0), f32(0, 5)),
     matmul_empty_m=(lambda x, y: (x @ y, (x @ y).sum(0)), f32(0, 3), f32(3, 5)),
-    matmul_vectors=(lambda x, y, v: (x @ v, v @ y, v @ v, torch.outer(v, v)), f32(7, 23), f32(23, 9), f32(23)),
+    matmul_vectors=(
+        lambda x, y, v: (x @ v, v @ y, v @ v, torch.outer(v, v)),
+        f32(7, 23),
+        f32(23, 9),
+        f32(23),
+    ),
     matmul_column=(lambda x, y: x @ y, f32(33, 23), f32(23, 1)),
     matmul_row=(lambda x, y: x @ y, f32(1, 23), f32(23, 33)),
     matmul_strided=(lambda x, y: x @ y, f32(14, 46)[::2, ::2], f32(33, 23).t()),
@@ -91,11 +105,20 @@ NETS = cases(
     prologues_bf16=(prologues, bf16(7, 23), bf16(23, 33), bf16(23)),
     linear=(F.linear, f32(3, 7, 23), f32(33, 23), f32(33)),
     linear_bf16=(F.linear, bf16(3, 7, 23), bf16(33, 23), bf16(33)),
-    baddbmm=(lambda b, x, y: torch.baddbmm(b, x, y, beta=0.5, alpha=2), f32(3, 1, 18), f32(3, 7, 23), f32(3, 23, 18)),
+    baddbmm=(
+        lambda b, x, y: torch.baddbmm(b, x, y, beta=0.5, alpha=2),
+        f32(3, 1, 18),
+        f32(3, 7, 23),
+        f32(3, 23, 18),
+    ),
     einsum=(lambda x, y: torch.einsum("bij,bkj->bik", x, y), f32(3, 7, 23), f32(3, 18, 23)),
     einsum_outer=(lambda x, y: torch.einsum("i,j->ij", x, y), f32(7), f32(9)),
     einsum_many=(lambda x, y: torch.einsum("abc,dcb->ad", x, y), f32(5, 3, 7), f32(4, 7, 3)),
-    einsum_heads=(lambda x, y: torch.einsum("bqhd,bkhd->bhqk", x, y), f32(2, 5, 3, 8), f32(2, 6, 3, 8)),
+    einsum_heads=(
+        lambda x, y: torch.einsum("bqhd,bkhd->bhqk", x, y),
+        f32(2, 5, 3, 8),
+        f32(2, 6, 3, 8),
+    ),
     chain_of_matmuls=(lambda x, a, b: (x @ a).relu() @ b, f32(9, 17), f32(17, 35), f32(35, 5)),
     mlp=(mlp, f32(9, 20), f32(50, 20), f32(20, 50)),
     mlp_bf16=(mlp, bf16(9, 20), bf16(50, 20), bf16(20, 50)),
@@ -104,13 +127,28 @@ NETS = cases(
     matmul_concat=(lambda x, y, w: torch.cat((x, y), 1) @ w, f32(9, 7), f32(9, 10), f32(17, 19)),
     attention=(attend(), f32(2, 3, 9, 8), f32(2, 3, 13, 8), f32(2, 3, 13, 8)),
     attention_causal=(attend(is_causal=True), *[f32(2, 3, 19, 8)] * 3),
-    attention_mask=(attend(), f32(2, 3, 9, 8), *[f32(2, 3, 13, 8)] * 2, boolean(9, 13).bitwise_or(torch.eye(9, 13, dtype=torch.bool))),
-    attention_float_mask=(attend(scale=0.3), f32(2, 3, 9, 8), *[f32(2, 3, 13, 8)] * 2, f32(2, 1, 9, 13)),
+    attention_mask=(
+        attend(),
+        f32(2, 3, 9, 8),
+        *[f32(2, 3, 13, 8)] * 2,
+        boolean(9, 13).bitwise_or(torch.eye(9, 13, dtype=torch.bool)),
+    ),
+    attention_float_mask=(
+        attend(scale=0.3),
+        f32(2, 3, 9, 8),
+        *[f32(2, 3, 13, 8)] * 2,
+        f32(2, 1, 9, 13),
+    ),
     attention_grouped=(attend(enable_gqa=True), f32(2, 6, 9, 8), *[f32(2, 2, 13, 8)] * 2),
     attention_f16=(attend(is_causal=True), *[f16(2, 3, 19, 8)] * 3),
     attention_bf16=(attend(), *[bf16(1, 2, 7, 16)] * 3),
     attention_by_hand=(by_hand, *[f32(2, 3, 11, 8)] * 3),
-    conv1d=(lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1), f32(2, 3, 17), f32(5, 3, 3), f32(5)),
+    conv1d=(
+        lambda x, w, b: F.conv1d(x, w, b, stride=2, padding=1),
+        f32(2, 3, 17),
+        f32(5, 3, 3),
+        f32(5),
+    ),
     conv2d=(conv(), f32(2, 3, 9, 11), f32(5, 3, 3, 2), f32(5)),
     conv2d_padded=(conv(padding=1), f32(2, 3, 9, 11), f32(5, 3, 3, 3)),
     conv2d_strided=(conv(stride=(2, 3), padding=(0, 2)), f32(1, 3, 9, 11), f32(5, 3, 3, 3)),
@@ -121,11 +159,20 @@ NETS = cases(
     conv2d_same=(lambda x, w: F.conv2d(x, w, padding="same"), f32(1, 3, 9, 11), f32(5, 3, 4, 3)),
     conv2d_f16=(conv(padding=1), f16(1, 3, 9, 11), f16(5, 3, 3, 3)),
     conv2d_channels_last=(conv(padding=1), f32(2, 9, 11, 3).permute(0, 3, 1, 2), f32(5, 3, 3, 3)),
-    conv_relu_pool=(lambda x, w, b: F.max_pool2d(F.relu(F.conv2d(x, w, b)), 2), f32(2, 3, 9, 11), f32(5, 3, 3, 3), f32(5)),
+    conv_relu_pool=(
+        lambda x, w, b: F.max_pool2d(F.relu(F.conv2d(x, w, b)), 2),
+        f32(2, 3, 9, 11),
+        f32(5, 3, 3, 3),
+        f32(5),
+    ),
     decoder=(decoder, f32(9, 16), f32(16), f32(48, 16), f32(16, 16), f32(16, 40), f32(40, 16)),
     decoder_bf16=(decoder, bf16(5, 8), bf16(8), bf16(24, 8), bf16(8, 8), bf16(8, 20), bf16(20, 8)),
     resnet=(resnet, f32(2, 4, 7, 9), f32(4, 4, 3, 3), f32(4), f32(4).abs()),
     lstm_cell=(lstm_cell, f32(5, 9), f32(5, 7), f32(5, 7), f32(9, 28), f32(7, 28)),
     logits_sampled=(lambda x, w: (x @ w).softmax(-1).argmax(-1), f32(5, 16), f32(16, 37)),
-    sums_of_matmul=(lambda x, y: ((x @ y).sum(), (x @ y).amax(0), x.sum(1)), f32(9, 17), f32(17, 21)),
+    sums_of_matmul=(
+        lambda x, y: ((x @ y).sum(), (x @ y).amax(0), x.sum(1)),
+        f32(9, 17),
+        f32(17, 21),
+    ),
 )

@@ -109,8 +109,12 @@ def by_dtype() -> list[Case]:
         x, y = tensor(d, 5, 37), tensor(d, 5, 37)
         if d is not torch.bool:
             made.append(Case(f"arithmetic_{name}", arithmetic, (x, y)))
-            made.append(Case(f"compared_{name}", compared, (tensor(d, 70, below=4), tensor(d, 70, below=4))))
-        made.append(Case(f"to_all_{name}", small if d.is_floating_point else to_all, (tensor(d, 77),)))
+            made.append(
+                Case(f"compared_{name}", compared, (tensor(d, 70, below=4), tensor(d, 70, below=4)))
+            )
+        made.append(
+            Case(f"to_all_{name}", small if d.is_floating_point else to_all, (tensor(d, 77),))
+        )
         if d in INTEGERS:
             made.append(Case(f"integer_{name}", integer, (x, y)))
             positive = tensor(d, 5, 37).then("bitwise_and", 63).then("bitwise_or", 1)
@@ -133,13 +137,27 @@ POINTWISE = by_dtype() + cases(
     specials=(of_specials, f32(41, of=SPECIALS)),
     specials_f64=(of_specials, f64(41, of=SPECIALS)),
     specials_bf16=(of_specials, bf16(41, of=SPECIALS)),
-    mixed_dtypes=(lambda h, b, i, d: (h + b, h * i, i + d, b * 2, i / 3), f16(37), bf16(37), i64(37), f64(37)),
+    mixed_dtypes=(
+        lambda h, b, i, d: (h + b, h * i, i + d, b * 2, i / 3),
+        f16(37),
+        bf16(37),
+        i64(37),
+        f64(37),
+    ),
     mixed_ints=(lambda a, b, c: (a + b, b * c, a + c, a.where(c > 50, b)), i8(37), i16(37), u8(37)),
     index_and_float=(lambda x: x * torch.arange(37) + torch.arange(5)[:, None], f32(5, 37)),
-    mask_of_positions=(lambda x: x.masked_fill(torch.arange(37) > torch.arange(5)[:, None], -1e9), f32(5, 37)),
+    mask_of_positions=(
+        lambda x: x.masked_fill(torch.arange(37) > torch.arange(5)[:, None], -1e9),
+        f32(5, 37),
+    ),
     bool_times_float=(lambda x, m: x * m + m, f32(5, 37), boolean(5, 37)),
     where_mixed=(lambda m, x, i: torch.where(m, x, i), boolean(5, 37), f32(5, 37), i64(5, 37)),
-    where_bool=(lambda m, x, i: torch.where(m, x, i > 0), boolean(5, 37), boolean(5, 37), i64(5, 37)),
+    where_bool=(
+        lambda m, x, i: torch.where(m, x, i > 0),
+        boolean(5, 37),
+        boolean(5, 37),
+        i64(5, 37),
+    ),
     broadcast=(lambda x, y, z: x * y + z, f32(4, 1, 37), f32(3, 1), f32(1)),
     rank_0=(lambda x, y: x * y + 1, f32(), f32()),
     rank_0_with_rank_2=(lambda x, y: x * y, f32(), f32(3, 5)),
@@ -161,8 +179,26 @@ POINTWISE = by_dtype() + cases(
     in_place=(lambda x, y: x.add_(y).mul_(2), f32(5, 37), f32(37)),
     in_place_row=(lambda x: (x[1].zero_(), x + 1)[1], f32(5, 37)),
     in_place_twice=(lambda x, y: (x.copy_(y), y.add_(x))[0], f32(5, 37), f32(5, 37)),
-    argument_names=(lambda a0, acc0, v0, in0: a0 * acc0 + v0 - in0, f32(5, 37), f32(37), f32(37), f32()),
-    keywords=(lambda int_, double, k_0, p: int_ + double * k_0 - p, f32(37), f32(37), f32(37), f32(37)),
-    names_of_headers=(lambda exp_f32, weft_for, linux, f32x16: exp_f32.exp() * weft_for + linux - f32x16, f32(37), f32(37), f32(37), f32(37)),
+    argument_names=(
+        lambda a0, acc0, v0, in0: a0 * acc0 + v0 - in0,
+        f32(5, 37),
+        f32(37),
+        f32(37),
+        f32(),
+    ),
+    keywords=(
+        lambda int_, double, k_0, p: int_ + double * k_0 - p,
+        f32(37),
+        f32(37),
+        f32(37),
+        f32(37),
+    ),
+    names_of_headers=(
+        lambda exp_f32, weft_for, linux, f32x16: exp_f32.exp() * weft_for + linux - f32x16,
+        f32(37),
+        f32(37),
+        f32(37),
+        f32(37),
+    ),
     not_ascii=(lambda α, ñ: α * ñ, f32(37), f32(37)),
 )

@@ -12,7 +12,14 @@ from tests.agree.inputs import bf16, boolean, cases, f16, f32, f64, i8, i32, i64
 
 def views(x):
     return (
-        *(x.t() + 1, x.flip(0) * 2, x.flip(0, 1) + x, x[1:4] * 2, x[:, ::3] + 1, x[::2, 5:30:4].exp()),
+        *(
+            x.t() + 1,
+            x.flip(0) * 2,
+            x.flip(0, 1) + x,
+            x[1:4] * 2,
+            x[:, ::3] + 1,
+            x[::2, 5:30:4].exp(),
+        ),
         *(x.reshape(37, 5) + 1, x.reshape(-1) * 2, x[:, None].expand(5, 3, 37) * 2, x[2] + x[-1]),
         *(x.unsqueeze(0) - 1, x.narrow(1, 3, 9) * 2, x.roll(3, 1) + x, x.repeat(2, 3) + 1),
     )
@@ -49,7 +56,11 @@ def diagonals(x):
 def joined(x, y):
     return (
         *(torch.cat((x, y)) * 2, torch.cat((x, y, x), 0).sum(0), torch.stack((x[:3], y), 1) + 1),
-        *(torch.cat((x.t(), y.t()), 1), torch.cat((x[:3], y), 1).relu(), torch.hstack((x[0], y[0]))),
+        *(
+            torch.cat((x.t(), y.t()), 1),
+            torch.cat((x[:3], y), 1).relu(),
+            torch.hstack((x[0], y[0])),
+        ),
     )
 
 
@@ -61,7 +72,12 @@ def parted(x):
 
 def factories(x):
     return (
-        *(torch.arange(37) * x, torch.arange(3, 20, 2), torch.linspace(0, 1, 11) * 2, torch.eye(5) @ x),
+        *(
+            torch.arange(37) * x,
+            torch.arange(3, 20, 2),
+            torch.linspace(0, 1, 11) * 2,
+            torch.eye(5) @ x,
+        ),
         *(torch.ones_like(x) * 2, torch.full((4,), 2.5), torch.zeros(3, dtype=torch.bfloat16)),
         *(torch.arange(0, 1, 0.1), x.new_zeros(2, 3) + 1, torch.tensor([1.0, 2.0, 3.0]) * x[0, 0]),
     )
@@ -105,7 +121,10 @@ def rotated(x):
 
 SHAPES = cases(
     views=(views, f32(5, 37)),
-    views_i8=(views_of := (lambda x: (x.t() + 1, x.flip(0), x[:, ::3] + 1, x.reshape(37, 5) * 2)), i8(5, 37)),
+    views_i8=(
+        views_of := (lambda x: (x.t() + 1, x.flip(0), x[:, ::3] + 1, x.reshape(37, 5) * 2)),
+        i8(5, 37),
+    ),
     views_bf16=(views_of, bf16(5, 37)),
     views_f16=(views_of, f16(5, 37)),
     views_f64=(views_of, f64(5, 37)),
@@ -123,7 +142,11 @@ SHAPES = cases(
     joined=(joined, f32(5, 37), f32(3, 37)),
     joined_f16=(joined, f16(5, 37), f16(3, 37)),
     joined_i32=(joined, i32(5, 37), i32(3, 37)),
-    joined_bool=(lambda x, y: (torch.cat((x, y)), torch.cat((x[:3], y), 1).sum(1)), boolean(5, 37), boolean(3, 37)),
+    joined_bool=(
+        lambda x, y: (torch.cat((x, y)), torch.cat((x[:3], y), 1).sum(1)),
+        boolean(5, 37),
+        boolean(3, 37),
+    ),
     joined_mixed=(lambda x, y: torch.cat((x, y)), f32(5, 37), i64(3, 37)),
     joined_empty=(lambda x: torch.cat((x, x[:0], x * 2)), f32(3, 5)),
     parted=(parted, f32(5, 37)[:4]),
@@ -132,18 +155,29 @@ SHAPES = cases(
     gathered=(gathered, f32(5, 37), i64(4, below=5), i64(9, below=37)),
     gathered_bf16=(gathered, bf16(5, 37), i64(4, below=5), i64(9, below=37)),
     gathered_bool=(lambda x, rows: (x[rows], ~x[:, rows]), boolean(5, 37), i64(4, below=5)),
-    gathered_i32_rows=(lambda x, rows: (x[rows], x.index_select(0, rows)), f32(5, 37), i32(4, below=5)),
+    gathered_i32_rows=(
+        lambda x, rows: (x[rows], x.index_select(0, rows)),
+        f32(5, 37),
+        i32(4, below=5),
+    ),
     gathered_along=(gathered_along, f32(5, 37), i64(5, 9, below=37)),
     gathered_u8=(lambda x, at: x.gather(1, at), u8(5, 37), i64(5, 9, below=37)),
     gathered_f64=(lambda x, at: x.gather(1, at), f64(5, 37), i64(5, 9, below=37)),
     one_hot=(lambda at: F.one_hot(at, 11).float() * 2, i64(9, below=11)),
-    positions_embedded=(lambda x, at: F.embedding(at, x) + x[torch.arange(6)], f32(11, 37), i64(6, below=11)),
+    positions_embedded=(
+        lambda x, at: F.embedding(at, x) + x[torch.arange(6)],
+        f32(11, 37),
+        i64(6, below=11),
+    ),
     written=(written, f32(5, 37), f32(2, 19)),
     rotated=(rotated, f32(2, 3, 8, 10)),
     as_strided=(lambda x: x.as_strided((4, 5), (7, 2), 3) * 2, f32(60)),
     transposed_out=(lambda x: (x * 2).t(), f32(5, 37)),
     contiguous=(lambda x: x.t().contiguous() + x.t().reshape(-1, 5), f32(5, 37)),
-    empty_views=(lambda x: (x[:, :0] + 1, x[5:].sum(0), torch.cat((x[:0], x)), F.pad(x[:0], (0, 0, 1, 1))), f32(5, 3)),
+    empty_views=(
+        lambda x: (x[:, :0] + 1, x[5:].sum(0), torch.cat((x[:0], x)), F.pad(x[:0], (0, 0, 1, 1))),
+        f32(5, 3),
+    ),
     flipped_sum=(lambda x: (x.flip(1).sum(0), x.flip(0).cumsum(0)), f32(5, 37)),
     sliced_input=(lambda x: (x.t()[::2].sum(1), x.reshape(-1)[::7]), f32(12, 37)[::2, ::3]),
     movedim=(lambda x: x.movedim(0, 2).flatten(1).softmax(1), f32(3, 4, 5)),
@@ -160,7 +194,11 @@ SHAPES += [
     for case in cases(
         call_of_im2col=(lambda x: F.unfold(x[None, None].exp(), 3, stride=2) * 2, f32(7, 37)),
         call_of_trace=(lambda x: (x + 1)[:5, :5].trace() * 2, f32(7, 37)),
-        call_of_index_fill=(lambda x, i: (x * 2).t().index_fill(0, i, 3.0).sum(1), f32(7, 37), i64(3, below=7)),
+        call_of_index_fill=(
+            lambda x, i: (x * 2).t().index_fill(0, i, 3.0).sum(1),
+            f32(7, 37),
+            i64(3, below=7),
+        ),
         call_of_sort=(lambda x: (x * 2).sort(1).values.cumsum(1), f32(7, 37)),
         call_of_topk=(lambda x: [t + 1 for t in (x.t() + 1).topk(3)], f32(7, 37)),
     )
