@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class WeftError(Exception):
-    """Base of all errors weft raises. `where` names the place (file, line, op, torch source line)."""
+    """Base of all errors weft raises. `where` names the place: file and line, torch source line."""
 
     def __init__(self, message: str, where: str | None = None) -> None:
         super().__init__(message if where is None else f"{message}\n  at {where}")
@@ -16,7 +16,7 @@ class WeftError(Exception):
 
 
 class SourceError(WeftError):
-    """The SOURCE given by the user cannot be read: syntax error, missing file, missing model folder."""
+    """The SOURCE a user names cannot be read: a syntax error, a file or folder that is missing."""
 
 
 class UnsupportedOpError(WeftError):

@@ -14,7 +14,7 @@ from weft.core.node import Node, postorder, rebuild
 
 @dataclass(frozen=True)
 class Graph:
-    """Inputs and outputs are nodes; `names` and `origin` (torch source lines) never affect meaning."""
+    """Inputs and outputs are nodes; `names` and `origin` (torch lines) never affect meaning."""
 
     level: str
     name: str

@@ -33,7 +33,7 @@ class Lanes(Op):
 
 @op("vector_load")
 class VectorLoad(Op):
-    """Lanes of a flat buffer at base, base + stride, ...; `counted`: only the first n lanes, else 0.
+    """Lanes of a flat buffer at base, base + stride, ...; `counted`: the first n lanes, else 0.
 
     Arguments: base (i64), and n (i64) when counted. Memory beyond the n-th lane is not touched.
     """
@@ -44,7 +44,9 @@ class VectorLoad(Op):
     counted: bool = False
 
     def infer(self, *types: ScalarType) -> ScalarType:
-        require(len(types) == 1 + self.counted, f"vector load of {self.buffer.name}: base and count")
+        require(
+            len(types) == 1 + self.counted, f"vector load of {self.buffer.name}: base and count"
+        )
         return ScalarType(self.buffer.type.dtype, self.lanes)
 
 
@@ -62,7 +64,9 @@ class VectorGather(Op):
     def infer(self, *types: ScalarType) -> ScalarType:
         require(len(types) == 1 + 2 * self.masked, f"vector gather of {self.buffer.name}")
         if self.masked:
-            require(types[1].dtype is boolean, f"vector gather of {self.buffer.name}: bool condition")
+            require(
+                types[1].dtype is boolean, f"vector gather of {self.buffer.name}: bool condition"
+            )
         return ScalarType(self.buffer.type.dtype, self.lanes)
 
 
@@ -144,7 +148,9 @@ class VectorStore(Stmt):
     def map_terms(self, change: Callable[[Node], Node]) -> VectorStore:
         count = None if self.count is None else change(self.count)
         mask = None if self.mask is None else change(self.mask)
-        return replace(self, base=change(self.base), value=change(self.value), count=count, mask=mask)
+        return replace(
+            self, base=change(self.base), value=change(self.value), count=count, mask=mask
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -276,7 +276,7 @@ def _step_logic(name: str, node: Node, known: Known) -> Node | None:
             return x
     if name == "not" and args[0] in (TRUE, FALSE):
         return FALSE if args[0] is TRUE else TRUE
-    if name == where.name and (args[0] in (TRUE, FALSE) or args[1] is args[2]):
+    if name == where.name and len(args) == 3 and (args[0] in (TRUE, FALSE) or args[1] is args[2]):
         return args[2] if args[0] is FALSE else args[1]
     return None
 

@@ -1,7 +1,7 @@
 """Reductions as monoids: identity, lift, combine, project, all written as scalar terms.
 
 s = MONOIDS["sum"]
-s.combine((a,), (b,))            # (add(a, b),): C, the simulator and NumPy all read this one meaning
+s.combine((a,), (b,))            # (add(a, b),): C and NumPy both read this one meaning
 MONOIDS["welford"].carriers      # 3: count, mean, sum of squared deviations
 """
 
@@ -116,12 +116,19 @@ def _sum(x: Any, axes: tuple[int, ...]) -> Any:
 
 SUM = _simple("sum", add, lambda d: constant(0, d), _sum)
 PRODUCT = _simple(
-    "product", multiply, lambda d: constant(1, d), lambda x, a: np.prod(x, axis=a, keepdims=True, dtype=x.dtype)
+    "product",
+    multiply,
+    lambda d: constant(1, d),
+    lambda x, a: np.prod(x, axis=a, keepdims=True, dtype=x.dtype),
 )
 MAX = _simple("max", maximum, _least, _fold(np.maximum, _low))
 MIN = _simple("min", minimum, _greatest, _fold(np.minimum, _high))
-ANY = _simple("any", bitor, lambda d: constant(False, d), lambda x, a: np.any(x, axis=a, keepdims=True))
-ALL = _simple("all", bitand, lambda d: constant(True, d), lambda x, a: np.all(x, axis=a, keepdims=True))
+ANY = _simple(
+    "any", bitor, lambda d: constant(False, d), lambda x, a: np.any(x, axis=a, keepdims=True)
+)
+ALL = _simple(
+    "all", bitand, lambda d: constant(True, d), lambda x, a: np.all(x, axis=a, keepdims=True)
+)
 
 
 def _flat(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
@@ -231,4 +238,15 @@ SUMEXP = MONOIDS["sumexp"] = Monoid(
     cost=30.0,
 )
 
-__all__ = ["CASTS", "MAX", "MIN", "MONOIDS", "PRODUCT", "SUM", "SUMEXP", "WELFORD", "Monoid", "cast"]
+__all__ = [
+    "CASTS",
+    "MAX",
+    "MIN",
+    "MONOIDS",
+    "PRODUCT",
+    "SUM",
+    "SUMEXP",
+    "WELFORD",
+    "Monoid",
+    "cast",
+]

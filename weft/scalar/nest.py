@@ -34,7 +34,7 @@ class Buffer:
 
 @op("load")
 class Load(Op):
-    """Element of a buffer at i64 indices; with `masked`, two more arguments: condition, other value."""
+    """Element of a buffer at i64 indices; `masked`: two more arguments, condition and default."""
 
     buffer: Buffer
     masked: bool = False
@@ -43,11 +43,16 @@ class Load(Op):
         rank = self.buffer.type.rank
         require(
             len(types) == rank + 2 * self.masked,
-            f"load of {self.buffer.name} with {len(types) - 2 * self.masked} indices, it has rank {rank}",
+            f"load of {self.buffer.name} with {len(types) - 2 * self.masked} indices, not {rank}",
         )
-        require(all(t.dtype is i64 for t in types[:rank]), f"load of {self.buffer.name}: indices must be i64")
+        require(
+            all(t.dtype is i64 for t in types[:rank]),
+            f"load of {self.buffer.name}: indices must be i64",
+        )
         if self.masked:
-            require(types[rank].dtype is boolean, f"load of {self.buffer.name}: condition must be bool")
+            require(
+                types[rank].dtype is boolean, f"load of {self.buffer.name}: condition must be bool"
+            )
         return ScalarType(self.buffer.type.dtype)
 
 

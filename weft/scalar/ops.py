@@ -44,14 +44,19 @@ class Function:
 
     def infer_dtype(self, dtypes: tuple[DType, ...]) -> DType:
         """Result dtype; VerifyError when arity, kinds or dtypes do not fit."""
-        require(len(dtypes) == self.arity, f"{self.name} takes {self.arity} arguments, got {len(dtypes)}")
+        require(
+            len(dtypes) == self.arity,
+            f"{self.name} takes {self.arity} arguments, got {len(dtypes)}",
+        )
         values = dtypes[1:] if self.name == "where" else dtypes
         if self.name == "where":
             require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
         if isinstance(self.result, DType):
             return self.result
         for d in values:
-            require(d.kind in self.domain or d.name in self.domain, f"{self.name} does not take {d}")
+            require(
+                d.kind in self.domain or d.name in self.domain, f"{self.name} does not take {d}"
+            )
             require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
         return boolean if self.result == "bool" else values[0]
 
@@ -65,7 +70,9 @@ def function(name: str, arity: int, evaluate: Evaluate, *args: Any, **keywords: 
 
 
 def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64)).astype(np.asarray(x).dtype)
+    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64)).astype(
+        np.asarray(x).dtype
+    )
 
 
 def _lgamma(x: Any) -> Any:
@@ -74,7 +81,9 @@ def _lgamma(x: Any) -> Any:
             return math.inf
         return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
 
-    return np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64)).astype(np.asarray(x).dtype)
+    return np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64)).astype(
+        np.asarray(x).dtype
+    )
 
 
 def _sigmoid(x: Any) -> Any:
@@ -88,7 +97,9 @@ def _floormod(x: Any, y: Any) -> Any:
 
 
 def _floordiv(x: Any, y: Any) -> Any:
-    return np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y))).astype(np.asarray(x).dtype)
+    return np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y))).astype(
+        np.asarray(x).dtype
+    )
 
 
 def _truncdiv(x: Any, y: Any) -> Any:
@@ -120,7 +131,12 @@ def _cast_to(d: DType) -> Evaluate:
     return cast
 
 
-FLOAT, INTEGER, NUMBER, LOGIC = ("float",), ("int", "uint"), ("float", "int", "uint"), ("int", "uint", "bool")
+FLOAT, INTEGER, NUMBER, LOGIC = (
+    ("float",),
+    ("int", "uint"),
+    ("float", "int", "uint"),
+    ("int", "uint", "bool"),
+)
 
 # name, arity, meaning, result, domain
 add = function("add", 2, _add, commutative=True, associative=True)
@@ -226,7 +242,9 @@ class Apply(Op):
     def infer(self, *types: ScalarType) -> ScalarType:
         lanes = {t.lanes for t in types} - {1}
         require(len(lanes) <= 1, f"{self.function} of vectors with {sorted(lanes)} lanes")
-        return ScalarType(self.function.infer_dtype(tuple(t.dtype for t in types)), max(lanes, default=1))
+        return ScalarType(
+            self.function.infer_dtype(tuple(t.dtype for t in types)), max(lanes, default=1)
+        )
 
     def evaluate(self, *values: Any) -> Any:
         return self.function.evaluate(*values)

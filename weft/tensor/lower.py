@@ -29,7 +29,7 @@ from weft.scalar.nest import (
     walk,
 )
 from weft.scalar.ops import CASTS, Axis, apply, axis, constant
-from weft.tensor.ops import Extern, Part, Scan
+from weft.tensor.ops import Extern, Input, Part, Scan
 from weft.tensor.terms import Folded, Terms
 
 Loop = tuple[str, int, str]  # label, extent, role
@@ -239,14 +239,13 @@ def lower(
     for node, layout in zip(graph.outputs, wanted, strict=True):
         direct.setdefault(node, layout)
     buffers: dict[Node, Buffer] = {
-        n: Buffer(n.op.label, n.op.tensor)
-        for n in graph.inputs  # type: ignore[attr-defined]
+        n: Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }
     steps: list[Kernel | Call] = []
     origin: dict[str, str] = {}
     for group in groups:
         stored = (n for n in group if not isinstance(n.op, Part | Extern))
-        written = {n: Buffer(names.of(n), direct[n] if n in direct else n.type) for n in stored}
+        written = {n: Buffer(names.of(n), direct.get(n) or n.type) for n in stored}
         if isinstance(group[0].op, Extern):
             call = _lower_call(group[0], group, buffers, names)
             if group[0] in graph.origin:

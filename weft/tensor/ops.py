@@ -89,7 +89,10 @@ class Map(Op):
 
     def infer(self, *types: TensorType) -> TensorType:
         shapes = {t.shape for t in types if t.rank}
-        require(len(shapes) <= 1, f"map {self.function} of shapes {' and '.join(map(str, sorted(shapes)))}")
+        require(
+            len(shapes) <= 1,
+            f"map {self.function} of shapes {' and '.join(map(str, sorted(shapes)))}",
+        )
         dtype = self.function.infer_dtype(tuple(t.dtype for t in types))
         return TensorType(dtype, next(iter(shapes), ()))
 
@@ -109,7 +112,9 @@ class Reduce(Op):
     axes: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        require(all(0 <= a < x.rank for a in self.axes), f"axes {self.axes} of a rank-{x.rank} tensor")
+        require(
+            all(0 <= a < x.rank for a in self.axes), f"axes {self.axes} of a rank-{x.rank} tensor"
+        )
         shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
         return TensorType(i64 if self.monoid.indexed else x.dtype, shape)
 
@@ -161,7 +166,9 @@ class View(Op):
         if x.size == 0:
             return np.full(self.shape, self.fill, x.dtype)
         where = [np.clip(i, 0, n - 1) for i, n in zip(where, x.shape, strict=True)]
-        return np.broadcast_to(np.where(valid, x[tuple(where)], np.asarray(self.fill, x.dtype)), self.shape)
+        return np.broadcast_to(
+            np.where(valid, x[tuple(where)], np.asarray(self.fill, x.dtype)), self.shape
+        )
 
 
 @op("index")
@@ -191,7 +198,10 @@ class Gather(Op):
     rest: tuple[int, ...] = ()
 
     def infer(self, x: TensorType, *rows: TensorType) -> TensorType:
-        require(len(rows) == len(self.axes), f"gather of axes {self.axes} with {len(rows)} index tensors")
+        require(
+            len(rows) == len(self.axes),
+            f"gather of axes {self.axes} with {len(rows)} index tensors",
+        )
         require(len(self.axes) + len(self.rest) == x.rank, f"gather reads {x.rank} axes")
         require(all(r.dtype is i64 for r in rows), "gather needs i64 indices")
         require(len({r.shape for r in rows}) == 1, "gather needs index tensors of one shape")

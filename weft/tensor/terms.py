@@ -160,7 +160,7 @@ class Terms:
         return (yield _Request(source, tuple(inner), mask))
 
     def height(self, node: Node) -> int:
-        """Reductions nested below a node in this kernel; names their axes so siblings share them."""
+        """Reductions nested below a node in this kernel; names axes so that siblings share them."""
 
         def below(n: Node) -> list[Node]:
             return [a for a in n.args if a not in self.buffers]

@@ -65,10 +65,16 @@ def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local,
     best, gain = None, WORTH
     free: dict[Node, frozenset[Node]] = {}
     for term in dict.fromkeys(t for s in second.body for t in postorder(*s.terms())):
-        if second.axis not in free_variables(term, free) or isinstance(term.op, Load) or is_index(term):
+        if (
+            second.axis not in free_variables(term, free)
+            or isinstance(term.op, Load)
+            or is_index(term)
+        ):
             continue
         if substitute((term,), {second.axis: first.axis})[0] in computed:
-            cost = sum(term_cost(n) for n in postorder(term) if second.axis in free_variables(n, free))
+            cost = sum(
+                term_cost(n) for n in postorder(term) if second.axis in free_variables(n, free)
+            )
             if cost > gain:
                 best, gain = term, cost
     if best is None or trips(first) * best.type.dtype.bytes > target.l2 // 2:
