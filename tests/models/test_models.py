@@ -14,6 +14,7 @@ import pytest
 import torch
 
 import weft
+from weft.dynamo import weft_backend
 
 transformers = pytest.importorskip("transformers")
 
@@ -110,7 +111,8 @@ def through(entry: str, model: torch.nn.Module) -> Any:
     if entry == "direct":
         return weft.compile(model)
     torch._dynamo.reset()
-    return torch.compile(model, backend="weft")
+    installed = "weft" in torch._dynamo.list_backends(exclude_tags=())
+    return torch.compile(model, backend="weft" if installed else weft_backend)
 
 
 def doubled(tree: Any) -> Any:
