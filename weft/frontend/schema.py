@@ -9,14 +9,17 @@ functional(aten.add_.Tensor) is aten.add.Tensor
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from functools import cache
 from typing import Any
 
 import torch
+from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
 
 from weft.core.errors import CaptureError
+from weft.frontend.aten.rows import LOWER
 
 aten = torch.ops.aten
 
@@ -42,13 +45,30 @@ def effect(op: OpOverload) -> Effect:
         return Effect.WRITE
     if op in KEPT:
         return Effect.PURE
-    if op._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
-        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-    ):
+    if is_implicit(op):
         return Effect.COMPOSITE
     if op in _MAYBE_VIEWS or any(a.alias_info is not None for a in schema.arguments):
         return Effect.VIEW
-    return Effect.PURE
+    random = torch.Tag.nondeterministic_seeded in op.tags  # torch draws the same numbers only whole
+    whole = str(op) in LOWER or random or op not in decompositions()
+    return Effect.PURE if whole else Effect.COMPOSITE
+
+
+def is_implicit(op: OpOverload) -> bool:
+    return op._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    )
+
+
+def composition(op: OpOverload) -> Callable[..., Any]:
+    """A composite op as a function that calls other ops."""
+    return op.decompose if is_implicit(op) else decompositions()[op]
+
+
+@cache
+def decompositions() -> dict[Any, Callable[..., Any]]:
+    """What torch itself writes in other ops: losses, backward formulas, rarer activations."""
+    return {**core_aten_decompositions(), **get_decompositions([aten._adaptive_avg_pool2d])}
 
 
 # Composites that stay one node, so that the tensor level sees what was meant. Each Python entry

@@ -36,6 +36,7 @@ from weft.frontend.graph import (
 )
 from weft.frontend.schema import (
     Effect,
+    composition,
     effect,
     functional,
     with_defaults,
@@ -93,7 +94,7 @@ class Tracer(TorchDispatchMode):
         what = effect(op)
         if what is Effect.COMPOSITE:
             with self:
-                return op.decompose(*args, **kwargs)
+                return composition(op)(*args, **kwargs)
         if what is Effect.VIEW:
             return self._view(op, args, kwargs)
         if what is Effect.WRITE:
@@ -282,13 +283,8 @@ class Tracer(TorchDispatchMode):
         if op is aten.copy_.default:
             new = self._converted(self.value(args[1]), meta)
         else:
-            args = with_defaults(op, args)
-            fakes = map_args(args, torch.Tensor, self.fake)
-            outs = self.call(functional(op), fakes, self._fakes(rest))
-            values = {k: self._values(a) for k, a in rest.items()}
-            node = self.add(functional(op), self._values(args), values, outs)
-            assert node.values[0] is not None
-            new = self._converted(node.values[0], meta)
+            outs = self.record(functional(op), with_defaults(op, args), rest)
+            new = self._converted(self.value(flat_results(outs)[0]), meta)
         write(ref, new, self.emit)
         return target
 

@@ -16,14 +16,11 @@ from weft.scalar.ops import apply, constant, floordiv, ge
 from weft.tensor.build import (
     Tensor,
     along,
-    cast,
     eq,
     exp,
     index_of,
-    log,
     matmul,
     reduce,
-    reshape,
     total,
     transpose,
     where,
@@ -94,75 +91,8 @@ def sdpa(
     return attend(q, k, v, attn_mask, is_causal, scale).out
 
 
-def flash_cpu(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """With the logarithm of each row's sum of exponentials."""
-    require(dropout_p == 0, "a random mask is drawn by torch")
-    k, v = grouped(k, q.shape[1], 1), grouped(v, q.shape[1], 1)
-    a = attend(q, k, v, attn_mask, is_causal, scale)
-    lse = a.top + log(total(a.weights, (a.weights.rank - 1,), keep=True))
-    return a.out, reshape(lse, lse.shape[:-1])
-
-
-def math_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    dropout_mask: Tensor | None = None,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> tuple[Tensor, Tensor]:
-    require(dropout_p == 0 and dropout_mask is None, "a random mask is drawn by torch")
-    if enable_gqa:
-        heads, axis = q.shape[-3], q.rank - 3
-        k, v = grouped(k, heads, axis), grouped(v, heads, axis)
-    if attn_mask is not None:  # a bool mask has been made -inf and 0 by the caller
-        attn_mask = cast(attn_mask, q.dtype)
-    a = attend(q, k, v, attn_mask, is_causal, scale)
-    return a.out, a.weights / a.sums
-
-
-def flash_cpu_backward(
-    g: Tensor,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    out: Tensor,
-    lse: Tensor,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    attn_mask: Tensor | None = None,
-    scale: float | None = None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """dS = P * (dP - rowsum(dO * O)), where P = exp(S - lse)."""
-    require(dropout_p == 0, "a random mask is drawn by torch")
-    require(k.shape[1] == q.shape[1], "the gradient of grouped heads")
-    by = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    p = exp(scores_of(q, k, attn_mask, is_causal, scale) - reshape(lse, (*lse.shape, 1)))
-    inner = total(g * out, (3,), keep=True)
-    to_scores = p * (matmul(g, transpose(v)) - inner) * by
-    to_k, to_v = matmul(transpose(to_scores), q), matmul(transpose(p), g)
-    return matmul(to_scores, k), to_k, to_v
-
-
 ATTENTION: dict[str, Callable[..., Any]] = {
     "scaled_dot_product_attention": sdpa,
-    "_scaled_dot_product_attention_math": math_attention,
-    "_scaled_dot_product_flash_attention_for_cpu": flash_cpu,
-    "_scaled_dot_product_flash_attention_for_cpu_backward": flash_cpu_backward,
 }
 
 ROWS: dict[str, Row] = rows("widened", ATTENTION)

@@ -47,16 +47,10 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return total(a * b, (0,))
 
 
-def outer(a: Tensor, b: Tensor) -> Tensor:
-    return unsqueeze(a, 1) * unsqueeze(b, 0)
-
-
 CONTRACTIONS: dict[str, Callable[..., Any]] = {
     "mm bmm mv": product,
-    "dot vdot": dot,
     "addmm baddbmm addmv": added(product),
     "addbmm": added(lambda a, b: total(matmul(a, b), (0,))),
-    "addr": added(outer),
     "linear": linear,
 }
 

@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.core.types import DType, f64, i64
-from weft.frontend.aten.table import Row, require, rows
-from weft.scalar.ops import apply, eq
-from weft.tensor.build import Number, Tensor, cast, index_of, iota, where
-from weft.tensor.ops import position
+from weft.frontend.aten.table import Row, rows
+from weft.tensor.build import Number, Tensor, cast, iota
 
 
 def arange(
@@ -29,22 +27,6 @@ def arange(
         i, start, step = cast(i, f64), float(start), float(step)
     scaled = i if step == 1 else i * (int(step) if whole else step)
     return scaled if start == 0 else scaled + (int(start) if whole else start)
-
-
-def linspace(
-    start: Number, end: Number, steps: int, dtype: DType | None = None, **_: Any
-) -> Tensor:
-    """From both ends, so that the last element is `end` exactly."""
-    require(dtype is None or dtype.is_float, "whole numbers evenly spaced")
-    i = cast(iota((steps,), 0), f64)
-    if steps < 2:
-        return i + float(start)
-    step = (end - start) / (steps - 1)
-    return where(i < steps // 2, i * step + float(start), float(end) - (steps - 1.0 - i) * step)
-
-
-def eye(n: int, m: int | None = None, **_: Any) -> Tensor:
-    return index_of((n, n if m is None else m), apply(eq, position(0), position(1)))
 
 
 def filled(*args: Any, fill_value: Number | None = None, **_: Any) -> Number:
@@ -65,8 +47,6 @@ FACTORIES: dict[str, Callable[..., Any]] = {
     "scalar_tensor": lambda value, **_: value,
     "arange": lambda end, **rest: arange(0, end, **rest),
     "arange.start arange.start_step": arange,
-    "linspace": linspace,
-    "eye eye.m": eye,
 }
 
 ROWS: dict[str, Row] = rows("stored", FACTORIES)

@@ -9,19 +9,15 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import ml_dtypes
-
-from weft.core.types import boolean, f32
+from weft.core.types import boolean
 from weft.scalar.ops import Function, divide, lt, subtract
 from weft.tensor.build import (
     Number,
     Operand,
     Tensor,
     cast,
-    concat,
     eq,
     erf,
-    exp,
     exp2,
     expm1,
     floordiv,
@@ -38,14 +34,11 @@ from weft.tensor.build import (
     reciprocal,
     round_even,
     rsqrt,
-    sigmoid,
-    slice_,
     sqrt,
     tanh,
     trunc,
     truncdiv,
     where,
-    widen,
 )
 
 INFINITY, NAN = math.inf, math.nan
@@ -83,11 +76,6 @@ def clamp(x: Tensor, low: Operand | None = None, high: Operand | None = None) ->
     return x if high is None else minimum(x, high)
 
 
-def unit_ramp(x: Tensor) -> Tensor:
-    """relu6(x + 3) / 6"""
-    return clamp(x + 3, 0, 6) * (1 / 6)
-
-
 def is_negative(x: Tensor) -> Tensor:
     """The sign bit, which -0.0 has too."""
     return (x < 0) | (eq(x, 0) & (reciprocal(x) < 0)) if x.dtype.is_float else x < 0
@@ -123,22 +111,6 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     ratio = where(eq(large, 0), 0.0, small / large)
     infinite = eq(a, INFINITY) | eq(b, INFINITY)
     return where(infinite, INFINITY, large * sqrt(ratio * ratio + 1))
-
-
-def xlogy(x: Operand, y: Operand, log_: Callable[[Any], Tensor] = log) -> Tensor:
-    if not isinstance(y, Tensor):
-        y = literal(y, x.dtype if isinstance(x, Tensor) else f32)
-    return where(is_nan(y), NAN, where(eq(x, 0), 0.0, x * log_(y)))
-
-
-def logaddexp(x: Tensor, y: Tensor) -> Tensor:
-    gap = where(eq(x, y), 0.0, abs(x - y))  # of equal infinities too
-    return maximum(x, y) + log1p(exp(-gap))
-
-
-def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    gap = where(eq(x, y), 0.0, abs(x - y))
-    return maximum(x, y) + log1p(exp2(-gap)) * (1 / math.log(2))
 
 
 def pick(best: Callable[..., Tensor]) -> Callable[..., Tensor]:
@@ -224,17 +196,6 @@ def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
     return where(x > 0, scaled(x, scale), negative)
 
 
-def elu_backward(
-    g: Tensor, alpha: Number, scale: Number, input_scale: Number, is_result: bool, x: Tensor
-) -> Tensor:
-    slope = (
-        scaled(x + alpha * scale, input_scale)
-        if is_result
-        else scaled(exp(scaled(x, input_scale)), alpha * scale * input_scale)
-    )
-    return where(x <= 0, g * slope, g * scale)
-
-
 GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 
@@ -242,99 +203,3 @@ def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     if approximate == "tanh":
         return 0.5 * x * (1 + tanh(GELU_SLOPE * (x + GELU_CUBE * (x * x * x))))
     return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
-
-
-def gelu_backward(g: Tensor, x: Tensor, approximate: str = "none") -> Tensor:
-    if approximate == "tanh":
-        t = tanh(GELU_SLOPE * (x + GELU_CUBE * (x * x * x)))
-        inner = GELU_SLOPE * (1 + 3 * GELU_CUBE * (x * x))
-        return g * (0.5 * (1 + t) + 0.5 * x * (1 - t * t) * inner)
-    density = exp(-0.5 * (x * x)) * (1 / math.sqrt(2 * math.pi))
-    return g * (0.5 * (1 + erf(x * math.sqrt(0.5))) + x * density)
-
-
-def softplus(x: Tensor, beta: Number = 1, threshold: Number = 20) -> Tensor:
-    z = scaled(x, beta)
-    return where(z > threshold, x, scaled(log1p(exp(z)), 1 / beta))  # type: ignore[operator]
-
-
-def softplus_backward(g: Tensor, x: Tensor, beta: Number, threshold: Number) -> Tensor:
-    z = scaled(x, beta)
-    return where(z > threshold, g, g * sigmoid(z))  # type: ignore[operator]
-
-
-def mish_backward(g: Tensor, x: Tensor) -> Tensor:
-    t, s = tanh(log1p(exp(x))), sigmoid(x)
-    return g * (t + x * s * (1 - t * t))
-
-
-def log_sigmoid(x: Tensor) -> tuple[Tensor, Tensor]:
-    tail = exp(-abs(x))
-    return minimum(x, 0.0) - log1p(tail), tail
-
-
-def log_sigmoid_backward(g: Tensor, x: Tensor, buffer: Tensor) -> Tensor:
-    return g * sigmoid(-x)
-
-
-def logit(x: Tensor, eps: float | None = None) -> Tensor:
-    x = x if eps is None else clamp(x, eps, 1 - eps)
-    return log(x / (1 - x))
-
-
-def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
-    low, outside = (0.0, NAN) if eps is None else (eps, 0.0)
-    return where((x < low) | (x > 1 - low), outside, g / (x * (1 - x)))
-
-
-def prelu_backward(g: Tensor, x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    return where(x > 0, g, g * weight), where(x > 0, 0, g * x)
-
-
-def halves(x: Tensor, dim: int) -> tuple[Tensor, Tensor, int]:
-    axis = dim % x.rank
-    n = x.shape[axis] // 2
-    return slice_(x, axis, 0, n), slice_(x, axis, n, n), axis
-
-
-def glu(x: Tensor, dim: int = -1) -> Tensor:
-    a, b, _ = halves(x, dim)
-    return a * sigmoid(b)
-
-
-def glu_backward(g: Tensor, x: Tensor, dim: int) -> Tensor:
-    a, b, axis = halves(x, dim)
-    s = sigmoid(b)
-    return concat([g * s, g * a * s * (1 - s)], axis)
-
-
-def silu_backward(g: Tensor, x: Tensor) -> Tensor:
-    s = sigmoid(x)
-    return g * s * (1 + x * (1 - s))
-
-
-def lerp(x: Tensor, end: Tensor, weight: Operand) -> Tensor:
-    """From the nearer end, so that weight 1 gives `end` exactly."""
-    step = end - x
-    w = weight if isinstance(weight, Tensor) else literal(weight, x.dtype)
-    return where(abs(w) < 0.5, x + w * step, end - step * (1 - w))
-
-
-def threshold_backward(g: Tensor, x: Tensor, threshold: Number) -> Tensor:
-    return where(x <= threshold, 0, g)
-
-
-def outside(x: Tensor, low: Number, high: Number) -> Tensor:
-    return (x <= low) | (x >= high)
-
-
-def nan_to_num(
-    x: Tensor, nan: float | None = None, posinf: float | None = None, neginf: float | None = None
-) -> Tensor:
-    if not x.dtype.is_float:
-        return x
-    largest = float(ml_dtypes.finfo(x.dtype.numpy).max)
-    wide = widen(x)
-    wide = where(eq(wide, INFINITY), largest if posinf is None else posinf, wide)
-    wide = where(eq(wide, -INFINITY), -largest if neginf is None else neginf, wide)
-    return where(is_nan(x), 0.0 if nan is None else nan, wide)

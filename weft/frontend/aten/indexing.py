@@ -73,15 +73,15 @@ def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    return gather(reshape(x, (-1,)), 0, reshape(index, (-1,)))
+    return reshape(gather(reshape(x, (-1,)), 0, reshape(index, (-1,))), index.shape)
 
 
 INDEXING: dict[str, Callable[..., Any]] = {
     "gather": gather,
     "index_select": index_select,
     "embedding": embedding,
+    "take": take,
     "index.Tensor _unsafe_index.Tensor": index_tensor,
-    "take": lambda x, index: reshape(take(x, index), index.shape),
 }
 
 ROWS: dict[str, Row] = rows("stored", INDEXING)

@@ -5,17 +5,15 @@ layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import ml_dtypes
 
-from weft.frontend.aten.table import Row, axes_of, axis_of, require, rows
+from weft.frontend.aten.table import Row, axis_of, rows
 from weft.scalar.monoid import MAX
 from weft.tensor.build import (
     Tensor,
-    eq,
     exp,
     extent_of,
     log,
@@ -26,7 +24,6 @@ from weft.tensor.build import (
     softmax,
     total,
     variance,
-    where,
     widen,
 )
 
@@ -44,29 +41,12 @@ def softmax_row(x: Tensor, dim: int, *_: Any) -> Tensor:
     return softmax(x, axis_of(dim, x.rank)) if x.rank else x - x + 1
 
 
-def safe_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
-    """Zeros where a whole row is minus infinity."""
-    y = softmax_row(x, dim)
-    top = reduce(MAX, x, axes_of(dim, x.rank), keep=True)
-    return where(eq(top, -math.inf), 0, y)
-
-
 def log_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
     if x.rank == 0:
         return x - x
     axes = (axis_of(dim, x.rank),)
     shifted = x - reduce(MAX, x, axes, keep=True)
     return shifted - log(total(exp(shifted), axes, keep=True))
-
-
-def softmax_backward(g: Tensor, y: Tensor, dim: int, *_: Any) -> Tensor:
-    axes = axes_of(dim, y.rank)
-    return y * (g - total(g * y, axes, keep=True))
-
-
-def log_softmax_backward(g: Tensor, y: Tensor, dim: int, *_: Any) -> Tensor:
-    axes = axes_of(dim, y.rank)
-    return g - exp(y) * total(g, axes, keep=True)
 
 
 def trailing(x: Tensor, shape: Sequence[int]) -> list[int]:
@@ -91,31 +71,6 @@ def layer_norm(
     *_: Any,
 ) -> Tensor:
     return native_layer_norm(x, shape, weight, bias, eps)[0]
-
-
-def normalized_backward(g: Tensor, x_hat: Tensor, scale: Tensor, axes: Sequence[int]) -> Tensor:
-    """scale * (g - mean(g) - x_hat * mean(g * x_hat))"""
-    along = mean(g * x_hat, axes, keep=True)
-    return scale * (g - mean(g, axes, keep=True) - x_hat * along)
-
-
-def layer_norm_backward(
-    g: Tensor,
-    x: Tensor,
-    shape: Sequence[int],
-    center: Tensor,
-    scale: Tensor,
-    weight: Optional,
-    bias: Optional,
-    wanted: Sequence[bool],
-) -> Results:
-    x_hat, outer = (x - center) * scale, range(x.rank - len(shape))
-    weighted = g if weight is None else g * weight
-    return (
-        normalized_backward(weighted, x_hat, scale, trailing(x, shape)) if wanted[0] else None,
-        total(g * x_hat, outer) if wanted[1] else None,
-        total(g, outer) if wanted[2] else None,
-    )
 
 
 def rms_norm_both(
@@ -146,32 +101,6 @@ def on_channels(p: Tensor, rank: int) -> Tensor:
     return reshape(p, (-1, *(1,) * (rank - 2)))
 
 
-def group_norm_backward(
-    g: Tensor,
-    x: Tensor,
-    center: Tensor,
-    scale: Tensor,
-    weight: Optional,
-    n: int,
-    c: int,
-    size: int,
-    groups: int,
-    wanted: Sequence[bool],
-) -> Results:
-    cells = (n, groups, c // groups * size)
-    scale = reshape(scale, (n, groups, 1))
-    x_hat = (reshape(x, cells) - reshape(center, (n, groups, 1))) * scale
-    weighted = g if weight is None else g * on_channels(weight, g.rank)
-    to_x = normalized_backward(reshape(weighted, cells), x_hat, scale, (2,))
-    channels = (n, c, size)
-    products = reshape(g, channels) * reshape(x_hat, channels)
-    return (
-        reshape(to_x, x.shape) if wanted[0] else None,
-        total(products, (0, 2)) if wanted[1] else None,
-        total(reshape(g, channels), (0, 2)) if wanted[2] else None,
-    )
-
-
 # --- batch norm: statistics per channel ---------------------------------------------------------
 
 
@@ -195,22 +124,6 @@ def batch_norm_training(
     center, spread = mean(x, axes), variance(x, axes)
     scale = rsqrt(spread + eps)
     return normalize_channels(x, weight, bias, center, scale), center, scale, spread
-
-
-def batch_norm(
-    x: Tensor,
-    weight: Optional,
-    bias: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Results:
-    if training:
-        require(running_mean is None, "it updates running statistics in place")
-        return batch_norm_training(x, weight, bias, eps)[:3]
-    return inference(x, weight, bias, running_mean, running_var, eps)
 
 
 def inference(
@@ -247,45 +160,12 @@ def batch_norm_functional(
     )
 
 
-def batch_norm_backward(
-    g: Tensor,
-    x: Tensor,
-    weight: Optional,
-    running_mean: Optional,
-    running_var: Optional,
-    save_mean: Optional,
-    save_scale: Optional,
-    training: bool,
-    eps: float,
-    wanted: Sequence[bool],
-) -> Results:
-    axes, saved = channel_axes(x), training
-    center = save_mean if saved else running_mean
-    assert center is not None and (save_scale if saved else running_var) is not None
-    scale = save_scale if saved else rsqrt(running_var + eps)  # type: ignore[operator]
-    center, scale = on_channels(center, x.rank), on_channels(scale, x.rank)  # type: ignore[arg-type]
-    x_hat = (x - center) * scale
-    weighted = g if weight is None else g * on_channels(weight, x.rank)
-    to_x = normalized_backward(weighted, x_hat, scale, axes) if training else weighted * scale
-    return (
-        to_x if wanted[0] else None,
-        total(g * x_hat, axes) if wanted[1] else None,
-        total(g, axes) if wanted[2] else None,
-    )
-
-
 NORMS: dict[str, Callable[..., Any]] = {
     "_softmax": softmax_row,
-    "_safe_softmax": safe_softmax,
     "_log_softmax": log_softmax,
-    "_softmax_backward_data": softmax_backward,
-    "_log_softmax_backward_data": log_softmax_backward,
     "native_layer_norm": native_layer_norm,
     "layer_norm": layer_norm,
-    "native_layer_norm_backward": layer_norm_backward,
     "native_group_norm": group_norm,
-    "native_group_norm_backward": group_norm_backward,
-    "native_batch_norm": batch_norm,
     "_native_batch_norm_legit.no_stats": (
         lambda x, weight, bias, training, momentum, eps: batch_norm_training(x, weight, bias, eps)[
             :3
@@ -297,7 +177,6 @@ NORMS: dict[str, Callable[..., Any]] = {
         )
     ),
     "_native_batch_norm_legit_functional": batch_norm_functional,
-    "native_batch_norm_backward": batch_norm_backward,
 }
 
 ROWS: dict[str, Row] = {

@@ -17,33 +17,26 @@ from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window, gather_windows, leading, spread_windows
 from weft.scalar.monoid import MAX, MONOIDS
 from weft.scalar.ops import (
-    add,
     apply,
     constant,
-    floordiv,
-    lt,
     maximum,
     minimum,
     multiply,
     subtract,
-    value_of,
 )
 from weft.tensor import build
 from weft.tensor.build import (
     Number,
     Tensor,
     affine,
-    all_of,
     cast,
     eq,
     floormod,
     index_of,
     reduce,
     total,
-    view,
     where,
 )
-from weft.tensor.ops import position
 
 
 def pooled(x: Tensor, window: Window, ceil_mode: bool, fill: Number) -> tuple[Tensor, range]:
@@ -179,31 +172,6 @@ def avg_pool_backward(
     return total(spread_windows(share, box, leading(lead), range(lead, x.rank), taps, window), taps)
 
 
-def adaptive_avg_pool(x: Tensor, size: Extents) -> Tensor:
-    """Windows from floor(i * n / out) to ceil((i + 1) * n / out)."""
-    require(0 not in size and 0 not in x.shape, "adaptive pooling of or to nothing")
-    lead = x.rank - len(size)
-    index, inside, kernel, count = leading(lead), [], [], constant(1)
-    for i, (m, out) in enumerate(zip(x.shape[lead:], size, strict=True)):
-        first = apply(floordiv, affine({lead + i: m}), constant(out))
-        end = apply(floordiv, affine({lead + i: m}, m + out - 1), constant(out))
-        at = apply(add, first, position(x.rank + i))
-        count = apply(multiply, count, apply(subtract, end, first))
-        index.append(at)
-        kernel.append(max(-(-(j + 1) * m // out) - j * m // out for j in range(out)))
-        if m % out:
-            inside.append(apply(lt, at, end))
-    if not inside:
-        count = constant(math.prod(kernel))
-    windows = view(x, (*x.shape[:lead], *size, *kernel), index, all_of(inside))
-    return divided(total(windows, range(x.rank, x.rank + len(size))), simple(count))
-
-
-def simple(count: Node) -> Number | Node:
-    value = value_of(count)
-    return count if value is None else value
-
-
 def of_rank(n: int, row: Callable[..., Any]) -> Callable[..., Any]:
     return lambda *args, **kwargs: row(n, *args, **kwargs)
 
@@ -215,7 +183,6 @@ POOLING: dict[str, Callable[..., Any]] = {
     "avg_pool2d": of_rank(2, avg_pool),
     "avg_pool3d": of_rank(3, avg_pool),
     "avg_pool2d_backward avg_pool3d_backward": avg_pool_backward,
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d": adaptive_avg_pool,
 }
 
 ROWS: dict[str, Row] = rows("widened", POOLING)

@@ -8,12 +8,10 @@ from weft.frontend.aten import (
     convolution,
     factories,
     indexing,
-    losses,
     norms,
     pointwise,
     pooling,
     reductions,
-    resizing,
     views,
 )
 from weft.frontend.aten.table import Row
@@ -21,17 +19,14 @@ from weft.frontend.aten.table import Row
 FAMILIES = (
     pointwise,
     reductions,
-    resizing,
     views,
     factories,
     indexing,
     contractions,
     convolution,
-    convolution,
     pooling,
     norms,
     attention,
-    losses,
 )
 
 LOWER: dict[str, Row] = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from weft.core.node import Node
 from weft.core.types import row_major
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar.ops import (
@@ -16,22 +15,15 @@ from weft.scalar.ops import (
     constant,
     floordiv,
     floormod,
-    le,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
 )
 from weft.tensor.build import (
     Number,
     Tensor,
     affine,
     all_of,
-    along,
     broadcast,
     concat,
     flip,
-    full,
     index_of,
     insert_axes,
     pad,
@@ -156,43 +148,8 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     return view(x, [*(x.shape[i] for i in kept), length], index)
 
 
-def diag_embed(x: Tensor, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:
-    """The inverse of diagonal: the last axis laid on a diagonal of zeros."""
-    rank = x.rank + 1
-    a, b = axis_of(dim1, rank), axis_of(dim2, rank)
-    below, right = max(-offset, 0), max(offset, 0)
-    side = x.shape[-1] + abs(offset)
-    kept = [i for i in range(rank) if i not in (a, b)]
-    shape = [side] * rank
-    for n, axis in zip(x.shape, kept, strict=False):
-        shape[axis] = n
-    along_diagonal = affine({a: 1}, -below)
-    on_it = apply("eq", along_diagonal, affine({b: 1}, -right))
-    valid = all_of([on_it, within(along_diagonal, x.shape[-1])])
-    return view(x, shape, [*(position(i) for i in kept), along_diagonal], valid)
-
-
 def flip_axes(x: Tensor, dims: Axes) -> Tensor:
     return flip(x, [axis_of(a, x.rank) for a in dims]) if x.rank else x
-
-
-def roll(x: Tensor, shifts: int | Axes, dims: int | Axes = ()) -> Tensor:
-    shifts = [shifts] if isinstance(shifts, int) else shifts
-    dims = [dims] if isinstance(dims, int) else dims
-    if not dims:
-        return reshape(roll(reshape(x, (-1,)), shifts, (0,)), x.shape)
-    for shift, dim in zip(shifts, dims, strict=True):
-        axis = axis_of(dim, x.rank)
-        n = max(x.shape[axis], 1)
-        start = affine({axis: 1}, -shift % n)
-        x = along(x, axis, x.shape[axis], apply(floormod, start, constant(n)))
-    return x
-
-
-def rot90(x: Tensor, k: int = 1, dims: Axes = (0, 1)) -> Tensor:
-    a, b = (axis_of(d, x.rank) for d in dims)
-    turned = [x, transpose(flip(x, (b,)), a, b), flip(x, (a, b)), flip(transpose(x, a, b), (b,))]
-    return turned[k % 4]
 
 
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
@@ -201,17 +158,6 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
     index = [apply(floormod, position(a), constant(max(n, 1))) for a, n in enumerate(x.shape)]
     return view(x, shape, index)
-
-
-def triangle(keeps_lower: bool) -> Callable[..., Tensor]:
-    """tril and triu: a mask by position."""
-
-    def row(x: Tensor, diagonal: int = 0) -> Tensor:
-        i, j = affine({x.rank - 2: 1}, diagonal), position(x.rank - 1)
-        inside = apply(le, j, i) if keeps_lower else apply(le, i, j)
-        return view(x, x.shape, positions(x.rank), inside, 0)
-
-    return row
 
 
 # --- writing into a region ----------------------------------------------------------------------
@@ -225,22 +171,6 @@ def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -
     inside = all_of([within(at, src.shape[axis]), on_grid])
     index = [at if a == axis else position(a) for a in range(x.rank)]
     return where(index_of(x.shape, inside), view(src, x.shape, index, inside), x)
-
-
-def slice_backward(g: Tensor, sizes: Axes, dim: int, start: int, end: int, step: int) -> Tensor:
-    return slice_scatter(zeros(sizes, g), g, dim, start, end, step)
-
-
-def select_backward(g: Tensor, sizes: Axes, dim: int, index: int) -> Tensor:
-    return select_scatter(zeros(sizes, g), g, dim, index)
-
-
-def diagonal_backward(g: Tensor, sizes: Axes, offset: int, dim1: int, dim2: int) -> Tensor:
-    return diagonal_scatter(zeros(sizes, g), g, offset, dim1, dim2)
-
-
-def zeros(shape: Axes, like: Tensor) -> Tensor:
-    return full(shape, 0, like.dtype)
 
 
 def slice_scatter(
@@ -286,55 +216,9 @@ def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor
     return pad(x, pad_pairs(x, amounts), value)
 
 
-def remapped_pad(source: Callable[[Node, int], Node]) -> Callable[..., Tensor]:
-    """Padding that reads the tensor again: `source` maps any position into 0..n-1."""
-
-    def row(x: Tensor, amounts: Sequence[int]) -> Tensor:
-        for axis, (low, high) in enumerate(pad_pairs(x, amounts)):
-            if low or high:
-                n = x.shape[axis]
-                x = along(x, axis, n + low + high, source(affine({axis: 1}, -low), n))
-        return x
-
-    return row
-
-
-def nearest_edge(i: Node, n: int) -> Node:
-    return apply(minimum, apply(maximum, i, constant(0)), constant(n - 1))
-
-
-def mirrored(i: Node, n: int) -> Node:
-    """|i| folded back at n - 1: (n-1) - |(n-1) - |i||"""
-    size = apply(maximum, i, apply(multiply, i, constant(-1)))
-    left = apply(subtract, constant(n - 1), size)
-    far = apply(maximum, left, apply(multiply, left, constant(-1)))
-    return apply(subtract, constant(n - 1), far)
-
-
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     pieces = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
     return concat(pieces, axis_of(dim, pieces[0].rank))
-
-
-def stack(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
-    axis = dim % (tensors[0].rank + 1)
-    return concat([unsqueeze(t, axis) for t in tensors], axis)
-
-
-def pixel_shuffle(x: Tensor, r: int) -> Tensor:
-    *lead, c, h, w = x.shape
-    n = len(lead)
-    cells = reshape(x, (*lead, c // (r * r), r, r, h, w))
-    order = [*range(n), n, n + 3, n + 1, n + 4, n + 2]
-    return reshape(permute(cells, order), (*lead, c // (r * r), h * r, w * r))
-
-
-def pixel_unshuffle(x: Tensor, r: int) -> Tensor:
-    *lead, c, h, w = x.shape
-    n = len(lead)
-    cells = reshape(x, (*lead, c, h // r, r, w // r, r))
-    order = [*range(n), n, n + 2, n + 4, n + 1, n + 3]
-    return reshape(permute(cells, order), (*lead, c * r * r, h // r, w // r))
 
 
 VIEWS: dict[str, Callable[..., Any]] = {
@@ -352,29 +236,16 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "unbind.int": unbind,
     "unfold": unfold,
     "diagonal": diagonal,
-    "diag_embed": diag_embed,
     "flip": flip_axes,
-    "roll": roll,
-    "rot90": rot90,
     "repeat": repeat,
-    "tril": triangle(keeps_lower=True),
-    "triu": triangle(keeps_lower=False),
     "constant_pad_nd": constant_pad,
-    "reflection_pad1d reflection_pad2d reflection_pad3d": remapped_pad(mirrored),
-    "replication_pad1d replication_pad2d replication_pad3d": remapped_pad(nearest_edge),
-    "pixel_shuffle": pixel_shuffle,
-    "pixel_unshuffle": pixel_unshuffle,
 }
 
 PLACED: dict[str, Callable[..., Any]] = {
     "cat": cat,
-    "stack": stack,
     "slice_scatter": slice_scatter,
     "select_scatter": select_scatter,
     "diagonal_scatter": diagonal_scatter,
-    "slice_backward": slice_backward,
-    "select_backward": select_backward,
-    "diagonal_backward": diagonal_backward,
 }
 
 ROWS: dict[str, Row] = {
