@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint typecheck bench setup clean
+.PHONY: demo test lint typecheck bench docs setup clean
 
 demo bench: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -23,6 +23,9 @@ lint: $(READY)
 typecheck: $(READY)
 	@echo "pyright"
 	@$(BIN)/pyright
+
+docs: $(READY)
+	@$(BIN)/python -m pytest -q tests/test_docs.py --update-golden
 
 setup: $(READY)
 
