@@ -19,23 +19,8 @@ from weft.kernel.ops import (
     VectorScatter,
     VectorStore,
 )
+from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
-from weft.scalar.nest import (
-    Acc,
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Let,
-    Load,
-    Local,
-    Store,
-    Update,
-    is_atom,
-    place,
-    walk,
-)
 
 STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch memory
 
@@ -47,19 +32,20 @@ class _Function:
     lines: list[str] = field(default_factory=list)
     captured: dict[str, str] = field(default_factory=dict)  # name -> C declaration
     own: set[str] = field(default_factory=set)
-    scratch: int = 0
+    scratch: int = 0  # bytes in use, from the start of the worker's
 
 
 class Emitter(Terms):
     """Writes one kernel. Parallel loops become functions of their own."""
 
-    def __init__(self, kernel: Kernel, symbol: str) -> None:
+    def __init__(self, kernel: nest.Kernel, symbol: str) -> None:
         super().__init__()
         self.kernel, self.symbol = kernel, symbol
         for buffer in (*kernel.inputs, *kernel.outputs):
             self.spelt.of(buffer.name)
         self.types: dict[str, str] = {}
         self.functions: list[str] = []
+        self.scratch = 0  # bytes that any function uses: asked for at once, so that none moves
         self.current = _Function()
         self.count = 0
         self.loads = 0
@@ -78,7 +64,7 @@ class Emitter(Terms):
         return name
 
     def fresh(self, term: Node) -> str:
-        if isinstance(term.op, Load | VectorLoad | VectorGather | VectorMaskedLoad):
+        if isinstance(term.op, nest.Load | VectorLoad | VectorGather | VectorMaskedLoad):
             self.loads += 1
             return self.spelt.fresh(f"in{self.loads - 1}")
         self.count += 1
@@ -86,21 +72,21 @@ class Emitter(Terms):
 
     # ---- statements
 
-    def block(self, stmts: Block, depth: int) -> None:
+    def block(self, stmts: nest.Block, depth: int) -> None:
         for stmt in stmts:
             match stmt:
-                case Let(term=term):
+                case nest.Let(term=term):
                     text = self.value(term)
                     name = self.declare(self.fresh(term), c_type(term.type))
                     self.names[term] = name
                     self.line(depth, f"const {c_type(term.type)} {name} = {text};")
-                case For():
+                case nest.For():
                     self.loop(stmt, depth)
-                case Update():
+                case nest.Update():
                     self.update(stmt, depth)
-                case Local(buffer=buffer):
+                case nest.Local(buffer=buffer):
                     self.local(buffer, depth)
-                case Store() | VectorStore() | VectorScatter():
+                case nest.Store() | VectorStore() | VectorScatter():
                     self.line(depth, self.store(stmt))
                 case _:
                     raise AssertionError(f"{type(stmt).__name__} at the kernel level")
@@ -108,7 +94,7 @@ class Emitter(Terms):
     def line(self, depth: int, text: str) -> None:
         self.current.lines.append("    " * depth + text)
 
-    def loop(self, stmt: For, depth: int) -> None:
+    def loop(self, stmt: nest.For, depth: int) -> None:
         for fold in stmt.folds:
             self.identity(fold, depth)
         self.ranges[stmt.axis] = self.range_of(stmt)
@@ -117,9 +103,8 @@ class Emitter(Terms):
             return
         name = self.declare(self.variable(stmt.label), "i64")
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
-        if stmt.extent == 1 and not any(
-            stmt.axis in postorder(*s.terms()) for s in walk(stmt.body)
-        ):
+        used = any(stmt.axis in postorder(*s.terms()) for s in walk(stmt.body))
+        if stmt.extent == 1 and not used and not any(isinstance(s, Local) for s in stmt.body):
             self.block(stmt.body, depth)
             return
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"
@@ -127,22 +112,22 @@ class Emitter(Terms):
         self.block(stmt.body, depth + 1)
         self.line(depth, "}")
 
-    def range_of(self, stmt: For) -> Interval:
+    def range_of(self, stmt: nest.For) -> Interval:
         low, high = bounds(stmt.lo, self.ranges)[0], bounds(stmt.hi, self.ranges)[1] - 1
         return low, max(low, high)
 
-    def identity(self, fold: Fold, depth: int) -> None:
+    def identity(self, fold: nest.Fold, depth: int) -> None:
         for acc, start in zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True):
-            assert isinstance(acc.op, Acc)
+            assert isinstance(acc.op, nest.Acc)
             name = self.declare(self.variable(acc.op.label), c_type(acc.type))
             value = self.wide(start, acc.type)
             self.line(depth, f"{c_type(acc.type)} {name} = {value};")
 
-    def update(self, stmt: Update, depth: int) -> None:
+    def update(self, stmt: nest.Update, depth: int) -> None:
         monoid, fold = stmt.fold.monoid, stmt.fold
         carriers = stmt.values if stmt.partial else monoid.lift(stmt.values)
         results = monoid.combine(fold.accs, carriers)
-        if len(results) == 1 and all(is_atom(a) or a in self.names for a in results[0].args):
+        if len(results) == 1 and all(nest.is_atom(a) or a in self.names for a in results[0].args):
             self.line(
                 depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};"
             )
@@ -150,7 +135,7 @@ class Emitter(Terms):
         self.line(depth, "{")
         named: list[Node] = []
         for term in postorder(*results):
-            if is_atom(term) or term in self.names:
+            if nest.is_atom(term) or term in self.names:
                 continue
             text = self.value(term)
             self.names[term] = self.declare(self.fresh(term), c_type(term.type))
@@ -163,7 +148,7 @@ class Emitter(Terms):
             del self.names[term]
         self.line(depth, "}")
 
-    def local(self, buffer: Buffer, depth: int) -> None:
+    def local(self, buffer: nest.Buffer, depth: int) -> None:
         name, type_ = self.spelt.of(buffer.name), element(buffer.type.dtype)
         self.declare(name, f"{type_} *")
         size = buffer.type.span * buffer.type.dtype.bytes
@@ -175,9 +160,10 @@ class Emitter(Terms):
         self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {self.current.scratch});")
         self.current.scratch += (size + 63) // 64 * 64
 
-    def parallel(self, stmt: For, depth: int) -> None:
+    def parallel(self, stmt: nest.For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""
-        outer, self.current = self.current, _Function()
+        outer = self.current  # its scratch stays its own: the caller runs a share of the body too
+        self.current = _Function(scratch=outer.scratch)
         axis = self.declare(self.variable(stmt.label), "i64")
         lo = self.index(stmt.lo)
         at = "turn" if stmt.step == 1 else f"turn * {stmt.step}"
@@ -186,6 +172,7 @@ class Emitter(Terms):
         self.block(stmt.body, 2)
         self.line(1, "}")
         inner, self.current = self.current, outer
+        self.scratch = max(self.scratch, inner.scratch)
         number = len(self.functions)
         self.functions.append(self._worker(inner, number))
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
@@ -198,16 +185,13 @@ class Emitter(Terms):
     def _worker(self, inner: _Function, number: int) -> str:
         fields = [f"    {self._field(t)}{n};" for n, t in inner.captured.items()]
         unpack = [f"    {self._field(t)}{n} = p->{n};" for n, t in inner.captured.items()]
-        scratch = (
-            [f"    char *const scratch = weft_scratch({inner.scratch});"] if inner.scratch else []
-        )
         args = f"{self.symbol}_args{number}"
         head = (
             f"static void {self.symbol}_body{number}(void *args, i64 begin, i64 end, int worker) {{"
         )
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]
         struct = [f"struct {args} {{", *(fields or ["    int none;"]), "};"]
-        return "\n".join([*struct, head, *first, *unpack, *scratch, *inner.lines, "}", ""])
+        return "\n".join([*struct, head, *first, *unpack, *_scratch(inner), *inner.lines, "}", ""])
 
     @staticmethod
     def _field(type_: str) -> str:
@@ -223,17 +207,17 @@ class Emitter(Terms):
             pointer = f"{constant}{element(buffer.type.dtype)} *"
             name = self.declare(self.spelt.of(buffer.name), pointer)
             parameters.append(f"{pointer}restrict {name}")
-        body = place(self.kernel.body, inline)
+        body = nest.place(self.kernel.body, inline)
         self.block(body, 1)
-        scratch = self.current.scratch
-        first = [f"    char *const scratch = weft_scratch({scratch});"] if scratch else []
+        self.scratch = max(self.scratch, self.current.scratch)
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
-        lines = [*self.functions, head, *first, *self.current.lines, "}", ""]
-        return "\n".join(['#include "weft.h"', *self.includes(body), *lines])
+        lines = [*self.functions, head, *_scratch(self.current), *self.current.lines, "}", ""]
+        size = [f"enum {{ scratch_bytes = {self.scratch} }};"] if self.scratch else []
+        return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])
 
-    def includes(self, body: Block) -> Iterator[str]:
+    def includes(self, body: nest.Block) -> Iterator[str]:
         widths = {1}
-        for stmt in walk(body):
+        for stmt in nest.walk(body):
             widths.update(t.type.lanes for term in stmt.terms() for t in postorder(term))
             if isinstance(stmt, VectorStore | VectorScatter):
                 widths.add(stmt.lanes)
@@ -241,6 +225,12 @@ class Emitter(Terms):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'
 
 
-def emit_kernel(kernel: Kernel, symbol: str) -> str:
+def _scratch(function: _Function) -> list[str]:
+    """Its hold on the worker's scratch, where it has buffers there."""
+    used = any("(scratch + " in line for line in function.lines)
+    return ["    char *const scratch = weft_scratch(scratch_bytes);"] if used else []
+
+
+def emit_kernel(kernel: nest.Kernel, symbol: str) -> str:
     """One C file that defines `symbol` over the kernel's inputs, then its outputs."""
     return Emitter(kernel, symbol).file()
