@@ -245,7 +245,7 @@ def verify(graph: Graph) -> None:
             where = graph.origin.get(node)
             raise VerifyError(f"{name}: {target} refuses its arguments: {reason}", where) from None
         for made, told in zip(results, node.op.results, strict=False):
-            if not isinstance(made, torch.Tensor) or told is NOTHING:
+            if not isinstance(made, torch.Tensor) or told == NOTHING:
                 continue
             found, plain = _plain(dtype_of(made.dtype), made.shape), _plain(told.dtype, told.shape)
             if found != plain:
