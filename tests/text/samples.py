@@ -19,17 +19,7 @@ from weft.core.types import (
     f64,
     i64,
 )
-from weft.kernel.ops import (
-    Extract,
-    Shuffle,
-    Splat,
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-    lanes_of,
-)
+from weft.kernel import ops as vectors
 from weft.scalar.monoid import MONOIDS, SUM
 from weft.scalar.nest import (
     Buffer,
@@ -44,18 +34,7 @@ from weft.scalar.nest import (
     Update,
 )
 from weft.scalar.ops import FUNCTIONS, apply, axis, constant
-from weft.tensor.ops import (
-    Extern,
-    Gather,
-    Index,
-    Input,
-    Map,
-    Part,
-    Reduce,
-    Scalar,
-    Scan,
-    View,
-)
+from weft.tensor import ops
 
 a0, a1, a2, b0 = map(axis, ("a0", "a1", "a2", "b0"))
 i0, i1, i2 = map(axis, ("i0", "i1", "i2"))
@@ -67,11 +46,11 @@ def f(name: str, *args: Node | int) -> Node:
 
 
 def scalar(value: float, dtype: Any) -> Node:
-    return make(Scalar(value, dtype))
+    return make(ops.Scalar(value, dtype))
 
 
 def mapped(name: str, *args: Node) -> Node:
-    return make(Map(FUNCTIONS[name]), *args)
+    return make(ops.Map(FUNCTIONS[name]), *args)
 
 
 def loop(variable: Node, hi: int, *body: Any, **keywords: Any) -> For:
@@ -79,36 +58,38 @@ def loop(variable: Node, hi: int, *body: Any, **keywords: Any) -> For:
 
 
 def rmsnorm() -> Graph:
-    x = make(Input("x", TensorType(f32, (1, 32, 2048))))
-    w = make(Input("weight", TensorType(f32, (2048,))))
-    r = make(Reduce(SUM, (2,)), mapped("multiply", x, x))
+    x = make(ops.Input("x", TensorType(f32, (1, 32, 2048))))
+    w = make(ops.Input("weight", TensorType(f32, (2048,))))
+    r = make(ops.Reduce(SUM, (2,)), mapped("multiply", x, x))
     mean = mapped("multiply", r, scalar(1 / 2048, f32))
     scale = mapped("rsqrt", mapped("add", mean, scalar(1e-6, f32)))
-    wide = make(View((1, 32, 2048), (i0, i1, zero)), scale)
-    y = mapped("multiply", mapped("multiply", x, wide), make(View((1, 32, 2048), (i2,)), w))
+    wide = make(ops.View((1, 32, 2048), (i0, i1, zero)), scale)
+    y = mapped("multiply", mapped("multiply", x, wide), make(ops.View((1, 32, 2048), (i2,)), w))
     names = {r: "sum", wide: "sum", y: "2 bad name"}
     return Graph("tensor", "rms_norm", (x, w), (y,), names, {r: "model.py line 3:\n  x.sum()"})
 
 
 def tensor_forms() -> Graph:
-    x = make(Input("x", TensorType(f32, (18, 4), (1, 18))))
-    rows = make(Input("the rows", TensorType(i64, (5,))))
-    m = make(Input("m", TensorType(boolean, (18, 4))))
+    x = make(ops.Input("x", TensorType(f32, (18, 4), (1, 18))))
+    rows = make(ops.Input("the rows", TensorType(i64, (5,))))
+    m = make(ops.Input("m", TensorType(boolean, (18, 4))))
     inside = f("and", f("ge", i0, 1), f("lt", i0, 17))
-    pad = make(View((18, 4), (f("add", i0, -1), i1), inside, 0.0), x)
+    pad = make(ops.View((18, 4), (f("add", i0, -1), i1), inside, 0.0), x)
     edge = f("or", f("eq", f("floormod", i0, 3), 0), f("not", f("ne", i1, i0)))
-    hole = make(View((18, 4), (i0, f("subtract", f("multiply", i1, 2), i1)), edge, -math.inf), x)
+    hole = make(
+        ops.View((18, 4), (i0, f("subtract", f("multiply", i1, 2), i1)), edge, -math.inf), x
+    )
     half = mapped("f16", hole)
-    true = make(View((3,), (i0, zero), f("gt", f("where", f("le", i0, 1), i0, 2), 0), True), m)
-    where = make(Index((2, 3), f("minimum", f("floordiv", f("add", i0, i1), 2), 4)))
-    bools = make(Index((2,), f("eq", f("subtract", i0, 1), 0)))
-    picked = make(Gather((0,), ()), make(View((18,), (i0, zero)), x), rows)
-    cast_ = mapped("where", bools, scalar(2, i64), make(Index((2,), f("multiply", i0, -1))))
-    best = make(Reduce(MONOIDS["argmax"], (0, 1)), x)
-    ran = make(Scan(SUM, 0, True), make(Scan(MONOIDS["max"], 1), x))
+    true = make(ops.View((3,), (i0, zero), f("gt", f("where", f("le", i0, 1), i0, 2), 0), True), m)
+    where = make(ops.Index((2, 3), f("minimum", f("floordiv", f("add", i0, i1), 2), 4)))
+    bools = make(ops.Index((2,), f("eq", f("subtract", i0, 1), 0)))
+    picked = make(ops.Gather((0,), ()), make(ops.View((18,), (i0, zero)), x), rows)
+    cast_ = mapped("where", bools, scalar(2, i64), make(ops.Index((2,), f("multiply", i0, -1))))
+    best = make(ops.Reduce(MONOIDS["argmax"], (0, 1)), x)
+    ran = make(ops.Scan(SUM, 0, True), make(ops.Scan(MONOIDS["max"], 1), x))
     types = (TensorType(f32, (18, 4)), TensorType(i64, (18, 4), (1, 18)))
-    sort = make(Extern("aten.sort.default", '["\\n",{"tensor":0}]', types, "no sort", 3), x)
-    parts = (make(Part(0), sort), make(Part(1), sort))
+    sort = make(ops.Extern("aten.sort.default", '["\\n",{"tensor":0}]', types, "no sort", 3), x)
+    parts = (make(ops.Part(0), sort), make(ops.Part(1), sort))
     odd = mapped("add", half, scalar(math.nan, f16)), mapped("not", m)
     outputs = (pad, true, where, picked, cast_, best, ran, *parts, *odd, scalar(-0.0, bf16), x)
     return Graph("tensor", "forms of text", (x, rows, m), outputs)
@@ -192,29 +173,31 @@ def fold_forms() -> Program:
 def kernel_forms() -> Program:
     x, y = buffers(("x", f32, (1024,)))[0], buffers(("y", f32, (1024,)))[0]
     n = f("minimum", f("subtract", 1024, b0), 16)
-    lanes = f("add", b0, lanes_of(16))
-    mask = f("lt", lanes, make(Splat(16), n))
-    v = make(VectorLoad(x, 16), b0)
+    lanes = f("add", b0, vectors.lanes_of(16))
+    mask = f("lt", lanes, make(vectors.Splat(16), n))
+    v = make(vectors.VectorLoad(x, 16), b0)
     terms = [
-        make(VectorLoad(x, 16, 4, True), f("multiply", b0, 4), n),
-        make(VectorMaskedLoad(x, 16), f("add", b0, 32), mask, constant(0.0)),
-        make(VectorGather(x, 16), lanes),
-        make(VectorGather(x, 16, True), f("multiply", lanes, 2), mask, constant(1e-6)),
-        make(Shuffle(8), v),
-        f("add", v, make(Extract(3), v)),
+        make(vectors.VectorLoad(x, 16, 4, True), f("multiply", b0, 4), n),
+        make(vectors.VectorMaskedLoad(x, 16), f("add", b0, 32), mask, constant(0.0)),
+        make(vectors.VectorGather(x, 16), lanes),
+        make(vectors.VectorGather(x, 16, True), f("multiply", lanes, 2), mask, constant(1e-6)),
+        make(vectors.Shuffle(8), v),
+        f("add", v, make(vectors.Extract(3), v)),
         f("where", mask, v, constant(math.nan)),
     ]
     fold = Fold(("acc0",), SUM, (f32,), 16)
-    stores = [VectorStore(y, b0, t, 16) for t in terms]
+    stores = [vectors.VectorStore(y, b0, t, 16) for t in terms]
     total = make(Load(x), zero)
     body = (
         loop(b0, 1024, *stores, step=16, bind="parallel"),
         loop(b0, 1024, Update(fold, (v,)), step=16, role="reduce", bind="serial", folds=(fold,)),
-        VectorStore(y, zero, fold.accs[0], 16, 4, stream=True),
-        VectorStore(y, zero, fold.accs[0], 16, 1, constant(5), f("gt", fold.accs[0], total)),
-        VectorScatter(y, lanes_of(16), fold.accs[0], 16, constant(3)),
-        VectorScatter(y, lanes_of(16), fold.accs[0], 16),
-        Store(y, (zero,), make(Extract(0), fold.accs[0])),
+        vectors.VectorStore(y, zero, fold.accs[0], 16, 4, stream=True),
+        vectors.VectorStore(
+            y, zero, fold.accs[0], 16, 1, constant(5), f("gt", fold.accs[0], total)
+        ),
+        vectors.VectorScatter(y, vectors.lanes_of(16), fold.accs[0], 16, constant(3)),
+        vectors.VectorScatter(y, vectors.lanes_of(16), fold.accs[0], 16),
+        Store(y, (zero,), make(vectors.Extract(0), fold.accs[0])),
     )
     outputs = (Buffer("y", TensorType(f32, (32, 32))),)
     return Program("kernel", "main", (x,), outputs, (Kernel("k", (x,), (y,), body),))

@@ -103,8 +103,8 @@ class Emitter(Terms):
             return
         name = self.declare(self.variable(stmt.label), "i64")
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
-        used = any(stmt.axis in postorder(*s.terms()) for s in walk(stmt.body))
-        if stmt.extent == 1 and not used and not any(isinstance(s, Local) for s in stmt.body):
+        used = any(stmt.axis in postorder(*s.terms()) for s in nest.walk(stmt.body))
+        if stmt.extent == 1 and not used and not any(isinstance(s, nest.Local) for s in stmt.body):
             self.block(stmt.body, depth)
             return
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"

@@ -9,17 +9,7 @@ from __future__ import annotations
 from weft.core.node import Node, postorder
 from weft.core.types import ScalarType, boolean, i64
 from weft.emit.spelling import Names, function_name, literal, register, suffix
-from weft.kernel.ops import (
-    Extract,
-    Lanes,
-    Shuffle,
-    Splat,
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-)
+from weft.kernel import ops as vectors
 from weft.scalar.index import Interval, bounds
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
 from weft.scalar.ops import Apply, Axis, Constant
@@ -55,7 +45,7 @@ class Terms:
         name = self.use(self.spelt.of(buffer.name))
         return name if offset == "0" else f"{name} + {offset}"
 
-    def store(self, stmt: Store | VectorStore | VectorScatter) -> str:
+    def store(self, stmt: Store | vectors.VectorStore | vectors.VectorScatter) -> str:
         dtype = stmt.buffer.type.dtype
         if isinstance(stmt, Store):
             value, offset = self.atom(stmt.value), self.index(stmt.index[0])
@@ -68,7 +58,7 @@ class Terms:
         kind = f"{dtype}x{stmt.lanes}"
         counted = "" if stmt.count is None else f", {self.index(stmt.count)}"
         n = "_n" if counted else ""
-        if isinstance(stmt, VectorScatter):
+        if isinstance(stmt, vectors.VectorScatter):
             name = self.use(self.spelt.of(stmt.buffer.name))
             return f"scatter{n}_{kind}({name}, {self.atom(stmt.index)}, {value}{counted});"
         at = self.pointer(stmt.buffer, stmt.base)
@@ -82,7 +72,7 @@ class Terms:
         match op:
             case Load():
                 return self._scalar_load(term, op)
-            case VectorLoad():
+            case vectors.VectorLoad():
                 kind = f"{op.buffer.type.dtype}x{op.lanes}"
                 at = self.pointer(op.buffer, term.args[0])
                 counted = f", {self.index(term.args[1])}" if op.counted else ""
@@ -90,13 +80,13 @@ class Terms:
                 if op.stride != 1:
                     return f"gather_stride{n}_{kind}({at}, {op.stride}{counted})"
                 return f"load{n}_{kind}({at}{counted})"
-            case VectorMaskedLoad():
+            case vectors.VectorMaskedLoad():
                 condition, other = term.args[1:]
                 fill = self.wide(other, term.type)
                 at = self.pointer(op.buffer, term.args[0])
                 kind = f"{op.buffer.type.dtype}x{op.lanes}"
                 return f"load_where_{kind}({at}, {self.atom(condition)}, {fill})"
-            case VectorGather():
+            case vectors.VectorGather():
                 kind = f"{op.buffer.type.dtype}x{op.lanes}"
                 name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])
                 if not op.masked:
@@ -136,17 +126,19 @@ class Terms:
 
     def value(self, term: Node) -> str:
         match term.op:
-            case Load() | VectorLoad() | VectorGather() | VectorMaskedLoad():
+            case (
+                Load() | vectors.VectorLoad() | vectors.VectorGather() | vectors.VectorMaskedLoad()
+            ):
                 return self.load(term)
-            case Lanes(lanes=lanes):
+            case vectors.Lanes(lanes=lanes):
                 return f"iota_i64x{lanes}(0)"
-            case Splat():
+            case vectors.Splat():
                 return self.wide(term.args[0], term.type)
-            case Shuffle(distance=distance):
+            case vectors.Shuffle(distance=distance):
                 order = ", ".join(str(i ^ distance) for i in range(term.type.lanes))
                 value = self.atom(term.args[0])
                 return f"__builtin_shufflevector({value}, {value}, {order})"
-            case Extract(lane=lane):
+            case vectors.Extract(lane=lane):
                 return f"{self.atom(term.args[0])}[{lane}]"
             case Apply():
                 return self.index(term) if inline(term) else self.apply(term)

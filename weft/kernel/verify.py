@@ -21,18 +21,7 @@ from weft.kernel.ops import (
     VectorScatter,
     VectorStore,
 )
-from weft.scalar.nest import (
-    Acc,
-    Buffer,
-    For,
-    Load,
-    Local,
-    Program,
-    Running,
-    Stmt,
-    Store,
-    Update,
-)
+from weft.scalar import nest
 from weft.scalar.ops import Apply, Axis, Constant, apply, constant
 from weft.scalar.verify import LOADS, STORES, Level, Touch, verify_program
 
@@ -56,14 +45,14 @@ def _guarded(*args: object) -> None:
     """Indices are data, or lanes run under a condition: bounds are the interpreter's to check."""
 
 
-def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
+def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     op = part.op if isinstance(part, Node) else part
-    buffer: Buffer | None = getattr(op, "buffer", None)
+    buffer: nest.Buffer | None = getattr(op, "buffer", None)
     if buffer is not None:
         _check_flat(buffer)
     if isinstance(part, Node):
         _check_lanes(part.op, part.args)
-    elif isinstance(part, For):
+    elif isinstance(part, nest.For):
         free = part.bind != "parallel" or part.role == "free"
         require(free, f"a parallel loop must be free, not {part.role}")
     elif isinstance(part, VectorStore | VectorScatter):
@@ -73,12 +62,12 @@ def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
             require(part.index.type.lanes == part.lanes, f"the index needs {part.lanes} lanes")
         elif part.mask is not None:
             _check_condition(part.mask, part.lanes)
-    elif isinstance(part, Store):
+    elif isinstance(part, nest.Store):
         lanes = max(t.type.lanes for t in part.terms())
         require(lanes == 1, f"a vector of {lanes} lanes in a scalar store")
 
 
-def _check_flat(buffer: Buffer) -> None:
+def _check_flat(buffer: nest.Buffer) -> None:
     flat = buffer.type.rank == 1 and buffer.type.layout == (1,)
     require(flat, f"{buffer.name} is {buffer.type}, a kernel sees flat buffers")
 
@@ -93,7 +82,7 @@ def _check_condition(condition: Node, lanes: int) -> None:
 
 def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
     lanes = [a.type.lanes for a in args]
-    if isinstance(op, Load | VectorLoad):
+    if isinstance(op, nest.Load | VectorLoad):
         require(max(lanes) == 1, f"{op.name} of {op.buffer.name} takes scalar arguments")
     elif isinstance(op, VectorGather):
         require(lanes[0] == op.lanes, f"the index of a gather of {op.lanes} has {lanes[0]} lanes")
@@ -108,10 +97,10 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         _check_condition(args[1], op.lanes)
 
 
-SCALARS = (Axis, Constant, Apply, Load, Acc, Running)
+SCALARS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
 KERNEL = Level(
     "kernel",
-    statements=(For, Update, Store, Local, VectorStore, VectorScatter),
+    statements=(nest.For, nest.Update, nest.Store, nest.Local, VectorStore, VectorScatter),
     terms=(*SCALARS, Lanes, VectorLoad, VectorGather, VectorMaskedLoad, Shuffle, Extract, Splat),
     roles=("free", "reduce", "scan"),
     binds=("", "serial", "parallel"),
@@ -122,6 +111,6 @@ KERNEL = Level(
 )
 
 
-def verify(program: Program) -> None:
+def verify(program: nest.Program) -> None:
     """Raise VerifyError unless it is a valid kernel program."""
     verify_program(program, KERNEL)

@@ -20,26 +20,9 @@ import numpy as np
 
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, postorder
+from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
-from weft.scalar.nest import (
-    Acc,
-    Block,
-    Buffer,
-    Call,
-    Fold,
-    For,
-    Kernel,
-    Let,
-    Load,
-    Local,
-    Program,
-    Running,
-    Stmt,
-    Store,
-    Update,
-    walk,
-)
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, round_bf16, round_f16
 
 LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
@@ -53,7 +36,7 @@ class Access:
     `other` is what a load gives where the condition does not hold.
     """
 
-    buffer: Buffer
+    buffer: nest.Buffer
     index: tuple[Any, ...]
     condition: Any = None
     other: Any = 0
@@ -65,25 +48,25 @@ class Accesses:
     """How the memory ops of a level touch memory: of a load op and its arguments, of a store."""
 
     loads: Mapping[type[Op], Callable[..., Access]]
-    stores: Mapping[type[Stmt], Callable[[Any, Callable[[Node], Any]], Access]]
+    stores: Mapping[type[nest.Stmt], Callable[[Any, Callable[[Node], Any]], Access]]
 
 
-def _load(op: Load, *args: Any) -> Access:
+def _load(op: nest.Load, *args: Any) -> Access:
     rank = op.buffer.type.rank
     return Access(op.buffer, args[:rank], *args[rank:])
 
 
-def _store(stmt: Store, value: Callable[[Node], Any]) -> Access:
+def _store(stmt: nest.Store, value: Callable[[Node], Any]) -> Access:
     mask = None if stmt.mask is None else value(stmt.mask)
     index = tuple(value(i) for i in stmt.index)
     return Access(stmt.buffer, index, mask, value=value(stmt.value))
 
 
-SCALAR = Accesses({Load: _load}, {Store: _store})
+SCALAR = Accesses({nest.Load: _load}, {nest.Store: _store})
 
 
 def run(
-    program: Program,
+    program: nest.Program,
     inputs: Sequence[np.ndarray],
     *,
     accesses: Accesses = SCALAR,
@@ -93,7 +76,7 @@ def run(
     memory = allocate(program, inputs, widen)
     with np.errstate(all="ignore"):
         for step in program.steps:
-            if isinstance(step, Call):
+            if isinstance(step, nest.Call):
                 run_call(step, memory)
             else:
                 _Machine(step, memory, accesses, widen).block(step.body)
@@ -104,22 +87,22 @@ class _Machine:
     """One kernel's execution: the open loops, the terms known so far, and memory."""
 
     def __init__(
-        self, kernel: Kernel, memory: dict[str, Memory], accesses: Accesses, widen: bool
+        self, kernel: nest.Kernel, memory: dict[str, Memory], accesses: Accesses, widen: bool
     ) -> None:
         self.kernel, self.memory, self.accesses, self.widen = kernel, memory, accesses, widen
         self.locals: dict[str, Memory] = {}
-        self.loops: list[For] = []
+        self.loops: list[nest.For] = []
         self.sizes: list[int] = []  # iterations of each open loop that this chunk does
         self.active: list[Any] = [None]  # by level: which of them run; None is all
-        self.folds: dict[Fold, Carriers] = {}
+        self.folds: dict[nest.Fold, Carriers] = {}
         self.known: dict[Node, Any] = {}
         self.levels: list[list[Node]] = [[] for _ in range(_depth(kernel.body) + 1)]
         self.level: dict[Node, int] = {}  # of variables: loops they are bound under
         self.users: dict[Node | str, set[Node]] = {}  # known terms by what may change under them
         self.needs: dict[Node, frozenset[Node | str]] = {}
         self.orders: dict[Node, tuple[Node, ...]] = {}
-        self.parallel: dict[For, bool] = {}
-        self.stored = {s.buffer.name for s in walk(kernel.body) if _stores(s, accesses)}  # type: ignore[attr-defined]
+        self.parallel: dict[nest.For, bool] = {}
+        self.stored = {s.buffer.name for s in nest.walk(kernel.body) if _stores(s, accesses)}  # type: ignore[attr-defined]
         self.rank = len(self.levels)  # a dimension for each level of loops, and the lanes
 
     # Terms
@@ -135,7 +118,7 @@ class _Machine:
         return self.known[term]
 
     def _learn(self, node: Node) -> None:
-        if isinstance(node.op, Axis | Acc | Running):
+        if isinstance(node.op, Axis | nest.Acc | nest.Running):
             raise self.error(f"{node.op} is used outside the loop that binds it")
         if node not in self.needs:
             own = (node.op.buffer.name,) if type(node.op) in self.accesses.loads else ()  # type: ignore[attr-defined]
@@ -149,7 +132,7 @@ class _Machine:
         self.known[node] = self._compute(node, level)
 
     def _needs(self, node: Node) -> frozenset[Node | str]:
-        if isinstance(node.op, Axis | Acc | Running):
+        if isinstance(node.op, Axis | nest.Acc | nest.Running):
             return frozenset((node,))
         return self.needs.get(node, frozenset())
 
@@ -191,7 +174,7 @@ class _Machine:
 
     # Memory
 
-    def _memory(self, buffer: Buffer) -> Memory:
+    def _memory(self, buffer: nest.Buffer) -> Memory:
         found = (self.locals if buffer.space == "local" else self.memory).get(buffer.name)
         if found is None:
             raise self.error(f"buffer {buffer.name} is used before it is declared")
@@ -237,22 +220,22 @@ class _Machine:
 
     # Statements
 
-    def block(self, body: Block) -> None:
+    def block(self, body: nest.Block) -> None:
         for stmt in body:
-            if isinstance(stmt, For):
+            if isinstance(stmt, nest.For):
                 self._loop(stmt)
-            elif isinstance(stmt, Update):
+            elif isinstance(stmt, nest.Update):
                 self._update(stmt)
-            elif isinstance(stmt, Local):
+            elif isinstance(stmt, nest.Local):
                 self._declare(stmt.buffer)
-            elif isinstance(stmt, Let):
+            elif isinstance(stmt, nest.Let):
                 self.value(stmt.term)
             elif _stores(stmt, self.accesses):
                 self._write(self.accesses.stores[type(stmt)](stmt, self.value))
             else:
                 raise self.error(f"{type(stmt).__name__} is no statement of this level")
 
-    def _declare(self, buffer: Buffer) -> None:
+    def _declare(self, buffer: nest.Buffer) -> None:
         """Memory of its own for each iteration of the open loops."""
         copies = math.prod(self.sizes)
         base = np.arange(copies).reshape(*self.sizes, *(1,) * (self.rank - len(self.sizes)))
@@ -260,7 +243,7 @@ class _Machine:
         self.locals[buffer.name] = Memory(data, base * buffer.type.span)
         self.forget(buffer.name)
 
-    def _loop(self, loop: For) -> None:
+    def _loop(self, loop: nest.For) -> None:
         depth = len(self.loops)
         lo, hi = self.value(loop.lo), self.value(loop.hi)
         count = np.maximum(-((lo - hi) // loop.step), 0)
@@ -298,20 +281,20 @@ class _Machine:
                 self.forget(name)
         self.locals = locals_
 
-    def _width(self, loop: For) -> int:
+    def _width(self, loop: nest.For) -> int:
         """Iterations to do at once."""
         if loop not in self.parallel:
             self.parallel[loop] = loop.role == "free" or _separable(loop, self.accesses)
         if not self.parallel[loop]:
             return 1
-        spans = [s.buffer.type.span for s in walk(loop.body) if isinstance(s, Local)]
+        spans = [s.buffer.type.span for s in nest.walk(loop.body) if isinstance(s, nest.Local)]
         lanes = [t.type.lanes for s in loop.body for t in s.terms()]
         each = math.prod(self.sizes) * max((1, *spans, *lanes))
         return max(1, LIMIT // each)
 
     # Folds
 
-    def _update(self, stmt: Update) -> None:
+    def _update(self, stmt: nest.Update) -> None:
         fold = self.folds.get(stmt.fold)
         if fold is None:
             raise self.error(f"{stmt.fold.labels[0]} is updated outside the loop that declares it")
@@ -370,28 +353,30 @@ class _Machine:
         )
 
 
-def _depth(body: Block) -> int:
-    return max((1 + _depth(s.body) for s in body if isinstance(s, For)), default=0)
+def _depth(body: nest.Block) -> int:
+    return max((1 + _depth(s.body) for s in body if isinstance(s, nest.For)), default=0)
 
 
-def _stores(stmt: Stmt, accesses: Accesses) -> bool:
+def _stores(stmt: nest.Stmt, accesses: Accesses) -> bool:
     return type(stmt) in accesses.stores
 
 
-def _separable(loop: For, accesses: Accesses) -> bool:
+def _separable(loop: nest.For, accesses: Accesses) -> bool:
     """Whether the iterations of a reduce or scan loop can run at once, but for its own folds.
 
     Not when one reads memory that another wrote, nor when a running value is read that is not
     this loop's own, updated once in each iteration.
     """
-    inside = list(walk(loop.body))
+    inside = list(nest.walk(loop.body))
     nodes = set(postorder(*(t for s in inside for t in s.terms())))
     read = {n.op.buffer.name for n in nodes if type(n.op) in accesses.loads}  # type: ignore[attr-defined]
-    own = {s.buffer.name for s in inside if isinstance(s, Local)}
+    own = {s.buffer.name for s in inside if isinstance(s, nest.Local)}
     written = {s.buffer.name for s in inside if _stores(s, accesses)}  # type: ignore[attr-defined]
     if read & written - own:
         return False
-    updates = [s for s in inside if isinstance(s, Update) and nodes.intersection(s.fold.running)]
+    updates = [
+        s for s in inside if isinstance(s, nest.Update) and nodes.intersection(s.fold.running)
+    ]
     folds = {s.fold for s in updates}
     direct = all(s in loop.body and s.fold in loop.folds for s in updates)
     return loop.role == "scan" and direct and len(folds) == len(updates) if updates else True

@@ -29,33 +29,19 @@ from typing import Any
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, require
 from weft.core.types import TensorType, boolean, i64
+from weft.scalar import nest
 from weft.scalar.affine import linear
-from weft.scalar.nest import (
-    Acc,
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Program,
-    Running,
-    Stmt,
-    Store,
-    Update,
-)
 from weft.scalar.ops import Axis, Constant
 from weft.scalar.reach import Loops, describe, extent_of, reach, show
 
 Touch = list[tuple[Node, Node]]  # lowest and highest index along each axis of the buffer
 
 
-def _load(op: Load, args: tuple[Node, ...]) -> Touch | None:
+def _load(op: nest.Load, args: tuple[Node, ...]) -> Touch | None:
     return None if op.masked else [(i, i) for i in args]
 
 
-def _store(stmt: Store) -> Touch | None:
+def _store(stmt: nest.Store) -> Touch | None:
     return None if stmt.mask is not None else [(i, i) for i in stmt.index]
 
 
@@ -70,21 +56,21 @@ class Level:
     """
 
     name: str
-    statements: tuple[type[Stmt], ...]
+    statements: tuple[type[nest.Stmt], ...]
     terms: tuple[type[Op], ...]
     roles: tuple[str, ...]
     binds: tuple[str, ...]
     loads: Mapping[type[Op], Callable[..., Touch | None]]
-    stores: Mapping[type[Stmt], Callable[..., Touch | None]]
-    check: Callable[[Any, tuple[For, ...]], None] = lambda part, loops: None
+    stores: Mapping[type[nest.Stmt], Callable[..., Touch | None]]
+    check: Callable[[Any, tuple[nest.For, ...]], None] = lambda part, loops: None
     flat: bool = False
 
 
-LOADS: dict[type[Op], Callable[..., Touch | None]] = {Load: _load}
-STORES: dict[type[Stmt], Callable[..., Touch | None]] = {Store: _store}
+LOADS: dict[type[Op], Callable[..., Touch | None]] = {nest.Load: _load}
+STORES: dict[type[nest.Stmt], Callable[..., Touch | None]] = {nest.Store: _store}
 
 
-def verify_program(program: Program, level: Level) -> None:
+def verify_program(program: nest.Program, level: Level) -> None:
     """Raise VerifyError, a sentence with its place, unless the program holds to its level."""
     found = program.level
     require(found == level.name, f"{program.name} is a {found} program, not a {level.name} program")
@@ -95,8 +81,8 @@ def verify_program(program: Program, level: Level) -> None:
         )
     ready = {b.name for b in program.inputs}
     for step in program.steps:
-        name = f"kernel {step.name}" if isinstance(step, Kernel) else f"call of {step.target}"
-        where = "; ".join(step.origin) or None if isinstance(step, Kernel) else None
+        name = f"kernel {step.name}" if isinstance(step, nest.Kernel) else f"call of {step.target}"
+        where = "; ".join(step.origin) or None if isinstance(step, nest.Kernel) else None
         for b in (*step.inputs, *step.outputs):
             known = types.setdefault(b.name, b.type)
             flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
@@ -107,7 +93,7 @@ def verify_program(program: Program, level: Level) -> None:
             )
         for b in step.inputs:
             require(b.name in ready, f"{name} reads {b.name} before any step writes it", where)
-        if isinstance(step, Kernel):
+        if isinstance(step, nest.Kernel):
             _Verifier(step, level).kernel_body()
         ready.update(b.name for b in step.outputs)
     for b in program.outputs:
@@ -117,17 +103,17 @@ def verify_program(program: Program, level: Level) -> None:
 class _Verifier:
     """Checks one kernel from the outside in, keeping what is in scope."""
 
-    def __init__(self, kernel: Kernel, level: Level) -> None:
+    def __init__(self, kernel: nest.Kernel, level: Level) -> None:
         self.kernel, self.level = kernel, level
         self.loops: Loops = {}
-        self.open: list[For] = []
-        self.here: Stmt | None = None
+        self.open: list[nest.For] = []
+        self.here: nest.Stmt | None = None
         self.readable: set[Node] = set()  # axes, accumulators and running values in scope
-        self.locals: set[Buffer] = set()
-        self.folds: dict[Fold, int] = {}  # of the open loops: loops outside the declaring one
+        self.locals: set[nest.Buffer] = set()
+        self.folds: dict[nest.Fold, int] = {}  # of the open loops: loops outside the declaring one
         self.labels: set[str] = set()
         self.checked: dict[Node, None] = {}  # terms found right in this scope or one around it
-        self.covered: dict[Buffer, int | None] = {}  # elements stored, None when not known
+        self.covered: dict[nest.Buffer, int | None] = {}  # elements stored, None when not known
 
     def that(self, condition: bool, sentence: str) -> None:
         if not condition:
@@ -147,14 +133,14 @@ class _Verifier:
             enough = stored is None or stored >= b.type.size
             self.that(enough, f"stores {stored} of the {b.type.size} elements of output {b.name}")
 
-    def block(self, body: Block) -> None:
+    def block(self, body: nest.Block) -> None:
         outer = set(self.locals)
         for stmt in body:
             self.here = stmt
             self.statement(stmt)
         self.locals = outer
 
-    def statement(self, stmt: Stmt) -> None:
+    def statement(self, stmt: nest.Stmt) -> None:
         kind, level = type(stmt), self.level
         self.that(
             kind in level.statements,
@@ -163,11 +149,11 @@ class _Verifier:
         for term in stmt.terms():
             self.term(term)
         self.own(stmt)
-        if isinstance(stmt, For):
+        if isinstance(stmt, nest.For):
             self.loop(stmt)
-        elif isinstance(stmt, Update):
+        elif isinstance(stmt, nest.Update):
             self.update(stmt)
-        elif isinstance(stmt, Local):
+        elif isinstance(stmt, nest.Local):
             self.that(
                 stmt.buffer.space == "local", f"{stmt.buffer.name} is declared, but not local"
             )
@@ -175,7 +161,7 @@ class _Verifier:
         elif kind in level.stores:
             self.store(stmt)
 
-    def own(self, part: Stmt | Node) -> None:
+    def own(self, part: nest.Stmt | Node) -> None:
         """The level's own checks."""
         try:
             self.level.check(part, tuple(self.open))
@@ -198,17 +184,17 @@ class _Verifier:
         self.that(isinstance(op, level.terms), f"{op.name} is not a term of the {level.name} level")
         if isinstance(op, Axis):
             self.that(node in self.readable, f"axis {op.label} is used outside its loop")
-        elif isinstance(op, Acc):
+        elif isinstance(op, nest.Acc):
             self.that(
                 node in self.readable, f"{op.label} is read, but no loop before here declares it"
             )
-        elif isinstance(op, Running):
+        elif isinstance(op, nest.Running):
             self.that(
                 node in self.readable,
                 f"running {op.label} is read outside its scan, or before its update",
             )
         elif type(op) in level.loads:
-            buffer: Buffer = op.buffer  # type: ignore[attr-defined]
+            buffer: nest.Buffer = op.buffer  # type: ignore[attr-defined]
             allowed = buffer in self.kernel.inputs or buffer in self.locals
             self.that(
                 allowed, f"{buffer.name} is loaded, but it is no input and no local buffer in scope"
@@ -218,7 +204,7 @@ class _Verifier:
 
     # Memory
 
-    def touch(self, kind: str, buffer: Buffer, touch: Touch | None) -> None:
+    def touch(self, kind: str, buffer: nest.Buffer, touch: Touch | None) -> None:
         if touch is None or any(extent_of(f) == 0 for f in self.open):
             return
         for axis, ((first, last), extent) in enumerate(zip(touch, buffer.type.shape, strict=True)):
@@ -232,7 +218,7 @@ class _Verifier:
             self.that(inside, f"{text} reaches {high:.0f} along axis {axis}, {room}")
 
     def store(self, stmt: Any) -> None:
-        buffer: Buffer = stmt.buffer
+        buffer: nest.Buffer = stmt.buffer
         self.that(
             buffer not in self.kernel.inputs, f"{buffer.name} is an input, it cannot be stored to"
         )
@@ -242,7 +228,7 @@ class _Verifier:
         )
         dtype, found = buffer.type.dtype, stmt.value.type.dtype
         self.that(found == dtype, f"a value of {found} goes to {buffer.name}, which is {dtype}")
-        if isinstance(stmt, Store):
+        if isinstance(stmt, nest.Store):
             rank = buffer.type.rank
             self.that(
                 len(stmt.index) == rank, f"{len(stmt.index)} indices, {buffer.name} has rank {rank}"
@@ -254,9 +240,9 @@ class _Verifier:
         before, more = self.covered.get(buffer, 0), self.elements(stmt)
         self.covered[buffer] = None if before is None or more is None else before + more
 
-    def elements(self, stmt: Stmt) -> int | None:
+    def elements(self, stmt: nest.Stmt) -> int | None:
         """How many elements a store writes, where it writes a box; None otherwise."""
-        if not isinstance(stmt, Store) or stmt.mask is not None:
+        if not isinstance(stmt, nest.Store) or stmt.mask is not None:
             return None
         axes = [i for i in stmt.index if not isinstance(i.op, Constant)]
         if len(set(axes)) < len(axes) or not all(isinstance(i.op, Axis) for i in axes):
@@ -271,7 +257,7 @@ class _Verifier:
 
     # Loops and folds
 
-    def loop(self, stmt: For) -> None:
+    def loop(self, stmt: nest.For) -> None:
         level, label = self.level, stmt.label
         self.that(
             stmt.role in level.roles, f"role {stmt.role!r} is not one of the {level.name} level"
@@ -302,7 +288,7 @@ class _Verifier:
             del self.folds[fold]
             self.readable.update(fold.accs)
 
-    def declare(self, fold: Fold) -> None:
+    def declare(self, fold: nest.Fold) -> None:
         name = ", ".join(fold.labels)
         again = self.labels.intersection(fold.labels)
         self.that(not again, f"{name} is declared twice")
@@ -312,7 +298,7 @@ class _Verifier:
         right = carriers == fold.dtypes and len(fold.labels) == len(carriers)
         self.that(right, f"{name} is ({found}), but the carriers of {fold.monoid} are ({wanted})")
 
-    def update(self, stmt: Update) -> None:
+    def update(self, stmt: nest.Update) -> None:
         fold, name = stmt.fold, ", ".join(stmt.fold.labels)
         self.that(fold in self.folds, f"{name} is updated outside the loop that declares it")
         between = [f.label for f in self.open[self.folds[fold] + 1 :] if f.role == "free"]

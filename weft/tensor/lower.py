@@ -13,21 +13,8 @@ from dataclasses import dataclass, replace
 from weft.core.graph import Graph
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.types import TensorType
+from weft.scalar import nest
 from weft.scalar.index import Interval, simplify
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Call,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    walk,
-)
 from weft.scalar.ops import CASTS, Axis, apply, axis, constant
 from weft.tensor.ops import Extern, Input, Part, Scan
 from weft.tensor.terms import Folded, Terms
@@ -40,7 +27,7 @@ class Leaf:
     """A store or an update, and the loops still to open around it."""
 
     loops: tuple[Loop, ...]
-    stmt: Store | Update
+    stmt: nest.Store | nest.Update
 
 
 def variables(term: Node, memo: dict[Node, frozenset[Node]]) -> frozenset[Node]:
@@ -63,8 +50,8 @@ class _Nest:
         self.count = count  # of accumulators named so far
         self.depends: dict[Node, frozenset[Node]] = {}
 
-    def block(self, leaves: list[Leaf], bound: frozenset[Node]) -> Block:
-        out: list[Stmt] = []
+    def block(self, leaves: list[Leaf], bound: frozenset[Node]) -> nest.Block:
+        out: list[nest.Stmt] = []
         while ready := self._ready(leaves, bound):
             updates, leaves = self._reduce(ready, leaves)
             out.append(self._open(updates, bound, starts=True))
@@ -77,15 +64,17 @@ class _Nest:
             out.append(self._open(same, bound))
         return tuple(out)
 
-    def _open(self, leaves: list[Leaf], bound: frozenset[Node], starts: bool = False) -> For:
+    def _open(self, leaves: list[Leaf], bound: frozenset[Node], starts: bool = False) -> nest.For:
         """One loop around leaves that share it; a reduction's first loop declares its folds."""
         label, extent, role = leaves[0].loops[0]
         variable = axis(label)
         inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
         starts = starts or role == "scan"
-        folds = tuple(leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, Update))
+        folds = tuple(
+            leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, nest.Update)
+        )
         body = self.block(inner, bound | {variable})
-        return For(variable, constant(0), constant(extent), body, role=role, folds=folds)
+        return nest.For(variable, constant(0), constant(extent), body, role=role, folds=folds)
 
     def _ready(self, leaves: list[Leaf], bound: frozenset[Node]) -> list[Node]:
         """Reductions that can run in this block and depend on no other such reduction."""
@@ -116,9 +105,9 @@ class _Nest:
             dtypes = op.monoid.carriers(tuple(a.type.dtype for a in args))
             labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
             self.count += len(dtypes)
-            fold = Fold(labels, op.monoid, dtypes)
+            fold = nest.Fold(labels, op.monoid, dtypes)
             loops = tuple((label, extent, "reduce") for label, extent in op.axes)
-            updates.append(Leaf(loops, Update(fold, args)))
+            updates.append(Leaf(loops, nest.Update(fold, args)))
             for n in nodes:
                 read[n] = fold.accs[n.op.carrier]  # type: ignore[attr-defined]
         memo = dict(read)
@@ -129,15 +118,15 @@ class _Nest:
         return updates, [replace(leaf, stmt=leaf.stmt.map_terms(change)) for leaf in leaves]  # type: ignore[arg-type]
 
 
-def rename_axes(body: Block) -> Block:
+def rename_axes(body: nest.Block) -> nest.Block:
     """Name the loops a0, a1, ... in order of appearance, each its own."""
     count = 0
 
-    def block(stmts: Block, names: dict[Node, Node]) -> Block:
+    def block(stmts: nest.Block, names: dict[Node, Node]) -> nest.Block:
         nonlocal count
-        out: list[Stmt] = []
+        out: list[nest.Stmt] = []
         for stmt in stmts:
-            if isinstance(stmt, For):
+            if isinstance(stmt, nest.For):
                 fresh = axis(f"a{count}")
                 count += 1
                 inner = block(stmt.body, {**names, stmt.axis: fresh})
@@ -161,8 +150,10 @@ def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
 
 
 def lower_group(
-    outputs: tuple[Node, ...], buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]
-) -> Block:
+    outputs: tuple[Node, ...],
+    buffers: Mapping[Node, nest.Buffer],
+    written: Mapping[Node, nest.Buffer],
+) -> nest.Block:
     """The nest that computes a group's outputs from tensors that have buffers."""
     if isinstance(outputs[0].op, Scan):
         return _lower_scan(outputs[0], buffers, written)
@@ -183,7 +174,7 @@ def lower_group(
         )
         value = terms.of(node, index, stored=False)
         loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
-        leaves.append(Leaf(loops, Store(written[node], index, narrow(value, node.type))))
+        leaves.append(Leaf(loops, nest.Store(written[node], index, narrow(value, node.type))))
     return rename_axes(_Nest().block(leaves, frozenset()))
 
 
@@ -193,8 +184,8 @@ def narrow(value: Node, type_: TensorType) -> Node:
 
 
 def _lower_scan(
-    node: Node, buffers: Mapping[Node, Buffer], written: Mapping[Node, Buffer]
-) -> Block:
+    node: Node, buffers: Mapping[Node, nest.Buffer], written: Mapping[Node, nest.Buffer]
+) -> nest.Block:
     scan, shape = node.op, node.type.shape
     assert isinstance(scan, Scan)
     if 0 in shape:
@@ -209,25 +200,25 @@ def _lower_scan(
         index[scan.axis] = simplify(apply("subtract", last, index[scan.axis]), ranges)
     value = Terms(buffers, ranges).of(node.args[0], tuple(index))
     dtypes = scan.monoid.carriers((value.type.dtype,))
-    fold = Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
+    fold = nest.Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
     result = scan.monoid.project(fold.running)[0]
-    store = Store(written[node], tuple(index), narrow(result, node.type))
+    store = nest.Store(written[node], tuple(index), narrow(result, node.type))
     loops = [(n, d, "free") for n, d in zip(labels, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
-    leaves = [Leaf(tuple(loops), stmt) for stmt in (Update(fold, (value,)), store)]
+    leaves = [Leaf(tuple(loops), stmt) for stmt in (nest.Update(fold, (value,)), store)]
     return rename_axes(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
-def loads(body: Block) -> tuple[Buffer, ...]:
+def loads(body: nest.Block) -> tuple[nest.Buffer, ...]:
     """Global buffers a block reads, in order of appearance."""
-    terms = [t for stmt in walk(body) for t in stmt.terms()]
-    found = (n.op.buffer for n in postorder(*terms) if isinstance(n.op, Load))
+    terms = [t for stmt in nest.walk(body) for t in stmt.terms()]
+    found = (n.op.buffer for n in postorder(*terms) if isinstance(n.op, nest.Load))
     return tuple(dict.fromkeys(b for b in found if b.space == "global"))
 
 
 def lower(
     graph: Graph, groups: list[tuple[Node, ...]], layouts: tuple[TensorType, ...] | None = None
-) -> Program:
+) -> nest.Program:
     """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
 
     `layouts` gives each output's strides; every output has memory of its own, so an output that
@@ -238,14 +229,14 @@ def lower(
     direct: dict[Node, TensorType] = {}
     for node, layout in zip(graph.outputs, wanted, strict=True):
         direct.setdefault(node, layout)
-    buffers: dict[Node, Buffer] = {
-        n: Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
+    buffers: dict[Node, nest.Buffer] = {
+        n: nest.Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }
-    steps: list[Kernel | Call] = []
+    steps: list[nest.Kernel | nest.Call] = []
     origin: dict[str, str] = {}
     for group in groups:
         stored = (n for n in group if not isinstance(n.op, Part | Extern))
-        written = {n: Buffer(names.of(n), direct.get(n) or n.type) for n in stored}
+        written = {n: nest.Buffer(names.of(n), direct.get(n) or n.type) for n in stored}
         if isinstance(group[0].op, Extern):
             call = _lower_call(group[0], group, buffers, names)
             if group[0] in graph.origin:
@@ -256,41 +247,41 @@ def lower(
         buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
         made = tuple(written[n] for n in group)
-        steps.append(Kernel(made[-1].name, loads(body), made, body, lines))
+        steps.append(nest.Kernel(made[-1].name, loads(body), made, body, lines))
         origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
-    outputs: list[Buffer] = []
+    outputs: list[nest.Buffer] = []
     for node, layout in zip(graph.outputs, wanted, strict=True):
         buffer = buffers[node]
         if node in graph.inputs or buffer in outputs or buffer.type.layout != layout.layout:
-            buffer = Buffer(names.fresh(f"{names.names.get(node, 'out')}_copy"), layout)
+            buffer = nest.Buffer(names.fresh(f"{names.names.get(node, 'out')}_copy"), layout)
             steps.append(_copy(buffers[node], buffer))
         outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
-    return Program("loop", graph.name, inputs, tuple(outputs), tuple(steps), origin)
+    return nest.Program("loop", graph.name, inputs, tuple(outputs), tuple(steps), origin)
 
 
-def _copy(source: Buffer, target: Buffer) -> Kernel:
+def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
     index = tuple(axis(f"o{i}") for i in range(target.type.rank))
-    body: Block = (Store(target, index, make(Load(source), *index)),)
+    body: nest.Block = (nest.Store(target, index, make(nest.Load(source), *index)),)
     for variable, extent in reversed(list(zip(index, target.type.shape, strict=True))):
-        body = (For(variable, constant(0), constant(extent), body),)
+        body = (nest.For(variable, constant(0), constant(extent), body),)
     body = rename_axes(body) if target.type.size else ()
-    return Kernel(target.name, loads(body), (target,), body)
+    return nest.Kernel(target.name, loads(body), (target,), body)
 
 
 def _lower_call(
-    node: Node, parts: tuple[Node, ...], buffers: dict[Node, Buffer], names: _Names
-) -> Call:
+    node: Node, parts: tuple[Node, ...], buffers: dict[Node, nest.Buffer], names: _Names
+) -> nest.Call:
     call = node.op
     assert isinstance(call, Extern)
-    results = [Buffer(names.fresh(names.of(node)), t) for t in call.results]
+    results = [nest.Buffer(names.fresh(names.of(node)), t) for t in call.results]
     for part in parts:
         if isinstance(part.op, Part):
             buffers[part] = results[part.op.number]
     if len(results) == 1:
         buffers[node] = results[0]
     inputs = tuple(buffers[a] for a in node.args)
-    return Call(call.target, call.arguments, inputs, tuple(results), call.reason)
+    return nest.Call(call.target, call.arguments, inputs, tuple(results), call.reason)
 
 
 class _Names:

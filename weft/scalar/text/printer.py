@@ -11,36 +11,23 @@ from itertools import groupby
 
 from weft.core.node import Node
 from weft.core.text.cursor import show_name, show_string
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Call,
-    Fold,
-    For,
-    Kernel,
-    Let,
-    Local,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    place,
-    walk,
-)
+from weft.scalar import nest
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
 from weft.scalar.text.terms import Ref, is_inline, show_call, show_term
 
-SHOW_STATEMENT: dict[type[Stmt], Callable[[Stmt, Ref], str]] = {}  # statements of other levels
+SHOW_STATEMENT: dict[
+    type[nest.Stmt], Callable[[nest.Stmt, Ref], str]
+] = {}  # statements of other levels
 INDENT = "    "
 
 
-def show_nest(program: Program, origins: bool = False) -> str:
+def show_nest(program: nest.Program, origins: bool = False) -> str:
     lines = [f"program {program.level} {show_name(program.name)}"]
     lines += [f"input {show_buffer(b)}" for b in program.inputs]
     declared = {b.name: b for b in program.inputs}
     for step in program.steps:
         lines.append("")
-        if isinstance(step, Call):
+        if isinstance(step, nest.Call):
             lines.append(_show_call(step))
         else:
             if origins:
@@ -53,34 +40,34 @@ def show_nest(program: Program, origins: bool = False) -> str:
     return "\n".join([*lines, "", f"output {', '.join(told)}".rstrip()]) + "\n"
 
 
-def show_buffer(buffer: Buffer) -> str:
+def show_buffer(buffer: nest.Buffer) -> str:
     return f"{show_name(buffer.name)}: {buffer.type}"
 
 
-def _show_signature(inputs: Iterable[Buffer], outputs: tuple[Buffer, ...]) -> str:
+def _show_signature(inputs: Iterable[nest.Buffer], outputs: tuple[nest.Buffer, ...]) -> str:
     results = ", ".join(map(show_buffer, outputs))
     results = results if len(outputs) == 1 else f"({results})"
     return f"({', '.join(map(show_buffer, inputs))}) -> {results}"
 
 
-def _show_call(call: Call) -> str:
+def _show_call(call: nest.Call) -> str:
     text = f"call {show_name(call.target)}({show_string(call.arguments)}) "
     text += _show_signature(call.inputs, call.outputs)
     return text + (f" because {show_string(call.reason)}" if call.reason else "")
 
 
-def show_kernel(kernel: Kernel) -> list[str]:
+def show_kernel(kernel: nest.Kernel) -> list[str]:
     """The kernel's lines: its signature, then the nest."""
     header = f"kernel {show_name(kernel.name)}{_show_signature(kernel.inputs, kernel.outputs)}"
     sizes: dict[Node, int] = {}
-    placed = place(kernel.body, lambda t: is_inline(t, sizes))
+    placed = nest.place(kernel.body, lambda t: is_inline(t, sizes))
     return [header, *_Printer(kernel).block(placed, "", None)]
 
 
 class _Printer:
     """Names terms as their Lets come up, and forgets them at the end of their block."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, kernel: nest.Kernel) -> None:
         self.taken = _labels(kernel)
         self.names: dict[Node, str] = {}
         self.count = {"in": 0, "v": 0}
@@ -88,13 +75,13 @@ class _Printer:
     def ref(self, term: Node) -> str:
         return show_term(term, self.names.get)
 
-    def block(self, stmts: Block, indent: str, parent: For | None) -> Iterator[str]:
+    def block(self, stmts: nest.Block, indent: str, parent: nest.For | None) -> Iterator[str]:
         outer = dict(self.names)
         for stmt in _loads_first(stmts):
-            if isinstance(stmt, For):
+            if isinstance(stmt, nest.For):
                 yield f"{indent}{self.header(stmt, parent)}"
                 yield from self.block(stmt.body, indent + INDENT, stmt)
-            elif not isinstance(stmt, Let):
+            elif not isinstance(stmt, nest.Let):
                 yield f"{indent}{self.statement(stmt)}"
             else:  # a second let of a term is a new name: a local buffer was written in between
                 text = show_call(stmt.term, self.ref)
@@ -109,7 +96,7 @@ class _Printer:
         self.count[stem] += 1
         return name
 
-    def header(self, loop: For, parent: For | None) -> str:
+    def header(self, loop: nest.For, parent: nest.For | None) -> str:
         step = f" by {loop.step}" if loop.step != 1 else ""
         bounds = f"{self.ref(loop.lo)}..{self.ref(loop.hi)}"
         how = " ".join(filter(None, [loop.role, loop.bind and show_name(loop.bind)]))
@@ -117,7 +104,7 @@ class _Printer:
         into = f" into {', '.join(folds)}" if folds else ""
         return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{into}"
 
-    def folds(self, loop: For, parent: For | None) -> list[str]:
+    def folds(self, loop: nest.For, parent: nest.For | None) -> list[str]:
         """Nothing where the updates say it all; labels; or monoid(label: type)."""
         first = _first_updates(loop)
         known = [
@@ -130,21 +117,21 @@ class _Printer:
             return []
         return [_show_fold(f, k) for f, k in zip(loop.folds, known, strict=True)]
 
-    def statement(self, stmt: Stmt) -> str:
+    def statement(self, stmt: nest.Stmt) -> str:
         match stmt:
-            case Update():
+            case nest.Update():
                 return self.update(stmt)
-            case Store(buffer=buffer, index=index, value=value, mask=mask):
+            case nest.Store(buffer=buffer, index=index, value=value, mask=mask):
                 where = ", ".join(map(self.ref, index))
                 condition = "" if mask is None else f" if {self.ref(mask)}"
                 return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}"
-            case Local(buffer=buffer):
+            case nest.Local(buffer=buffer):
                 space = "" if buffer.space == "local" else f" in {show_name(buffer.space)}"
                 return f"local {show_buffer(buffer)}{space}"
             case _:
                 return SHOW_STATEMENT[type(stmt)](stmt, self.ref)
 
-    def update(self, stmt: Update) -> str:
+    def update(self, stmt: nest.Update) -> str:
         labels = ", ".join(map(show_name, stmt.fold.labels))
         name = stmt.fold.monoid.name
         simple = len(stmt.fold.labels) == len(stmt.values) == 1 and name in COMBINE
@@ -154,40 +141,42 @@ class _Printer:
         return f"{labels} <- {partial}{combine}({labels}{mark} {values})"
 
 
-def _loads_first(stmts: Block) -> Iterator[Stmt]:
+def _loads_first(stmts: nest.Block) -> Iterator[nest.Stmt]:
     """Among neighbouring lets, the loads that need no other one before those that compute."""
-    for is_let, group in groupby(stmts, lambda s: isinstance(s, Let)):
+    for is_let, group in groupby(stmts, lambda s: isinstance(s, nest.Let)):
         run = list(group)
         terms = {t for s in run for t in s.terms()} if is_let else set[Node]()
 
-        def computes(stmt: Stmt, terms: set[Node] = terms) -> bool:
+        def computes(stmt: nest.Stmt, terms: set[Node] = terms) -> bool:
             (term,) = stmt.terms()
             return not hasattr(term.op, "buffer") or not terms.isdisjoint(term.args)
 
         yield from sorted(run, key=computes) if is_let else run
 
 
-def _labels(kernel: Kernel) -> set[str]:
+def _labels(kernel: nest.Kernel) -> set[str]:
     """Names a kernel has already: of buffers, axes, accumulators."""
     taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
-    for stmt in walk(kernel.body):
-        if isinstance(stmt, For):
+    for stmt in nest.walk(kernel.body):
+        if isinstance(stmt, nest.For):
             taken.add(stmt.label)
             taken.update(n for f in stmt.folds for n in f.labels)
-        elif isinstance(stmt, Local):
+        elif isinstance(stmt, nest.Local):
             taken.add(stmt.buffer.name)
     return taken
 
 
-def _first_updates(loop: For) -> dict[tuple[str, ...], tuple[Update, tuple[For, ...]]]:
+def _first_updates(
+    loop: nest.For,
+) -> dict[tuple[str, ...], tuple[nest.Update, tuple[nest.For, ...]]]:
     """The first update of each fold inside a loop, and the loops from this one down to it."""
-    found: dict[tuple[str, ...], tuple[Update, tuple[For, ...]]] = {}
+    found: dict[tuple[str, ...], tuple[nest.Update, tuple[nest.For, ...]]] = {}
 
-    def visit(block: Block, path: tuple[For, ...]) -> None:
+    def visit(block: nest.Block, path: tuple[nest.For, ...]) -> None:
         for stmt in block:
-            if isinstance(stmt, For):
+            if isinstance(stmt, nest.For):
                 visit(stmt.body, (*path, stmt))
-            elif isinstance(stmt, Update):
+            elif isinstance(stmt, nest.Update):
                 found.setdefault(stmt.fold.labels, (stmt, path))
 
     if loop.folds:
@@ -195,7 +184,7 @@ def _first_updates(loop: For) -> dict[tuple[str, ...], tuple[Update, tuple[For, 
     return found
 
 
-def _show_fold(fold: Fold, known: bool) -> str:
+def _show_fold(fold: nest.Fold, known: bool) -> str:
     if known:
         return ", ".join(map(show_name, fold.labels))
     types = (f"{show_name(a.op.label)}: {a.type}" for a in fold.accs)  # type: ignore[attr-defined]
