@@ -48,6 +48,7 @@ from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
 from weft.tile.passes.block_contraction import block_contraction
+from weft.tile.passes.block_sums import block_sums
 from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.parallelize_loops import parallelize_loops
 from weft.tile.passes.split_ranges import split_ranges
@@ -65,7 +66,8 @@ STAGES = {
 }  # fmt: skip
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
-# threads come last, when the price of a nest is that of its final form.
+# threads come after, when the price of a nest is that of its final form. Sums are blocked last:
+# their loops no longer have literal lengths.
 Step = Callable[[Kernel, CPU], Kernel]
 CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("001_split_ranges", split_ranges),
@@ -76,6 +78,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("006_stage_transposes", stage_transposes),
     ("007_vectorize_loops", vectorize_loops),
     ("008_parallelize_loops", parallelize_loops),
+    ("009_block_sums", block_sums),
 )
 
 

@@ -139,6 +139,19 @@ for a0 in 0..4:  # free
 
 output y
 """,
+    "block_sums": """
+program loop columns
+input x: f32[5000,40]
+
+kernel y(x: f32[5000,40]) -> y: f32[40]
+for a0 in 0..40:  # free
+    for a1 in 0..5000:  # reduce
+        in0 = load x[a1, a0]
+        acc0 <- add(acc0, in0)
+    y[a0] = acc0
+
+output y
+""",
 }
 NAMES = [name.split("_", 1)[1] for name, _ in CPU_SCHEDULE]
 

@@ -6,9 +6,10 @@ blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.nest import Block, For, walk
+from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 
 
@@ -51,3 +52,16 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
     origin = labels.axis("c")
     vector = For(loop.axis, origin, upto(origin, lanes, hi), body, 1, loop.role, f"vector{lanes}")
     return For(origin, lo, hi, (vector,), lanes, loop.role, "register")
+
+
+def over(block: Block, folds: dict[Fold, Fold]) -> Block:
+    """The block with updates of other accumulators."""
+
+    def one(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return replace(stmt, body=over(stmt.body, folds))
+        if isinstance(stmt, Update):
+            return replace(stmt, fold=folds.get(stmt.fold, stmt.fold))
+        return stmt
+
+    return tuple(map(one, block))

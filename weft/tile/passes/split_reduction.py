@@ -20,7 +20,7 @@ from weft.scalar.ops import apply, constant, floordiv
 from weft.targets.cpu import CPU
 from weft.tile.access import trips
 from weft.tile.cost import block_time_us
-from weft.tile.moves import Labels, upto
+from weft.tile.moves import Labels, over, upto
 
 ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a time
 
@@ -52,7 +52,7 @@ def _split(stmt: For, target: CPU, labels: Labels) -> Block:
         stmt,
         lo=origin,
         hi=upto(origin, part, stmt.hi),
-        body=_over(stmt.body, own),
+        body=over(stmt.body, own),
         folds=tuple(own.values()),
     )
     at = apply(floordiv, origin, constant(part))
@@ -75,16 +75,3 @@ def _buffers(fold: Fold, parts: int, labels: Labels) -> tuple[Buffer, ...]:
     return tuple(
         Buffer(labels.buffer("part"), TensorType(d, (parts,)), "local") for d in fold.dtypes
     )
-
-
-def _over(block: Block, folds: dict[Fold, Fold]) -> Block:
-    """The block with updates of other accumulators."""
-
-    def one(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For):
-            return replace(stmt, body=_over(stmt.body, folds))
-        if isinstance(stmt, Update):
-            return replace(stmt, fold=folds.get(stmt.fold, stmt.fold))
-        return stmt
-
-    return tuple(map(one, block))

@@ -1,0 +1,106 @@
+"""block_sums: a long sum is a sum of the sums of blocks, so that rounding errors stay small.
+
+before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 1024:  # reduce acc0
+            acc0 <- add(acc0, x[a0])                     for a0 in s0..s0 + 1024:  # reduce
+                                                             acc0_s <- add(acc0_s, x[a0])
+                                                         acc0 <- add(acc0, acc0_s)
+
+One accumulator over n terms is off by up to n roundings, blocks of b by b + n / b.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from weft.core.node import Node, make, rebuild
+from weft.scalar.index import bounds, function_of
+from weft.scalar.monoid import SUM
+from weft.scalar.nest import Block, Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.ops import apply, subtract
+from weft.tile.access import Ranges
+from weft.tile.moves import Labels, over, upto
+from weft.tile.peel import axis_range
+
+BLOCK = 1024  # terms; twice as many are still added one by one
+
+
+def block_sums(kernel: Kernel, target: object) -> Kernel:
+    """Block every serial loop that adds more than two blocks of floats."""
+    labels = Labels(kernel.body)
+
+    def visit(block: Block, ranges: Ranges) -> Block:
+        return tuple(one(s, ranges) if isinstance(s, For) else s for s in block)
+
+    def one(stmt: For, ranges: Ranges) -> For:
+        inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+        if stmt.folds and all(_sums(f) for f in stmt.folds) and _is_serial(stmt):
+            return blocked_sum(stmt, ranges, labels)
+        return replace(stmt, body=visit(stmt.body, inner))
+
+    return replace(kernel, body=visit(kernel.body, {}))
+
+
+def _sums(fold: Fold) -> bool:
+    return fold.monoid is SUM and fold.dtypes[0].is_float and fold.lanes == 1
+
+
+def _is_serial(stmt: For) -> bool:
+    """A nest of serial or unrolled reduce loops that declares no accumulators of its own."""
+    inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+    plain = all(s.role == "reduce" and not s.folds for s in inner)
+    return stmt.role == "reduce" and stmt.bind in ("", "serial") and plain
+
+
+def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
+    """The sum in blocks of its outermost loops; of its inner loops where those are long alone."""
+    inside = ranges | {stmt.axis: axis_range(stmt, ranges)}
+    below = _terms(stmt.body, inside)
+    if _trips(stmt, ranges) * below <= 2 * BLOCK:
+        return stmt
+    own = {f: replace(f, labels=tuple(f"{n}_s" for n in f.labels)) for f in stmt.folds}
+    updates = tuple(Update(f, own[f].accs, partial=True) for f in stmt.folds)
+    body = over(stmt.body, own)
+    if below >= BLOCK and len(body) == 1 and isinstance(body[0], For):
+        part = replace(body[0], folds=tuple(own.values()))
+        return replace(stmt, body=(blocked_sum(part, inside, labels), *updates))
+    width = max(1, BLOCK // below) * stmt.step
+    origin = labels.axis("s")
+    hi = upto(origin, width, stmt.hi)
+    body = _ending(body, stmt.hi, hi)
+    part = replace(stmt, lo=origin, hi=hi, body=body, folds=tuple(own.values()))
+    return replace(stmt, axis=origin, body=(part, *updates), step=width)
+
+
+def _ending(block: Block, old: Node, new: Node) -> Block:
+    """The block with its loops cut off at the end of the block of terms they are in."""
+
+    def change(node: Node) -> Node | None:
+        cut = function_of(node) == "minimum" and old in node.args
+        return make(node.op, *(new if a is old else a for a in node.args)) if cut else None
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
+        (hi,) = rebuild((stmt.hi,), change)
+        return replace(stmt, hi=hi, body=_ending(stmt.body, old, new))
+
+    return tuple(map(one, block))
+
+
+def _trips(stmt: For, ranges: Ranges) -> int:
+    """Most iterations that follow one another."""
+    most = bounds(apply(subtract, stmt.hi, stmt.lo), ranges)[1]
+    if stmt.bind not in ("", "serial") or math.isinf(most):
+        return 1
+    return max(1, math.ceil(most / stmt.step))
+
+
+def _terms(block: Block, ranges: Ranges) -> int:
+    """Terms that one accumulator adds in a block."""
+    total = 1
+    for stmt in block:
+        if isinstance(stmt, For):
+            inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+            total = max(total, _trips(stmt, ranges) * _terms(stmt.body, inner))
+    return total
