@@ -8,7 +8,6 @@ Part of the driver: it is the one place where a program's buffers meet the runti
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -19,6 +18,7 @@ import torch
 
 from weft import runtime
 from weft.config import config
+from weft.core.calls import decode_call
 from weft.core.graph import Graph
 from weft.core.types import TensorType
 from weft.runtime.toolchain import Toolchain, open_toolchain
@@ -42,7 +42,7 @@ class Linked:
         inputs = {b.name: b.index for b in self.program.spec.buffers if b.kind == "input"}
         for step in steps:
             if isinstance(step, runtime.Extern) and step.target == WRITE:
-                written = inputs[step.args[0]["buffer"]]
+                written = inputs[step.args[0]["tensor"]]
                 given[written] = copied(given[written])
         spent = sum(us for _, us in self.program.profile(given, rounds=1))
         times = self.program.profile(given, rounds=max(3, min(100, int(2e5 / max(spent, 1.0)))))
@@ -143,7 +143,7 @@ def make_spec(
             steps.append(_extern(step))
     for i, target in writes.items():
         into, value = program.inputs[target].name, program.outputs[i].name
-        args = ({"buffer": into}, {"buffer": value})
+        args = ({"tensor": into}, {"tensor": value})
         steps.append(runtime.Extern(WRITE, args, {}, (None,)))
     return runtime.ProgramSpec(
         tuple(buffers.values()), tuple(steps), tuple(runtime.Output(b.name) for b in returned)
@@ -155,17 +155,10 @@ def _buffer(name: str, type_: TensorType, kind: Any, index: int = 0) -> runtime.
 
 
 def _extern(call: Call) -> runtime.Extern:
-    def named(tree: Any) -> Any:
-        if isinstance(tree, list):
-            return [named(t) for t in tree]
-        if isinstance(tree, dict) and "tensor" in tree:
-            return {"buffer": call.inputs[tree["tensor"]].name}
-        return tree
-
-    tree = json.loads(call.arguments)
-    kwargs = {k: named(v) for k, v in tree["kwargs"].items()}
+    places = [{"tensor": b.name} for b in call.inputs]
+    args, kwargs = decode_call(call.arguments, places, lambda tag, value: {tag: value})
     outputs = tuple(b.name for b in call.outputs)
-    return runtime.Extern(call.target, tuple(named(tree["args"])), kwargs, outputs)
+    return runtime.Extern(call.target, tuple(args), kwargs, outputs)
 
 
 __all__ = ["Buffer", "Linked", "link", "make_spec", "program_key", "reload", "tools"]

@@ -10,6 +10,7 @@ import threading
 import pytest
 import torch
 
+from weft.core.calls import encode
 from weft.core.errors import CompilerError, VerifyError, WeftError
 from weft.runtime import (
     Buffer,
@@ -20,7 +21,6 @@ from weft.runtime import (
     ProgramSpec,
     Toolchain,
     build,
-    encode,
     load,
 )
 from weft.runtime.threads import load_table, openmp_symbols
@@ -150,7 +150,7 @@ def sort_program(tools: Toolchain, **rest: object) -> Program:
     ]
     steps = [
         Call("twice", ("x", "double")),
-        Extern("aten.sort.default", ({"buffer": "double"}, 1), {}, ("sorted", "order")),
+        Extern("aten.sort.default", ({"tensor": "double"}, 1), {}, ("sorted", "order")),
         Call("next", ("sorted", "out")),
     ]
     return make(tools, buffers, steps, [Output("out"), Output("order")], **rest)
@@ -177,7 +177,7 @@ def test_extern_view_of_a_temporary_is_copied(tools: Toolchain) -> None:
     buffers = [buffer("x", "input", 0), buffer("a", "temp"), turned, buffer("b", "temp")]
     steps = [
         Call("twice", ("x", "a")),
-        Extern("aten.t.default", ({"buffer": "a"},), {}, ("turned",)),
+        Extern("aten.t.default", ({"tensor": "a"},), {}, ("turned",)),
         Call("next", ("x", "b")),
     ]
     program = make(tools, buffers, steps, [Output("turned")])
@@ -190,8 +190,8 @@ def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
     buffers = [buffer("x", "input", 0), buffer("a", "temp"), buffer("out", "output")]
     steps = [
         Call("twice", ("x", "a")),
-        Extern("aten.add_.Scalar", ({"buffer": "a"}, 1), {}, (None,)),
-        Extern("aten.neg.default", ({"buffer": "a"},), {}, ("x",)),
+        Extern("aten.add_.Scalar", ({"tensor": "a"}, 1), {}, (None,)),
+        Extern("aten.neg.default", ({"tensor": "a"},), {}, ("x",)),
         Call("next", ("a", "out")),
     ]
     program = make(tools, buffers, steps, [Output("out")])
@@ -201,7 +201,7 @@ def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
 
 
 def test_extern_of_another_shape_is_an_error(tools: Toolchain) -> None:
-    steps = [Extern("aten.sum.default", ({"buffer": "x"},), {}, ("out",))]
+    steps = [Extern("aten.sum.default", ({"tensor": "x"},), {}, ("out",))]
     buffers = [buffer("x", "input", 0), buffer("out", "output")]
     program = make(tools, buffers, steps, [Output("out")])
     with pytest.raises(WeftError, match="launch spec says"):
@@ -217,7 +217,7 @@ def test_extern_arguments_round_trip(tools: Toolchain) -> None:
     kwargs = encode(torch.float64, lambda value: None)
     steps = [
         Extern("aten.sum.dim_IntList", (tree[0], [1], True), {"dtype": kwargs}, ("s",)),
-        Extern("aten.clamp.default", ({"buffer": "s"}, tree[4], 0.0), {}, ("out",)),
+        Extern("aten.clamp.default", ({"tensor": "s"}, tree[4], 0.0), {}, ("out",)),
     ]
     column = ((16, 1), (1, 1))
     buffers = [
@@ -282,7 +282,7 @@ def test_huge_arena(tools: Toolchain) -> None:
         Buffer("a", "f32", *shape, "temp"),
         Buffer("out", "f32", *shape, "output"),
     )
-    extern = Extern("aten.neg.default", ({"buffer": "a"},), {}, ("out",))
+    extern = Extern("aten.neg.default", ({"tensor": "a"},), {}, ("out",))
     copy = f"""#include <string.h>
 void copy(const float *x, float *out) {{ memcpy(out, x, {2048 * 1024 * 4}); }}
 """

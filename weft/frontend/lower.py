@@ -12,13 +12,14 @@ from typing import Any, Literal, cast
 
 import torch
 
+from weft.core.calls import decode_call, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.types import DType, TensorType, boolean, f32, i64
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
-from weft.frontend.torch_level import TORCH_DTYPE, Aten, decode_call, dtype_of
+from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
 from weft.tensor.build import Number, Tensor, broadcast, full
 from weft.tensor.build import cast as cast_to
 from weft.tensor.ops import Extern, Input, Part
@@ -108,7 +109,8 @@ def _apply_row(aten: Aten, nodes: list[Node], layouts: list[tuple[int, ...]]) ->
 def _leaf(tag: str, value: Any) -> Any:
     if tag == "complex":
         raise Decline("no code is generated for complex numbers")
-    return dtype_of(getattr(torch, value)) if tag == "dtype" else None
+    found = torch_object(tag, value)
+    return dtype_of(found) if tag == "dtype" else found if tag == "float" else None
 
 
 def _flat(result: Any) -> list[Any]:

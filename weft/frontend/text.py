@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import torch
 
+from weft.core.calls import TAGS
 from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node, show_attributes
@@ -26,7 +27,7 @@ from weft.core.text.graph import (
     show_arguments,
     show_graph,
 )
-from weft.frontend.torch_level import TAGS, TORCH_DTYPE, Aten
+from weft.frontend.torch_level import TORCH_DTYPE, Aten
 
 ELEMENT_TYPES.update((d.name, d) for d in TORCH_DTYPE if d.name not in ELEMENT_TYPES)
 

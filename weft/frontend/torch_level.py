@@ -8,33 +8,18 @@ evaluate(graph, tensors, double=True)        # the float64 reference of every ch
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import torch
 
+from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, Op, make, op
-from weft.core.types import (
-    DType,
-    TensorType,
-    bf16,
-    boolean,
-    f16,
-    f32,
-    f64,
-    i8,
-    i16,
-    i32,
-    i64,
-    row_major,
-    u8,
-)
+from weft.core.types import DTYPES, DType, TensorType, f32, row_major
 from weft.frontend.graph import Captured, Meta, Value, flat_results
 from weft.frontend.graph import Node as CapturedNode
 from weft.tensor.ops import Input, Part, TupleType
@@ -46,16 +31,7 @@ def _foreign(name: str, bits: int, numpy: Any) -> DType:
 
 
 DTYPE_OF: dict[torch.dtype, DType] = {
-    torch.float16: f16,
-    torch.bfloat16: bf16,
-    torch.float32: f32,
-    torch.float64: f64,
-    torch.int8: i8,
-    torch.int16: i16,
-    torch.int32: i32,
-    torch.int64: i64,
-    torch.uint8: u8,
-    torch.bool: boolean,
+    **{t: DTYPES[name] for name, t in TORCH_DTYPES.items()},
     torch.complex32: _foreign("complex32", 32, np.uint32),
     torch.complex64: _foreign("complex64", 64, np.complex64),
     torch.complex128: _foreign("complex128", 128, np.complex128),
@@ -102,51 +78,11 @@ class Aten(Op):
         return self.results[0] if len(self.results) == 1 else TupleType(self.results)
 
     def evaluate(self, *values: torch.Tensor) -> Any:
-        args, kwargs = decode_call(self.arguments, values, decode_torch)
+        args, kwargs = decode_call(self.arguments, values)
         return operator(self.target)(*args, **kwargs)
 
 
-@cache
-def operator(target: str) -> Any:
-    """aten.add.Tensor -> torch.ops.aten.add.Tensor."""
-    found: Any = torch.ops
-    try:
-        for part in target.split("."):
-            found = getattr(found, part)
-    except AttributeError as error:
-        raise UnsupportedOpError(f"this torch has no operator {target}") from error
-    return found
-
-
 # --- arguments as JSON --------------------------------------------------------------------------
-
-TAGS: dict[str, type] = {
-    "dtype": torch.dtype,
-    "layout": torch.layout,
-    "memory_format": torch.memory_format,
-}
-
-
-def encode(value: Any, number_of: Callable[[Value], int]) -> Any:
-    """An argument as JSON; a tensor becomes its place among the call's tensors."""
-    for tag, kind in TAGS.items():
-        if isinstance(value, kind):
-            return {tag: str(value).removeprefix("torch.")}
-    match value:
-        case Value():
-            return {"tensor": number_of(value)}
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else {"float": str(value)}
-        case complex():
-            return {"complex": [value.real, value.imag]}
-        case torch.device():
-            return {"device": str(value)}
-        case list() | tuple():
-            return [encode(item, number_of) for item in cast(Sequence[Any], value)]
-        case _:
-            raise UnsupportedOpError(f"an argument of type {type(value).__name__}")
 
 
 def encode_call(
@@ -155,7 +91,9 @@ def encode_call(
     """The call as text, and the nodes its {"tensor": i} stand for."""
     nodes: list[Node] = []
 
-    def number_of(value: Value) -> int:
+    def number_of(value: Any) -> int | None:
+        if not isinstance(value, Value):
+            return None
         if values[value] not in nodes:
             nodes.append(values[value])
         return nodes.index(values[value])
@@ -165,32 +103,6 @@ def encode_call(
         "kwargs": {k: encode(a, number_of) for k, a in kwargs.items()},
     }
     return json.dumps(tree, separators=(",", ":")), tuple(nodes)
-
-
-def decode_torch(tag: str, value: Any) -> Any:
-    """A tagged leaf as torch has it."""
-    if tag in TAGS:
-        return getattr(torch, value)
-    return torch.device(value) if tag == "device" else complex(*value)
-
-
-def decode_call(
-    text: str, values: Sequence[Any], leaf: Callable[[str, Any], Any]
-) -> tuple[list[Any], dict[str, Any]]:
-    """The call's arguments again, with `values` for its tensors and `leaf` for torch's objects."""
-
-    def decode(tree: Any) -> Any:
-        if isinstance(tree, list):
-            return [decode(item) for item in cast(list[Any], tree)]
-        if not isinstance(tree, dict):
-            return tree
-        ((tag, value),) = cast(dict[str, Any], tree).items()
-        if tag == "tensor":
-            return values[value]
-        return float(value) if tag == "float" else leaf(tag, value)
-
-    tree = json.loads(text)
-    return [decode(a) for a in tree["args"]], {k: decode(a) for k, a in tree["kwargs"].items()}
 
 
 # --- from a captured program --------------------------------------------------------------------
@@ -259,7 +171,7 @@ def _plain(dtype: DType, shape: Sequence[int]) -> TensorType:
 
 def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
     def leaf(tag: str, value: Any) -> Any:
-        return torch.device("meta") if tag == "device" else decode_torch(tag, value)
+        return torch.device("meta") if tag == "device" else torch_object(tag, value)
 
     given = [
         torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype], device="meta")
@@ -297,7 +209,7 @@ def _call_double(aten: Aten, values: Sequence[torch.Tensor]) -> Any:
     """The call with float64 wherever its arguments name a floating-point dtype."""
 
     def leaf(tag: str, value: Any) -> Any:
-        found = decode_torch(tag, value)
+        found = torch_object(tag, value)
         narrow = isinstance(found, torch.dtype) and found.is_floating_point
         return torch.float64 if narrow else found
 

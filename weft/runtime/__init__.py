@@ -5,7 +5,6 @@ It takes source text and a launch spec (spec.py), never IR. Start reading at pro
 
 from weft.runtime.cache import Cache
 from weft.runtime.compiler import Compiler, cpu_features, find_compiler
-from weft.runtime.extern import encode
 from weft.runtime.plan import Plan, Slot, plan
 from weft.runtime.program import Program, build, load
 from weft.runtime.spec import Buffer, Call, Extern, Output, ProgramSpec
@@ -27,7 +26,6 @@ __all__ = [
     "Toolchain",
     "build",
     "cpu_features",
-    "encode",
     "find_compiler",
     "load",
     "measure",

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.runtime.extern import bind, express, operator, store, torch_dtype
+from weft.core.calls import operator
+from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment, item_bytes, view_of
 from weft.runtime.spec import Buffer, Call, Extern, Output, Result, names_in
 

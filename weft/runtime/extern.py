@@ -1,95 +1,26 @@
-"""Operators that torch runs: their arguments as JSON, as Python text, and binding their results.
+"""Operators that torch runs: their arguments as Python text, and binding their results.
 
-encode([x, 2, torch.float16], name_of)    # [{"buffer": "x"}, 2, {"dtype": "float16"}]
-operator("aten.sort.default")             # torch.ops.aten.sort.default
 express({"dtype": "float16"}, tensor, ns) # "k0", with ns["k0"] = torch.float16
+bind(result, shape, strides, dtype, ())   # the result as memory of its own
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import torch
 
-from weft.core.errors import UnsupportedOpError, WeftError
-
-NAMES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
-TAGS: dict[str, type] = {
-    "dtype": torch.dtype,
-    "layout": torch.layout,
-    "memory_format": torch.memory_format,
-}
+from weft.core.calls import TORCH_DTYPES, torch_object
+from weft.core.errors import WeftError
 
 
 def torch_dtype(name: str) -> torch.dtype:
     """The dtype of a buffer: weft's name, or torch's own for those only externs use."""
-    found = NAMES.get(name, getattr(torch, name, None))
+    found = TORCH_DTYPES.get(name, getattr(torch, name, None))
     if not isinstance(found, torch.dtype):
         raise WeftError(f"{name} is not an element type")
     return found
-
-
-def operator(target: str) -> Callable[..., Any]:
-    """The operator overload of that dotted name."""
-    found: Any = torch.ops
-    try:
-        for part in target.split("."):
-            found = getattr(found, part)
-    except AttributeError as e:
-        raise UnsupportedOpError(f"this torch has no operator {target}") from e
-    return cast(Callable[..., Any], found)
-
-
-def encode(value: Any, name_of: Callable[[Any], str | None]) -> Any:
-    """An operator's argument as JSON; `name_of` names the buffer of what stands for a tensor."""
-    name = name_of(value)
-    if name is not None:
-        return {"buffer": name}
-    for tag, kind in TAGS.items():
-        if isinstance(value, kind):
-            return {tag: str(value).removeprefix("torch.")}
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else {"float": str(value)}
-        case complex():
-            return {"complex": [value.real, value.imag]}
-        case torch.device():
-            return {"device": str(value)}
-        case list() | tuple():
-            return [encode(item, name_of) for item in cast(Sequence[Any], value)]
-        case _:
-            raise UnsupportedOpError(f"an extern argument of type {type(value).__name__}")
-
-
-def decode(tree: dict[str, Any]) -> Any:
-    """The value of a tagged leaf that is not a buffer."""
-    ((tag, value),) = tree.items()
-    if tag in TAGS:
-        return getattr(torch, value)
-    match tag:
-        case "device":
-            return torch.device(value)
-        case "float":
-            return float(value)
-        case "complex":
-            return complex(*value)
-        case _:
-            raise WeftError(f"unknown tag {tag!r} in the arguments of an extern")
 
 
 def express(tree: Any, tensor: Callable[[str], str], namespace: dict[str, Any]) -> str:
@@ -100,10 +31,10 @@ def express(tree: Any, tensor: Callable[[str], str], namespace: dict[str, Any]) 
     if not isinstance(tree, dict):
         return repr(tree)
     leaf = cast(dict[str, Any], tree)
-    if "buffer" in leaf:
-        return tensor(leaf["buffer"])
+    if "tensor" in leaf:
+        return tensor(leaf["tensor"])
     name = f"k{len(namespace)}"
-    namespace[name] = decode(leaf)
+    namespace[name] = torch_object(*next(iter(leaf.items())))
     return name
 
 

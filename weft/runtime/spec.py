@@ -59,7 +59,7 @@ class Call:
 class Extern:
     """An ATen operator run by torch, for what weft does not generate.
 
-    `args` and `kwargs` are JSON trees made by `encode`, in which {"buffer": name} is a tensor.
+    `args` and `kwargs` are JSON trees as in core/calls.py, in which {"tensor": name} is a buffer.
     `outputs` names a buffer for each result, None for a result nobody reads.
     """
 
@@ -126,7 +126,7 @@ class ProgramSpec:
 def buffers_in(tree: Any) -> Iterator[str]:
     """The buffer names in an argument tree, in order."""
     if isinstance(tree, dict):
-        name = cast(Json, tree).get("buffer")
+        name = cast(Json, tree).get("tensor")
         if name is not None:
             yield name
     elif isinstance(tree, list | tuple):

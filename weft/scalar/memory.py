@@ -7,14 +7,14 @@ run_call(call, memory)                               # the ATen op itself, throu
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
+from weft.core.calls import decode_call, operator
 from weft.core.errors import VerifyError
 from weft.core.types import DType, TensorType, bf16
 from weft.scalar.nest import Buffer, Call, Program
@@ -76,43 +76,11 @@ def _tensor(memory: Memory, buffer: Buffer) -> torch.Tensor:
     return torch.as_strided(flat, buffer.type.shape, buffer.type.layout)
 
 
-def _operator(target: str) -> Callable[..., Any]:
-    found: Any = torch.ops
-    for part in target.split("."):
-        found = getattr(found, part)
-    return cast(Callable[..., Any], found)
-
-
-def _argument(tree: Any, tensors: Sequence[torch.Tensor]) -> Any:
-    """A leaf or a list of a call's arguments as torch takes them."""
-    if isinstance(tree, list):
-        return [_argument(item, tensors) for item in cast(list[Any], tree)]
-    if not isinstance(tree, dict):
-        return tree
-    ((tag, value),) = cast(dict[str, Any], tree).items()
-    match tag:
-        case "tensor":
-            return tensors[value]
-        case "dtype" | "layout" | "memory_format":
-            return getattr(torch, value)
-        case "device":
-            return torch.device(value)
-        case "float":
-            return float(value)
-        case "complex":
-            return complex(*value)
-        case _:
-            raise VerifyError(f"unknown tag {tag!r} in the arguments of a library call")
-
-
 def run_call(call: Call, memory: dict[str, Memory]) -> None:
     """A library call: {"args": [...], "kwargs": {...}}, or only the list; {"tensor": i} inside."""
     tensors = [_tensor(memory[b.name], b) for b in call.inputs]
-    given = json.loads(call.arguments)
-    template: dict[str, Any] = {"args": given} if isinstance(given, list) else given
-    args = _argument(template.get("args", []), tensors)
-    keywords = {k: _argument(v, tensors) for k, v in template.get("kwargs", {}).items()}
-    result = _operator(call.target)(*args, **keywords)
+    args, keywords = decode_call(call.arguments, tensors)
+    result = operator(call.target)(*args, **keywords)
     results = list(result) if isinstance(result, list | tuple) else [result]
     if len(results) < len(call.outputs):
         raise VerifyError(f"call of {call.target} gives {len(results)} results")

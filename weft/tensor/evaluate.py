@@ -6,14 +6,14 @@ evaluate(graph, [x, w], widen=True)      # every float in f64, for a reference t
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
-from weft.core.errors import UnsupportedOpError, VerifyError
+from weft.core.calls import decode_call, operator, torch_object
+from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.core.types import DTYPES, bf16
@@ -63,41 +63,16 @@ def _rounds(op: Map) -> bool:
 
 def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:
     """Call the operator that an extern names; an array, or a tuple of them."""
-    operator: Any = torch.ops
-    try:
-        for part in op.target.split("."):
-            operator = getattr(operator, part)
-    except AttributeError as e:
-        raise UnsupportedOpError(f"this torch has no operator {op.target}") from e
-    tree = json.loads(op.arguments)
+
+    def leaf(tag: str, value: Any) -> Any:
+        return torch_object(tag, WIDENED.get(str(value), value) if widen else value)
+
     tensors = [to_torch(np.asarray(a)) for a in args]
-    keywords: dict[str, Any] = {}
-    if isinstance(tree, dict) and tree.keys() <= {"args", "kwargs"}:
-        keywords = {k: _decode(v, tensors, widen) for k, v in tree.get("kwargs", {}).items()}
-        tree = tree.get("args", [])
-    result = operator(*(_decode(v, tensors, widen) for v in tree), **keywords)
+    arguments, keywords = decode_call(op.arguments, tensors, leaf)
+    result = operator(op.target)(*arguments, **keywords)
     if isinstance(result, torch.Tensor):
         return to_numpy(result)
     return tuple(to_numpy(r) if isinstance(r, torch.Tensor) else r for r in result)
-
-
-def _decode(tree: Any, tensors: list[torch.Tensor], widen: bool) -> Any:
-    if isinstance(tree, list):
-        return [_decode(v, tensors, widen) for v in tree]
-    if not isinstance(tree, dict):
-        return tree
-    ((tag, value),) = tree.items()
-    if tag == "tensor":
-        return tensors[value]
-    if tag in ("dtype", "layout", "memory_format"):
-        return getattr(torch, WIDENED.get(str(value), str(value)) if widen else str(value))
-    if tag == "device":
-        return torch.device(value)
-    if tag == "float":
-        return float(value)
-    if tag == "complex":
-        return complex(*value)
-    raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an extern")
 
 
 def to_torch(x: np.ndarray) -> torch.Tensor:

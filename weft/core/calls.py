@@ -1,0 +1,109 @@
+"""Calls of torch's operators: their arguments as JSON, which every level below torch carries.
+
+encode([x, 2, torch.float16], number)     # [{"tensor": 0}, 2, {"dtype": "float16"}]
+decode_call(text, tensors)                # the arguments and keyword arguments again
+operator("aten.sort.default")             # torch.ops.aten.sort.default
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, cast
+
+import torch
+
+from weft.core.errors import UnsupportedOpError
+
+TORCH_DTYPES = {
+    "f16": torch.float16,
+    "bf16": torch.bfloat16,
+    "f32": torch.float32,
+    "f64": torch.float64,
+    "i8": torch.int8,
+    "i16": torch.int16,
+    "i32": torch.int32,
+    "i64": torch.int64,
+    "u8": torch.uint8,
+    "bool": torch.bool,
+}
+TAGS: dict[str, type] = {
+    "dtype": torch.dtype,
+    "layout": torch.layout,
+    "memory_format": torch.memory_format,
+}
+
+
+@cache
+def operator(target: str) -> Any:
+    """The operator overload of that dotted name."""
+    found: Any = torch.ops
+    try:
+        for part in target.split("."):
+            found = getattr(found, part)
+    except AttributeError as error:
+        raise UnsupportedOpError(f"this torch has no operator {target}") from error
+    return found
+
+
+def encode(value: Any, place: Callable[[Any], int | str | None]) -> Any:
+    """An argument as JSON; `place` is what stands for a tensor, None for all other values."""
+    at = place(value)
+    if at is not None:
+        return {"tensor": at}
+    for tag, kind in TAGS.items():
+        if isinstance(value, kind):
+            return {tag: str(value).removeprefix("torch.")}
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"float": str(value)}
+        case complex():
+            return {"complex": [value.real, value.imag]}
+        case torch.device():
+            return {"device": str(value)}
+        case list() | tuple():
+            return [encode(item, place) for item in cast(Sequence[Any], value)]
+        case _:
+            raise UnsupportedOpError(f"an argument of type {type(value).__name__}")
+
+
+def torch_object(tag: str, value: Any) -> Any:
+    """What a tagged leaf stands for, unless it is a tensor."""
+    if tag in TAGS:
+        return getattr(torch, value)
+    match tag:
+        case "device":
+            return torch.device(value)
+        case "float":
+            return float(value)
+        case "complex":
+            return complex(*value)
+        case _:
+            raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an operator")
+
+
+Leaf = Callable[[str, Any], Any]
+
+
+def decode(tree: Any, tensors: Any, leaf: Leaf = torch_object) -> Any:
+    """An argument again, with `tensors[place]` for its tensors and `leaf` for torch's objects."""
+    if isinstance(tree, list):
+        return [decode(item, tensors, leaf) for item in cast(list[Any], tree)]
+    if not isinstance(tree, dict):
+        return tree
+    ((tag, value),) = cast(dict[str, Any], tree).items()
+    return tensors[value] if tag == "tensor" else leaf(tag, value)
+
+
+def decode_call(
+    text: str, tensors: Sequence[Any], leaf: Leaf = torch_object
+) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments of {"args": [...], "kwargs": {...}}, or of only the list."""
+    given = json.loads(text)
+    tree: dict[str, Any] = {"args": given} if isinstance(given, list) else given
+    keywords = {k: decode(v, tensors, leaf) for k, v in tree.get("kwargs", {}).items()}
+    return decode(tree.get("args", []), tensors, leaf), keywords
