@@ -82,7 +82,7 @@ u8, boolean = partial(tensor, torch.uint8), partial(tensor, torch.bool)
 
 @dataclass(frozen=True)
 class Case:
-    """A program and its arguments: tensors to be made, or plain values. `externs`: it may call ATen."""
+    """A program, its arguments (tensors to be made, or values), and whether it may call ATen."""
 
     name: str
     fn: Callable[..., Any]
