@@ -11,17 +11,18 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from weft.cli.bench_worker import BACKENDS
-from weft.cli.check import Verdict, check, run_eager, run_reference, worst
-from weft.cli.compiling import choice
-from weft.cli.program import Source, SourceSpec
+from weft.cli.check import Verdict, call, check, check_text, run_eager, run_reference, worst
+from weft.cli.compiling import choice, compile_ir, text_as_source
+from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
 from weft.options import Options
@@ -122,14 +123,24 @@ class Bench:
         self.folder.cleanup()
 
     def compare(self, spec: SourceSpec, rounds: int = ROUNDS) -> Comparison:
-        """Loads the program everywhere, checks every result, then times in turn."""
+        """Loads the program everywhere, checks every result, then times in turn.
+
+        IR text runs on weft alone, and its interpreter is what its result is checked against.
+        """
         program = load(spec)
-        truth = expected(program) if isinstance(program, Source) else None
+        if isinstance(program, IrText):
+            compiled = compile_ir(program, self.options)
+            source = text_as_source(program, compiled, spec.seed)
+            workers = [w for w in self.workers if w.backend == "weft"]
+            judge = partial(check_text, truth=call(source, compiled.interpret))
+        else:
+            workers, truth = self.workers, expected(program)
+            judge = partial(check, eager=truth[0], reference=truth[1])
         rows: dict[str, Measurement] = {}
-        for worker in self.workers:
-            rows[worker.backend] = self.load(worker, spec, truth)
+        for worker in workers:
+            rows[worker.backend] = self.load(worker, spec, judge)
         times: dict[str, list[float]] = {backend: [] for backend in rows}
-        for worker in self.workers * rounds:
+        for worker in workers * rounds:
             row = rows[worker.backend]
             if row.failure is not None:
                 continue
@@ -143,7 +154,9 @@ class Bench:
                 rows[backend] = replace(row, ms=statistics.median(times[backend]))
         return Comparison(program.title, rows)
 
-    def load(self, worker: Worker, spec: SourceSpec, truth: tuple[Any, Any] | None) -> Measurement:
+    def load(
+        self, worker: Worker, spec: SourceSpec, judge: Callable[..., list[Verdict]]
+    ) -> Measurement:
         try:
             facts = worker.ask(
                 do="load",
@@ -155,10 +168,7 @@ class Bench:
         except BackendError as error:
             place = f" at {error.where}" if error.where else ""
             return Measurement(worker.backend, failure=error.message + place)
-        verdict = None
-        if truth is not None:
-            out = torch.load(worker.outputs, weights_only=False)
-            verdict = worst(check(out, *truth))
+        verdict = worst(judge(torch.load(worker.outputs, weights_only=False)))
         facts["externs"] = tuple(facts.get("externs", ()))
         return Measurement(worker.backend, verdict=verdict, **facts)
 

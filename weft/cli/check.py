@@ -152,6 +152,19 @@ def check_leaf(out: Any, eager: Any, reference: Any) -> Verdict:
     return Verdict(relative_error(out, reference, eager), limit, non_finite_misfit(out, eager))
 
 
+def check_text(out: Any, truth: Any) -> list[Verdict]:
+    """IR text against its interpreter, which computes in float64 and knows no strides."""
+    leaves, references = pytree.tree_leaves(out), pytree.tree_leaves(truth)
+    return [check_array(o, r) for o, r in zip(leaves, references, strict=True)]
+
+
+def check_array(out: torch.Tensor, reference: Any) -> Verdict:
+    truth = torch.as_tensor(reference)
+    if truth.shape != out.shape:
+        return Verdict(math.inf, 0.0, f"shape {out.shape}, the interpreter gives {truth.shape}")
+    return check_leaf(out, torch.empty_like(out).copy_(truth), truth)
+
+
 def misfit(out: Any, eager: torch.Tensor) -> str:
     """What is wrong before any number is looked at."""
     if not isinstance(out, torch.Tensor):

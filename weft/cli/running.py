@@ -6,7 +6,6 @@ all(row.verdict.passed for row in rows.outputs)
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,7 @@ from torch.utils import _pytree as pytree
 
 from weft import Report
 from weft.cli.bench import Comparison, Measurement, expected
-from weft.cli.check import Verdict, call, check, check_leaf
+from weft.cli.check import Verdict, call, check, check_text
 from weft.cli.compiling import (
     DTYPES,
     Compiled,
@@ -72,17 +71,7 @@ def run_text(program: IrText, options: Options, seed: int) -> Outcome:
         out = call(source, compiled)
     with working("interpreting"):
         truth = call(source, compiled.interpret)
-    leaves, references = pytree.tree_leaves(out), pytree.tree_leaves(truth)
-    verdicts = [check_text(o, r) for o, r in zip(leaves, references, strict=True)]
-    return Outcome(compiled, rows(leaves, verdicts), "the interpreter")
-
-
-def check_text(out: torch.Tensor, reference: Any) -> Verdict:
-    """The interpreter computes in float64 and knows no strides, so those are taken as they are."""
-    truth = torch.as_tensor(reference)
-    if truth.shape != out.shape:
-        return Verdict(math.inf, 0.0, f"shape {out.shape}, the interpreter gives {truth.shape}")
-    return check_leaf(out, torch.empty_like(out).copy_(truth), truth)
+    return Outcome(compiled, rows(out, check_text(out, truth)), "the interpreter")
 
 
 def rows(out: Any, verdicts: list[Verdict]) -> list[Output]:
