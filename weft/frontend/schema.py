@@ -67,8 +67,22 @@ def composition(op: OpOverload) -> Callable[..., Any]:
 
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
-    """What torch itself writes in other ops: losses, backward formulas, rarer activations."""
-    return {**core_aten_decompositions(), **get_decompositions([aten._adaptive_avg_pool2d])}
+    """What torch itself writes in other ops: losses, batch norm, backward formulas, rarer ops."""
+    more = [
+        aten._adaptive_avg_pool2d,
+        aten.native_group_norm,
+        aten._native_batch_norm_legit,
+        aten._native_batch_norm_legit_functional,
+    ]
+    own = {aten._native_batch_norm_legit_no_training.default: _batch_norm_of_known_statistics}
+    return {**core_aten_decompositions(), **get_decompositions(more), **own}
+
+
+def _batch_norm_of_known_statistics(*args: Any) -> Any:
+    """Torch's own decomposition goes by an op that writes its arguments."""
+    *tensors, momentum, eps = args
+    op = aten._native_batch_norm_legit_functional.default
+    return op(*tensors, False, momentum, eps)[:3]
 
 
 # Composites that stay one node, so that the tensor level sees what was meant. Each Python entry

@@ -315,22 +315,15 @@ class Tracer(TorchDispatchMode):
     def _batch_norm(self, op: OpOverload, args: Any) -> Any:
         """Batch norm writes its running statistics without saying so in its schema."""
         x, weight, bias, mean, var, training, momentum, eps = args[:8]
-        stats = training and mean is not None
-        if stats:
-            functional_op = aten._native_batch_norm_legit_functional.default
-            call = (x, weight, bias, mean, var, True, momentum, eps)
-        elif training:
-            functional_op = aten._native_batch_norm_legit.no_stats
-            call = (x, weight, bias, True, momentum, eps)
+        if mean is None:
+            call = (x, weight, bias, training, momentum, eps)
+            outs = self.record(aten._native_batch_norm_legit.no_stats, call, {})
         else:
-            functional_op = aten._native_batch_norm_legit_no_training.default
-            call = (x, weight, bias, mean, var, momentum, eps)
-        outs = self.call(functional_op, map_args(call, torch.Tensor, self.fake), {})
-        node = self.add(functional_op, self._values(call), {}, outs)
-        if stats:
-            for tensor, value in zip(args[3:5], node.values[3:], strict=True):
-                assert value is not None
-                write(self.ref(tensor), value, self.emit)
+            call = (x, weight, bias, mean, var, training, momentum, eps)
+            outs = self.record(aten._native_batch_norm_legit_functional.default, call, {})
+        if training and mean is not None:
+            for tensor, new in zip(args[3:5], outs[3:], strict=True):
+                write(self.ref(tensor), self.value(new), self.emit)
         unused = [outs[2]] * (_BATCH_NORMS[op] - 3)  # cudnn's workspace, for its backward only
         return (*outs[:3], *unused)
 

@@ -1,4 +1,4 @@
-"""Rows of softmax and the normalisations, with their backward ops.
+"""Rows of softmax and of the normalisations over trailing axes.
 
 layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 """
@@ -15,11 +15,9 @@ from weft.scalar.monoid import MAX
 from weft.tensor.build import (
     Tensor,
     exp,
-    extent_of,
     log,
     mean,
     reduce,
-    reshape,
     rsqrt,
     softmax,
     total,
@@ -28,7 +26,6 @@ from weft.tensor.build import (
 )
 
 Optional = Tensor | None
-Results = tuple[Tensor | None, ...]
 
 
 def affine_of(x: Tensor, weight: Optional, bias: Optional) -> Tensor:
@@ -83,100 +80,11 @@ def rms_norm_both(
     return affine_of(wide * scale, None if weight is None else widen(weight), None), scale
 
 
-# --- group norm: [N, G, C/G * HW] ---------------------------------------------------------------
-
-
-def group_norm(
-    x: Tensor, weight: Optional, bias: Optional, n: int, c: int, size: int, groups: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    grouped = reshape(x, (n, groups, c // groups * size))
-    normal, center, scale = native_layer_norm(grouped, grouped.shape[2:], None, None, eps)
-    per_channel = [None if p is None else on_channels(p, x.rank) for p in (weight, bias)]
-    out = affine_of(reshape(normal, x.shape), *per_channel)
-    return out, reshape(center, (n, groups)), reshape(scale, (n, groups))
-
-
-def on_channels(p: Tensor, rank: int) -> Tensor:
-    """A per-channel parameter, shaped to meet [N, C, ...]."""
-    return reshape(p, (-1, *(1,) * (rank - 2)))
-
-
-# --- batch norm: statistics per channel ---------------------------------------------------------
-
-
-def channel_axes(x: Tensor) -> list[int]:
-    return [a for a in range(x.rank) if a != 1]
-
-
-def normalize_channels(
-    x: Tensor, weight: Optional, bias: Optional, center: Tensor, scale: Tensor
-) -> Tensor:
-    by_channel = [None if p is None else on_channels(p, x.rank) for p in (weight, bias)]
-    normal = (x - on_channels(center, x.rank)) * on_channels(scale, x.rank)
-    return affine_of(normal, *by_channel)
-
-
-def batch_norm_training(
-    x: Tensor, weight: Optional, bias: Optional, eps: float
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Result, mean, 1 / deviation, and the biased variance."""
-    axes = channel_axes(x)
-    center, spread = mean(x, axes), variance(x, axes)
-    scale = rsqrt(spread + eps)
-    return normalize_channels(x, weight, bias, center, scale), center, scale, spread
-
-
-def inference(
-    x: Tensor, weight: Optional, bias: Optional, center: Optional, spread: Optional, eps: float
-) -> Results:
-    assert center is not None and spread is not None
-    out = normalize_channels(x, weight, bias, center, rsqrt(spread + eps))
-    return out, None, None
-
-
-def batch_norm_functional(
-    x: Tensor,
-    weight: Optional,
-    bias: Optional,
-    running_mean: Tensor,
-    running_var: Tensor,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Results:
-    """With the updated running statistics as two more results."""
-    if not training:
-        settled = inference(x, weight, bias, running_mean, running_var, eps)
-        return *settled, running_mean, running_var
-    out, center, scale, spread = batch_norm_training(x, weight, bias, eps)
-    n = extent_of(x, channel_axes(x))
-    unbiased = spread * (n / max(n - 1, 1))
-    return (
-        out,
-        center,
-        scale,
-        center * momentum + running_mean * (1 - momentum),
-        unbiased * momentum + running_var * (1 - momentum),
-    )
-
-
 NORMS: dict[str, Callable[..., Any]] = {
     "_softmax": softmax_row,
     "_log_softmax": log_softmax,
     "native_layer_norm": native_layer_norm,
     "layer_norm": layer_norm,
-    "native_group_norm": group_norm,
-    "_native_batch_norm_legit.no_stats": (
-        lambda x, weight, bias, training, momentum, eps: batch_norm_training(x, weight, bias, eps)[
-            :3
-        ]
-    ),
-    "_native_batch_norm_legit_no_training": (
-        lambda x, weight, bias, center, spread, momentum, eps: inference(
-            x, weight, bias, center, spread, eps
-        )
-    ),
-    "_native_batch_norm_legit_functional": batch_norm_functional,
 }
 
 ROWS: dict[str, Row] = {
