@@ -1,0 +1,46 @@
+"""Programs past the thresholds of the schedule: threads, packed panels, tiles, scratch memory."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn import functional as F
+
+from tests.agree.inputs import bf16, boolean, cases, f16, f32, i64, u8
+
+
+def half_rms_norm(x, w):
+    scale = torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-5)
+    return x * scale.half() * w
+
+
+def squared(x, w):
+    """A product of 4096 factors, 12 of them different."""
+    for _ in range(12):
+        x = x * x
+    return x @ w
+
+
+LARGE = cases(
+    large_transpose=(lambda x, y: x.t() + y, f32(301, 517), f32(517, 301)),
+    large_transpose_bf16=(lambda x: x.t().contiguous() * 2, bf16(131, 257)),
+    large_transpose_i64=(lambda x: x.t().contiguous() * 2, i64(131, 257)),
+    large_transpose_bool=(lambda x: (~x.t()).contiguous(), boolean(131, 257)),
+    large_matmul=(lambda x, w, b: F.relu(x @ w + b), f32(257, 301), f32(301, 413), f32(413)),
+    large_matmul_bf16=(lambda x, w: F.silu(x @ w), bf16(65, 130), bf16(130, 97)),
+    large_matmul_tall=(lambda x, w: x @ w, f32(3, 2000), f32(2000, 700)),
+    large_matmul_deep=(lambda x, w: x.t() @ w, f32(3000, 17), f32(3000, 19)),
+    large_softmax=(lambda x: x.softmax(-1), f32(64, 5003)),
+    large_softmax_columns=(lambda x: x.softmax(0), f32(5003, 33)),
+    large_softmax_of_one_row=(lambda x: x.softmax(0), f32(100003)),
+    large_layer_norm=(lambda x: F.layer_norm(x, (1027,)), f32(300, 1027)),
+    large_rms_norm_f16=(half_rms_norm, f16(130, 1000), f16(1000)),
+    large_batch_norm=(lambda x: F.batch_norm(x, None, None, training=True), f32(16, 24, 28, 28)),
+    large_conv=(
+        lambda x, w: F.relu(F.conv2d(x, w, padding=1)),
+        f32(2, 8, 40, 41),
+        f32(24, 8, 3, 3),
+    ),
+    large_scan=(lambda x: x.flip(1).cumsum(1).flip(1), f32(300, 301)),
+    large_u8=(lambda x: (x // 3, x % 7, (x > 100).sum(1)), u8(130, 301)),
+    large_power=(squared, f32(5, 7).clamp(-1, 1), f32(7, 19)),
+)
