@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from weft.cli.bench import BackendError, Bench, Comparison, Measurement
 from weft.cli.program import SourceSpec
+from weft.core.errors import SourceError
 
 
 def test_workers_stay_for_several_programs() -> None:
@@ -34,6 +37,18 @@ def test_a_worker_that_dies_is_its_own_row() -> None:
         assert row.failure == "eager: its process ended: exit code 7, no more"
         with pytest.raises(BackendError):
             bench.workers[0].ask(do="round", seconds=0.1)
+
+
+def test_ir_text_runs_on_weft_alone(tmp_path: Path) -> None:
+    path = tmp_path / "double.tensor"
+    path.write_text(
+        "program tensor double\ninput x: f32[3]\ny = map{add}(x, x): f32[3]\noutput y\n"
+    )
+    with Bench(["eager", "weft"]) as bench:
+        (row,) = bench.compare(SourceSpec(path=str(path)), rounds=1).measurements.values()
+        assert row.backend == "weft" and row.verdict is not None and row.passed
+        with pytest.raises(SourceError, match="cannot read stdin"):
+            bench.compare(SourceSpec(path="-"))
 
 
 def test_ratios() -> None:

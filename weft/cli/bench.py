@@ -24,8 +24,10 @@ from weft.cli.check import Verdict, call, check, check_text, run_eager, run_refe
 from weft.cli.compiling import choice, compile_ir, text_as_source
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
-from weft.core.errors import WeftError
+from weft.core.errors import SourceError, WeftError
 from weft.options import Options
+
+Judge = Callable[[Any], list[Verdict]]
 
 ROUNDS = 5
 ROUND_SECONDS = 0.2
@@ -127,6 +129,8 @@ class Bench:
 
         IR text runs on weft alone, and its interpreter is what its result is checked against.
         """
+        if spec.path == "-":
+            raise SourceError("several processes cannot read stdin: --bench needs a file")
         program = load(spec)
         if isinstance(program, IrText):
             compiled = compile_ir(program, self.options)
@@ -154,9 +158,7 @@ class Bench:
                 rows[backend] = replace(row, ms=statistics.median(times[backend]))
         return Comparison(program.title, rows)
 
-    def load(
-        self, worker: Worker, spec: SourceSpec, judge: Callable[..., list[Verdict]]
-    ) -> Measurement:
+    def load(self, worker: Worker, spec: SourceSpec, judge: Judge) -> Measurement:
         try:
             facts = worker.ask(
                 do="load",
