@@ -7,11 +7,10 @@ from typing import Any
 
 import pytest
 import torch
-from frontend_programs import CASES
 from torch.utils._pytree import tree_flatten
 
+from tests.frontend.frontend_programs import CASES, interpret
 from weft.frontend.calling import compiled
-from weft.frontend.graph import interpret
 
 
 def sharing(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.frontend.frontend_programs import interpret
 from weft.core.errors import UnsupportedOpError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
-from weft.frontend.graph import Captured, interpret
+from weft.frontend.graph import Captured
 
 
 @pytest.fixture(autouse=True)

@@ -10,9 +10,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.frontend.frontend_programs import interpret
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
-from weft.frontend.graph import Captured, interpret
+from weft.frontend.graph import Captured
 
 
 def direct(module: Callable[..., Any]) -> Callable[..., Any]:

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.frontend.frontend_programs import interpret
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
 from weft.frontend.capture import capture
-from weft.frontend.graph import interpret
 
 transformers = pytest.importorskip("transformers")
 

@@ -108,9 +108,6 @@ class TensorType:
             return 0
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.layout, strict=True))
 
-    def with_shape(self, shape: tuple[int, ...], dtype: DType | None = None) -> TensorType:
-        return TensorType(dtype or self.dtype, shape)
-
     def __str__(self) -> str:
         text = f"{self.dtype}[{','.join(map(str, self.shape))}]"
         if self.strides is not None and self.strides != row_major(self.shape):

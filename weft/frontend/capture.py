@@ -1,7 +1,7 @@
 """One call of a function or module, as a functional ATen graph for that signature.
 
     captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
-    print(captured)
+    print_program(from_captured(captured))
 
 The program runs once on fake tensors; parameters, buffers and tensors of closures are noticed as
 it touches them. What this cannot follow raises CaptureError.

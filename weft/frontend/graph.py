@@ -2,7 +2,6 @@
 
 captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
 captured.placeholders, captured.nodes, captured.results, captured.mutations, captured.leaves
-interpret(captured)([x, weight]) -> [y]
 """
 
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
@@ -79,19 +78,9 @@ class Node:
     values: tuple[Value | None, ...]
     where: str | None = None
 
-    @property
-    def name(self) -> str:
-        return next((v.name for v in self.values if v is not None), str(self.op))
-
     def operands(self) -> Iterator[Value]:
         yield from values_in(self.args)
         yield from values_in(tuple(self.kwargs.values()))
-
-    def __str__(self) -> str:
-        args = [show(a) for a in self.args]
-        args += [f"{k}={show(a)}" for k, a in self.kwargs.items()]
-        names = ", ".join("_" if v is None else f"{v.name}: {v.meta}" for v in self.values)
-        return f"{names} = {self.op}({', '.join(args)})"
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,14 +154,6 @@ class Captured:
     overlapping: bool = False
     seconds: float = 0.0
 
-    def __str__(self) -> str:
-        lines = [f"graph {self.name}("]
-        lines += [f"    {p.name}: {p.value.meta},  # {p.kind}" for p in self.placeholders]
-        lines += [")", *(f"    {n}" + (f"  # {n.where}" if n.where else "") for n in self.nodes)]
-        for m in self.mutations:
-            lines.append(f"    {self.placeholders[m.placeholder].name} <- {m.value.name}")
-        return "\n".join([*lines, f"    return {', '.join(r.value.name for r in self.results)}"])
-
 
 def values_in(args: Any) -> Iterator[Value]:
     """The Values in an argument, which may be nested in lists and tuples."""
@@ -193,12 +174,6 @@ def map_args(args: Any, kind: type, f: Callable[[Any], Any]) -> Any:
     return args
 
 
-def show(arg: Any) -> str:
-    if isinstance(arg, (list, tuple)):
-        return "[" + ", ".join(map(show, arg)) + "]"
-    return str(arg).removeprefix("torch.") if isinstance(arg, torch.dtype) else repr(arg)
-
-
 def flat_results(out: Any) -> list[Any]:
     """What an ATen op returned, flat: one entry per tensor, list items included."""
     if not isinstance(out, (list, tuple)):
@@ -216,30 +191,3 @@ def remove_dead_nodes(captured: Captured) -> Captured:
             live.update(node.operands())
             kept.append(node)
     return replace(captured, nodes=kept[::-1])
-
-
-def interpret(captured: Captured) -> Runner:
-    """Run the torch level through torch: the reference back end."""
-
-    def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        env = {p.value: t for p, t in zip(captured.placeholders, tensors, strict=True)}
-        with torch.no_grad():
-            for node in captured.nodes:
-                args = map_args(node.args, Value, env.__getitem__)
-                kwargs = {k: map_args(a, Value, env.__getitem__) for k, a in node.kwargs.items()}
-                out = flat_results(node.op(*args, **kwargs))
-                env.update((v, t) for v, t in zip(node.values, out, strict=True) if v is not None)
-            # Every result is copied before an input is written: it may be a view of one.
-            results = [laid_out(env[r.value], r.meta) for r in captured.results]
-            news = [env[m.value].clone() for m in captured.mutations]
-            for m, new in zip(captured.mutations, news, strict=True):
-                tensors[m.placeholder].copy_(new)
-        return results
-
-    return run
-
-
-def laid_out(tensor: torch.Tensor, meta: Meta) -> torch.Tensor:
-    """A fresh copy with the strides of `meta`."""
-    out = torch.empty_strided(meta.shape, meta.strides, dtype=meta.dtype, device=meta.device)
-    return out.copy_(tensor)
