@@ -24,6 +24,8 @@ from weft.scalar.ops import (
     bitand,
     constant,
     lt,
+    maximum,
+    minimum,
     multiply,
     where,
 )
@@ -153,7 +155,10 @@ class Terms:
             wrapped = apply(
                 where, apply(lt, row, constant(0)), apply(add, row, constant(extent)), row
             )
-            inner[a] = simplify(wrapped, self.ranges)
+            # eager raises for an index out of range; here it at least stays in the tensor
+            last = constant(max(extent - 1, 0))
+            safe = apply(minimum, apply(maximum, wrapped, constant(0)), last)
+            inner[a] = simplify(safe, self.ranges)
         left = [a for a in range(source.type.rank) if a not in gather.axes]
         for a, out_axis in zip(left, gather.rest, strict=True):
             inner[a] = index[out_axis]
