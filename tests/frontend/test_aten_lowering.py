@@ -12,10 +12,9 @@ import torch
 from weft.core.errors import UnsupportedOpError
 from weft.core.graph import Graph
 from weft.frontend.capture import capture
-from weft.frontend.lower import promoted, to_tensor
+from weft.frontend.lower import to_tensor
 from weft.frontend.torch_level import evaluate, from_captured
 from weft.tensor import evaluate as tensor_level
-from weft.tensor.build import Tensor, literal
 from weft.tensor.ops import Extern, Gather, Part, Reduce
 
 
@@ -88,32 +87,3 @@ def test_torch_level_runs_through_torch(double: bool) -> None:
     for a, b in zip(got, function(x), strict=True):
         torch.testing.assert_close(a.to(b.dtype), b)
         assert a.dtype == (torch.float64 if double else b.dtype)
-
-
-@pytest.mark.parametrize(
-    ("a", "b"),
-    [
-        (torch.zeros(2, dtype=torch.int32), 1),
-        (torch.zeros(2, dtype=torch.int32), 1.5),
-        (torch.zeros(2, dtype=torch.uint8), torch.zeros((), dtype=torch.int64)),
-        (torch.zeros(2, dtype=torch.float16), torch.zeros((), dtype=torch.float64)),
-        (torch.zeros((), dtype=torch.float16), torch.zeros(2, dtype=torch.int64)),
-        (torch.zeros(2, dtype=torch.bool), torch.zeros((), dtype=torch.uint8)),
-        (torch.zeros(2, dtype=torch.bool), 3),
-        (torch.zeros(2, dtype=torch.float16), torch.zeros(2, dtype=torch.bfloat16)),
-        (torch.zeros((), dtype=torch.int32), 2.0),
-    ],
-    ids=str,
-)
-def test_promotion_is_torch_s(a: torch.Tensor, b: torch.Tensor | float) -> None:
-    from weft.frontend.torch_level import TORCH_DTYPE, dtype_of
-    from weft.tensor.build import full
-
-    def lift(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        dtype = dtype_of(value.dtype)
-        out: Tensor = full(tuple(value.shape), 0, dtype) if value.dim() else literal(0, dtype)
-        return out
-
-    assert TORCH_DTYPE[promoted([lift(a), lift(b)])] == torch.result_type(a, b)

@@ -17,56 +17,18 @@ from typing import Any
 from weft.core.errors import WeftError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
+from weft.core.operators import Operators
 
 DEEPEST = 100
 Number = int | float | bool
 Bindings = dict[str, Node]
 
 
-class Pattern:
-    """A term with holes. Operators build patterns; comparisons are spelled `call("lt", x, y)`."""
+class Pattern(Operators):
+    """A term with holes, built by operators and `call`."""
 
-    def __add__(self, other: Pattern | Number) -> Pattern:
-        return call("add", self, other)
-
-    def __sub__(self, other: Pattern | Number) -> Pattern:
-        return call("subtract", self, other)
-
-    def __rsub__(self, other: Number) -> Pattern:
-        return call("subtract", other, self)
-
-    def __mul__(self, other: Pattern | Number) -> Pattern:
-        return call("multiply", self, other)
-
-    def __truediv__(self, other: Pattern | Number) -> Pattern:
-        return call("divide", self, other)
-
-    def __rtruediv__(self, other: Number) -> Pattern:
-        return call("divide", other, self)
-
-    def __floordiv__(self, other: Pattern | Number) -> Pattern:
-        return call("floordiv", self, other)
-
-    def __mod__(self, other: Pattern | Number) -> Pattern:
-        return call("floormod", self, other)
-
-    def __pow__(self, other: Pattern | Number) -> Pattern:
-        return call("power", self, other)
-
-    def __and__(self, other: Pattern | Number) -> Pattern:
-        return call("and", self, other)
-
-    def __or__(self, other: Pattern | Number) -> Pattern:
-        return call("or", self, other)
-
-    def __xor__(self, other: Pattern | Number) -> Pattern:
-        return call("xor", self, other)
-
-    def __neg__(self) -> Pattern:
-        return call("negate", self)
-
-    def __invert__(self) -> Pattern:
-        return call("not", self)
+    def apply(self, name: str, *args: Any) -> Any:
+        return call(name, *args)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,6 @@ graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpErro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import reduce
 from typing import Any, Literal, cast
 
 import torch
@@ -16,7 +15,7 @@ from weft.core.calls import decode_call, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
-from weft.core.types import DType, TensorType, boolean, f32, i64
+from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
@@ -160,29 +159,12 @@ def computed(args: Sequence[Any], result: DType) -> DType:
     return (promoted(args) if result is boolean else result).compute
 
 
-KINDS = {"bool": 0, "uint": 1, "int": 1, "float": 2}
-
-
 def promoted(operands: Sequence[Any]) -> DType:
-    """torch's rule: numbers and rank-0 tensors change the dtype of others only by their kind."""
-    levels: list[list[DType]] = [[], [], []]
-    for operand in operands:
-        if isinstance(operand, Tensor):
-            levels[0 if operand.rank else 1].append(operand.dtype)
-        elif isinstance(operand, bool | int | float):
-            number = boolean if isinstance(operand, bool) else i64
-            levels[2].append(f32 if isinstance(operand, float) else number)
-    found: DType | None = None
-    for level in levels:
-        if level:
-            next_ = reduce(join, level)
-            found = next_ if found is None else _raise_kind(found, next_)
-    return found or f32
-
-
-def _raise_kind(dtype: DType, lower: DType) -> DType:
-    return lower if KINDS[lower.kind] > KINDS[dtype.kind] else dtype
-
-
-def join(a: DType, b: DType) -> DType:
-    return dtype_of(torch.promote_types(TORCH_DTYPE[a], TORCH_DTYPE[b]))
+    """torch's rule for the one or two operands of a predicate."""
+    given = [
+        torch.empty((1,) * bool(a.rank), dtype=TORCH_DTYPE[a.dtype], device="meta")
+        if isinstance(a, Tensor)
+        else a
+        for a in operands
+    ]
+    return dtype_of(torch.result_type(given[0], given[-1]))

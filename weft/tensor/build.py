@@ -10,10 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from weft.core.node import Node, make
+from weft.core.operators import Operators
 from weft.core.types import DType, TensorType, boolean, f32, i64, row_major
 from weft.scalar import ops as scalar
 from weft.scalar.index import FALSE, TRUE, from_linear, simplify
@@ -25,7 +27,7 @@ Number = int | float | bool
 
 
 @dataclass(frozen=True, eq=False)
-class Tensor:
+class Tensor(Operators):
     """A node with the operators of arithmetic."""
 
     node: Node
@@ -46,57 +48,8 @@ class Tensor:
     def rank(self) -> int:
         return len(self.shape)
 
-    def __add__(self, other: Operand) -> Tensor:
-        return map_(scalar.add, self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Operand) -> Tensor:
-        return map_(scalar.subtract, self, other)
-
-    def __rsub__(self, other: Number) -> Tensor:
-        return map_(scalar.subtract, other, self)
-
-    def __mul__(self, other: Operand) -> Tensor:
-        return map_(scalar.multiply, self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Operand) -> Tensor:
-        return map_(scalar.divide, self, other)
-
-    def __rtruediv__(self, other: Number) -> Tensor:
-        return map_(scalar.divide, other, self)
-
-    def __and__(self, other: Operand) -> Tensor:
-        return map_(scalar.bitand, self, other)
-
-    def __or__(self, other: Operand) -> Tensor:
-        return map_(scalar.bitor, self, other)
-
-    def __xor__(self, other: Operand) -> Tensor:
-        return map_(scalar.bitxor, self, other)
-
-    def __invert__(self) -> Tensor:
-        return map_(scalar.bitnot, self)
-
-    def __neg__(self) -> Tensor:
-        return map_(scalar.negate, self)
-
-    def __abs__(self) -> Tensor:
-        return map_(scalar.absolute, self)
-
-    def __lt__(self, other: Operand) -> Tensor:
-        return map_(scalar.lt, self, other)
-
-    def __le__(self, other: Operand) -> Tensor:
-        return map_(scalar.le, self, other)
-
-    def __gt__(self, other: Operand) -> Tensor:
-        return map_(scalar.gt, self, other)
-
-    def __ge__(self, other: Operand) -> Tensor:
-        return map_(scalar.ge, self, other)
+    def apply(self, name: str, *args: Any) -> Any:
+        return map_(scalar.FUNCTIONS[name], *args)
 
 
 Operand = Tensor | int | float | bool
@@ -154,8 +107,6 @@ reciprocal = pointwise(scalar.reciprocal)
 tanh = pointwise(scalar.tanh)
 sigmoid = pointwise(scalar.sigmoid)
 erf = pointwise(scalar.erf)
-sin = pointwise(scalar.sin)
-cos = pointwise(scalar.cos)
 trunc = pointwise(scalar.trunc)
 round_even = pointwise(scalar.round_even)
 maximum = pointwise(scalar.maximum)
