@@ -52,16 +52,6 @@ def x23() -> torch.Tensor:
 
 
 @case
-def pointwise():
-    return (lambda x, y: torch.relu(x + y) * 2), (x23(), torch.ones(3))
-
-
-@case
-def write_an_input():
-    return (lambda x: x.add_(1)), (x23(),)
-
-
-@case
 def write_and_return_nothing():
     def f(x):
         x.mul_(2)
@@ -108,11 +98,6 @@ def read_a_view_after_a_write():
         return w, y
 
     return f, (x23(),)
-
-
-@case
-def write_with_a_cast():
-    return (lambda x, y: x.add_(y)), (x23().half(), torch.ones(2, 3))
 
 
 @case
@@ -172,42 +157,12 @@ def overlapping_inputs_and_written():
 
 
 @case
-def strided_inputs():
-    return (lambda x, y: x + y), (torch.randn(3, 4).t(), torch.randn(8, 6)[::2, ::2])
-
-
-@case
-def an_expanded_input():
-    return (lambda x: x * 2), (torch.randn(1, 3).expand(4, 3),)
-
-
-@case
-def returns_the_input():
-    return (lambda x: x), (x23(),)
-
-
-@case
-def returns_views_of_the_input():
-    return (lambda x: (x[1], x.t(), x[:, 1:], x.view(-1))), (torch.arange(20.0)[2:8].view(2, 3),)
-
-
-@case
 def returns_views_of_a_result():
     def f(x):
         y = x * 2
         return y, y.t(), y[0], y
 
     return f, (x23(),)
-
-
-@case
-def returns_an_expanded_result():
-    return (lambda x: x.sum(1, keepdim=True).expand(2, 5)), (x23(),)
-
-
-@case
-def returns_a_chunk():
-    return (lambda x: (x + 1).chunk(3, dim=1)[1]), (torch.randn(2, 6),)
 
 
 @case
@@ -219,41 +174,9 @@ def constants_and_containers():
 
 
 @case
-def fresh_constants():
-    return (lambda x: (torch.tensor([1.0, 2.0]), x + torch.tensor(3.0), torch.arange(4))), (x23(),)
-
-
-@case
-def number_of_a_literal():
-    return (lambda x: x * torch.tensor(3).item()), (x23(),)
-
-
-@case
 def a_tensor_of_the_closure():
     scale = torch.tensor([1.0, 2.0, 3.0])
     return (lambda x: (x * scale, scale)), (x23(),)
-
-
-@case
-def batch_norm_in_training():
-    return nn.BatchNorm2d(3), (torch.randn(2, 3, 4, 4),)
-
-
-@case
-def batch_norm_in_evaluation():
-    return nn.BatchNorm2d(3).eval(), (torch.randn(2, 3, 4, 4),)
-
-
-@case
-def group_norm_and_convolution():
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.SiLU()), (
-        torch.randn(2, 3, 8, 8),
-    )
-
-
-@case
-def encoder_layer():
-    return nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(), (torch.randn(2, 5, 16),)
 
 
 @case
@@ -296,16 +219,6 @@ def inner_gradient():
 
 
 @case
-def through_data():
-    return (lambda x: x.data * 2 + x), (x23(),)
-
-
-@case
-def complex_numbers():
-    return (lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j)), (torch.randn(3, 2),)
-
-
-@case
 def autocast():
     def f(x, w):
         with torch.autocast("cpu", torch.bfloat16):
@@ -315,12 +228,51 @@ def autocast():
 
 
 @case
-def recurrent():
-    return nn.LSTM(4, 5, batch_first=True), (torch.randn(2, 3, 4),)
-
-
-@case
 def mapped():
     return (lambda x: torch.vmap(lambda r: nn.functional.linear(r, x[:, :2].t()))(x)), (
         torch.randn(2, 2),
     )
+
+
+ROWS: dict[str, Callable[[], tuple[Callable[..., Any], tuple[Any, ...]]]] = {
+    "pointwise": lambda: ((lambda x, y: torch.relu(x + y) * 2), (x23(), torch.ones(3))),
+    "write_an_input": lambda: ((lambda x: x.add_(1)), (x23(),)),
+    "write_with_a_cast": lambda: ((lambda x, y: x.add_(y)), (x23().half(), torch.ones(2, 3))),
+    "strided_inputs": lambda: (
+        (lambda x, y: x + y),
+        (torch.randn(3, 4).t(), torch.randn(8, 6)[::2, ::2]),
+    ),
+    "an_expanded_input": lambda: ((lambda x: x * 2), (torch.randn(1, 3).expand(4, 3),)),
+    "returns_the_input": lambda: ((lambda x: x), (x23(),)),
+    "returns_views_of_the_input": lambda: (
+        (lambda x: (x[1], x.t(), x[:, 1:], x.view(-1))),
+        (torch.arange(20.0)[2:8].view(2, 3),),
+    ),
+    "returns_an_expanded_result": lambda: (
+        (lambda x: x.sum(1, keepdim=True).expand(2, 5)),
+        (x23(),),
+    ),
+    "returns_a_chunk": lambda: ((lambda x: (x + 1).chunk(3, dim=1)[1]), (torch.randn(2, 6),)),
+    "fresh_constants": lambda: (
+        (lambda x: (torch.tensor([1.0, 2.0]), x + torch.tensor(3.0), torch.arange(4))),
+        (x23(),),
+    ),
+    "number_of_a_literal": lambda: ((lambda x: x * torch.tensor(3).item()), (x23(),)),
+    "batch_norm_in_training": lambda: (nn.BatchNorm2d(3), (torch.randn(2, 3, 4, 4),)),
+    "batch_norm_in_evaluation": lambda: (nn.BatchNorm2d(3).eval(), (torch.randn(2, 3, 4, 4),)),
+    "group_norm_and_convolution": lambda: (
+        nn.Sequential(nn.Conv2d(3, 4, 3), nn.GroupNorm(2, 4), nn.SiLU()),
+        (torch.randn(2, 3, 8, 8),),
+    ),
+    "encoder_layer": lambda: (
+        nn.TransformerEncoderLayer(16, 2, 32, batch_first=True).eval(),
+        (torch.randn(2, 5, 16),),
+    ),
+    "through_data": lambda: ((lambda x: x.data * 2 + x), (x23(),)),
+    "complex_numbers": lambda: (
+        (lambda x: torch.view_as_real(torch.view_as_complex(x) * 1j)),
+        (torch.randn(3, 2),),
+    ),
+    "recurrent": lambda: (nn.LSTM(4, 5, batch_first=True), (torch.randn(2, 3, 4),)),
+}
+CASES += [Case(name, make) for name, make in ROWS.items()]

@@ -5,18 +5,7 @@ from __future__ import annotations
 from weft.core.node import Node, make
 from weft.core.types import DType, TensorType, f32
 from weft.scalar.monoid import MAX, SUM, SUMEXP, Monoid
-from weft.scalar.nest import (
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Program,
-    Stmt,
-    Store,
-    Update,
-)
+from weft.scalar.nest import Buffer, Fold, For, Kernel, Load, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, axis, constant
 
 a0, a1, a2, a3, b0, b1 = map(axis, ("a0", "a1", "a2", "a3", "b0", "b1"))

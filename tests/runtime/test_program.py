@@ -12,17 +12,7 @@ import torch
 
 from weft.core.calls import encode
 from weft.core.errors import CompilerError, VerifyError, WeftError
-from weft.runtime import (
-    Buffer,
-    Call,
-    Extern,
-    Output,
-    Program,
-    ProgramSpec,
-    Toolchain,
-    build,
-    load,
-)
+from weft.runtime import Buffer, Call, Extern, Output, Program, ProgramSpec, Toolchain, build, load
 from weft.runtime.threads import load_table, openmp_symbols
 
 N = 256

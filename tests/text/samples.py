@@ -11,21 +11,9 @@ import weft.tensor.text  # noqa: F401  (both fill the table of levels)
 from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.text import parse_program
-from weft.core.types import (
-    TensorType,
-    f32,
-)
+from weft.core.types import TensorType, f32
 from weft.scalar.monoid import SUM
-from weft.scalar.nest import (
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Program,
-    Store,
-    Update,
-)
+from weft.scalar.nest import Buffer, Fold, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import FUNCTIONS, apply, axis, constant
 from weft.tensor import ops
 

@@ -19,12 +19,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.cli.check import call
-from weft.cli.compiling import (
-    Compiled,
-    compile_ir,
-    compile_source,
-    text_as_source,
-)
+from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError

@@ -16,13 +16,7 @@ from torch.utils import _pytree as pytree
 from weft import Report
 from weft.cli.bench import Comparison, Measurement, expected
 from weft.cli.check import Verdict, call, check, check_text
-from weft.cli.compiling import (
-    DTYPES,
-    Compiled,
-    compile_ir,
-    compile_source,
-    text_as_source,
-)
+from weft.cli.compiling import DTYPES, Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
 from weft.options import Options

@@ -12,13 +12,7 @@ from dataclasses import dataclass, field
 from weft.core.node import Node, postorder
 from weft.emit.spelling import c_type, element
 from weft.emit.terms import Terms, inline
-from weft.kernel.ops import (
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-)
+from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
 

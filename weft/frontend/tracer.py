@@ -25,15 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 
 from weft.core.errors import CaptureError
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
-from weft.frontend.graph import (
-    Geometry,
-    Meta,
-    Node,
-    Placeholder,
-    Value,
-    flat_results,
-    map_args,
-)
+from weft.frontend.graph import Geometry, Meta, Node, Placeholder, Value, flat_results, map_args
 from weft.frontend.schema import (
     Effect,
     composition,

@@ -11,13 +11,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node
-from weft.kernel.ops import (
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-)
+from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
 from weft.scalar import interpret
 from weft.scalar.interpret import SCALAR, Access, Accesses
 from weft.scalar.nest import Program

@@ -13,13 +13,7 @@ from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
-from weft.kernel.ops import (
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-)
+from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
 from weft.scalar.nest import Buffer, Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest

@@ -15,13 +15,7 @@ from typing import Any
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, Op
-from weft.core.text.attributes import (
-    Scope,
-    make_node,
-    read_attributes,
-    show_attributes,
-    show_type,
-)
+from weft.core.text.attributes import Scope, make_node, read_attributes, show_attributes, show_type
 from weft.core.text.cursor import NAME, WORDS, Cursor, Line, show_literal, show_name
 from weft.core.text.level import Level
 from weft.core.types import TensorType

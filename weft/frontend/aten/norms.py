@@ -12,18 +12,7 @@ import ml_dtypes
 
 from weft.frontend.aten.table import Row, axis_of, rows
 from weft.scalar.monoid import MAX
-from weft.tensor.build import (
-    Tensor,
-    exp,
-    log,
-    mean,
-    reduce,
-    rsqrt,
-    softmax,
-    total,
-    variance,
-    widen,
-)
+from weft.tensor.build import Tensor, exp, log, mean, reduce, rsqrt, softmax, total, variance, widen
 
 Optional = Tensor | None
 

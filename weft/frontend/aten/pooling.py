@@ -16,14 +16,7 @@ from weft.core.types import DType
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window, gather_windows, leading, spread_windows
 from weft.scalar.monoid import MAX, MONOIDS
-from weft.scalar.ops import (
-    apply,
-    constant,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from weft.scalar.ops import apply, constant, maximum, minimum, multiply, subtract
 from weft.tensor import build
 from weft.tensor.build import (
     Number,

@@ -10,12 +10,7 @@ from typing import Any
 
 from weft.core.types import row_major
 from weft.frontend.aten.table import Row, axis_of, require, rows
-from weft.scalar.ops import (
-    apply,
-    constant,
-    floordiv,
-    floormod,
-)
+from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.tensor.build import (
     Number,
     Tensor,
