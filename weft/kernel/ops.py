@@ -7,8 +7,7 @@ v1 = shuffle{xor 8}(v0)         # lanes exchanged; a horizontal fold is log2(lan
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -141,16 +140,7 @@ class VectorStore(Stmt):
     count: Node | None = None
     mask: Node | None = None
     stream: bool = False
-
-    def terms(self) -> tuple[Node, ...]:
-        return tuple(t for t in (self.base, self.value, self.count, self.mask) if t is not None)
-
-    def map_terms(self, change: Callable[[Node], Node]) -> VectorStore:
-        count = None if self.count is None else change(self.count)
-        mask = None if self.mask is None else change(self.mask)
-        return replace(
-            self, base=change(self.base), value=change(self.value), count=count, mask=mask
-        )
+    uses = ("base", "value", "count", "mask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,13 +152,7 @@ class VectorScatter(Stmt):
     value: Node
     lanes: int
     count: Node | None = None
-
-    def terms(self) -> tuple[Node, ...]:
-        return (self.index, self.value, *(() if self.count is None else (self.count,)))
-
-    def map_terms(self, change: Callable[[Node], Node]) -> VectorScatter:
-        count = None if self.count is None else change(self.count)
-        return replace(self, index=change(self.index), value=change(self.value), count=count)
+    uses = ("index", "value", "count")
 
 
 def lanes_of(lanes: int) -> Node:

@@ -13,6 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from typing_extensions import Self
 
 from weft.core.node import Node, Op, bottom_up, make, op, rebuild, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
@@ -103,13 +106,29 @@ class Fold:
 
 
 class Stmt:
-    """A statement: says which terms it uses itself, and rebuilds itself over changed ones."""
+    """A statement; `uses` names the fields that hold its own terms: one, several, or None."""
+
+    uses: ClassVar[tuple[str, ...]] = ()
 
     def terms(self) -> tuple[Node, ...]:
-        return ()
+        return tuple(t for name in self.uses for t in _terms_in(getattr(self, name)))
 
-    def map_terms(self, change: Callable[[Node], Node]) -> Stmt:
-        return self
+    def map_terms(self, change: Callable[[Node], Node]) -> Self:
+        changed = {n: _mapped(getattr(self, n), change) for n in self.uses}
+        return replace(self, **changed) if changed else self  # type: ignore[type-var]
+
+
+Held = Node | tuple[Node, ...] | None
+
+
+def _terms_in(held: Held) -> tuple[Node, ...]:
+    return held if isinstance(held, tuple) else () if held is None else (held,)
+
+
+def _mapped(held: Held, change: Callable[[Node], Node]) -> Held:
+    if isinstance(held, tuple):
+        return tuple(map(change, held))
+    return None if held is None else change(held)
 
 
 Block = tuple[Stmt, ...]
@@ -133,6 +152,7 @@ class For(Stmt):
     role: str = "free"
     bind: str = ""
     folds: tuple[Fold, ...] = ()
+    uses = ("lo", "hi")
 
     @property
     def label(self) -> str:
@@ -151,12 +171,8 @@ class For(Stmt):
             return int(self.hi.op.value) - int(self.lo.op.value)
         return None
 
-    def terms(self) -> tuple[Node, ...]:
-        return (self.lo, self.hi)
-
     def map_terms(self, change: Callable[[Node], Node]) -> For:
-        body = map_terms(self.body, change)
-        return replace(self, lo=change(self.lo), hi=change(self.hi), body=body)
+        return replace(super().map_terms(change), body=map_terms(self.body, change))
 
 
 @dataclass(frozen=True, eq=False)
@@ -169,12 +185,7 @@ class Update(Stmt):
     fold: Fold
     values: tuple[Node, ...]
     partial: bool = False
-
-    def terms(self) -> tuple[Node, ...]:
-        return self.values
-
-    def map_terms(self, change: Callable[[Node], Node]) -> Update:
-        return replace(self, values=tuple(change(v) for v in self.values))
+    uses = ("values",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,14 +196,7 @@ class Store(Stmt):
     index: tuple[Node, ...]
     value: Node
     mask: Node | None = None
-
-    def terms(self) -> tuple[Node, ...]:
-        return (*self.index, self.value, *(() if self.mask is None else (self.mask,)))
-
-    def map_terms(self, change: Callable[[Node], Node]) -> Store:
-        mask = None if self.mask is None else change(self.mask)
-        index = tuple(change(i) for i in self.index)
-        return replace(self, index=index, value=change(self.value), mask=mask)
+    uses = ("index", "value", "mask")
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,9 +211,7 @@ class Let(Stmt):
     """Placed form only: `term` is computed here and named."""
 
     term: Node
-
-    def terms(self) -> tuple[Node, ...]:
-        return (self.term,)
+    uses = ("term",)
 
 
 @dataclass(frozen=True, eq=False)
