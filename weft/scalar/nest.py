@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 from typing import ClassVar
 
 from typing_extensions import Self
@@ -94,15 +95,15 @@ class Fold:
 
     @property
     def accs(self) -> tuple[Node, ...]:
-        return tuple(
-            make(Acc(n, d, self.lanes)) for n, d in zip(self.labels, self.dtypes, strict=True)
-        )
+        return self._each(Acc)
 
     @property
     def running(self) -> tuple[Node, ...]:
-        return tuple(
-            make(Running(n, d, self.lanes)) for n, d in zip(self.labels, self.dtypes, strict=True)
-        )
+        return self._each(Running)
+
+    def _each(self, read: type[Acc | Running]) -> tuple[Node, ...]:
+        named = zip(self.labels, self.dtypes, strict=True)
+        return tuple(make(read(label, dtype, self.lanes)) for label, dtype in named)
 
 
 class Stmt:
@@ -382,12 +383,8 @@ class _Placer:
 
     def _visible(self, buffer: Buffer) -> int:
         """A local buffer is read no further out than the innermost loop shared with its stores."""
-        stored = self.written.get(buffer, [])
-        shared = 0
-        for a, b in zip(stored, self.loops, strict=False):
-            if a != b:
-                break
-            shared += 1
+        pairs = zip(self.written.get(buffer, []), self.loops, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         return max(shared - 1, 0)
 
 
