@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 pytest.importorskip("hypothesis")
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.agree.checks import check
@@ -56,6 +56,8 @@ PROGRAMS: dict[str, Callable[..., Any]] = {
 
 @pytest.mark.parametrize("program", PROGRAMS)
 @settings(max_examples=4)
+# A value computed in three loops must round alike in all: a masked sum was not contracted to FMA.
+@example((1, 1, 2, 5), torch.float32, "contiguous", "contiguous")
 @given(
     st.tuples(EXTENTS, EXTENTS, EXTENTS, EXTENTS), DTYPES, *[st.sampled_from(sorted(LAYOUTS))] * 2
 )

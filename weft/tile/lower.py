@@ -188,7 +188,7 @@ class _Expansion:
             lowering = Lowering(copy.vector, ranges)
             values = tuple(lowering.term(v) for v in substitute(stmt.values, copy.values))
             lanes, partial = max(v.type.lanes for v in values), stmt.partial
-            if copy.vector is not None and copy.vector.role == "reduce":
+            if own.horizontal and copy.vector is not None and copy.vector.role == "reduce":
                 lanes = copy.vector.lanes
                 if copy.vector.count is not None:
                     values, partial = _only_active(stmt, values, copy.vector), True
