@@ -15,6 +15,7 @@ from weft.scalar.index import function_of, linear
 from weft.scalar.nest import Block, For, Kernel, Stmt, substitute_block, walk
 from weft.scalar.ops import add, apply, constant, subtract
 from weft.targets.cpu import CPU
+from weft.tile.moves import Labels
 from weft.tile.peel import axis_range, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
@@ -32,10 +33,12 @@ CHANGES = {
 def split_ranges(kernel: Kernel, target: CPU) -> Kernel:
     """Split every small free loop at the literals its axis is compared with."""
 
+    labels = Labels(kernel.body)
+
     def visit(block: Block, ranges: dict[Node, tuple[float, float]]) -> Block:
         out: list[Stmt] = []
         for stmt in block:
-            for piece in _pieces(stmt) if isinstance(stmt, For) else (stmt,):
+            for piece in _pieces(stmt, labels) if isinstance(stmt, For) else (stmt,):
                 if isinstance(piece, For):
                     inner = ranges | {piece.axis: axis_range(piece, ranges)}
                     body = visit(simplify_block(piece.body, inner), inner)
@@ -46,7 +49,7 @@ def split_ranges(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=visit(kernel.body, {}))
 
 
-def _pieces(stmt: For) -> list[For]:
+def _pieces(stmt: For, labels: Labels) -> list[For]:
     """The loop over each of its ranges, counted from 0."""
     inside = list(walk(stmt.body))
     folds = any(isinstance(s, For) and s.folds for s in inside)
@@ -59,8 +62,16 @@ def _pieces(stmt: For) -> list[For]:
     for start, end in zip([0, *cuts], [*cuts, stmt.extent], strict=True):
         moved = {stmt.axis: apply(add, stmt.axis, constant(start))} if start else {}
         body = substitute_block(stmt.body, moved)
-        pieces.append(replace(stmt, hi=constant(end - start), body=body))
+        piece = replace(stmt, hi=constant(end - start), body=body)
+        pieces.append(_with_own_axes(piece, labels) if start else piece)
     return pieces
+
+
+def _with_own_axes(stmt: For, labels: Labels) -> For:
+    """A copy of a nest over axes of its own."""
+    fresh = labels.axis("a")
+    body = tuple(_with_own_axes(s, labels) if isinstance(s, For) else s for s in stmt.body)
+    return replace(stmt, axis=fresh, body=substitute_block(body, {stmt.axis: fresh}))
 
 
 def _cuts(stmt: Stmt, axis: Node) -> set[int]:
