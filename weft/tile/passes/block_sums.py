@@ -1,7 +1,7 @@
 """block_sums: a long sum is a sum of the sums of blocks, so that rounding errors stay small.
 
-before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 256:  # reduce acc0
-            acc0 <- add(acc0, x[a0])                     for a0 in s0..s0 + 256:  # reduce
+before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 128:  # reduce acc0
+            acc0 <- add(acc0, x[a0])                     for a0 in s0..s0 + 128:  # reduce
                                                              acc0_s <- add(acc0_s, x[a0])
                                                          acc0 <- add(acc0, acc0_s)
 
@@ -22,7 +22,7 @@ from weft.tile.access import Ranges
 from weft.tile.moves import Labels, over, upto
 from weft.tile.peel import axis_range
 
-BLOCK = 256  # terms; twice as many are still added one by one
+BLOCK = 128  # terms; twice as many are still added one by one
 
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
