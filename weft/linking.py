@@ -23,6 +23,7 @@ from weft.core.graph import Graph
 from weft.core.types import TensorType
 from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.scalar.nest import Buffer, Call, Kernel, Program
+from weft.scalar.structure import is_checked
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 
@@ -138,7 +139,7 @@ def make_spec(
             buffers.setdefault(b.name, _buffer(b.name, known.type, "temp"))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
-            steps.append(runtime.Call(symbols[step.name], args))
+            steps.append(runtime.Call(symbols[step.name], args, _checks(step)))
         else:
             steps.append(_extern(step))
     for i, target in writes.items():
@@ -148,6 +149,10 @@ def make_spec(
     return runtime.ProgramSpec(
         tuple(buffers.values()), tuple(steps), tuple(runtime.Output(b.name) for b in returned)
     )
+
+
+def _checks(kernel: Kernel) -> str | None:
+    return "; ".join((f"kernel {kernel.name}", *kernel.origin)) if is_checked(kernel.body) else None
 
 
 def _buffer(name: str, type_: TensorType, kind: Any, index: int = 0) -> runtime.Buffer:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from weft.core.calls import encode
-from weft.core.errors import CompilerError, VerifyError, WeftError
+from weft.core.errors import CompilerError, IndexOutOfRange, VerifyError, WeftError
 from weft.runtime import Buffer, Call, Extern, Output, Program, ProgramSpec, Toolchain, build, load
 from weft.runtime.threads import load_table, openmp_symbols
 
@@ -263,6 +263,63 @@ def test_concurrent_calls_have_arenas_of_their_own(tools: Toolchain) -> None:
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+CHECKED = """#include "weft.h"
+#define WEFT_LANES 8
+#include "weft_math.h"
+static void body(void *args, i64 begin, i64 end, int worker) {
+    float **p = args;
+    for (i64 i = 8 * begin; i < 8 * end; i += 8) {
+        i64x8 found = cast_f32_i64x8(load_f32x8(p[0] + i)), limit = splat_i64x8(3);
+        store_f32x8(p[1] + i, cast_i64_f32x8(checked_index_i64x8(found, limit)));
+    }
+}
+void checked(float *x, float *out) {
+    float *args[] = {x, out};
+    weft_for_checked(32, 1, body, args);
+}
+"""
+
+
+def checked_program(tools: Toolchain) -> Program:
+    """x + 1, where nothing in x is 3 or more; then twice that."""
+    buffers = [buffer("x", "input"), buffer("a", "temp"), buffer("b", "temp")]
+    check = Call("checked", ("a", "b"), "line 7")
+    steps = [Call("next", ("x", "a")), check, Call("twice", ("b", "out"))]
+    spec = ProgramSpec((*buffers, buffer("out", "output")), tuple(steps), (Output("out"),))
+    return build(spec, {**SOURCES, "checked": CHECKED}, tools)
+
+
+def test_a_fault_is_of_the_call_that_meets_it(tools: Toolchain) -> None:
+    """From several threads at once, on workers that they share."""
+    program = checked_program(tools)
+    assert ProgramSpec.from_json(json.loads(json.dumps(program.spec.to_json()))) == program.spec
+    assert len(program.profile([torch.ones(16, 16)])) == 3
+    wrong: list[object] = []
+
+    def work(at: int) -> None:
+        x = torch.ones(16, 16)
+        x.view(-1)[at * 85] = 2 if at else 1
+        for _ in range(1000):
+            try:
+                right = bool((program([x])[0] == 4).all()) and at == 0
+            except IndexOutOfRange as error:
+                right = at > 0 and error.where == "line 7"
+            if not right:
+                wrong.append(at)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_only_programs_with_checks_ask_for_faults(tools: Toolchain) -> None:
+    assert "if fault := segment0(at, threads()):" in checked_program(tools).text
+    assert "fault" not in chain(tools, constants=[torch.zeros(16, 16)]).text
 
 
 def test_huge_arena(tools: Toolchain) -> None:

@@ -35,6 +35,23 @@ class VerifyError(WeftError):
     """A program that breaks an invariant of its level: a wrong shape, an op of another level."""
 
 
+class IndexOutOfRange(WeftError, IndexError, RuntimeError):
+    """A gather, embedding or x[i] reads outside its tensor; eager raises one of the two as well."""
+
+    def __init__(self, where: str | None = None) -> None:
+        super().__init__("an index is out of range of the tensor it reads", where)
+
+
+class DivisionByZero(WeftError, ZeroDivisionError, RuntimeError):
+    """An integer is divided by zero; eager raises a RuntimeError that reads so."""
+
+    def __init__(self, where: str | None = None) -> None:
+        super().__init__("ZeroDivisionError: an integer is divided by zero", where)
+
+
+FAULTS = {1: IndexOutOfRange, 2: DivisionByZero}  # by the numbers in runtime/weft.h
+
+
 class CompilerError(WeftError):
     """The C compiler is missing or refused a generated file."""
 

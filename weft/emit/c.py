@@ -15,6 +15,7 @@ from weft.emit.terms import Terms, inline
 from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
+from weft.scalar.structure import is_checked
 
 STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch memory
 
@@ -174,7 +175,8 @@ class Emitter(Terms):
         count = span if stmt.step == 1 else f"({span} + {stmt.step - 1}) / {stmt.step}"
         names = ", ".join(self.use(name) for name in inner.captured)
         self.line(depth, f"struct {self.symbol}_args{number} args{number} = {{{names}}};")
-        self.line(depth, f"weft_for({count}, 1, {self.symbol}_body{number}, &args{number});")
+        each = "weft_for_checked" if is_checked(stmt.body) else "weft_for"
+        self.line(depth, f"{each}({count}, 1, {self.symbol}_body{number}, &args{number});")
 
     def _worker(self, inner: _Function, number: int) -> str:
         fields = [f"    {self._field(t)}{n};" for n, t in inner.captured.items()]

@@ -1,6 +1,6 @@
 """The code that ties kernels into one program: weft_main.c, and the Python function that calls it.
 
-c_source(layout)        # void weft_segment0(void **b, int threads): the kernels in order
+c_source(layout)        # int weft_segment0(void **b, int threads): the kernels in order
 python_source(layout)   # def run(inputs): addresses in, one native call, outputs out
 """
 
@@ -20,6 +20,7 @@ MAIN = """\
 
 const weft_table *weft_shared;
 int weft_threads = 1;
+_Thread_local int *weft_fault;
 
 WEFT_EXPORT void weft_bind(const weft_table *table) { weft_shared = table; }
 
@@ -34,10 +35,16 @@ typedef struct {
 } weft_step;
 """
 RUN = """
-static void weft_run(int first, int stop, void **b, int threads) {
+/* 0, or 4 * the first step with a fault + the fault. */
+static int weft_run(int first, int stop, void **b, int threads) {
+    int fault = 0;
     weft_threads = threads;
-    for (const weft_step *s = weft_steps + first; s < weft_steps + stop; s++)
-        s->apply(s->run, b, s->operand);
+    if (WEFT_CHECKED) weft_fault = &fault;
+    for (int s = first; s < stop; s++) {
+        weft_steps[s].apply(weft_steps[s].run, b, weft_steps[s].operand);
+        if (WEFT_CHECKED && __atomic_load_n(&fault, __ATOMIC_RELAXED)) return 4 * s + fault;
+    }
+    return 0;
 }
 
 /* Run one step alone and return its microseconds. */
@@ -61,14 +68,15 @@ def c_source(layout: Layout) -> str:
             operands += [str(layout.index[name]) for name in step.args]
         else:
             steps.append("    {0},")
-    lines = [MAIN]
+    checked = any(is_checked(layout, segment) for segment in layout.segments)
+    lines = [MAIN, f"#define WEFT_CHECKED {int(checked)}"]
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
     lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
     lines.append(f"static const int weft_operands[] = {{{', '.join(operands) or '0'}}};")
     lines += ["static const weft_step weft_steps[] = {", *(steps or ["    {0},"]), "};", RUN]
     for number, segment in enumerate(native_segments(layout)):
-        lines.append(f"WEFT_EXPORT void weft_segment{number}(void **b, int threads) {{")
-        lines += [f"    weft_run({segment.first}, {segment.stop}, b, threads);", "}"]
+        lines.append(f"WEFT_EXPORT int weft_segment{number}(void **b, int threads) {{")
+        lines += [f"    return weft_run({segment.first}, {segment.stop}, b, threads);", "}"]
     return "\n".join(lines) + "\n"
 
 
@@ -85,6 +93,12 @@ def apply_source(arity: int) -> str:
 def native_segments(layout: Layout) -> list[Segment]:
     """The segments that are C functions, in order."""
     return [segment for segment in layout.segments if segment.native]
+
+
+def is_checked(layout: Layout, segment: Segment) -> bool:
+    """Whether its C function returns faults."""
+    steps = layout.spec.steps[segment.first : segment.stop]
+    return any(isinstance(step, Call) and step.checks is not None for step in steps)
 
 
 @dataclass
@@ -158,7 +172,9 @@ class PythonSource:
         for step in steps:
             self.prepare(names_in(step))
         if not self.profile:
-            self.lines.append(f"segment{self.native}(at, threads())")
+            call = f"segment{self.native}(at, threads())"
+            checked = is_checked(self.layout, segment)
+            self.lines += [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
         else:
             for number, step in enumerate(steps, segment.first):
                 assert isinstance(step, Call)

@@ -20,12 +20,18 @@ from typing import Any, cast
 
 import torch
 
-from weft.core.errors import CacheError
+from weft.core.errors import FAULTS, CacheError, WeftError
 from weft.runtime.cache import digest
-from weft.runtime.entry import PythonSource, c_source, native_segments, python_source
+from weft.runtime.entry import (
+    PythonSource,
+    c_source,
+    is_checked,
+    native_segments,
+    python_source,
+)
 from weft.runtime.extern import torch_dtype
 from weft.runtime.layout import Layout, lay_out
-from weft.runtime.spec import ProgramSpec
+from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
 
@@ -131,12 +137,13 @@ class Program:
             "empty": empty_strided,
             "threads": torch.get_num_threads,
             "no_grad": torch.no_grad,
+            "error": self.error,
             "clock": time.perf_counter,
             "time": self.library.weft_time,
         }
-        for number in range(self.entries):
+        for number, native in enumerate(native_segments(self.layout)):
             segment = self.library[f"weft_segment{number}"]
-            segment.restype = None
+            segment.restype = ctypes.c_int if is_checked(self.layout, native) else None
             segment.argtypes = [ctypes.c_void_p, ctypes.c_int]
             namespace[f"segment{number}"] = segment
         for b in self.spec.buffers:
@@ -144,6 +151,12 @@ class Program:
                 namespace[f"c{self.layout.index[b.name]}"] = self.constants[b.index]
         exec(compile(text, f"<weft {self.path.parent.name[:8]}>", "exec"), namespace)
         return cast(Callable[[Tensors], Any], namespace["run"])
+
+    def error(self, fault: int) -> WeftError:
+        """What a segment's result other than 0 stands for."""
+        step = self.spec.steps[fault // 4]
+        assert isinstance(step, Call)
+        return FAULTS[fault % 4](step.checks)
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
         """The array of addresses, constants and temporaries filled in, and an arena with views."""

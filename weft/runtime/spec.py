@@ -49,10 +49,14 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Call:
-    """A native kernel: the C function `symbol` called with the addresses of `args`, in order."""
+    """A native kernel: the C function `symbol` called with the addresses of `args`, in order.
+
+    `checks` says where it stems from if it has checked functions, for the error of a fault.
+    """
 
     symbol: str
     args: tuple[str, ...]
+    checks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ def buffer_from_json(row: list[Any]) -> Buffer:
 
 def step_to_json(step: Step) -> Json:
     if isinstance(step, Call):
-        return {"call": step.symbol, "args": list(step.args)}
+        return {"call": step.symbol, "args": list(step.args), "checks": step.checks}
     return {
         "extern": step.target,
         "args": list(step.args),
@@ -197,7 +201,7 @@ def step_to_json(step: Step) -> Json:
 
 def step_from_json(tree: Json) -> Step:
     if "call" in tree:
-        return Call(tree["call"], tuple(tree["args"]))
+        return Call(tree["call"], tuple(tree["args"]), tree["checks"])
     return Extern(tree["extern"], tuple(tree["args"]), tree["kwargs"], tuple(tree["outputs"]))
 
 

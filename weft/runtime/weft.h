@@ -39,6 +39,29 @@ static inline void weft_for(int64_t count, int64_t grain, weft_body body, void *
         body(args, 0, count, 0);
 }
 
+/* Where a checked function of weft_math.h leaves the number of a fault: an int of the call that
+   this thread works for, which weft_main.c reads after each kernel. */
+enum { WEFT_INDEX_OUT_OF_RANGE = 1, WEFT_DIVISION_BY_ZERO = 2 };
+extern WEFT_LOCAL _Thread_local int *weft_fault;
+
+typedef struct {
+    weft_body body;
+    void *args;
+    int *fault;
+} weft_checked;
+
+static inline void weft_checked_body(void *args, int64_t begin, int64_t end, int worker) {
+    const weft_checked *c = args;
+    weft_fault = c->fault;
+    c->body(c->args, begin, end, worker);
+}
+
+/* weft_for, for a body with checked functions. */
+static inline void weft_for_checked(int64_t count, int64_t grain, weft_body body, void *args) {
+    weft_checked c = {body, args, weft_fault};
+    weft_for(count, grain, weft_checked_body, &c);
+}
+
 /* A 64-byte aligned buffer private to the calling thread and kept between calls. The next call on
    the same thread returns the same memory, moved when it has to grow; the contents are undefined. */
 static inline void *weft_scratch(size_t bytes) { return weft_shared->scratch(bytes); }

@@ -17,6 +17,7 @@
 
 #ifndef WEFT_MATH_H
 #define WEFT_MATH_H
+#include "weft.h"
 
 // scale(p, n) is p 2^n for a whole n, rounded once; hardware has it in AVX-512 only.
 #if defined(WEFT_AVX512) && !defined(__clang__)
@@ -93,6 +94,23 @@ WEFT_FN f32x16 weft_erf_f32x16(f32x16 x) {
 }
 #undef WEFT_NEAR
 #endif
+
+static __attribute__((noinline, cold, unused)) void weft_set_fault(int fault) {
+    __atomic_store_n(weft_fault, fault, __ATOMIC_RELAXED);
+}
+
+// A lane with a fault goes on with a value that does no harm.
+#define WEFT_OR_FAULT(d, bad, fault, x, safe)                                                      \
+    BOOL faulty = bad;                                                                             \
+    if (__builtin_expect(F(fold_or, bool)(faulty), 0)) {                                           \
+        weft_set_fault(fault);                                                                     \
+        return F(select, d)(faulty, SPLAT(d, safe), x);                                            \
+    }                                                                                              \
+    return x;
+#define WEFT_CHECKED_DIVISOR(d, size, bits)                                                        \
+    WEFT_FN V(d) F(checked_divisor, d)(V(d) x) {                                                   \
+        WEFT_OR_FAULT(d, F(eq, d)(x, SPLAT(d, 0)), WEFT_DIVISION_BY_ZERO, x, 1)                    \
+    }
 
 #define WEFT_LIBM(op, d, f) WEFT_MAP_LANES(op, d, __builtin_##op##f)
 
@@ -505,6 +523,13 @@ static inline V(f64) F(erf, f64)(V(f64) x) {
     V(f64) r = F(select, f64)(small, a * ratio, 1 - F(exp, f64)(-z) * ratio);
     return F(copysign, f64)(r, x);
 }
+
+// ---- checks
+
+WEFT_FN V(i64) F(checked_index, i64)(V(i64) i, V(i64) n) {
+    WEFT_OR_FAULT(i64, F(lt, i64)(i, SPLAT(i64, 0)) | F(ge, i64)(i, n), WEFT_INDEX_OUT_OF_RANGE, i, 0)
+}
+WEFT_EACH_INTEGER(WEFT_CHECKED_DIVISOR)
 
 // ---- pow in f32 through f64: |x|^y, then what IEEE says of signs, zeros and infinities
 

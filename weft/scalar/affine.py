@@ -57,6 +57,9 @@ def _bounds(node: Node, known: Known) -> Interval:
         return _combine(name, bounds(node.args[0], known), bounds(node.args[1], known))
     if name in ("floordiv", "floormod"):
         return _divide_bounds(name, bounds(node.args[0], known), value_of(node.args[1]))
+    if name == "checked_index":  # of a single element UNKNOWN, as a literal would hide the fault
+        last = (value_of(node.args[1]) or 0) - 1
+        return (0, last) if last > 0 else UNKNOWN
     if name == "where":
         a, b = bounds(node.args[1], known), bounds(node.args[2], known)
         return (min(a[0], b[0]), max(a[1], b[1]))

@@ -256,6 +256,10 @@ def step(node: Node, ranges: Ranges) -> Node | None:
         if smaller not in (TRUE, FALSE):
             return None
         return node.args[0 if (smaller is TRUE) == (name == minimum.name) else 1]
+    if name == "checked_divisor":
+        return node.args[0] if _compare("ne", node.args[0], constant(0), known) is TRUE else None
+    if name == "checked_index" and _compare("ge", node.args[0], constant(0), known) is TRUE:
+        return node.args[0] if _compare("lt", node.args[0], node.args[1], known) is TRUE else None
     if name in ("add", "subtract", "multiply"):
         form = linear(node)
         while (joined := _rejoin(form, known)) is not None:

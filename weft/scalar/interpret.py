@@ -23,7 +23,7 @@ from weft.core.node import Node, Op, postorder
 from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, round_bf16, round_f16
+from weft.scalar.ops import CASTS, SAFE, Apply, Axis, Constant, round_bf16, round_f16
 
 LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
 ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
@@ -146,6 +146,8 @@ class _Machine:
         if isinstance(op, Apply):
             if self.widen and op.function in ROUNDINGS:
                 return np.asarray(args[0]).astype(dtype)
+            if op.function in SAFE and self.active[level] is not None:
+                args[0] = np.where(self.active[level], args[0], SAFE[op.function])
         else:
             args = [self._spread(v, a.type.lanes) for v, a in zip(args, node.args, strict=True)]
         value = op.evaluate(*args)

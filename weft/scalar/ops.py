@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.errors import DivisionByZero, IndexOutOfRange
 from weft.core.node import Node, Op, make, op, require
 from weft.core.types import DTYPES, DType, ScalarType, boolean, f32, i64
 
@@ -108,6 +109,18 @@ def _truncdiv(x: Any, y: Any) -> Any:
     return np.where(y == 0, 0, exact).astype(np.asarray(x).dtype)
 
 
+def _checked_index(i: Any, n: Any) -> Any:
+    if np.any((i < 0) | (i >= n)):
+        raise IndexOutOfRange
+    return np.asarray(i)
+
+
+def _checked_divisor(x: Any) -> Any:
+    if np.any(np.equal(x, 0)):
+        raise DivisionByZero
+    return np.asarray(x)
+
+
 def _add(x: Any, y: Any) -> Any:
     return np.logical_or(x, y) if np.asarray(x).dtype == np.bool_ else np.add(x, y)
 
@@ -193,10 +206,13 @@ le = function("le", 2, np.less_equal, "bool")
 gt = function("gt", 2, np.greater, "bool")
 ge = function("ge", 2, np.greater_equal, "bool")
 where = function("where", 3, np.where)
+checked_index = function("checked_index", 2, _checked_index, domain=("i64",), cost=2)
+checked_divisor = function("checked_divisor", 1, _checked_divisor, domain=INTEGER, cost=2)
 round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32
 round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",))  # f32 -> f32
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in DTYPES.values()}  # f32(x), i64(x) ...
 
+SAFE = {checked_index: 0, checked_divisor: 1}  # the checks: a first argument without a fault
 INDEX_FUNCTIONS = (add, multiply, floordiv, floormod, minimum, maximum)
 
 
@@ -265,6 +281,11 @@ def constant(value: int | float | bool, dtype: DType | None = None) -> Node:
 def apply(function: Function | str, *args: Node) -> Node:
     row = FUNCTIONS[function] if isinstance(function, str) else function
     return make(Apply(row), *args)
+
+
+def guarded(check: Function, condition: Node, x: Node) -> Node:
+    """The argument of a check that is made only where the condition holds."""
+    return apply(where, condition, x, constant(SAFE[check], x.type.dtype))
 
 
 def cast(x: Node, dtype: DType) -> Node:

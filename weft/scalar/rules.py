@@ -65,7 +65,7 @@ def fold(node: Node, build: Vocabulary) -> Node | None:
     try:
         with np.errstate(all="ignore"):
             value = node.op.evaluate(*(n.op.evaluate() for n in node.args))
-    except (ValueError, OverflowError):  # NumPy has no integer power to a negative exponent
+    except (ValueError, ArithmeticError, LookupError):  # a power NumPy has not, a failed check
         return None
     return build.literal(python_number(value, dtype_of(node)), dtype_of(node))
 

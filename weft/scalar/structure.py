@@ -12,7 +12,8 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from weft.core.node import Node, Op, make, postorder, rebuild
-from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt
+from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt, walk
+from weft.scalar.ops import SAFE
 
 T = TypeVar("T")
 
@@ -82,6 +83,12 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
 def _plain(op: Op, buffers: Mapping[Buffer, Buffer]) -> Op:
     old = getattr(op, "buffer", None)
     return replace(op, buffer=buffers[old]) if old in buffers else op  # type: ignore[type-var]
+
+
+def is_checked(block: Block) -> bool:
+    """Whether a function in the block can meet a fault."""
+    terms = postorder(*(t for s in walk(block) for t in s.terms()))
+    return any(getattr(n.op, "function", None) in SAFE for n in terms)
 
 
 class Unique:

@@ -16,7 +16,7 @@ from weft.core.node import Node, Op, op, require
 from weft.core.types import DType, TensorType, i64
 from weft.scalar.index import Interval
 from weft.scalar.monoid import Monoid
-from weft.scalar.ops import Axis, Constant, Function, axis
+from weft.scalar.ops import Axis, Constant, Function, axis, checked_index
 
 Shape = tuple[int, ...]
 
@@ -191,11 +191,13 @@ class Gather(Op):
 
     g = gather{axes=(0,)}(x, rows)    x: f32[V,D], rows: i64[N,D] -> g[n, d] = x[rows[n, d], d]
     Every index tensor has the output's shape; the axes of x not in `axes` are read at the
-    coordinate `rest` names for them (an output axis each). Indices below 0 count from the end.
+    coordinate `rest` names for them (an output axis each). An index outside x is an error; with
+    `wraps`, one below 0 counts from the end.
     """
 
     axes: tuple[int, ...]
     rest: tuple[int, ...] = ()
+    wraps: bool = False
 
     def infer(self, x: TensorType, *rows: TensorType) -> TensorType:
         require(
@@ -211,7 +213,8 @@ class Gather(Op):
         coordinates = np.indices(rows[0].shape, dtype=np.int64, sparse=True)
         indices: list[Any] = [None] * x.ndim
         for a, r in zip(self.axes, rows, strict=True):
-            indices[a] = np.where(r < 0, r + x.shape[a], r)
+            row = np.where(r < 0, r + x.shape[a], r) if self.wraps else r
+            indices[a] = checked_index.evaluate(row, x.shape[a])
         left = iter(self.rest)
         indices = [coordinates[next(left)] if i is None else i for i in indices]
         return np.broadcast_to(x[tuple(indices)], rows[0].shape)

@@ -11,7 +11,7 @@ from weft.core.node import Node, make
 from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
 from weft.core.types import TensorType, boolean, i64
 from weft.scalar.index import simplify
-from weft.scalar.ops import FUNCTIONS, apply, constant
+from weft.scalar.ops import FUNCTIONS, SAFE, apply, constant
 from weft.scalar.rules import fold
 from weft.tensor.ops import Index, Map, View, box, position
 from weft.tensor.rules_view import Terms, axes_of, full, scalar, viewed
@@ -51,6 +51,8 @@ def _tensors(node: Node) -> list[Node]:
 
 def pull_view(node: Node) -> Node | None:
     """Every tensor argument is the same view, of tensors no larger than the result."""
+    if node.op.function in SAFE:  # type: ignore[attr-defined]  # nothing unseen is checked
+        return None
     tensors = _tensors(node)
     views = [a.op for a in tensors if isinstance(a.op, View)]
     if not views or len(views) < len(tensors):

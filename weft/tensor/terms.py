@@ -17,15 +17,17 @@ from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import (
     CASTS,
     FUNCTIONS,
+    SAFE,
     Function,
     add,
     apply,
     axis,
     bitand,
+    checked_index,
     constant,
+    eq,
+    guarded,
     lt,
-    maximum,
-    minimum,
     multiply,
     where,
 )
@@ -112,6 +114,8 @@ class Terms:
                 args: list[Node] = []
                 for a in node.args:
                     args.append((yield _Request(a, index if a.type.rank else (), mask)))
+                if mask is not None and function in SAFE:
+                    args[0] = guarded(function, mask, args[0])
                 return apply_wide(function, args, node.args[0].type.dtype)
             case View():
                 return (yield from self._view(node, node.op, index, mask))
@@ -151,18 +155,20 @@ class Terms:
         inner: list[Node] = [constant(0)] * source.type.rank
         for a, tensor in zip(gather.axes, rows, strict=True):
             row = yield _Request(tensor, index, mask)
-            extent = source.type.shape[a]
-            wrapped = apply(
-                where, apply(lt, row, constant(0)), apply(add, row, constant(extent)), row
-            )
-            # eager raises for an index out of range; here it at least stays in the tensor
-            last = constant(max(extent - 1, 0))
-            safe = apply(minimum, apply(maximum, wrapped, constant(0)), last)
-            inner[a] = simplify(safe, self.ranges)
+            extent = constant(source.type.shape[a])
+            if gather.wraps:
+                row = apply(where, apply(lt, row, constant(0)), apply(add, row, extent), row)
+            row = row if mask is None else guarded(checked_index, mask, row)
+            inner[a] = simplify(apply(checked_index, row, extent), self.ranges)
         left = [a for a in range(source.type.rank) if a not in gather.axes]
         for a, out_axis in zip(left, gather.rest, strict=True):
             inner[a] = index[out_axis]
-        return (yield _Request(source, tuple(inner), mask))
+        value = yield _Request(source, tuple(inner), mask)
+        for a in gather.axes:  # where there is but one place no address needs the index: check it
+            if source.type.shape[a] == 1 and inner[a] is not constant(0):
+                found = apply(eq, inner[a], constant(0))
+                value = apply(where, found, value, constant(0, value.type.dtype))
+        return value
 
     def height(self, node: Node) -> int:
         """Reductions nested below a node in this kernel; names axes so that siblings share them."""

@@ -23,11 +23,13 @@ from weft.scalar.index import Interval, from_linear, function_of, linear, simpli
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import (
     CASTS,
+    SAFE,
     Constant,
     add,
     apply,
     bitand,
     constant,
+    guarded,
     lt,
     maximum,
     minimum,
@@ -99,8 +101,12 @@ class Lowering:
             args = tuple(self.term(a) for a in node.args)
             same = all(x is y for x, y in zip(args, node.args, strict=True))
             return node if same else make(node.op, *args)
-        narrow = self._compare_lanes(node, v)
-        return make(node.op, *(self.term(a) for a in node.args)) if narrow is None else narrow
+        if (narrow := self._compare_lanes(node, v)) is not None:
+            return narrow
+        args = [self.term(a) for a in node.args]
+        if v.count is not None and (function := getattr(node.op, "function", None)) in SAFE:
+            args[0] = guarded(function, self._active(None), args[0])  # nothing is beyond the count
+        return make(node.op, *args)
 
     def _compare_lanes(self, node: Node, v: Vector) -> Node | None:
         """A comparison even along the lanes, as lane number against one scalar, both i32.

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.core.types import boolean
-from weft.scalar.ops import Function, divide, lt, subtract
+from weft.scalar.ops import Function, checked_divisor, divide, lt, subtract
 from weft.tensor.build import (
     Number,
     Operand,
@@ -125,12 +125,19 @@ def logical(combine: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
 # --- division and powers ------------------------------------------------------------------------
 
 
+def divisor(x: Operand, y: Operand) -> Operand:
+    """y as what divides x: no zero, for integers."""
+    dtype = x.dtype if isinstance(x, Tensor) else y.dtype  # type: ignore[union-attr]
+    y = y if isinstance(y, Tensor) else literal(y, dtype)
+    return map_(checked_divisor, y) if dtype.is_integer else y
+
+
 def floor_divide(x: Operand, y: Operand) -> Tensor:
     """Python's //; on floats by fmod, as rounding x / y alone can be one off."""
     anchor = x if isinstance(x, Tensor) else y
     assert isinstance(anchor, Tensor)
     if not anchor.dtype.is_float:
-        return floordiv(x, y)
+        return floordiv(x, divisor(x, y))
     rest = fmod(x, y)
     quotient = map_(subtract, x, rest) / y
     crosses = ne(rest, 0.0) & ne(map_(lt, y, 0.0), rest < 0)
@@ -144,7 +151,7 @@ def divide_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> Ten
     anchor = x if isinstance(x, Tensor) else y
     assert isinstance(anchor, Tensor)
     if rounding_mode == "trunc":
-        return trunc(map_(divide, x, y)) if anchor.dtype.is_float else truncdiv(x, y)
+        return trunc(map_(divide, x, y)) if anchor.dtype.is_float else truncdiv(x, divisor(x, y))
     return map_(divide, x, y)
 
 

@@ -16,11 +16,14 @@ from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.tensor.build import Tensor, broadcast_in, cast, reshape
 from weft.tensor.ops import Gather
 
+Axes = Sequence[int]
 
-def read(x: Tensor, axes: Sequence[int], rows_: Sequence[Tensor], rest: Sequence[int]) -> Tensor:
+
+def read(x: Tensor, axes: Axes, rows_: list[Tensor], rest: Axes, wraps: bool = False) -> Tensor:
     """x at the given positions of `axes`, and along output axis rest[j] for each other axis."""
     whole = [cast(r, i64).node for r in rows_]
-    return Tensor(make(Gather(tuple(axes), tuple(rest)), x.node, *whole))
+    require(x.type.size > 0 or not rows_[0].type.size, "there is nothing to index")
+    return Tensor(make(Gather(tuple(axes), tuple(rest), wraps), x.node, *whole))
 
 
 def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
@@ -68,12 +71,13 @@ def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     rows_ = [broadcast_in(t, shape, range(end - t.rank, end)) for _, t in given]
     rest = [*range(lead), *range(end, len(shape))]
     if not shape:
-        return reshape(read(x, axes, [reshape(r, (1,)) for r in rows_], ()), ())
-    return read(x, axes, rows_, rest)
+        return reshape(read(x, axes, [reshape(r, (1,)) for r in rows_], (), True), ())
+    return read(x, axes, rows_, rest, True)
 
 
 def take(x: Tensor, index: Tensor) -> Tensor:
-    return reshape(gather(reshape(x, (-1,)), 0, reshape(index, (-1,))), index.shape)
+    found = read(reshape(x, (-1,)), (0,), [reshape(index, (-1,))], (), True)
+    return reshape(found, index.shape)
 
 
 INDEXING: dict[str, Callable[..., Any]] = {

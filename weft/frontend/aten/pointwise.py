@@ -47,8 +47,10 @@ ARITHMETIC = {
     "mul.Tensor mul.Scalar": lambda x, y: x * y,
     "div.Tensor div.Scalar": lambda x, y: map_(divide, x, y),
     "div.Tensor_mode div.Scalar_mode": f.divide_mode,
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: floormod(x, y),
-    "fmod.Tensor fmod.Scalar": fmod,
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: floormod(
+        x, f.divisor(x, y)
+    ),
+    "fmod.Tensor fmod.Scalar": lambda x, y: fmod(x, f.divisor(x, y)),
     "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": f.power_of,
     "neg": lambda x: -x,
     "abs": abs,
