@@ -28,6 +28,7 @@ from tests.nest.build import (
     tiled_linear,
 )
 from weft.core.errors import VerifyError
+from weft.core.text import parse_program
 from weft.core.types import TensorType, f32, f64, i64
 from weft.kernel.ops import VectorStore, lanes_of
 from weft.loop.verify import verify as verify_loop
@@ -204,6 +205,31 @@ def test_what_is_not_there_is_not_read() -> None:
 
 def test_sibling_loops_may_share_an_axis() -> None:
     verify_loop(of(over(store(c(0.0))), over(store(cast(apply("lt", a1, c(2)), f32)))))
+
+
+SIBLINGS = """
+program tile siblings
+input x: f32[37]
+
+kernel y(x: f32[37]) -> (y: f32[5], z: f32[32])
+for a0 in 0..5:  # free
+    in0 = load x[a0]
+    y[a0] = in0
+for b0 in 0..32 by 16:  # free
+    local s0: f32[16]
+    for a0 in b0..b0 + 16:  # free
+        in1 = load x[a0]
+        s0[a0 - b0] = in1
+    for a1 in b0..b0 + 16:  # free
+        in2 = load s0[a1 - b0]
+        z[a1] = in2
+
+output y, z
+"""
+
+
+def test_a_later_loop_over_the_same_axis_has_its_own_place_and_range() -> None:
+    verify_tile(parse_program(SIBLINGS))
 
 
 @pytest.mark.parametrize("p", [linear_relu(2, 3, 4), rms_norm(2, 8), softmax(2, 4)])

@@ -249,10 +249,11 @@ class _Verifier:
             return None
         count = 1
         for axis in axes:
-            extent, step = extent_of(self.loops[axis]), self.loops[axis].step
-            if extent is None:
+            loop = self.loops[axis]
+            extent = extent_of(loop)
+            if extent is None or not isinstance(loop.lo.op, Constant):
                 return None
-            count *= -(-extent // step)
+            count *= -(-extent // loop.step)
         return count
 
     # Loops and folds
@@ -272,7 +273,7 @@ class _Verifier:
         self.that(stmt.role != "free" or not stmt.folds, "a free loop declares a fold")
         for fold in stmt.folds:
             self.declare(fold)
-        known, readable, before = len(self.checked), set(self.readable), self.loops.get(stmt.axis)
+        known, readable = len(self.checked), set(self.readable)
         self.loops[stmt.axis] = stmt
         self.readable.add(stmt.axis)
         self.folds.update((fold, len(self.open)) for fold in stmt.folds)
@@ -280,8 +281,7 @@ class _Verifier:
         self.block(stmt.body)
         self.open.pop()
         self.readable = readable
-        if before is not None:
-            self.loops[stmt.axis] = before
+        del self.loops[stmt.axis]
         for term in list(self.checked)[known:]:
             del self.checked[term]
         for fold in stmt.folds:
