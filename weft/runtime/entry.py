@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.calls import operator
+from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment, item_bytes, view_of
 from weft.runtime.spec import Buffer, Call, Extern, Output, Result, names_in
@@ -164,7 +165,9 @@ class PythonSource:
 
     def fresh(self, b: Buffer) -> str:
         """Allocate an output."""
-        return f"empty({b.shape}, {b.strides}, {self.constant(torch_dtype(b.dtype))})"
+        dtype = torch_dtype(b.dtype)
+        empty = "large_empty" if b.span * dtype.itemsize >= LARGE else "empty"
+        return f"{empty}({b.shape}, {b.strides}, {self.constant(dtype)})"
 
     def segment(self, segment: Segment) -> None:
         """One native call; when profiling, one for each of its steps."""

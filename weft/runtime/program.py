@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import json
-import mmap
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
@@ -21,6 +19,7 @@ from typing import Any, cast
 import torch
 
 from weft.core.errors import FAULTS, CacheError, WeftError
+from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
 from weft.runtime.entry import (
     PythonSource,
@@ -35,7 +34,6 @@ from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
 
-HUGE = 4 << 20  # an arena from this size on asks for huge pages
 Tensors = Sequence[torch.Tensor]
 
 
@@ -135,6 +133,7 @@ class Program:
             "frames": frames,
             "new_frame": lambda: self.new_frame(source.views),
             "empty": empty_strided,
+            "large_empty": large_empty,
             "threads": torch.get_num_threads,
             "no_grad": torch.no_grad,
             "error": self.error,
@@ -183,18 +182,11 @@ class Program:
 
 
 def allocate_arena(size: int) -> torch.Tensor:
-    """Bytes at a 64-byte boundary, on huge pages when there are many.
-
-    Made outside inference mode: tensors made inside it cannot be written outside.
-    """
+    """Bytes at a 64-byte boundary, outside inference mode as in `block`."""
+    if size >= LARGE:
+        return block(size)
     with torch.inference_mode(False):
-        if size < HUGE:
-            return torch.empty(size, dtype=torch.uint8, device="cpu")
-        pages = mmap.mmap(-1, size)
-        if hasattr(mmap, "MADV_HUGEPAGE"):
-            with suppress(OSError):  # a kernel without transparent huge pages
-                pages.madvise(mmap.MADV_HUGEPAGE)
-        return torch.frombuffer(pages, dtype=torch.uint8)
+        return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
 def open_library(path: Path) -> ctypes.CDLL:
