@@ -55,6 +55,7 @@ from weft.tile.passes.split_ranges import split_ranges
 from weft.tile.passes.split_reduction import split_reduction
 from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
+from weft.tile.passes.stream_stores import stream_stores
 from weft.tile.passes.vectorize_loops import vectorize_loops
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
@@ -79,6 +80,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("007_vectorize_loops", vectorize_loops),
     ("008_parallelize_loops", parallelize_loops),
     ("009_block_sums", block_sums),
+    ("010_stream_stores", stream_stores),
 )
 
 

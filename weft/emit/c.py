@@ -187,7 +187,7 @@ class Emitter(Terms):
         )
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]
         struct = [f"struct {args} {{", *(fields or ["    int none;"]), "};"]
-        return "\n".join([*struct, head, *first, *unpack, *_scratch(inner), *inner.lines, "}", ""])
+        return "\n".join([*struct, head, *first, *unpack, *_whole(inner), "}", ""])
 
     @staticmethod
     def _field(type_: str) -> str:
@@ -207,7 +207,7 @@ class Emitter(Terms):
         self.block(body, 1)
         self.scratch = max(self.scratch, self.current.scratch)
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
-        lines = [*self.functions, head, *_scratch(self.current), *self.current.lines, "}", ""]
+        lines = [*self.functions, head, *_whole(self.current), "}", ""]
         size = [f"enum {{ scratch_bytes = {self.scratch} }};"] if self.scratch else []
         return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])
 
@@ -221,10 +221,16 @@ class Emitter(Terms):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'
 
 
-def _scratch(function: _Function) -> list[str]:
-    """Its hold on the worker's scratch, where it has buffers there."""
-    used = any("(scratch + " in line for line in function.lines)
-    return ["    char *const scratch = weft_scratch(scratch_bytes);"] if used else []
+def _whole(function: _Function) -> list[str]:
+    """Its lines between its hold on the worker's scratch and its fence, where it needs them."""
+    text = "\n".join(function.lines)
+    scratch = ["    char *const scratch = weft_scratch(scratch_bytes);"]
+    fence = ["    weft_fence();"]  # streaming stores are in no order
+    return [
+        *(scratch if "(scratch + " in text else []),
+        *function.lines,
+        *(fence if " stream_" in text else []),
+    ]
 
 
 def emit_kernel(kernel: nest.Kernel, symbol: str) -> str:

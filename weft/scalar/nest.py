@@ -191,12 +191,13 @@ class Update(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Store(Stmt):
-    """buffer[index] = value, where `mask` holds if there is one."""
+    """buffer[index] = value, where `mask` holds if there is one; `stream`: past the caches."""
 
     buffer: Buffer
     index: tuple[Node, ...]
     value: Node
     mask: Node | None = None
+    stream: bool = False
     uses = ("index", "value", "mask")
 
 

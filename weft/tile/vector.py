@@ -201,7 +201,7 @@ class Lowering:
         if step is None or step <= 0:
             return VectorScatter(target, self._wide(where), value, v.lanes, v.count)
         base = self.term(self._at_base(where, step))
-        return VectorStore(target, base, value, v.lanes, step, v.count, mask)
+        return VectorStore(target, base, value, v.lanes, step, v.count, mask, stmt.stream)
 
 
 def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:

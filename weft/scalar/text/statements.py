@@ -144,7 +144,7 @@ def _read_store(cursor: Cursor, scope: NestScope) -> Store:
     cursor.expect("=")
     value = scope.expression(cursor)
     mask = scope.condition(cursor) if cursor.accept("if") else None
-    return Store(buffer, index, value, mask)
+    return Store(buffer, index, value, mask, cursor.accept("stream"))
 
 
 def _read_let(cursor: Cursor, scope: NestScope) -> None:

@@ -1,0 +1,48 @@
+"""stream_stores: what a kernel writes goes past the caches when they do not hold what it touches.
+
+before  y[a0] = v0                              after  y[a0] = v0 stream
+
+A store into a cache first reads the line from memory; a streaming store does not. It pays for
+whole registers side by side, in a buffer that the kernel itself does not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node, postorder
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, walk
+from weft.targets.cpu import CPU
+from weft.tile.access import ranges_in
+from weft.tile.vector import address, stride_along
+
+
+def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
+    """Mark the vector stores of a kernel that touches more than the last cache holds."""
+    if sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) < target.l3:
+        return kernel
+    terms = postorder(*(t for s in walk(kernel.body) for t in s.terms()))
+    read = {t.op.buffer for t in terms if isinstance(t.op, Load)}
+    ranges = ranges_in(kernel.body)
+
+    def visit(block: Block, lanes: tuple[Node, int] | None) -> Block:
+        return tuple(
+            replace(s, body=visit(s.body, (s.axis, s.lanes) if s.lanes else lanes))
+            if isinstance(s, For)
+            else replace(s, stream=True)
+            if isinstance(s, Store) and lanes is not None and streams(s, *lanes)
+            else s
+            for s in block
+        )
+
+    def streams(stmt: Store, axis: Node, lanes: int) -> bool:
+        whole = lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
+        own = stmt.buffer.space == "global" and stmt.buffer not in read
+        where = address(stmt.buffer, stmt.index, ranges)
+        return whole and own and stmt.mask is None and stride_along(where, axis) == 1
+
+    return replace(kernel, body=visit(kernel.body, None))
+
+
+def _bytes(buffer: Buffer) -> int:
+    return buffer.type.span * buffer.type.dtype.bytes
