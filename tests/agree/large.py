@@ -22,6 +22,7 @@ def squared(x, w):
 
 LARGE = cases(
     large_sum=(lambda x: x.sum(), f32(100_003)),
+    large_sum_of_a_million=(lambda x: x.sum(), f32(1_000_003)),
     large_column_sum=(lambda x: x.sum(0), f32(5000, 37)),
     large_transpose=(lambda x, y: x.t() + y, f32(301, 517), f32(517, 301)),
     large_transpose_bf16=(lambda x: x.t().contiguous() * 2, bf16(131, 257)),

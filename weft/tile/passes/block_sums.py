@@ -2,10 +2,11 @@
 
 before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 128:  # reduce acc0
             acc0 <- add(acc0, x[a0])                     for a0 in s0..s0 + 128:  # reduce
-                                                             acc0_s <- add(acc0_s, x[a0])
-                                                         acc0 <- add(acc0, acc0_s)
+                                                             acc0_s0 <- add(acc0_s0, x[a0])
+                                                         acc0 <- add(acc0, acc0_s0)
 
-One accumulator over n terms is off by up to n roundings, blocks of b by b + n / b.
+One accumulator over n terms is off by up to n roundings, blocks of b by b + n / b; where there are
+many blocks, they are in blocks again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from weft.tile.moves import Labels, over, upto
 from weft.tile.peel import axis_range
 
 BLOCK = 128  # terms; twice as many are still added one by one
+BLOCKS = 16  # the same of blocks
 
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
@@ -58,18 +60,32 @@ def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
     below = _terms(stmt.body, inside)
     if _trips(stmt, ranges) * below <= 2 * BLOCK:
         return stmt
-    own = {f: replace(f, labels=tuple(f"{n}_s" for n in f.labels)) for f in stmt.folds}
-    updates = tuple(Update(f, own[f].accs, partial=True) for f in stmt.folds)
-    body = over(stmt.body, own)
-    if below >= BLOCK and len(body) == 1 and isinstance(body[0], For):
-        part = replace(body[0], folds=tuple(own.values()))
-        return replace(stmt, body=(blocked_sum(part, inside, labels), *updates))
-    width = max(1, BLOCK // below) * stmt.step
+    inner = stmt.body[0]
+    if below >= BLOCK and len(stmt.body) == 1 and isinstance(inner, For):
+        own = _renamed(stmt.folds, "s")
+        part = replace(inner, body=over(inner.body, own), folds=tuple(own.values()))
+        return replace(stmt, body=(blocked_sum(part, inside, labels), *_updates(own)))
+    return _in_blocks(stmt, max(1, BLOCK // below) * stmt.step, ranges, labels)
+
+
+def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
+    """The loop in blocks of `width`, and in blocks of blocks where there are many."""
     origin = labels.axis("s")
+    own = _renamed(stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
     hi = upto(origin, width, stmt.hi)
-    body = _ending(body, stmt.hi, hi)
+    body = _ending(over(stmt.body, own), stmt.hi, hi)
     part = replace(stmt, lo=origin, hi=hi, body=body, folds=tuple(own.values()))
-    return replace(stmt, axis=origin, body=(part, *updates), step=width)
+    outer = replace(stmt, axis=origin, body=(part, *_updates(own)), step=width)
+    many = _trips(outer, ranges) > 2 * BLOCKS
+    return _in_blocks(outer, width * BLOCKS, ranges, labels) if many else outer
+
+
+def _renamed(folds: tuple[Fold, ...], suffix: str) -> dict[Fold, Fold]:
+    return {f: replace(f, labels=tuple(f"{n}_{suffix}" for n in f.labels)) for f in folds}
+
+
+def _updates(own: dict[Fold, Fold]) -> Block:
+    return tuple(Update(f, part.accs, partial=True) for f, part in own.items())
 
 
 def _ending(block: Block, old: Node, new: Node) -> Block:
