@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import weft
+from tests.cli.conftest import Eager, Report
 from weft.cli.main import main
 from weft.core.errors import UnsupportedOpError
 
@@ -65,6 +66,17 @@ def test_run_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert weft_command("run", "-c", PROGRAM) == 0
     out = capsys.readouterr().out
     assert "f32[4,2]" in out and "1 output against float64 eager: passed" in out
+
+
+def test_run_names_what_was_not_generated(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Eager(torch.relu)
+    made.report = Report(externs=[("aten.sort", "no row", "a.py:1")], reasons=["data decides"])
+    monkeypatch.setattr(weft, "compile", lambda function, **options: made)
+    assert weft_command("run", "-c", "torch.relu(torch.randn(4, 3))") == 0
+    out = capsys.readouterr().out
+    assert out.endswith("aten.sort ran as ATen's: no row\nnot one graph: data decides\n")
 
 
 def test_run_misses(

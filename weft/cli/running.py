@@ -107,7 +107,11 @@ def outcome_line(outcome: Outcome) -> str:
     missed = sum(not o.verdict.passed for o in outcome.outputs)
     verdict = f"{missed} of {count} FAILED" if missed else "passed"
     more = f" ({count - ROWS} more not shown)" if count > ROWS else ""
-    return f"{count} output{'s' * (count != 1)} against {outcome.reference}: {verdict}{more}"
+    report = outcome.compiled.report
+    lines = [f"{count} output{'s' * (count != 1)} against {outcome.reference}: {verdict}{more}"]
+    lines += [f"{op} ran as ATen's: {reason}" for op, reason, _ in report.externs]
+    lines += [f"not one graph: {reason}" for reason in report.reasons]
+    return "\n".join(lines)
 
 
 def outcome_json(title: str, outcome: Outcome) -> dict[str, Any]:
