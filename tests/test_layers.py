@@ -35,7 +35,7 @@ LAYERS: dict[str, set[str]] = {
     "driver": {"*"},
     "linking": {"core", "config", "scalar", "runtime"},
     "dynamo": {"driver", "core.errors", "config"},
-    "cli": {"weft", "driver", "options", "core.errors", "config"},
+    "cli": {"weft", "driver", "options", "core.errors", "config", "runtime.toolchain"},
     "weft": {"driver", "core.errors", "targets", "runtime.report"},
 }
 
@@ -53,6 +53,8 @@ OPTIONAL = {
     "cuda",
     "egglog",
     "matplotlib",
+    "onnxruntime",
+    "openvino",
     "pyopencl",
     "safetensors",
     "transformers",

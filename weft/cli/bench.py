@@ -7,6 +7,7 @@ with Bench(["eager", "inductor", "weft"]) as bench:
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -22,12 +23,13 @@ import torch
 from weft.cli.bench_worker import BACKENDS
 from weft.cli.check import Verdict, call, check, check_text, run_eager, run_reference, worst
 from weft.cli.compiling import choice, compile_ir, text_as_source
+from weft.cli.peers import PEERS, restored
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options
 
-Judge = Callable[[Any], list[Verdict]]
+Judge = Callable[[str, Any], list[Verdict]]  # of a backend and what it gave
 
 ROUNDS = 5
 ROUND_SECONDS = 0.2
@@ -47,6 +49,8 @@ class Measurement:
     verdict: Verdict | None = None
     kernels: int | None = None
     externs: tuple[str, ...] = ()
+    predicted_us: float | None = None
+    rounds: tuple[float, ...] = ()
     failure: str | None = None
 
     @property
@@ -68,7 +72,9 @@ class Comparison:
 class Worker:
     """A process that holds one backend."""
 
-    def __init__(self, backend: str, folder: Path) -> None:
+    def __init__(
+        self, backend: str, folder: Path, environment: Mapping[str, str] | None = None
+    ) -> None:
         self.backend = backend
         self.outputs = folder / f"{backend}.pt"
         self.log = (folder / f"{backend}.log").open("w+")
@@ -78,6 +84,7 @@ class Worker:
             stdout=subprocess.PIPE,
             stderr=self.log,
             text=True,
+            env={**os.environ, **(environment or {})},
         )
 
     def ask(self, **request: Any) -> dict[str, Any]:
@@ -110,13 +117,20 @@ class Worker:
 class Bench:
     """Workers, one per backend, that stay while several programs are compared."""
 
-    def __init__(self, backends: Sequence[str], options: Options | None = None) -> None:
+    def __init__(
+        self,
+        backends: Sequence[str],
+        options: Options | None = None,
+        environment: Callable[[str], Mapping[str, str]] | None = None,
+    ) -> None:
         self.backends = [choice("backend", b, tuple(BACKENDS)) for b in backends]
+        self.environment = environment or (lambda backend: {})
         self.options = replace(options or Options(), verbose=0, profile=False)
 
     def __enter__(self) -> Bench:
         self.folder = tempfile.TemporaryDirectory(prefix="weft-bench-")
-        self.workers = [Worker(b, Path(self.folder.name)) for b in self.backends]
+        folder = Path(self.folder.name)
+        self.workers = [Worker(b, folder, self.environment(b)) for b in self.backends]
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,7 +138,9 @@ class Bench:
             worker.close()
         self.folder.cleanup()
 
-    def compare(self, spec: SourceSpec, rounds: int = ROUNDS) -> Comparison:
+    def compare(
+        self, spec: SourceSpec, rounds: int = ROUNDS, seconds: float = ROUND_SECONDS
+    ) -> Comparison:
         """Loads the program everywhere, checks every result, then times in turn.
 
         IR text runs on weft alone, and its interpreter is what its result is checked against.
@@ -136,10 +152,9 @@ class Bench:
             compiled = compile_ir(program, self.options)
             source = text_as_source(program, compiled, spec.seed)
             workers = [w for w in self.workers if w.backend == "weft"]
-            judge = partial(check_text, truth=call(source, compiled.interpret))
+            judge = partial(judge_text, truth=call(source, compiled.interpret))
         else:
-            workers, truth = self.workers, expected(program)
-            judge = partial(check, eager=truth[0], reference=truth[1])
+            workers, judge = self.workers, partial(judge_program, truth=expected(program))
         rows: dict[str, Measurement] = {}
         for worker in workers:
             rows[worker.backend] = self.load(worker, spec, judge)
@@ -149,13 +164,14 @@ class Bench:
             if row.failure is not None:
                 continue
             try:
-                reply = worker.ask(do="round", seconds=ROUND_SECONDS)
+                reply = worker.ask(do="round", seconds=seconds)
                 times[worker.backend].append(reply["ms"])
             except BackendError as error:
                 rows[worker.backend] = replace(row, failure=error.message)
         for backend, row in rows.items():
             if row.failure is None:
-                rows[backend] = replace(row, ms=statistics.median(times[backend]))
+                found = times[backend]
+                rows[backend] = replace(row, ms=statistics.median(found), rounds=tuple(found))
         return Comparison(program.title, rows)
 
     def load(self, worker: Worker, spec: SourceSpec, judge: Judge) -> Measurement:
@@ -170,9 +186,20 @@ class Bench:
         except BackendError as error:
             place = f" at {error.where}" if error.where else ""
             return Measurement(worker.backend, failure=error.message + place)
-        verdict = worst(judge(torch.load(worker.outputs, weights_only=False)))
+        out = torch.load(worker.outputs, weights_only=False)
+        verdict = worst(judge(worker.backend, out))
         facts["externs"] = tuple(facts.get("externs", ()))
         return Measurement(worker.backend, verdict=verdict, **facts)
+
+
+def judge_text(backend: str, out: Any, truth: Any) -> list[Verdict]:
+    return check_text(out, truth)
+
+
+def judge_program(backend: str, out: Any, truth: tuple[Any, Any]) -> list[Verdict]:
+    """Strides and structure are asked of what calls itself PyTorch; peers have their own."""
+    eager, reference = truth
+    return check(restored(out, eager) if backend in PEERS else out, eager, reference)
 
 
 def expected(source: Source) -> tuple[Any, Any]:

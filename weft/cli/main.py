@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | doctor.
+"""The command line: weft compile | run | bench cpu | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -15,6 +15,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.bench import Bench
+from weft.cli.bench_worker import BACKENDS
 from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json, write_text
@@ -30,6 +31,9 @@ from weft.cli.running import (
     run_once,
 )
 from weft.cli.source import KINDS, load
+from weft.cli.suite import Settings
+from weft.cli.suite import run as run_suite
+from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.options import Options
@@ -43,6 +47,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+bench_app = typer.Typer(help="Whole suites beside other compilers.", no_args_is_help=True)
+app.add_typer(bench_app, name="bench")
 
 SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KINDS)]
 TextOption = Annotated[
@@ -135,6 +142,34 @@ def run_command(
     if json_path is not None:
         write_json(facts, json_path)
     if not passed:
+        raise typer.Exit(MISSED)
+
+
+@bench_app.command("cpu")
+def bench_cpu_command(
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
+    ] = None,
+    backends: Annotated[str, typer.Option("--backends", help="columns of the table")] = ",".join(
+        BACKENDS
+    ),
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="of one round")] = 0.1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
+    json_path: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
+    ] = None,
+) -> None:
+    """Time the suite on this CPU, each backend in its own process; exit 1 where weft is wrong."""
+    settings = Settings(tuple(backends.split(",")), only, threads, seconds, rounds)
+    results = run_suite(settings, lambda line: print(f"weft: {line}", file=sys.stderr, flush=True))
+    if json_path != "-":
+        show(suite_table(results), *summary_lines(results))
+    if json_path is not None:
+        write_json(suite_json(results), json_path)
+    if not results.passed:
         raise typer.Exit(MISSED)
 
 

@@ -1,0 +1,89 @@
+"""The machine's limits and the work of programs: arithmetic, and one real measurement."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from weft.cli.limits import Limits, Work, count, measure
+from weft.cli.program import Source, SourceSpec
+from weft.cli.source import load
+
+LIMITS = Limits(
+    threads=2, gflops_one=60.0, gflops=100.0, bf16_gflops_one=0.0, bf16_gflops=200.0,
+    copy={1 << 10: 80.0, 1 << 20: 20.0},
+)  # fmt: skip
+
+
+def work(text: str) -> Work:
+    source = load(SourceSpec(text=text))
+    assert isinstance(source, Source)
+    return count(source)
+
+
+@pytest.mark.parametrize(
+    ("moved", "rate"), [(1, 80.0), (1 << 10, 80.0), (1 << 15, 40.0), (1 << 20, 20.0), (1 << 30, 20)]
+)
+def test_bandwidth_between_the_measured_sizes(moved: int, rate: float) -> None:
+    assert LIMITS.bandwidth(moved) == pytest.approx(rate)
+
+
+def test_percent_is_of_the_longer_of_computing_and_moving() -> None:
+    computing, moving = Work(10**9, 1 << 10), Work(10**6, 1 << 20)
+    assert LIMITS.percent(computing, ms=20.0) == pytest.approx(50.0)  # 10 ms at 100 GFLOP/s
+    assert LIMITS.seconds(moving) == pytest.approx((1 << 20) / 20e9)
+    assert LIMITS.percent(Work(10**9, 1 << 10, bf16=True), ms=20.0) == pytest.approx(25.0)
+    assert LIMITS.percent(computing, None) is None
+
+
+def test_the_higher_of_two_measurements_counts() -> None:
+    low = Limits(2, 50.0, 110.0, 0.0, 0.0, {1 << 10: 90.0, 1 << 20: 10.0})
+    best = LIMITS.best_of(low)
+    assert (best.gflops_one, best.gflops, best.bf16_gflops) == (60.0, 110.0, 200.0)
+    assert best.copy == {1 << 10: 90.0, 1 << 20: 20.0}
+
+
+PRODUCT = 2 * 8 * 4 * 16
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("torch.randn(8,4) @ torch.randn(4,16)", Work(PRODUCT, 4 * (32 + 64 + 128))),
+        ("nn.Linear(4,16,bias=False)(torch.randn(8,4))", Work(PRODUCT, 4 * (32 + 64 + 128))),
+        (
+            "torch.randn(8,4).bfloat16() @ torch.randn(4,16).bfloat16()",
+            Work(PRODUCT, 2 * (32 + 64 + 128), bf16=True),
+        ),
+        ("torch.randn(8,4) @ torch.randn(4)", Work(2 * 32, 4 * (32 + 4 + 8))),
+        ("torch.randn(8,4) + torch.randn(1,4).expand(8,4)", Work(0, 4 * (32 + 4 + 32))),
+        # two products over what is on or below the diagonal: 3 + 2 + 1 of 9
+        (
+            "F.scaled_dot_product_attention(torch.randn(1,2,3,4), torch.randn(1,2,3,4), "
+            "torch.randn(1,2,3,4), is_causal=True)",
+            Work(2 * 2 * 2 * 6 * 4, 4 * 4 * 24),
+        ),
+        # of a table only the rows that are asked for move
+        ("nn.Embedding(1000,64)(torch.arange(3))", Work(0, 3 * 8 + 2 * 3 * 64 * 4)),
+        ("nn.Embedding(2,64)(torch.tensor([0,1,1,0]))", Work(0, 4 * 8 + (2 + 4) * 64 * 4)),
+    ],
+)
+def test_work_of_a_program(text: str, expected: Work) -> None:
+    assert work(text) == expected
+
+
+def test_a_table_that_is_read_whole_as_well_counts_whole() -> None:
+
+    class Tied(nn.Embedding):
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) @ self.weight.t()
+
+    found = count(Source(Tied(10, 4), (torch.arange(2),), {}, "tied"))
+    assert found.bytes == 4 * 10 * 4 + 2 * 8 + 4 * 2 * 10
+
+
+def test_this_machine() -> None:
+    limits = measure(threads=1)
+    assert limits.gflops > 1 and limits.gflops_one > 1
+    assert all(rate > 0.1 for rate in limits.copy.values())

@@ -1,0 +1,191 @@
+"""The machine's limits, measured by small C loops, and the work of a program beside them.
+
+limits = measure(threads=2)
+work = count(load(SourceSpec(text="torch.randn(512, 512) @ torch.randn(512, 512)")))
+limits.seconds(work)            # no program that does this work ends earlier
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+from weft.cli.check import call, copied
+from weft.cli.program import Source
+from weft.config import config
+from weft.runtime.toolchain import open_toolchain
+
+C_FILE = Path(__file__).parent / "limits.c"
+SIZES = tuple(1 << k for k in (16, 19, 22, 25, 28))  # bytes moved: from the first cache to memory
+TRIALS = 3
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a program has to do: multiply-adds as two, and every byte it needs once."""
+
+    flops: int
+    bytes: int
+    bf16: bool = False
+
+
+@dataclass(frozen=True)
+class Limits:
+    """GFLOP/s on one thread and on all; GB/s of a copy on all, by the bytes it moves."""
+
+    threads: int
+    gflops_one: float
+    gflops: float
+    bf16_gflops_one: float
+    bf16_gflops: float
+    copy: Mapping[int, float]
+
+    def bandwidth(self, moved: int) -> float:
+        """GB/s for a working set of that size, between the sizes that were measured."""
+        sizes = sorted(self.copy)
+        if moved <= sizes[0] or moved >= sizes[-1]:
+            return self.copy[sizes[0] if moved <= sizes[0] else sizes[-1]]
+        upper = next(s for s in sizes if s >= moved)
+        lower = sizes[sizes.index(upper) - 1]
+        share = math.log(moved / lower) / math.log(upper / lower)
+        return self.copy[lower] ** (1 - share) * self.copy[upper] ** share
+
+    def seconds(self, work: Work) -> float:
+        """The roofline: the longer of computing and moving."""
+        peak = self.bf16_gflops if work.bf16 and self.bf16_gflops else self.gflops
+        return max(work.flops / peak, work.bytes / self.bandwidth(work.bytes)) * 1e-9
+
+    def percent(self, work: Work, ms: float | None) -> float | None:
+        """How much of the machine's limit a measured time reaches."""
+        return self.seconds(work) / (ms * 1e-3) * 100 if ms else None
+
+    def best_of(self, other: Limits) -> Limits:
+        """The higher figures of two measurements: a disturbed one is too low, never too high."""
+        figures = ("gflops_one", "gflops", "bf16_gflops_one", "bf16_gflops")
+        higher = {f: max(getattr(self, f), getattr(other, f)) for f in figures}
+        copy = {size: max(rate, other.copy[size]) for size, rate in self.copy.items()}
+        return Limits(self.threads, **higher, copy=copy)
+
+
+def measure(threads: int) -> Limits:
+    """Runs the loops of limits.c, in half a minute at most; the best of a few trials."""
+    tools = open_toolchain(config.cache)
+    text = C_FILE.read_text()
+    found = tools.cache.load(text)
+    path = tools.build(text, {"limits": text}, {}) if found is None else found[0]
+    library = ctypes.CDLL(str(path))
+    library.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
+    library.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
+    library.limits_fma.restype = library.limits_copy.restype = ctypes.c_double
+
+    def best(function: Any, *arguments: int) -> float:
+        return max(float(function(*arguments)) for _ in range(TRIALS))
+
+    return Limits(
+        threads,
+        gflops_one=best(library.limits_fma, 1, 0),
+        gflops=best(library.limits_fma, threads, 0),
+        bf16_gflops_one=best(library.limits_fma, 1, 1),
+        bf16_gflops=best(library.limits_fma, threads, 1),
+        copy={size: best(library.limits_copy, threads, size) for size in SIZES},
+    )
+
+
+# ---- the work of a program
+
+
+def attention_flops(
+    query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bool = False,
+    *_: Any, **__: Any,
+) -> int:  # fmt: skip
+    """Two products; of a causal one only what is on or below the diagonal."""
+    *outer, rows, width = query
+    columns = key[-2]
+    kept = sum(min(i + 1, columns) for i in range(rows)) if is_causal else rows * columns
+    return 2 * math.prod(outer) * kept * (width + value[-1])
+
+
+def vector_flops(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
+    return 2 * math.prod(matrix)
+
+
+ATEN = torch.ops.aten
+FORMULAS = {
+    ATEN._scaled_dot_product_flash_attention_for_cpu: attention_flops,
+    ATEN.mv: vector_flops,
+}
+
+
+GATHERS = {  # bytes that are read of the first argument
+    ATEN.embedding.default: lambda weight, indices, *_: indices.numel() * weight[0].nbytes,
+    ATEN._embedding_bag.default: lambda w, indices, *_: indices.numel() * w[0].nbytes,
+    ATEN._embedding_bag_forward_only.default: lambda w, i, *_: i.numel() * w[0].nbytes,
+    ATEN.index_select.default: lambda x, dim, i, *_: i.numel() * x.select(dim, 0).nbytes,
+    ATEN.gather.default: lambda x, dim, indices, *_: indices.numel() * x.element_size(),
+}
+
+
+class Gathered(TorchDispatchMode):
+    """How many bytes of a tensor are read, where only its rows at some indices are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gathered: dict[int, int] = {}
+        self.whole: set[int] = set()
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        read = [v.data_ptr() for v in pytree.tree_leaves((args, kwargs)) if is_tensor(v)]
+        if func in GATHERS:
+            place = read.pop(0)
+            self.gathered[place] = self.gathered.get(place, 0) + GATHERS[func](*args)
+        self.whole.update(read)
+        return func(*args, **(kwargs or {}))
+
+    def bytes_read(self, tensor: torch.Tensor) -> int:
+        place, size = tensor.data_ptr(), storage_bytes(tensor)
+        if place in self.whole or place not in self.gathered:
+            return size
+        return min(self.gathered[place], size)
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, torch.Tensor)
+
+
+def storage_bytes(tensor: torch.Tensor) -> int:
+    """An expanded tensor moves what it holds, no more."""
+    return min(tensor.nbytes, tensor.untyped_storage().nbytes())
+
+
+def count(source: Source) -> Work:
+    """Runs the program once in eager; flops are torch's own count, bytes are of its ends."""
+    function = copied(source.callable)
+    gathered = Gathered()
+    with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=FORMULAS) as flops:
+        out = call(source, function)
+    with torch.no_grad(), gathered:
+        function(*source.args, **source.kwargs)
+    leaves = [*pytree.tree_leaves((source.args, source.kwargs))]
+    if isinstance(function, nn.Module):
+        leaves += [*function.parameters(), *function.buffers()]
+    read = {v.data_ptr(): v for v in leaves if is_tensor(v)}
+    floats = {v.dtype for v in read.values() if v.is_floating_point()}
+    written = {v.data_ptr(): v for v in pytree.tree_leaves(out) if is_tensor(v)}
+    moved = sum(map(gathered.bytes_read, read.values())) + sum(map(storage_bytes, written.values()))
+    return Work(flops.get_total_flops(), moved, floats == {torch.bfloat16})

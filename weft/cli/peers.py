@@ -1,0 +1,182 @@
+"""OpenVINO and ONNX Runtime as backends: float32, torch's threads, tensors passed where they lie.
+
+peer = openvino(Source(nn.ReLU(), (x,), {}, "relu"))
+run = peer.bind(x)          # inputs and outputs stay bound: what a peer is timed at
+run()[0]                    # the same memory at every call
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.utils import _pytree as pytree
+
+from weft.cli.program import Source
+from weft.core.errors import WeftError
+
+# What a backend imports besides torch; a module that is not there leaves its column out.
+NEEDS = {
+    "openvino": ("openvino",),
+    "onnxruntime": ("onnxruntime", "onnx", "onnxscript"),
+}
+ONNX_TYPES = {
+    torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int32: 6, torch.int64: 7,
+    torch.bool: 9, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16,
+}  # fmt: skip
+NAMES = {  # as ONNX Runtime and OpenVINO call them
+    "float": torch.float32, "f32": torch.float32, "double": torch.float64, "f64": torch.float64,
+    "float16": torch.float16, "f16": torch.float16, "bfloat16": torch.bfloat16,
+    "bf16": torch.bfloat16, "int64": torch.int64, "i64": torch.int64, "int32": torch.int32,
+    "i32": torch.int32, "bool": torch.bool, "boolean": torch.bool,
+    "uint8": torch.uint8, "u8": torch.uint8, "int8": torch.int8, "i8": torch.int8,
+}  # fmt: skip
+
+Run = Callable[[], Sequence[torch.Tensor]]
+
+
+def missing(backend: str) -> list[str]:
+    """The modules that this backend needs and this Python has not."""
+    return [name for name in NEEDS.get(backend, ()) if importlib.util.find_spec(name) is None]
+
+
+class Peer:
+    """Called as the program is called; gives its tensors, flat."""
+
+    def __init__(self, bind: Callable[[list[torch.Tensor]], Run]) -> None:
+        self.bind_tensors = bind
+
+    def bind(self, *args: Any, **kwargs: Any) -> Run:
+        return self.bind_tensors([t.detach().contiguous() for t in tensors((args, kwargs))])
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Sequence[torch.Tensor]:
+        return self.bind(*args, **kwargs)()
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+class Flat(nn.Module):
+    """A program as a module from tensors to a tuple of tensors; other arguments are constants."""
+
+    def __init__(self, source: Source) -> None:
+        super().__init__()
+        self.program = source.callable
+        self.leaves, self.structure = pytree.tree_flatten((source.args, source.kwargs))
+        self.eval()
+
+    def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        left = iter(given)
+        leaves = [next(left) if isinstance(v, torch.Tensor) else v for v in self.leaves]
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        return tuple(tensors(self.program(*args, **kwargs)))
+
+
+def static(name: str, shape: Sequence[Any], dtype: str) -> torch.Tensor:
+    """Memory for an output whose shape is known; WeftError where it depends on values."""
+    if not all(isinstance(extent, int) for extent in shape):
+        raise WeftError(f"the shape of output {name} is not static: {list(shape)}")
+    return torch.empty([int(extent) for extent in shape], dtype=NAMES[dtype])
+
+
+def openvino(source: Source) -> Peer:
+    """Traced, as OpenVINO's own guide does it, with static shapes; exported where tracing fails."""
+    import openvino as ov
+
+    given = tensors((source.args, source.kwargs))
+    with torch.no_grad():
+        try:
+            model = ov.convert_model(Flat(source), example_input=tuple(given))
+        except Exception:
+            model = ov.convert_model(torch.export.export(Flat(source), tuple(given)))
+    model.reshape({i: list(t.shape) for i, t in enumerate(given)})
+    hints = {
+        "INFERENCE_PRECISION_HINT": "f32",
+        "PERFORMANCE_HINT": "LATENCY",
+        "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+    }
+    compiled = ov.compile_model(model, "CPU", hints)
+    request = compiled.create_infer_request()
+
+    def shared(tensor: torch.Tensor) -> Any:
+        if tensor.dtype == torch.bfloat16:  # numpy has no such type
+            bits = tensor.view(torch.int16).numpy()
+            return ov.Tensor(bits, ov.Shape(list(tensor.shape)), ov.Type.bf16)
+        return ov.Tensor(tensor.numpy(), shared_memory=True)
+
+    def bind(inputs: list[torch.Tensor]) -> Run:
+        results: list[torch.Tensor] = []
+        for i, tensor in enumerate(inputs):
+            request.set_input_tensor(i, shared(tensor))
+        for i, port in enumerate(compiled.outputs):
+            shape = [int(extent) for extent in port.shape]  # raises for a dynamic one
+            results.append(static(str(i), shape, port.element_type.get_type_name()))
+            request.set_output_tensor(i, shared(results[-1]))
+
+        def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:
+            request.infer()
+            return results
+
+        return run
+
+    return Peer(bind)
+
+
+def onnxruntime(source: Source) -> Peer:
+    """Through torch's own exporter; inputs and outputs are bound by address."""
+    import onnxruntime as ort
+
+    given = tensors((source.args, source.kwargs))
+    with torch.no_grad():
+        exported = torch.onnx.export(Flat(source), tuple(given), dynamo=True, verbose=False)
+    assert exported is not None
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    text: bytes = exported.model_proto.SerializeToString()
+    session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
+    names = [port.name for port in session.get_inputs()]
+    if len(names) != len(given):
+        raise WeftError(f"the exported model has {len(names)} inputs, the program {len(given)}")
+
+    def bind(inputs: list[torch.Tensor]) -> Run:
+        binding = session.io_binding()
+
+        def place(tensor: torch.Tensor) -> tuple[Any, ...]:
+            kind = ONNX_TYPES[tensor.dtype]
+            return "cpu", 0, kind, list(tensor.shape), tensor.data_ptr()
+
+        for name, tensor in zip(names, inputs, strict=True):
+            binding.bind_input(name, *place(tensor))
+        results: list[torch.Tensor] = []
+        for port in session.get_outputs():
+            dtype = port.type.removeprefix("tensor(").removesuffix(")")
+            results.append(static(port.name, port.shape, dtype))
+            binding.bind_output(port.name, *place(results[-1]))
+
+        def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:
+            session.run_with_iobinding(binding)
+            return results
+
+        return run
+
+    return Peer(bind)
+
+
+PEERS = {"openvino": openvino, "onnxruntime": onnxruntime}
+
+
+def restored(out: Any, eager: Any) -> Any:
+    """A peer's tensors in the structure and strides of eager's; its own choice of them is its."""
+    leaves, structure = pytree.tree_flatten(eager)
+    expected = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+    if len(expected) != len(leaves) or [t.shape for t in out] != [t.shape for t in expected]:
+        return out
+    placed = [
+        torch.empty_strided(e.shape, e.stride(), dtype=t.dtype).copy_(t)
+        for t, e in zip(out, expected, strict=True)
+    ]
+    return pytree.tree_unflatten(placed, structure)

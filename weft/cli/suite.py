@@ -1,0 +1,236 @@
+"""`weft bench cpu`: every workload on every backend, beside what the machine can do.
+
+results = run(Settings(backends=("eager", "weft"), only="softmax"))
+results.rows[0].ratio("weft", "eager"), results.geomean("weft", BEST), results.rank_correlation
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from weft.cli.bench import Bench, Measurement
+from weft.cli.limits import Limits, Work, count, measure
+from weft.cli.peers import NEEDS, missing
+from weft.cli.program import Source, SourceSpec
+from weft.cli.source import load
+from weft.cli.workloads import WORKLOADS, Workload
+from weft.core.errors import SourceError, WeftError
+
+OURS = ("weft", "weft-dynamo")
+BEST = "best peer"
+PEER_ERROR = 1e-4  # a peer that is farther off computes in less than float32: it does not count
+FIRST = SourceSpec(text="torch.ones(4) + 1")  # a process's first program imports its compiler
+
+
+@dataclass(frozen=True)
+class Settings:
+    backends: tuple[str, ...]
+    only: str | None = None
+    threads: int | None = None
+    seconds: float = 0.1
+    rounds: int = 5
+
+
+@dataclass(frozen=True)
+class Row:
+    """One workload: its work, and what each backend made of it."""
+
+    name: str
+    workload: Workload
+    work: Work | None
+    measurements: Mapping[str, Measurement]
+
+    def ms(self, backend: str) -> float | None:
+        """The time that counts: of a result that is right."""
+        if backend == BEST:
+            return min(self.peers.values(), default=None)
+        found = self.measurements.get(backend)
+        return found.ms if found is not None and not trouble(found) else None
+
+    @property
+    def peers(self) -> dict[str, float]:
+        times = {b: self.ms(b) for b in self.measurements if b not in OURS}
+        return {backend: ms for backend, ms in times.items() if ms}
+
+    @property
+    def best_peer(self) -> str | None:
+        return min(self.peers, key=lambda b: self.peers[b], default=None)
+
+    def ratio(self, backend: str, to: str) -> float | None:
+        """How many times as fast as `to`."""
+        mine, other = self.ms(backend), self.ms(to)
+        return other / mine if mine and other else None
+
+    @property
+    def passed(self) -> bool:
+        return all(m.passed for b, m in self.measurements.items() if b in OURS)
+
+
+def trouble(found: Measurement) -> str | None:
+    """Why a measurement does not count; a peer need not round as well as eager does."""
+    verdict = found.verdict
+    if found.failure is not None or verdict is None or verdict.passed:
+        return found.failure
+    if verdict.reason:
+        return verdict.reason
+    if found.backend not in OURS and verdict.error <= PEER_ERROR:
+        return None
+    return f"its relative error is {verdict.error:.1e}, the limit {verdict.limit:.1e}"
+
+
+@dataclass(frozen=True)
+class Results:
+    settings: Settings
+    threads: int
+    missing: Mapping[str, str]  # backends left out, and why
+    limits: Limits
+    rows: Sequence[Row]
+
+    @property
+    def backends(self) -> list[str]:
+        return [b for b in self.settings.backends if b not in self.missing]
+
+    @property
+    def ours(self) -> list[str]:
+        return [b for b in OURS if b in self.backends]
+
+    @property
+    def peers(self) -> list[str]:
+        return [b for b in self.backends if b not in OURS]
+
+    def percent(self, row: Row, backend: str) -> float | None:
+        return self.limits.percent(row.work, row.ms(backend)) if row.work is not None else None
+
+    def geomean(self, backend: str, to: str) -> float | None:
+        """Over the workloads that both ran."""
+        ratios = [r for row in self.rows if (r := row.ratio(backend, to)) is not None]
+        return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+
+    def behind(self, backend: str, to: str, least: float) -> list[str]:
+        """The workloads where `backend` is less than `least` times as fast as `to`."""
+        return [r.name for r in self.rows if (x := r.ratio(backend, to)) is not None and x < least]
+
+    @cached_property
+    def rank_correlation(self) -> float | None:
+        """Spearman's, of predicted and measured times where generated kernels are all there is."""
+        pairs = [
+            (found.predicted_us, found.ms)
+            for row in self.rows
+            if (found := row.measurements.get("weft")) is not None
+            and found.ms and found.predicted_us and not found.externs
+        ]  # fmt: skip
+        return spearman([p for p, _ in pairs], [m for _, m in pairs])
+
+    @property
+    def passed(self) -> bool:
+        return all(row.passed for row in self.rows)
+
+
+def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
+    """The correlation of ranks; None for fewer than three pairs, or where all are equal."""
+    a, b = ranks(left), ranks(right)
+    if len(a) < 3 or not a.std() or not b.std():
+        return None
+    return float(np.corrcoef(a, b)[0, 1])
+
+
+def ranks(values: Sequence[float]) -> np.ndarray:
+    """Equal values share the mean of their places."""
+    _, place, repeats = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    return (np.cumsum(repeats) - (repeats - 1) / 2)[place]
+
+
+def chosen(only: str | None) -> dict[str, Workload]:
+    """The workloads whose name or group the expression finds."""
+    try:
+        pattern = re.compile(only or "", re.IGNORECASE)
+    except re.error as error:
+        raise SourceError(f"--only {only!r} is no regular expression: {error}") from None
+    found = {
+        name: w for name, w in WORKLOADS.items() if pattern.search(name) or pattern.search(w.group)
+    }
+    if not found:
+        raise SourceError(f"--only {only!r} finds none of: {', '.join(WORKLOADS)}")
+    return found
+
+
+def left_out(backends: Sequence[str]) -> dict[str, str]:
+    """Backends whose modules are not installed."""
+    absent = {backend: missing(backend) for backend in backends if backend in NEEDS}
+    return {
+        backend: f"{' and '.join(names)} not installed (pip install 'weft[bench]')"
+        for backend, names in absent.items()
+        if names
+    }
+
+
+def run(settings: Settings, say: Callable[[str], None] = lambda line: None) -> Results:
+    """Measures the machine, then the workloads one after the other, then the machine again."""
+    workloads = chosen(settings.only)
+    absent = left_out(settings.backends)
+    for backend, reason in absent.items():
+        say(f"{backend} is left out: {reason}")
+    backends = [b for b in settings.backends if b not in absent]
+    if not backends:
+        raise SourceError("no backend is left to measure")
+    threads = settings.threads or torch.get_num_threads()
+    say(f"measuring the machine on 1 and {threads} threads")
+    limits = measure(threads)
+    rows: list[Row] = []
+    with tempfile.TemporaryDirectory(prefix="weft-bench-cache-") as folder:
+        caches = Caches(Path(folder), threads)
+        with Bench(backends, environment=caches.environment) as bench:
+            say(f"starting {', '.join(backends)}")
+            bench.compare(FIRST, rounds=1, seconds=0.0)
+            for number, (name, workload) in enumerate(workloads.items(), 1):
+                say(f"{number}/{len(workloads)} {name}")
+                caches.empty()
+                rows.append(measured(bench, name, workload, settings))
+    return Results(settings, threads, absent, limits.best_of(measure(threads)), rows)
+
+
+@dataclass(frozen=True)
+class Caches:
+    """Caches of the bench's own, so that what is timed as compiling is compiled.
+
+    weft's are empty before each workload. Inductor's is empty at the start; it keeps its headers,
+    for what is in it of one workload is of no use to another.
+    """
+
+    folder: Path
+    threads: int
+
+    def environment(self, backend: str) -> dict[str, str]:
+        return {
+            "OMP_NUM_THREADS": str(self.threads),
+            "WEFT_CACHE": str(self.folder / backend / "weft"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / backend / "inductor"),
+        }
+
+    def empty(self) -> None:
+        for backend in OURS:
+            shutil.rmtree(self.folder / backend / "weft", ignore_errors=True)
+
+
+def measured(bench: Bench, name: str, workload: Workload, settings: Settings) -> Row:
+    """A program that does not even load is a row of failures, and the suite goes on."""
+    spec = SourceSpec(text=workload.text)
+    try:
+        source = load(spec)
+        assert isinstance(source, Source)
+        work = count(source)
+        comparison = bench.compare(spec, settings.rounds, settings.seconds)
+    except WeftError as error:
+        failures = {b: Measurement(b, failure=error.message) for b in bench.backends}
+        return Row(name, workload, None, failures)
+    return Row(name, workload, work, comparison.measurements)

@@ -1,0 +1,182 @@
+"""The results of `weft bench cpu` as a table, as sentences and as JSON.
+
+show(suite_table(results), *summary_lines(results))
+write_json(suite_json(results), "result.json")
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import torch
+from rich.console import Group
+
+from weft.cli.output import error_text, milliseconds, number, table
+from weft.cli.running import verdict_json
+from weft.cli.suite import BEST, OURS, Results, Row, trouble
+from weft.config import config
+from weft.runtime.toolchain import open_toolchain
+
+PACKAGES = ("torch", "openvino", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy")
+ENOUGH = 0.9  # of the best peer
+
+
+def suite_table(results: Results) -> Group:
+    columns = ["workload", *(f"{b} ms" for b in results.backends), "best peer", "x best",
+               "x eager", "x inductor", "% of limit", "error", "check"]  # fmt: skip
+    title = f"milliseconds, medians of interleaved rounds; {results.threads} threads"
+    return table(title, columns, [cells(results, row) for row in results.rows])
+
+
+def cells(results: Results, row: Row) -> list[str]:
+    ours = row.measurements.get("weft")
+    percent = results.percent(row, "weft")
+    return [
+        row.name,
+        *(milliseconds(row.ms(b)) for b in results.backends),
+        row.best_peer or "-",
+        *(ratio(row.ratio("weft", to)) for to in (BEST, "eager", "inductor")),
+        "-" if percent is None else f"{percent:.0f}",
+        error_text(ours.verdict.error if ours is not None and ours.verdict else None),
+        "ok" if row.passed else "FAILED",
+    ]
+
+
+def ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def summary_lines(results: Results) -> list[str]:
+    limits = results.limits
+    copy = ", ".join(f"{rate:.0f} of {size / 2**20:g} MB" for size, rate in limits.copy.items())
+    lines = [
+        f"machine: {limits.gflops_one:.0f} GFLOP/s on one thread, {limits.gflops:.0f} on "
+        f"{limits.threads} (bf16 {limits.bf16_gflops_one:.0f}, {limits.bf16_gflops:.0f}); "
+        f"copies in GB/s {copy}"
+    ]
+    for ours in results.ours:
+        means = [f"{number(results.geomean(ours, to))} {to}" for to in (*results.peers, BEST)]
+        lines.append(f"{ours}, times as fast (geometric mean): {', '.join(means)}")
+        for to, least in ((BEST, ENOUGH), ("eager", 1.0), ("inductor", 1.0)):
+            names = results.behind(ours, to, least)
+            if names:
+                lines.append(f"  below {least:g} of {to} on {len(names)}: {'; '.join(names)}")
+    lines.append(
+        "rank correlation of predicted and measured time: " + number(results.rank_correlation)
+    )
+    lines += [f"{backend} is left out: {why}" for backend, why in results.missing.items()]
+    return lines + failures(results)
+
+
+def failures(results: Results) -> list[str]:
+    return [
+        f"{row.name}: {found.backend}: {why}"
+        for row in results.rows
+        for found in row.measurements.values()
+        if (why := trouble(found)) is not None
+    ]
+
+
+def suite_json(results: Results) -> dict[str, Any]:
+    ends = (*results.peers, BEST)
+    limits = results.limits
+    return {
+        "machine": machine(),
+        "threads": results.threads,
+        "settings": {"seconds": results.settings.seconds, "rounds": results.settings.rounds},
+        "limits": {
+            "gflops_one_thread": limits.gflops_one,
+            "gflops": limits.gflops,
+            "bf16_gflops_one_thread": limits.bf16_gflops_one,
+            "bf16_gflops": limits.bf16_gflops,
+            "copy_gb_per_s": {str(size): rate for size, rate in limits.copy.items()},
+        },
+        "left_out": dict(results.missing),
+        "geomean": {o: {to: results.geomean(o, to) for to in ends} for o in results.ours},
+        "below_0.9_of_best_peer": {o: results.behind(o, BEST, ENOUGH) for o in results.ours},
+        "rank_correlation": results.rank_correlation,
+        "passed": results.passed,
+        "workloads": {row.name: row_json(results, row) for row in results.rows},
+    }
+
+
+def row_json(results: Results, row: Row) -> dict[str, Any]:
+    work = row.work
+    return {
+        "group": row.workload.group,
+        "program": row.workload.text,
+        "flops": work.flops if work else None,
+        "bytes": work.bytes if work else None,
+        "limit_ms": results.limits.seconds(work) * 1e3 if work else None,
+        "best_peer": row.best_peer,
+        "ratios": {
+            ours: {to: row.ratio(ours, to) for to in (*results.peers, BEST)}
+            for ours in results.ours
+        },
+        "backends": {
+            backend: {
+                "ms": found.ms,
+                "rounds_ms": list(found.rounds),
+                "counts": trouble(found) is None,
+                "percent_of_limit": results.percent(row, backend),
+                "compile_seconds": found.compile_seconds,
+                **verdict_json(found.verdict),
+                "failure": found.failure,
+                **(our_json(found) if backend in OURS else {}),
+            }
+            for backend, found in row.measurements.items()
+        },
+    }
+
+
+def our_json(found: Any) -> dict[str, Any]:
+    return {
+        "kernels": found.kernels,
+        "externs": list(found.externs),
+        "predicted_us": found.predicted_us,
+    }
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "cpu": cpu_name(),
+        "processors": os.cpu_count(),
+        "system": platform.platform(),
+        "commit": commit(),
+        "compiler": open_toolchain(config.cache).compiler.version,
+        "versions": {"python": platform.python_version(), **versions()},
+    }
+
+
+def versions() -> dict[str, str]:
+    found: dict[str, str] = {"torch": torch.__version__}
+    for name in PACKAGES[1:]:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def cpu_name() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return named[0] if named else platform.processor()
+
+
+def commit() -> str | None:
+    """The commit weft stands at, with + where its files are not as committed; None elsewhere."""
+    git = ["git", "-C", str(Path(__file__).parent)]
+    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
+    if head.returncode != 0:
+        return None
+    changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True)
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
