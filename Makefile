@@ -9,8 +9,11 @@ READY := .venv/.ready
 
 .PHONY: demo test lint typecheck bench docs setup clean
 
-demo bench: $(READY)
+demo: $(READY)
 	@$(BIN)/python -m bench.demo
+
+bench: $(READY)
+	@$(BIN)/weft bench cpu
 
 test: lint typecheck
 	@echo "pytest, $(JOBS) processes"
