@@ -107,6 +107,24 @@ def test_json_holds_every_figure() -> None:
     assert second["ratios"]["weft-dynamo"][BEST] == 1.0
 
 
+def test_disturbed_rounds_and_slow_compiles_are_said() -> None:
+    def timed(name: str, seconds: float, *rounds: float) -> Row:
+        found = {
+            "weft": Measurement("weft", 1.0, seconds, GOOD, rounds=rounds),
+            "inductor": Measurement("inductor", 1.0, 1.0, GOOD, rounds=(1.0, 1.0, 1.0)),
+        }
+        return Row(name, Workload("group", ""), Work(1, 1), found)
+
+    rows = [timed("calm", 0.3, 1.0, 1.1, 9.0), timed("noisy", 0.7, 1.0, 1.3, 1.3)]
+    results = replace(RESULTS, rows=rows)
+    assert results.disturbed == ["noisy"]
+    assert results.slow_to_compile("weft", "inductor", 0.5) == ["noisy"]
+    lines = summary_lines(results)
+    assert "not a quiet machine: rounds of 1 workloads of 2 differ by more than 20%" in lines
+    assert "  weft above 0.5 of inductor on 1: noisy" in lines
+    assert suite_json(results)["median_compile_seconds"]["weft"] == 0.5
+
+
 def test_only_chooses_by_name_or_group() -> None:
     assert set(chosen("^softmax 28")) == {"softmax 28x512x512"}
     assert {w.group for w in chosen("pooling").values()} == {"pooling"}

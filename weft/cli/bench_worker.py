@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import re
 import statistics
 import sys
 import time
@@ -29,6 +30,7 @@ from weft.core.errors import WeftError
 from weft.driver import graph_backend
 from weft.options import Options
 
+COLOUR = re.compile("\x1b\\[[0-9;]*m")  # torch's exporters print to a terminal even in errors
 SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
 
 
@@ -44,7 +46,7 @@ def main() -> None:
         except WeftError as error:
             reply = {"error": error.message, "where": error.where}
         except Exception as error:  # a backend's own failure is its row of the table
-            first = (str(error).strip().splitlines() or [""])[0]
+            first = (COLOUR.sub("", str(error)).strip().splitlines() or [""])[0]
             reply = {"error": f"{type(error).__name__}: {first}", "where": None}
         print(json.dumps(reply), file=replies, flush=True)
 

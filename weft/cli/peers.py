@@ -8,6 +8,7 @@ run()[0]                    # the same memory at every call
 from __future__ import annotations
 
 import importlib.util
+import io
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -126,17 +127,30 @@ def openvino(source: Source) -> Peer:
     return Peer(bind)
 
 
+def onnx_model(module: nn.Module, given: tuple[torch.Tensor, ...]) -> bytes:
+    """By the exporter of today; by the one before it, where that one has no translation."""
+    with torch.no_grad():
+        try:
+            exported = torch.onnx.export(module, given, dynamo=True, verbose=False)
+            assert exported is not None
+            return exported.model_proto.SerializeToString()
+        except Exception as error:
+            written: Any = io.BytesIO()
+            try:
+                torch.onnx.export(module, given, written, dynamo=False)
+            except Exception:
+                raise error from None
+            return written.getvalue()
+
+
 def onnxruntime(source: Source) -> Peer:
-    """Through torch's own exporter; inputs and outputs are bound by address."""
+    """Through torch's own exporters; inputs and outputs are bound by address."""
     import onnxruntime as ort
 
     given = tensors((source.args, source.kwargs))
-    with torch.no_grad():
-        exported = torch.onnx.export(Flat(source), tuple(given), dynamo=True, verbose=False)
-    assert exported is not None
+    text = onnx_model(Flat(source), tuple(given))
     options = ort.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
-    text: bytes = exported.model_proto.SerializeToString()
     session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
     names = [port.name for port in session.get_inputs()]
     if len(names) != len(given):

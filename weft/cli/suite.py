@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shutil
+import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ from weft.core.errors import SourceError, WeftError
 
 OURS = ("weft", "weft-dynamo")
 BEST = "best peer"
+DISTURBED = 1.2  # the median of rounds over the fastest
 PEER_ERROR = 1e-4  # a peer that is farther off computes in less than float32: it does not count
 FIRST = SourceSpec(text="torch.ones(4) + 1")  # a process's first program imports its compiler
 
@@ -57,6 +59,10 @@ class Row:
         found = self.measurements.get(backend)
         return found.ms if found is not None and not trouble(found) else None
 
+    def compile_seconds(self, backend: str) -> float | None:
+        found = self.measurements.get(backend)
+        return found.compile_seconds if found is not None else None
+
     @property
     def peers(self) -> dict[str, float]:
         times = {b: self.ms(b) for b in self.measurements if b not in OURS}
@@ -74,6 +80,12 @@ class Row:
     @property
     def passed(self) -> bool:
         return all(m.passed for b, m in self.measurements.items() if b in OURS)
+
+    @property
+    def disturbed(self) -> bool:
+        """Rounds that differ this much were not alone on the machine."""
+        rounds = [m.rounds for m in self.measurements.values() if m.rounds]
+        return any(statistics.median(r) > DISTURBED * min(r) for r in rounds)
 
 
 def trouble(found: Measurement) -> str | None:
@@ -119,6 +131,20 @@ class Results:
     def behind(self, backend: str, to: str, least: float) -> list[str]:
         """The workloads where `backend` is less than `least` times as fast as `to`."""
         return [r.name for r in self.rows if (x := r.ratio(backend, to)) is not None and x < least]
+
+    def compile_seconds(self, backend: str) -> float | None:
+        """The median over the workloads, first call included."""
+        found = [s for row in self.rows if (s := row.compile_seconds(backend)) is not None]
+        return statistics.median(found) if found else None
+
+    def slow_to_compile(self, backend: str, to: str, most: float) -> list[str]:
+        """The workloads that took more than `most` of what `to` took."""
+        pairs = [(r.name, r.compile_seconds(backend), r.compile_seconds(to)) for r in self.rows]
+        return [name for name, mine, other in pairs if mine and other and mine > most * other]
+
+    @property
+    def disturbed(self) -> list[str]:
+        return [row.name for row in self.rows if row.disturbed]
 
     @cached_property
     def rank_correlation(self) -> float | None:

@@ -18,12 +18,13 @@ from rich.console import Group
 
 from weft.cli.output import error_text, milliseconds, number, table
 from weft.cli.running import verdict_json
-from weft.cli.suite import BEST, OURS, Results, Row, trouble
+from weft.cli.suite import BEST, DISTURBED, OURS, Results, Row, trouble
 from weft.config import config
 from weft.runtime.toolchain import open_toolchain
 
 PACKAGES = ("torch", "openvino", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy")
 ENOUGH = 0.9  # of the best peer
+COMPILE_SHARE = 0.5
 
 
 def suite_table(results: Results) -> Group:
@@ -66,9 +67,21 @@ def summary_lines(results: Results) -> list[str]:
             names = results.behind(ours, to, least)
             if names:
                 lines.append(f"  below {least:g} of {to} on {len(names)}: {'; '.join(names)}")
+    seconds = [f"{number(results.compile_seconds(b), 2)} {b}" for b in results.backends]
+    lines.append(f"seconds to compile and call once, cold (median): {', '.join(seconds)}")
+    slow = results.slow_to_compile("weft", "inductor", COMPILE_SHARE)
+    if slow:
+        lines.append(
+            f"  weft above {COMPILE_SHARE:g} of inductor on {len(slow)}: {'; '.join(slow)}"
+        )
     lines.append(
         "rank correlation of predicted and measured time: " + number(results.rank_correlation)
     )
+    if results.disturbed:
+        lines.append(
+            f"not a quiet machine: rounds of {len(results.disturbed)} workloads of "
+            f"{len(results.rows)} differ by more than {(DISTURBED - 1) * 100:.0f}%"
+        )
     lines += [f"{backend} is left out: {why}" for backend, why in results.missing.items()]
     return lines + failures(results)
 
@@ -99,6 +112,8 @@ def suite_json(results: Results) -> dict[str, Any]:
         "left_out": dict(results.missing),
         "geomean": {o: {to: results.geomean(o, to) for to in ends} for o in results.ours},
         "below_0.9_of_best_peer": {o: results.behind(o, BEST, ENOUGH) for o in results.ours},
+        "disturbed": results.disturbed,
+        "median_compile_seconds": {b: results.compile_seconds(b) for b in results.backends},
         "rank_correlation": results.rank_correlation,
         "passed": results.passed,
         "workloads": {row.name: row_json(results, row) for row in results.rows},

@@ -136,10 +136,15 @@ INDEXING = {
     "torch.randint(0,1024,(4096,1024)), torch.randn(4096,1024))",
 }
 TINY_LLAMA = """
-from transformers import DynamicCache, LlamaConfig
+from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
 config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_attention_heads=32,
                      num_key_value_heads=4, attn_implementation="sdpa")
+class Past:
+    def __init__(self, *past):
+        self.past = past
+    def update(self, *new, **_):
+        return tuple(torch.cat([a, b], 2) for a, b in zip(self.past, new))
 class Layer(nn.Module):
     def __init__(self):
         super().__init__()
@@ -148,9 +153,7 @@ class Layer(nn.Module):
     def forward(self, x, *past):
         start = past[0].shape[2] if past else 0
         turned = self.rotary(x, torch.arange(start, start + x.shape[1])[None])
-        cache = DynamicCache() if past else None
-        if past:
-            cache.update(*past, 0)
+        cache = Past(*past) if past else None
         return self.layer(x, past_key_values=cache, position_embeddings=turned)
 """
 BLOCK = {
