@@ -6,7 +6,7 @@ list of named passes. `build` adds the C compiler, the cache and the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any
@@ -47,6 +47,7 @@ from weft.tensor.statistics import fold_in_one_pass
 from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
+from weft.tile.pack_constants import pack_constants
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.block_sums import block_sums
 from weft.tile.passes.collapse_loops import collapse_loops
@@ -115,7 +116,13 @@ class Levels:
         return self.unique.restore(program)
 
 
-def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = None) -> Levels:
+def lower_graph(
+    graph: Graph,
+    options: Options,
+    log: PassLog,
+    layouts: Any = None,
+    constants: Collection[int] = (),
+) -> Levels:
     """From the torch level to C: the whole compiler, in order."""
     target = find_target(options.target)
     price = partial(kernel_time_us, target=target)
@@ -125,6 +132,8 @@ def lower_graph(graph: Graph, options: Options, log: PassLog, layouts: Any = Non
     tensor = log.run("n", "002_fold_in_one_pass", one_pass, tensor, print_program)
     groups = log.time("l", lambda: partition(tensor, price, options.fuse))
     loop = log.time("l", lambda: tensor_lower.lower(tensor, groups, layouts))
+    pack = partial(pack_constants, constants=constants, target=target)
+    loop = log.run("l", "001_pack_constants", pack, loop, print_program)
     return replace(lower_loop(loop, options, log), torch=graph, tensor=tensor)
 
 
@@ -203,18 +212,19 @@ def build(captured: Captured, options: Options) -> Runner:
     stored = [captured.placeholders[m.placeholder].value for m in captured.mutations]
     layouts += tuple(torch_level.type_of(value.meta) for value in stored)
     writes = {len(captured.results) + i: m.placeholder for i, m in enumerate(captured.mutations)}
-    key = program_key(graph, layouts, writes, options, find_target(options.target))
+    constants = captured.constants()
+    key = program_key(graph, layouts, writes, constants, options, find_target(options.target))
     made: list[Levels] = []
 
     def levels() -> Levels:
         if not made:
-            made.append(lower_graph(graph, options, PassLog(), layouts))
+            made.append(lower_graph(graph, options, PassLog(), layouts, constants))
         return made[0]
 
     linked = log.time("cc", lambda: reload(key)) if options.verbose == 0 else None
     if linked is None:
-        made.append(lower_graph(graph, options, log, layouts))
-        linked = _link(made[0], options, log, writes, key)
+        made.append(lower_graph(graph, options, log, layouts, constants))
+        linked = _link(made[0], options, log, writes, constants, key)
     report = make_report(linked, log, captured.name)
     artifact = Artifact(runner(linked, report, options), report, levels)
     artifact.run.artifact = artifact  # type: ignore[attr-defined]
@@ -234,7 +244,12 @@ def runner(linked: Linked, report: Report, options: Options) -> Runner:
 
 
 def _link(
-    levels: Levels, options: Options, log: PassLog, writes: dict[int, int], key: str | None
+    levels: Levels,
+    options: Options,
+    log: PassLog,
+    writes: dict[int, int],
+    constants: Collection[int],
+    key: str | None,
 ) -> Linked:
     target = find_target(options.target)
     program = levels.loop or levels.scheduled or levels.lowered
@@ -242,7 +257,7 @@ def _link(
     first = levels.unique.program if levels.unique else program
     predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
     predicted = levels.unique.all(predicted) if levels.unique else predicted
-    facts = (levels.sources, levels.symbols, predicted, writes, key)
+    facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
     return log.time("cc", lambda: link(program, *facts))
 
 
@@ -286,7 +301,9 @@ def compile(
 
     The result is called as the original: results, dtypes, strides and aliasing are eager's.
     Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met,
-    whatever `dynamic` says. `f.ir(level)` is the text of a level, `f.report` what was made.
+    whatever `dynamic` says. What only parameters decide is computed once, and again when they
+    change (an update of single elements through `.data` may go unseen). `f.ir(level)` is the text
+    of a level, `f.report` what was made.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon, cpu:plain
     fuse      "greedy" by price, "none", or "all" wherever it is legal
@@ -377,6 +394,6 @@ def compile_text(
         levels = lower[program.level](program, options, log)
     else:
         levels = {"tile": lower_tile, "kernel": lower_kernel}[program.level](program, log)
-    linked = _link(levels, options, log, {}, None)
+    linked = _link(levels, options, log, {}, (), None)
     report = make_report(linked, log, program.name)
     return TextProgram(program, levels, report, runner(linked, report, options))

@@ -8,7 +8,7 @@ Part of the driver: it is the one place where a program's buffers meet the runti
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -96,10 +96,14 @@ def link(
     symbols: Mapping[str, str],
     predicted: Mapping[str, float],
     writes: Mapping[int, int],
+    constants: Collection[int],
     key: str | None,
 ) -> Linked:
-    """Compile and load. `writes` says which outputs go into which inputs instead of out."""
-    spec = make_spec(program, symbols, writes)
+    """Compile and load. `writes` says which outputs go into which inputs instead of out.
+
+    `constants` are the inputs that seldom change between calls.
+    """
+    spec = make_spec(program, symbols, writes, constants)
     needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
     kernels = [
         {
@@ -121,9 +125,16 @@ def link(
 
 
 def make_spec(
-    program: Program, symbols: Mapping[str, str], writes: Mapping[int, int]
+    program: Program,
+    symbols: Mapping[str, str],
+    writes: Mapping[int, int],
+    constants: Collection[int] = (),
 ) -> runtime.ProgramSpec:
-    """The launch spec: inputs by position, outputs allocated per call, all else in the arena."""
+    """The launch spec: inputs by position, outputs allocated per call, all else in the arena.
+
+    Steps that only constants decide come first and run once.
+    """
+    kept = {b.name for step in once(program, constants) for b in step.outputs}
     buffers: dict[str, runtime.Buffer] = {}
     for i, b in enumerate(program.inputs):
         buffers[b.name] = _buffer(b.name, b.type, "input", i)
@@ -136,12 +147,15 @@ def make_spec(
     for step in program.steps:
         for b in (*step.inputs, *step.outputs):
             known = full.get(b.name, b)  # kernels see buffers flat
-            buffers.setdefault(b.name, _buffer(b.name, known.type, "temp"))
+            kind = "kept" if b.name in kept else "temp"
+            buffers.setdefault(b.name, _buffer(b.name, known.type, kind))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
-            steps.append(runtime.Call(symbols[step.name], args, _checks(step)))
+            runs_once = any(b.name in kept for b in step.outputs)
+            steps.append(runtime.Call(symbols[step.name], args, _checks(step), runs_once))
         else:
             steps.append(_extern(step))
+    steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once))
     for i, target in writes.items():
         into, value = program.inputs[target].name, program.outputs[i].name
         args = ({"tensor": into}, {"tensor": value})
@@ -149,6 +163,19 @@ def make_spec(
     return runtime.ProgramSpec(
         tuple(buffers.values()), tuple(steps), tuple(runtime.Output(b.name) for b in returned)
     )
+
+
+def once(program: Program, constants: Collection[int]) -> list[Kernel]:
+    """The kernels that read nothing but constants and what such kernels make."""
+    known = {program.inputs[i].name for i in constants}
+    returned = {b.name for b in program.outputs}
+    found: list[Kernel] = []
+    for step in program.steps:
+        fixed = isinstance(step, Kernel) and all(b.name in known for b in step.inputs)
+        if isinstance(step, Kernel) and fixed and not any(b.name in returned for b in step.outputs):
+            known.update(b.name for b in step.outputs)
+            found.append(step)
+    return found
 
 
 def _checks(kernel: Kernel) -> str | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflat
 
 from weft.frontend.capture import modules_of
 from weft.frontend.entry import Build, specialise
+from weft.frontend.graph import Captured, Runner
 from weft.frontend.signature import call_key
 
 
@@ -60,7 +62,7 @@ class Differentiable:
 
     def __init__(self, fn: Callable[..., Any], build: Build, out_tree: TreeSpec) -> None:
         def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-            return GraphProgram(graph, build)
+            return GraphProgram(graph, in_training(build))
 
         self.started = False
         self.out_tree = out_tree
@@ -84,6 +86,16 @@ class Differentiable:
         return out
 
 
+def in_training(build: Build) -> Build:
+    """`build` for graphs whose parameters change from call to call."""
+
+    def changing(captured: Captured) -> Runner:
+        inputs = [replace(p, fixed=False) for p in captured.placeholders]
+        return build(replace(captured, placeholders=inputs))
+
+    return changing
+
+
 @contextmanager
 def _primitives() -> Generator[None, None, None]:
     """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
@@ -100,7 +112,7 @@ def graph_backend(build: Build) -> Callable[..., Any]:
     """What torch.compile(backend=...) takes: a function of an FX graph and example inputs."""
 
     def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-        return GraphProgram(graph, build)
+        return GraphProgram(graph, in_training(build))
 
     differentiable = aot_autograd(
         fw_compiler=compiler,

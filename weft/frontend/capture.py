@@ -212,7 +212,9 @@ def _inputs(tracer: Tracer, flat: list[Any], names: list[str], shared: set[int])
             continue
         storage = leaf.untyped_storage()._cdata if shared else 0
         if storage not in shared:
-            out.append(tracer.placeholder(leaf, name, "input", position=position).fake)
+            fixed = isinstance(leaf, torch.nn.Parameter)
+            ref = tracer.placeholder(leaf, name, "input", position=position, fixed=fixed)
+            out.append(ref.fake)
             continue
         if storage not in bases:
             region, start = _extent(leaf, flat)

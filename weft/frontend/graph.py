@@ -98,6 +98,7 @@ class Placeholder:
     value: Value
     kind: Literal["input", "parameter", "buffer", "constant"]
     position: int | None = None
+    fixed: bool = False  # an input that is a Parameter: Dynamo's graphs take them as arguments
     home: tuple[dict[str, Any], str] | None = None
     tensor: torch.Tensor | None = None
     region: Geometry | None = None
@@ -153,6 +154,15 @@ class Captured:
     # Two placeholders share a storage, so the same call on separate tensors is another program.
     overlapping: bool = False
     seconds: float = 0.0
+
+    def constants(self) -> tuple[int, ...]:
+        """Placeholders that seldom change between calls: parameters and the like, not written."""
+        written = {m.placeholder for m in self.mutations}
+        return tuple(
+            i
+            for i, p in enumerate(self.placeholders)
+            if (p.fixed or p.kind != "input") and p.region is None and i not in written
+        )
 
 
 def values_in(args: Any) -> Iterator[Value]:

@@ -75,10 +75,51 @@ def c_source(layout: Layout) -> str:
     lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
     lines.append(f"static const int weft_operands[] = {{{', '.join(operands) or '0'}}};")
     lines += ["static const weft_step weft_steps[] = {", *(steps or ["    {0},"]), "};", RUN]
+    lines += stamp_source(layout)
     for number, segment in enumerate(native_segments(layout)):
         lines.append(f"WEFT_EXPORT int weft_segment{number}(void **b, int threads) {{")
         lines += [f"    return weft_run({segment.first}, {segment.stop}, b, threads);", "}"]
     return "\n".join(lines) + "\n"
+
+
+STAMP = """
+/* A hash of where the inputs of the once steps lie and of words sampled from them: an update that
+   torch's version counters miss, such as one through .data, is all but sure to change it. */
+WEFT_EXPORT uint64_t weft_stamp(void **b) {
+    uint64_t hash = 1469598103934665603u;
+    for (int i = 0; i < WEFT_STAMPED; i++) {
+        const char *at = b[weft_stamped[i].buffer];
+        hash = (hash ^ (uint64_t)(uintptr_t)at) * 1099511628211u;
+        for (int64_t k = 0; k < 16; k++) {
+            uint32_t word;
+            memcpy(&word, at + weft_stamped[i].words * k / 16 * 4, 4);
+            hash = (hash ^ word) * 1099511628211u;
+        }
+    }
+    return hash;
+}"""
+
+
+def stamp_source(layout: Layout) -> list[str]:
+    """C that tells whether what the once steps read may have changed."""
+    read = [layout.buffers[name] for name in once_inputs(layout)]
+    sizes = [b.span * item_bytes(b) for b in read]
+    rows = [
+        f"    {{{layout.index[b.name]}, {n // 4}}},"
+        for b, n in zip(read, sizes, strict=True)
+        if n >= 4
+    ]
+    if not rows:
+        return []
+    head = "static const struct { int buffer; int64_t words; } weft_stamped[] = {"
+    return ["#include <string.h>", f"#define WEFT_STAMPED {len(rows)}", head, *rows, "};", STAMP]
+
+
+def once_inputs(layout: Layout) -> list[str]:
+    """The inputs that once steps read."""
+    calls = [step for step in layout.spec.steps if isinstance(step, Call) and step.once]
+    names = dict.fromkeys(name for call in calls for name in call.args)
+    return [name for name in names if layout.buffers[name].kind in ("input", "const")]
 
 
 def apply_source(arity: int) -> str:
@@ -177,12 +218,27 @@ class PythonSource:
         if not self.profile:
             call = f"segment{self.native}(at, threads())"
             checked = is_checked(self.layout, segment)
-            self.lines += [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
+            lines = [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
+            self.lines += self.unless_same(lines) if segment.once else lines
         else:
             for number, step in enumerate(steps, segment.first):
                 assert isinstance(step, Call)
                 self.lines.append(f"times.append(({step.symbol!r}, time({number}, at, threads())))")
         self.native += 1
+
+    def unless_same(self, lines: list[str]) -> list[str]:
+        """The lines, run where the versions or the stamp of what they read have changed."""
+        read = [self.name(self.layout.roots[n][0]) for n in once_inputs(self.layout)]
+        versions = "".join(f"{name}._version, " for name in dict.fromkeys(read))
+        stamp = "stamp(at)" if stamp_source(self.layout) else "0"
+        test = ["try:", f"    now = ({versions}{stamp})", "except RuntimeError:", "    now = None"]
+        test.append("if now is None or kept != [now]:  # inference tensors have no version")
+        return [
+            *test,
+            "    kept.clear()",
+            *("    " + line for line in lines),
+            "    kept.append(now)",
+        ]
 
     def extern(self, step: Extern) -> None:
         """Call an operator; bind its results, or copy them to buffers that exist already."""
@@ -265,7 +321,9 @@ def python_source(layout: Layout, profile: bool = False) -> tuple[str, PythonSou
     ending = [*source.lines, "return times" if profile else f"return ({values})"]
     if any(not segment.native for segment in layout.segments):
         body = ["with no_grad():", *("    " + line for line in body)]
-    frame = ", ".join(["p", "at", "_", *(f"v{layout.index[name]}" for name in source.views)])
+    frame = ", ".join(
+        ["p", "at", "_", "kept", *(f"v{layout.index[name]}" for name in source.views)]
+    )
     opening = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
     opening.append(f"{frame} = frame")
     if profile:

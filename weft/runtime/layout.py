@@ -7,7 +7,7 @@ layout.segments                  # runs of consecutive native calls, each one C 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -18,11 +18,12 @@ from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec, names_in
 
 @dataclass(frozen=True)
 class Segment:
-    """Steps `first` to `stop`, excluded, of one kind: native calls, or one extern."""
+    """Steps `first` to `stop`, excluded, of one kind: native calls (once or not), or one extern."""
 
     first: int
     stop: int
     native: bool
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,10 +69,13 @@ def lay_out(spec: ProgramSpec) -> Layout:
             root = roots[name][0]
             lives[root] = (lives.get(root, (number, number))[0], number)
     bound = bound_roots(spec, buffers, lives)
+    for name, b in buffers.items():
+        if b.kind == "kept":
+            lives[name] = (0, len(spec.steps))
     slots = [
         Slot(name, buffers[name].span * item_bytes(buffers[name]), *life)
         for name, life in lives.items()
-        if buffers[name].kind == "temp" and name not in bound
+        if buffers[name].kind in ("temp", "kept") and name not in bound
     ]
     addressed: dict[str, tuple[str, ...]] = {}
     calls = (step for step in spec.steps if isinstance(step, Call))
@@ -108,14 +112,16 @@ def bound_roots(
 
 
 def cut_segments(spec: ProgramSpec) -> tuple[Segment, ...]:
-    """Consecutive native calls form one segment; an extern is one by itself."""
+    """Consecutive native calls of a kind form one segment; an extern is one by itself."""
     segments: list[Segment] = []
     for number, step in enumerate(spec.steps):
-        native = isinstance(step, Call)
-        if native and segments and segments[-1].native:
-            segments[-1] = Segment(segments[-1].first, number + 1, True)
+        once = isinstance(step, Call) and step.once
+        new = Segment(number, number + 1, isinstance(step, Call), once)
+        last = segments[-1] if segments else None
+        if last is not None and new.native and (last.native, last.once) == (True, once):
+            segments[-1] = replace(last, stop=number + 1)
         else:
-            segments.append(Segment(number, number + 1, native))
+            segments.append(new)
     return tuple(segments)
 
 

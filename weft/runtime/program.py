@@ -27,6 +27,7 @@ from weft.runtime.entry import (
     is_checked,
     native_segments,
     python_source,
+    stamp_source,
 )
 from weft.runtime.extern import torch_dtype
 from weft.runtime.layout import Layout, lay_out
@@ -140,6 +141,10 @@ class Program:
             "clock": time.perf_counter,
             "time": self.library.weft_time,
         }
+        if stamp_source(self.layout):
+            namespace["stamp"] = self.library.weft_stamp
+            self.library.weft_stamp.restype = ctypes.c_uint64
+            self.library.weft_stamp.argtypes = [ctypes.c_void_p]
         for number, native in enumerate(native_segments(self.layout)):
             segment = self.library[f"weft_segment{number}"]
             segment.restype = ctypes.c_int if is_checked(self.layout, native) else None
@@ -158,7 +163,7 @@ class Program:
         return FAULTS[fault % 4](step.checks)
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
-        """The array of addresses, constants and temporaries filled in, and an arena with views."""
+        """The addresses, constants and temporaries filled in, an arena, its state and its views."""
         layout = self.layout
         addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
         arena = allocate_arena(layout.plan.total)
@@ -170,7 +175,7 @@ class Program:
             elif layout.in_arena(name):
                 addresses[layout.index[name]] = arena.data_ptr() + layout.arena_offset(name)
         tensors = [self.arena_view(arena, name) for name in views]
-        return (addresses, ctypes.addressof(addresses), arena, *tensors)
+        return (addresses, ctypes.addressof(addresses), arena, [], *tensors)
 
     def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
         """A temporary as a torch tensor, for externs."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, cast
 
 from weft.core.errors import VerifyError
 
-Kind = Literal["input", "const", "output", "temp"]
+Kind = Literal["input", "const", "output", "temp", "kept"]
 Json = dict[str, Any]
 
 
@@ -25,6 +25,7 @@ class Buffer:
     const    tensor `index` of the constants bound when the program was loaded
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
+    kept     in the arena for good: what a `once` step makes
 
     With `alias` set the buffer is a part of that other buffer, `offset` elements in, and has no
     memory of its own: use it for views and for results written over a dead buffer.
@@ -52,11 +53,13 @@ class Call:
     """A native kernel: the C function `symbol` called with the addresses of `args`, in order.
 
     `checks` says where it stems from if it has checked functions, for the error of a fault.
+    A `once` step runs again only when one of the inputs that the once steps read has changed.
     """
 
     symbol: str
     args: tuple[str, ...]
     checks: str | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True)
@@ -170,7 +173,7 @@ def verify(spec: ProgramSpec) -> None:
     for result in spec.outputs:
         if isinstance(result, Output):
             require(result.buffer in known, f"output {result.buffer} is not a buffer")
-            temp = known[result.buffer].kind == "temp"
+            temp = known[result.buffer].kind in ("temp", "kept")
             require(not temp, f"output {result.buffer} is a temp, which the next call overwrites")
 
 
@@ -190,7 +193,8 @@ def buffer_from_json(row: list[Any]) -> Buffer:
 
 def step_to_json(step: Step) -> Json:
     if isinstance(step, Call):
-        return {"call": step.symbol, "args": list(step.args), "checks": step.checks}
+        args = list(step.args)
+        return {"call": step.symbol, "args": args, "checks": step.checks, "once": step.once}
     return {
         "extern": step.target,
         "args": list(step.args),
@@ -201,7 +205,7 @@ def step_to_json(step: Step) -> Json:
 
 def step_from_json(tree: Json) -> Step:
     if "call" in tree:
-        return Call(tree["call"], tuple(tree["args"]), tree["checks"])
+        return Call(tree["call"], tuple(tree["args"]), tree["checks"], tree["once"])
     return Extern(tree["extern"], tuple(tree["args"]), tree["kwargs"], tuple(tree["outputs"]))
 
 

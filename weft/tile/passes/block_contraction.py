@@ -11,12 +11,13 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
-from weft.scalar.ops import apply, multiply
+from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, upto, vectors
@@ -31,7 +32,7 @@ def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
         out: list[Stmt] = []
         for stmt in block:
             found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
-            if found is not None and _pays(found):
+            if found is not None and pays(found):
                 out.append(_schedule(found, target, labels))
             elif isinstance(stmt, For):
                 out.append(replace(stmt, body=visit(stmt.body)))
@@ -42,7 +43,7 @@ def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=visit(kernel.body))
 
 
-def _pays(c: Contraction) -> bool:
+def pays(c: Contraction) -> bool:
     """Few rows reuse too little of the right side, if that is contiguous along a reduce axis."""
     if trips(c.rows) >= 4:
         return True
@@ -53,17 +54,21 @@ def _pays(c: Contraction) -> bool:
 
 def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     lanes = target.lanes(c.update.values[0].type.dtype.bytes)
-    rows, wide = target.register_tile
-    rows, columns = min(rows, trips(c.rows)), trips(c.columns)
-    width = lanes * min(wide, -(-columns // lanes))
+    rows = min(target.register_tile[0], trips(c.rows))
+    width = tile_width(c, target)
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
     ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     along = [step for _, step in strides(Update(c.update.fold, (c.right,)), c.columns.axis, ranges)]
     pack = repeats or not plain or any(step not in (0, 1) for step in along)
+    packed = _packed(c, width)
 
     def column_block(at: Node, end: Node) -> Block:
-        right, before = _panel(c, at, end, width, labels) if pack else (c.right, ())
+        right, before = c.right, ()
+        if packed is not None:
+            right = packed(at)
+        elif pack:
+            right, before = _panel(c, at, end, width, labels)
         return (*before, _rows(c, at, end, right, rows, lanes, labels))
 
     blocks = blocked(c.columns, labels.axis("b"), width, column_block)
@@ -75,6 +80,29 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     return (
         nest if enough or trips(c.rows) < 2 * rows else _split_rows(c, nest, rows, target, labels)
     )
+
+
+def tile_width(c: Contraction, target: CPU) -> int:
+    """Columns of a register tile."""
+    lanes = target.lanes(c.update.values[0].type.dtype.bytes)
+    return lanes * min(target.register_tile[1], -(-trips(c.columns) // lanes))
+
+
+def _packed(c: Contraction, width: int) -> Callable[[Node], Node] | None:
+    """How to read the right side in the tile at a column, where it lies in panels of that width."""
+    column, size = c.columns.axis, constant(width)
+    quotient, inside = apply(floordiv, column, size), apply(floormod, column, size)
+    if not isinstance(c.right.op, Load) or not {quotient, inside} <= set(c.right.args):
+        return None
+
+    def read(at: Node) -> Node:
+        place = {
+            quotient: apply(floordiv, at, size),
+            inside: apply("subtract", column, at),
+        }
+        return make(c.right.op, *(place.get(a, a) for a in c.right.args))
+
+    return read
 
 
 def _panel(c: Contraction, at: Node, end: Node, width: int, labels: Labels) -> tuple[Node, Block]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node
+from weft.core.node import Node, postorder
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Stmt, substitute_block, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.tile.access import ranges_in, strides, trips, value_uses
@@ -40,16 +41,22 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
         return None
     outer_count, inner_count = trips(stmt), trips(inner)
-    if not outer_count or not inner_count:
+    if not outer_count or not inner_count or stmt.axis in postorder(inner.lo, inner.hi):
         return None
     joint = labels.axis("j")
     values = {
-        stmt.axis: apply(floordiv, joint, constant(inner_count)),
-        inner.axis: apply(floormod, joint, constant(inner_count)),
+        stmt.axis: _at(stmt, apply(floordiv, joint, constant(inner_count))),
+        inner.axis: _at(inner, apply(floormod, joint, constant(inner_count))),
     }
     body = substitute_block(inner.body, values)
-    loop = replace(stmt, axis=joint, hi=constant(outer_count * inner_count), body=body)
+    end = constant(outer_count * inner_count)
+    loop = replace(stmt, axis=joint, lo=constant(0), hi=end, step=1, body=body)
     return loop if _even(loop) and not _mentions(loop, joint) else None
+
+
+def _at(loop: For, turn: Node) -> Node:
+    """The loop's axis in iteration number `turn`."""
+    return simplify(apply("add", loop.lo, apply("multiply", turn, constant(loop.step))), {})
 
 
 def _even(loop: For) -> bool:

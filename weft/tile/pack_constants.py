@@ -1,0 +1,155 @@
+"""pack_constants: the right side of a contraction that constants decide, packed in panels once.
+
+before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,512]) -> ...
+            for a1 in 0..512:  # free                  for b0 in 0..16:  # free
+                for a2 in 0..64:  # reduce                 for a2 in 0..64:  # free
+                    acc0 <- add(acc0, x * w[a2, a1])           for j0 in 0..32:  # free
+                                                                   ... = w[a2, b0 * 32 + j0]
+                                                       and then x * panels[a1 // 32, a2, a1 % 32]
+
+Rows of a panel lie one after another in the order the register tiles read them. The runtime runs
+kernels of constants alone once, and again when a constant has changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from weft.core.node import Node, make, postorder, substitute
+from weft.core.types import TensorType
+from weft.scalar.nest import (
+    Acc,
+    Block,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Program,
+    Running,
+    Stmt,
+    Store,
+    Update,
+    walk,
+)
+from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply
+from weft.targets.cpu import CPU
+from weft.tile.access import Contraction, contraction, trips
+from weft.tile.moves import Labels
+from weft.tile.passes.block_contraction import pays, tile_width
+
+
+def pack_constants(program: Program, constants: Collection[int], target: CPU) -> Program:
+    """Pack for every contraction that the CPU schedule will block."""
+    known = {program.inputs[i].name for i in constants}
+    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
+    steps: list[Kernel | object] = []
+    for step in program.steps:
+        if isinstance(step, Kernel):
+            if all(b.name in known for b in step.inputs):
+                known.update(b.name for b in step.outputs)
+            else:
+                packing = _Packing(step, known, names, target)
+                step = packing.kernel
+                known.update(b.name for pack in packing.packs for b in pack.outputs)
+                steps += packing.packs
+        steps.append(step)
+    return replace(program, steps=tuple(steps))  # type: ignore[arg-type]
+
+
+class _Packing:
+    """One kernel over packed panels, and the kernels that pack them."""
+
+    def __init__(
+        self, kernel: Kernel, known: Collection[str], names: set[str], target: CPU
+    ) -> None:
+        self.known, self.names, self.target = known, names, target
+        self.labels = Labels(kernel.body)
+        self.packs: list[Kernel] = []
+        body = self.block(kernel.body)
+        read = {
+            t.op.buffer
+            for t in postorder(*(t for s in walk(body) for t in s.terms()))
+            if isinstance(t.op, Load)
+        }
+        panels = tuple(b for pack in self.packs for b in pack.outputs)
+        inputs = tuple(b for b in kernel.inputs if b in read) + panels
+        self.kernel = replace(kernel, body=body, inputs=inputs) if self.packs else kernel
+
+    def block(self, block: Block) -> Block:
+        return tuple(self.one(s) if isinstance(s, For) else s for s in block)
+
+    def one(self, stmt: For) -> For:
+        found = contraction(stmt)
+        if found is None:
+            return replace(stmt, body=self.block(stmt.body))
+        if not pays(found) or not self.fixed(found.right):
+            return stmt
+        read = self.pack(found)
+        value = apply(multiply, found.left, read)
+        return _updated(stmt, replace(found.update, values=(value,)))
+
+    def fixed(self, right: Node) -> bool:
+        """Whether only axes and constants decide the term."""
+        terms = postorder(right)
+        loads = [t.op.buffer.name for t in terms if isinstance(t.op, Load)]
+        free = not any(isinstance(t.op, Acc | Running) for t in terms)
+        return free and bool(loads) and all(name in self.known for name in loads)
+
+    def pack(self, c: Contraction) -> Node:
+        """Emit the kernel that packs c.right; how to read it."""
+        width = tile_width(c, self.target)
+        columns, column = trips(c.columns), c.columns.axis
+        within = set(postorder(c.right))
+        outer = [f for f in c.outer if f.axis in within]
+        inner = [r for r in c.reduce if r.axis in within]
+        sizes = ([trips(f) for f in outer], [trips(r) for r in inner])
+        shape = (*sizes[0], -(-columns // width), *sizes[1], width)
+        loads = [t.op.buffer for t in postorder(c.right) if isinstance(t.op, Load)]
+        panels = Buffer(
+            self.fresh(f"{loads[0].name}_panels"), TensorType(c.right.type.dtype, shape)
+        )
+        index = (*(f.axis for f in outer), *(r.axis for r in inner))
+        each, n, whole = self.labels.axis("b"), self.labels.axis("j"), columns // width
+
+        def fill(panel: Node) -> For:
+            """The loops that fill a panel; beyond the last column that one again."""
+            at = apply("add", apply(multiply, panel, constant(width)), n)
+            at = at if panel is each else apply(minimum, at, constant(columns - 1))
+            value = substitute((c.right,), {column: at})[0]
+            index = (*(f.axis for f in outer), panel, *(r.axis for r in inner), n)
+            loop = For(n, constant(0), constant(width), (Store(panels, index, value),))
+            for r in reversed(inner):
+                loop = replace(r, body=(loop,), role="free", folds=())
+            return loop
+
+        nests = [For(each, constant(0), constant(whole), (fill(each),))] if whole else []
+        if columns % width:
+            nests.append(fill(constant(whole)))
+        for f in reversed(outer):
+            nests = [replace(f, body=(nest,)) for nest in nests]
+        inputs = tuple(dict.fromkeys(loads))
+        self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), tuple(nests)))
+        quotient = apply(floordiv, column, constant(width))
+        inside = apply(floormod, column, constant(width))
+        return make(Load(panels), *index[: len(outer)], quotient, *index[len(outer) :], inside)
+
+    def fresh(self, stem: str) -> str:
+        name, n = stem, 0
+        while name in self.names:
+            name, n = f"{stem}_{n}", n + 1
+        self.names.add(name)
+        return name
+
+
+def _updated(stmt: For, update: Update) -> For:
+    """The nest with that update in place of its only one."""
+
+    def one(s: Stmt) -> Stmt:
+        if isinstance(s, For):
+            return replace(s, body=tuple(map(one, s.body)))
+        return update if isinstance(s, Update) else s
+
+    result = one(stmt)
+    assert isinstance(result, For)
+    return result
