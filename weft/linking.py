@@ -105,6 +105,7 @@ def link(
     """
     spec = make_spec(program, symbols, writes, constants)
     needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
+    first = once(program, constants)
     kernels = [
         {
             "name": k.name,
@@ -112,7 +113,7 @@ def link(
             "predicted_us": predicted.get(k.name, 0.0),
             "origin": k.origin,
         }
-        for k in program.kernels
+        for k in (*first, *(k for k in program.kernels if k not in first))
     ]
     externs = [
         (c.target, c.reason, program.origin.get(c.outputs[0].name, "") if c.outputs else "")

@@ -21,8 +21,8 @@ from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from weft.frontend.capture import modules_of
-from weft.frontend.entry import Build, specialise
+from weft.frontend.capture import capture, modules_of
+from weft.frontend.entry import MISS, Build, Entry, direct_entry
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.signature import call_key
 
@@ -33,16 +33,24 @@ class GraphProgram:
     def __init__(self, graph: torch.fx.GraphModule, build: Build) -> None:
         self.graph, self.build = graph, build
         self._boxed_call = True  # AOTAutograd hands the arguments over as a list
-        self.entries: dict[Any, Callable[[Sequence[Any]], Any]] = {}
+        self.entries: dict[Any, Entry] = {}
+        self.hot: Callable[[Sequence[Any]], Any] = lambda args: MISS
 
     def __call__(self, args: list[Any]) -> Any:
+        results = self.hot(args)
+        if results is not MISS:
+            args.clear()
+            return results
         flat, tree = tree_flatten((tuple(args), {}))
         args.clear()  # a boxed call frees its arguments as soon as it can
         key = call_key(flat, tree)
         if key not in self.entries:
-            _, self.entries[key] = specialise(self.graph, self.build, tuple(flat), {})
+            captured = capture(self.graph, tuple(flat), {})
+            runner = self.build(captured)
+            self.entries[key] = direct_entry(self.graph, captured, runner, flat)
+            self.hot = self.entries[key].hot or self.hot
         with torch.no_grad():
-            return self.entries[key](flat)
+            return self.entries[key].call(tuple(flat), {}, flat)
 
 
 class _Holder(torch.nn.Module):

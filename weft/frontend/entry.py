@@ -23,7 +23,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_unflatten
 
-from weft.frontend.capture import CONSTANTS, capture, modules_of
+from weft.frontend.capture import CONSTANTS, modules_of
 from weft.frontend.graph import Captured, Leaf, Placeholder, Runner
 from weft.frontend.signature import State, tensor_check, under_autocast
 
@@ -52,14 +52,6 @@ def direct_entry(
         return enter(flat)
 
     return Entry(call, state, _hot(captured, runner, state, flat))
-
-
-def specialise(
-    fn: Callable[..., Any], build: Build, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> tuple[Captured, Callable[[Sequence[Any]], Any]]:
-    """Capture and build; the function takes the flat arguments and guards nothing."""
-    captured = capture(fn, args, kwargs)
-    return captured, _generate(captured, build(captured), None)
 
 
 def _hot(
