@@ -37,6 +37,10 @@ CHANGES: dict[str, Callable[[Scaled], object]] = {
 }
 
 
+def same(ours: torch.Tensor, eager: torch.Tensor) -> None:
+    assert (ours - eager).norm() <= 1e-6 * eager.norm()
+
+
 def compiled(m: nn.Module, how: str) -> Callable[..., torch.Tensor]:
     return weft.compile(m) if how == "direct" else torch.compile(m, backend="weft")
 
@@ -46,14 +50,15 @@ def compiled(m: nn.Module, how: str) -> Callable[..., torch.Tensor]:
 @torch.no_grad()
 def test_a_changed_parameter_is_noticed(change: str, how: str) -> None:
     torch.compiler.reset()
+    torch.manual_seed(0)
     m, x = Scaled(), torch.randn(9, 20)
     f = compiled(m, how)
-    torch.testing.assert_close(f(x), m(x))
+    same(f(x), m(x))
     before = m(x)
     CHANGES[change](m)
     assert not torch.allclose(before, m(x))
-    torch.testing.assert_close(f(x), m(x))
-    torch.testing.assert_close(f(x), m(x))
+    same(f(x), m(x))
+    same(f(x), m(x))
 
 
 @torch.no_grad()
@@ -66,16 +71,16 @@ def test_unchanged_parameters_are_packed_once() -> None:
     m.linear.weight.data[0, 1] += 1  # one element, not sampled: what was packed is still in use
     assert not torch.allclose(f(x), m(x))
     m.linear.weight.mul_(1)
-    torch.testing.assert_close(f(x), m(x))
+    same(f(x), m(x))
 
 
 def test_parameters_made_in_inference_mode_are_packed_at_every_call() -> None:
     with torch.inference_mode():
         m, x = Scaled(), torch.randn(9, 20)
         f = weft.compile(m)
-        torch.testing.assert_close(f(x), m(x))
+        same(f(x), m(x))
         m.linear.weight[0, 1] += 1  # has no version that could tell
-        torch.testing.assert_close(f(x), m(x))
+        same(f(x), m(x))
 
 
 def test_training_packs_at_every_call() -> None:

@@ -237,7 +237,7 @@ class PythonSource:
             *test,
             "    kept.clear()",
             *("    " + line for line in lines),
-            "    kept.append(now)",
+            "    kept[:] = [now]",
         ]
 
     def extern(self, step: Extern) -> None:
@@ -321,9 +321,7 @@ def python_source(layout: Layout, profile: bool = False) -> tuple[str, PythonSou
     ending = [*source.lines, "return times" if profile else f"return ({values})"]
     if any(not segment.native for segment in layout.segments):
         body = ["with no_grad():", *("    " + line for line in body)]
-    frame = ", ".join(
-        ["p", "at", "_", "kept", *(f"v{layout.index[name]}" for name in source.views)]
-    )
+    frame = ", ".join(["p", "at", "_", *(f"v{layout.index[name]}" for name in source.views)])
     opening = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
     opening.append(f"{frame} = frame")
     if profile:

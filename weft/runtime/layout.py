@@ -45,15 +45,20 @@ class Layout:
     addressed: dict[str, tuple[str, ...]]
     segments: tuple[Segment, ...]
     plan: Plan
+    kept: Plan
 
     def in_arena(self, name: str) -> bool:
-        """Whether a buffer's memory is part of the arena."""
-        return self.roots[name][0] in self.plan.offsets
+        """Whether a buffer's memory is part of an arena: a call's own, or what all calls keep."""
+        return self.roots[name][0] in self.plan.offsets or self.is_kept(name)
+
+    def is_kept(self, name: str) -> bool:
+        return self.roots[name][0] in self.kept.offsets
 
     def arena_offset(self, name: str) -> int:
-        """Bytes from the start of the arena to a buffer in it."""
+        """Bytes from the start of its arena to a buffer in it."""
         root, offset = self.roots[name]
-        return self.plan.offsets[root] + offset * item_bytes(self.buffers[name])
+        plan = self.kept if self.is_kept(name) else self.plan
+        return plan.offsets[root] + offset * item_bytes(self.buffers[name])
 
 
 def lay_out(spec: ProgramSpec) -> Layout:
@@ -69,14 +74,13 @@ def lay_out(spec: ProgramSpec) -> Layout:
             root = roots[name][0]
             lives[root] = (lives.get(root, (number, number))[0], number)
     bound = bound_roots(spec, buffers, lives)
-    for name, b in buffers.items():
-        if b.kind == "kept":
-            lives[name] = (0, len(spec.steps))
-    slots = [
-        Slot(name, buffers[name].span * item_bytes(buffers[name]), *life)
-        for name, life in lives.items()
-        if buffers[name].kind in ("temp", "kept") and name not in bound
-    ]
+    whole = (0, len(spec.steps))
+    slots: dict[str, list[Slot]] = {"temp": [], "kept": []}
+    for name, life in lives.items():
+        b = buffers[name]
+        if b.kind in slots and name not in bound:
+            span = whole if b.kind == "kept" else life
+            slots[b.kind].append(Slot(name, b.span * item_bytes(b), *span))
     addressed: dict[str, tuple[str, ...]] = {}
     calls = (step for step in spec.steps if isinstance(step, Call))
     for name in dict.fromkeys(name for call in calls for name in call.args):
@@ -91,7 +95,8 @@ def lay_out(spec: ProgramSpec) -> Layout:
         bound=bound,
         addressed=addressed,
         segments=cut_segments(spec),
-        plan=plan(slots),
+        plan=plan(slots["temp"]),
+        kept=plan(slots["kept"]),
     )
 
 

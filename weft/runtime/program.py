@@ -94,6 +94,8 @@ class Program:
         self.constants = tuple(constants)
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp))
+        self.kept = allocate_arena(layout.kept.total)
+        self.state: list[Any] = []  # the versions and the stamp of what was kept last
         self.text, source = python_source(layout)
         self.run = self.function(self.text, source)
         self.timed: Callable[[Tensors], list[tuple[str, float]]] | None = None
@@ -107,8 +109,8 @@ class Program:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of temporaries that one call at a time needs."""
-        return self.layout.plan.total
+        """Bytes of temporaries that one call at a time needs, and of what all calls keep."""
+        return self.layout.plan.total + self.layout.kept.total
 
     @property
     def entries(self) -> int:
@@ -138,6 +140,7 @@ class Program:
             "threads": torch.get_num_threads,
             "no_grad": torch.no_grad,
             "error": self.error,
+            "kept": self.state,
             "clock": time.perf_counter,
             "time": self.library.weft_time,
         }
@@ -163,7 +166,7 @@ class Program:
         return FAULTS[fault % 4](step.checks)
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
-        """The addresses, constants and temporaries filled in, an arena, its state and its views."""
+        """The array of addresses, constants and temporaries filled in, and an arena with views."""
         layout = self.layout
         addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
         arena = allocate_arena(layout.plan.total)
@@ -173,13 +176,15 @@ class Program:
                 start = self.constants[layout.buffers[root].index].data_ptr()
                 addresses[layout.index[name]] = start + offset * torch_dtype(b.dtype).itemsize
             elif layout.in_arena(name):
-                addresses[layout.index[name]] = arena.data_ptr() + layout.arena_offset(name)
+                memory = self.kept if layout.is_kept(name) else arena
+                addresses[layout.index[name]] = memory.data_ptr() + layout.arena_offset(name)
         tensors = [self.arena_view(arena, name) for name in views]
-        return (addresses, ctypes.addressof(addresses), arena, [], *tensors)
+        return (addresses, ctypes.addressof(addresses), arena, *tensors)
 
     def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
         """A temporary as a torch tensor, for externs."""
         b, dtype = self.layout.buffers[name], torch_dtype(self.layout.buffers[name].dtype)
+        arena = self.kept if self.layout.is_kept(name) else arena
         start = self.layout.arena_offset(name)
         with torch.inference_mode(False), torch.no_grad():
             memory = arena[start : start + b.span * dtype.itemsize].view(dtype)

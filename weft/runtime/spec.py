@@ -25,7 +25,7 @@ class Buffer:
     const    tensor `index` of the constants bound when the program was loaded
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
-    kept     in the arena for good: what a `once` step makes
+    kept     what a `once` step makes: memory that all calls share
 
     With `alias` set the buffer is a part of that other buffer, `offset` elements in, and has no
     memory of its own: use it for views and for results written over a dead buffer.
