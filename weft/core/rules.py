@@ -16,7 +16,7 @@ from typing import Any
 
 from weft.core.errors import WeftError
 from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Node, bottom_up, make
 from weft.core.operators import Operators
 
 DEEPEST = 100
@@ -277,18 +277,8 @@ class _Run:
         self.depth = 0  # of rewrites of rewrites; a loop of rules ends with the term still right
 
     def normal(self, root: Node, source: str | None) -> Node:
-        stack = [root]
-        while stack:
-            node = stack[-1]
-            waiting = [a for a in node.args if a not in self.done]
-            if node in self.done:
-                stack.pop()
-            elif waiting:
-                stack.extend(reversed(waiting))
-            else:
-                stack.pop()
-                self.done[node] = self._settle(node, self.origin.get(node, source))
-        return self.done[root]
+        """The root rewritten; what has no origin of its own comes from `source`."""
+        return bottom_up(root, self.done, lambda n: self._settle(n, self.origin.get(n, source)))
 
     def _settle(self, node: Node, source: str | None) -> Node:
         """The normal form of a node whose arguments have theirs."""

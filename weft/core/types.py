@@ -39,6 +39,11 @@ class DType:
         """The type arithmetic is done in: 16-bit floats are stored, f32 is computed."""
         return f32 if self.is_float and self.bits == 16 else self
 
+    @property
+    def python(self) -> type[int | float | bool]:
+        """The Python type of its values."""
+        return float if self.is_float else bool if self.kind == "bool" else int
+
     def __str__(self) -> str:
         return self.name
 
@@ -63,6 +68,11 @@ DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolea
 def dtype(name: str) -> DType:
     """The dtype of that name; KeyError when there is none."""
     return DTYPES[name]
+
+
+def dtype_of_literal(value: int | float | bool) -> DType:
+    """The dtype of a literal that names none: an int is i64, a float f32, a bool bool."""
+    return boolean if isinstance(value, bool) else f32 if isinstance(value, float) else i64
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ simplify(a0 - 1 >= 0, {a0: (0, 31)})                               # a0 >= 1
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from weft.core.node import Node, postorder, rebuild
@@ -30,23 +30,7 @@ from weft.scalar.affine import (
     order,
     plus,
 )
-from weft.scalar.ops import (
-    Apply,
-    Constant,
-    apply,
-    bitand,
-    bitor,
-    constant,
-    floordiv,
-    floormod,
-    ge,
-    gt,
-    le,
-    lt,
-    minimum,
-    value_of,
-    where,
-)
+from weft.scalar.ops import Apply, Constant, apply, constant, value_of
 
 TRUE, FALSE = constant(True), constant(False)
 COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
@@ -60,11 +44,23 @@ def _divisor(atom: Node, name: str) -> int:
 
 def divide(x: Node, by: int, ranges: Ranges) -> Node:
     """x // by, simple: multiples of `by` pulled out, small parts dropped, divisions merged."""
+    return _division("floordiv", _divide, x, by, ranges)
+
+
+def modulo(x: Node, by: int, ranges: Ranges) -> Node:
+    """x % by, simple: multiples of `by` dropped, small parts kept outside, moduli merged."""
+    return _division("floormod", _modulo, x, by, ranges)
+
+
+def _division(
+    name: str, form: Callable[[Node, int, Known], Linear], x: Node, by: int, ranges: Ranges
+) -> Node:
+    """The division as `form` writes it, worked out once under these ranges."""
     known = as_known(ranges)
-    key = ("floordiv", x, by)
+    key = (name, x, by)
     if key not in known.divisions:
         plain = by != 1 and not bounded(x, known)  # could wrap: leave the program's own integers
-        new = apply(floordiv, x, constant(by)) if plain else from_linear(*_divide(x, by, known))
+        new = apply(name, x, constant(by)) if plain else from_linear(*form(x, by, known))
         known.divisions[key] = new
     return known.divisions[key]
 
@@ -98,7 +94,7 @@ def _divide(x: Node, by: int, known: Known) -> Linear:
         if d and d % by == 0 and remainder == 0:  # y % d // by = y // by % (d // by)
             digit = modulo(divide(atom.args[0], by, known), d // by, known)
             return plus(outside, linear(digit))
-    node = apply(floordiv, from_linear(rest, remainder), constant(by))
+    node = apply("floordiv", from_linear(rest, remainder), constant(by))
     return plus(outside, ({node: 1}, 0))
 
 
@@ -114,17 +110,6 @@ def _split(
             big = {a: k // g for a, k in rest.items() if k % g == 0}
             return g, (big, remainder // g + block), (small, remainder % g - block * g)
     return None
-
-
-def modulo(x: Node, by: int, ranges: Ranges) -> Node:
-    """x % by, simple: multiples of `by` dropped, small parts kept outside, moduli merged."""
-    known = as_known(ranges)
-    key = ("floormod", x, by)
-    if key not in known.divisions:
-        plain = by != 1 and not bounded(x, known)
-        new = apply(floormod, x, constant(by)) if plain else from_linear(*_modulo(x, by, known))
-        known.divisions[key] = new
-    return known.divisions[key]
 
 
 def _modulo(x: Node, by: int, known: Known) -> Linear:
@@ -145,7 +130,7 @@ def _modulo(x: Node, by: int, known: Known) -> Linear:
     if split is not None:  # (g * big + small) % (g * b) = g * (big % b) + small
         g, big, small = split
         return plus(small, linear(modulo(from_linear(*big), by // g, known)), g)
-    return {apply(floormod, from_linear(rest, remainder), constant(by)): 1}, 0
+    return {apply("floormod", from_linear(rest, remainder), constant(by)): 1}, 0
 
 
 def _rejoin(form: Linear, known: Known) -> Linear | None:
@@ -207,8 +192,8 @@ def _canonical(less: bool, terms: Mapping[Node, int], limit: int, known: Known) 
     if UNKNOWN in sides:
         return None
     if right and limit == 1:  # x < y + 1 reads better as x <= y
-        return apply(le if less else gt, from_linear(left, 0), from_linear(right, 0))
-    return apply(lt if less else ge, from_linear(left, 0), from_linear(right, limit))
+        return apply("le" if less else "gt", from_linear(left, 0), from_linear(right, 0))
+    return apply("lt" if less else "ge", from_linear(left, 0), from_linear(right, limit))
 
 
 def narrow(condition: Node | None, ranges: Ranges) -> Known:
@@ -255,7 +240,7 @@ def step(node: Node, ranges: Ranges) -> Node | None:
         smaller = _compare("le", node.args[0], node.args[1], known)
         if smaller not in (TRUE, FALSE):
             return None
-        return node.args[0 if (smaller is TRUE) == (name == minimum.name) else 1]
+        return node.args[0 if (smaller is TRUE) == (name == "minimum") else 1]
     if name == "checked_divisor":
         return node.args[0] if _compare("ne", node.args[0], constant(0), known) is TRUE else None
     if name == "checked_index" and _compare("ge", node.args[0], constant(0), known) is TRUE:
@@ -273,14 +258,14 @@ def _step_logic(name: str, node: Node, known: Known) -> Node | None:
     if name in COMPARISONS and args[0].type.dtype is i64 and args[0].type.lanes == 1:
         return _compare(name, args[0], args[1], known)
     for x, y in (args, args[::-1]) if len(args) == 2 else ():
-        if name == bitand.name and node.type.dtype is boolean:
+        if name == "and" and node.type.dtype is boolean:
             if x is FALSE or y is TRUE or x is y or y in _conjuncts(x):
                 return x
-        elif name == bitor.name and (x is TRUE or y is FALSE or x is y):
+        elif name == "or" and (x is TRUE or y is FALSE or x is y):
             return x
     if name == "not" and args[0] in (TRUE, FALSE):
         return FALSE if args[0] is TRUE else TRUE
-    if name == where.name and len(args) == 3 and (args[0] in (TRUE, FALSE) or args[1] is args[2]):
+    if name == "where" and len(args) == 3 and (args[0] in (TRUE, FALSE) or args[1] is args[2]):
         return args[2] if args[0] is FALSE else args[1]
     return None
 
@@ -337,27 +322,3 @@ def _simplify(root: Node, known: Known) -> Node:
         return node
 
     return rebuild((root,), change)[0]
-
-
-__all__ = [
-    "COMPARISONS",
-    "FALSE",
-    "TRUE",
-    "UNKNOWN",
-    "Interval",
-    "Known",
-    "Linear",
-    "Ranges",
-    "bounded",
-    "bounds",
-    "divide",
-    "from_linear",
-    "function_of",
-    "linear",
-    "linear_bounds",
-    "modulo",
-    "narrow",
-    "simplify",
-    "simplify_node",
-    "step",
-]

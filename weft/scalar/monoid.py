@@ -15,27 +15,8 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node
-from weft.core.types import DType, boolean, i64
-from weft.scalar.ops import (
-    CASTS,
-    add,
-    apply,
-    bitand,
-    bitor,
-    cast,
-    constant,
-    divide,
-    eq,
-    exp,
-    gt,
-    lt,
-    maximum,
-    minimum,
-    multiply,
-    ne,
-    subtract,
-    where,
-)
+from weft.core.types import DType, i64
+from weft.scalar.ops import apply, constant
 
 Terms = tuple[Node, ...]
 
@@ -70,24 +51,28 @@ class Monoid:
 MONOIDS: dict[str, Monoid] = {}
 
 
+def lowest(d: Any) -> Any:
+    """The least value of a NumPy dtype."""
+    return -np.inf if d.kind in "fV" else False if d.kind == "b" else np.iinfo(d).min
+
+
+def _highest(d: Any) -> Any:
+    return np.inf if d.kind in "fV" else True if d.kind == "b" else np.iinfo(d).max
+
+
 def _least(d: DType) -> Node:
-    if d.is_float:
-        return constant(-math.inf, d)
-    return constant(False, d) if d is boolean else constant(int(np.iinfo(d.numpy).min), d)
+    return constant(lowest(d.numpy), d)
 
 
 def _greatest(d: DType) -> Node:
-    if d.is_float:
-        return constant(math.inf, d)
-    return constant(True, d) if d is boolean else constant(int(np.iinfo(d.numpy).max), d)
+    return constant(_highest(d.numpy), d)
 
 
-def _simple(name: str, function: Any, identity: Callable[[DType], Node], fold: Any) -> Monoid:
+def _simple(
+    name: str, function: str, identity: Callable[[DType], Node], reference: Callable[..., Any]
+) -> Monoid:
     def combine(a: Terms, b: Terms) -> Terms:
         return (apply(function, a[0], b[0]),)
-
-    def reference(x: Any, axes: tuple[int, ...]) -> Any:
-        return fold(x, axes)
 
     monoid = Monoid(name, lambda d: d[:1], lambda d: (identity(d[0]),), combine, reference)
     MONOIDS[name] = monoid
@@ -102,33 +87,20 @@ def _fold(ufunc: Any, start: Callable[[Any], Any]) -> Callable[..., Any]:
     return fold
 
 
-def _low(d: Any) -> Any:
-    return -np.inf if d.kind in "fV" else False if d.kind == "b" else np.iinfo(d).min
+def _typed(fold: Any) -> Callable[..., Any]:
+    return lambda x, axes: fold(x, axis=axes, keepdims=True, dtype=x.dtype)
 
 
-def _high(d: Any) -> Any:
-    return np.inf if d.kind in "fV" else True if d.kind == "b" else np.iinfo(d).max
+def _truth(fold: Any) -> Callable[..., Any]:
+    return lambda x, axes: fold(x, axis=axes, keepdims=True)
 
 
-def _sum(x: Any, axes: tuple[int, ...]) -> Any:
-    return np.sum(x, axis=axes, keepdims=True, dtype=x.dtype)
-
-
-SUM = _simple("sum", add, lambda d: constant(0, d), _sum)
-PRODUCT = _simple(
-    "product",
-    multiply,
-    lambda d: constant(1, d),
-    lambda x, a: np.prod(x, axis=a, keepdims=True, dtype=x.dtype),
-)
-MAX = _simple("max", maximum, _least, _fold(np.maximum, _low))
-MIN = _simple("min", minimum, _greatest, _fold(np.minimum, _high))
-ANY = _simple(
-    "any", bitor, lambda d: constant(False, d), lambda x, a: np.any(x, axis=a, keepdims=True)
-)
-ALL = _simple(
-    "all", bitand, lambda d: constant(True, d), lambda x, a: np.all(x, axis=a, keepdims=True)
-)
+SUM = _simple("sum", "add", lambda d: constant(0, d), _typed(np.sum))
+PRODUCT = _simple("product", "multiply", lambda d: constant(1, d), _typed(np.prod))
+MAX = _simple("max", "maximum", _least, _fold(np.maximum, lowest))
+MIN = _simple("min", "minimum", _greatest, _fold(np.minimum, _highest))
+ANY = _simple("any", "or", lambda d: constant(False, d), _truth(np.any))
+ALL = _simple("all", "and", lambda d: constant(True, d), _truth(np.all))
 
 
 def _flat(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
@@ -147,20 +119,20 @@ def _arg(best: Callable[..., Any]) -> Callable[..., Any]:
     return reference
 
 
-def _arg_combine(better: Any) -> Callable[[Terms, Terms], Terms]:
+def _arg_combine(better: str) -> Callable[[Terms, Terms], Terms]:
     def combine(a: Terms, b: Terms) -> Terms:
         """Keep the better value; a NaN beats any number; of equals the lower position wins."""
         (v, i), (w, j) = a, b
-        w_nan, v_number = apply(ne, w, w), apply(eq, v, v)
-        wins = apply(bitor, apply(better, w, v), apply(bitand, w_nan, v_number))
-        same = apply(bitor, apply(eq, v, w), apply(bitand, w_nan, apply(ne, v, v)))
-        wins = apply(bitor, wins, apply(bitand, same, apply(lt, j, i)))
-        return apply(where, wins, w, v), apply(where, wins, j, i)
+        w_nan, v_number = apply("ne", w, w), apply("eq", v, v)
+        wins = apply("or", apply(better, w, v), apply("and", w_nan, v_number))
+        same = apply("or", apply("eq", v, w), apply("and", w_nan, apply("ne", v, v)))
+        wins = apply("or", wins, apply("and", same, apply("lt", j, i)))
+        return apply("where", wins, w, v), apply("where", wins, j, i)
 
     return combine
 
 
-def _argument(name: str, better: Any, worst: Callable[[DType], Node], best: Any) -> None:
+def _argument(name: str, better: str, worst: Callable[[DType], Node], best: Any) -> None:
     MONOIDS[name] = Monoid(
         name,
         lambda d: (d[0], i64),
@@ -173,20 +145,20 @@ def _argument(name: str, better: Any, worst: Callable[[DType], Node], best: Any)
     )
 
 
-_argument("argmax", gt, _least, np.argmax)
-_argument("argmin", lt, _greatest, np.argmin)
+_argument("argmax", "gt", _least, np.argmax)
+_argument("argmin", "lt", _greatest, np.argmin)
 
 
 def _welford_combine(a: Terms, b: Terms) -> Terms:
     """Chan, Golub, LeVeque 1979: counts, means and squared deviations of two parts."""
     (n, mean, m2), (k, other, n2) = a, b
-    total = apply(add, n, k)
-    empty = apply(eq, total, constant(0, n.type.dtype))
-    share = apply(where, empty, constant(0, n.type.dtype), apply(divide, k, total))
-    delta = apply(subtract, other, mean)
-    spread = apply(multiply, apply(multiply, delta, delta), apply(multiply, n, share))
-    moved = apply(add, mean, apply(multiply, delta, share))
-    return total, moved, apply(add, apply(add, m2, n2), spread)
+    total = apply("add", n, k)
+    empty = apply("eq", total, constant(0, n.type.dtype))
+    share = apply("where", empty, constant(0, n.type.dtype), apply("divide", k, total))
+    delta = apply("subtract", other, mean)
+    spread = apply("multiply", apply("multiply", delta, delta), apply("multiply", n, share))
+    moved = apply("add", mean, apply("multiply", delta, share))
+    return total, moved, apply("add", apply("add", m2, n2), spread)
 
 
 def _squared_deviations(x: Any, axes: tuple[int, ...]) -> Any:
@@ -209,16 +181,16 @@ WELFORD = MONOIDS["welford"] = Monoid(
 def _logsumexp_combine(a: Terms, b: Terms) -> Terms:
     """Online softmax (Milakov, Gimelshein 2018): a running maximum and a sum scaled by it."""
     (m, s), (n, t) = a, b
-    top = apply(maximum, m, n)
+    top = apply("maximum", m, n)
     dtype = m.type.dtype
 
     def scaled(value: Node, at: Node) -> Node:
         """value * exp(at - top), which is `value` itself when both are the same infinity."""
-        same = apply(eq, at, top)
-        gap = apply(where, same, constant(0, dtype), apply(subtract, at, top))
-        return apply(multiply, value, apply(exp, gap))
+        same = apply("eq", at, top)
+        gap = apply("where", same, constant(0, dtype), apply("subtract", at, top))
+        return apply("multiply", value, apply("exp", gap))
 
-    return top, apply(add, scaled(s, m), scaled(t, n))
+    return top, apply("add", scaled(s, m), scaled(t, n))
 
 
 def _sum_of_exponentials(x: Any, axes: tuple[int, ...]) -> Any:
@@ -237,16 +209,3 @@ SUMEXP = MONOIDS["sumexp"] = Monoid(
     project=lambda c: (c[1],),
     cost=30.0,
 )
-
-__all__ = [
-    "CASTS",
-    "MAX",
-    "MIN",
-    "MONOIDS",
-    "PRODUCT",
-    "SUM",
-    "SUMEXP",
-    "WELFORD",
-    "Monoid",
-    "cast",
-]

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange
 from weft.core.node import Node, Op, make, op, require
-from weft.core.types import DTYPES, DType, ScalarType, boolean, f32, i64
+from weft.core.types import DTYPES, DType, ScalarType, boolean, dtype_of_literal, i64
 
 Evaluate = Callable[..., Any]
 
@@ -45,19 +45,16 @@ class Function:
 
     def infer_dtype(self, dtypes: tuple[DType, ...]) -> DType:
         """Result dtype; VerifyError when arity, kinds or dtypes do not fit."""
-        require(
-            len(dtypes) == self.arity,
-            f"{self.name} takes {self.arity} arguments, got {len(dtypes)}",
-        )
+        given = len(dtypes)
+        require(given == self.arity, f"{self.name} takes {self.arity} arguments, got {given}")
         values = dtypes[1:] if self.name == "where" else dtypes
         if self.name == "where":
             require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
         if isinstance(self.result, DType):
             return self.result
         for d in values:
-            require(
-                d.kind in self.domain or d.name in self.domain, f"{self.name} does not take {d}"
-            )
+            taken = d.kind in self.domain or d.name in self.domain
+            require(taken, f"{self.name} does not take {d}")
             require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
         return boolean if self.result == "bool" else values[0]
 
@@ -70,10 +67,14 @@ def function(name: str, arity: int, evaluate: Evaluate, *args: Any, **keywords: 
     return FUNCTIONS[name]
 
 
+def _each(one: Callable[[float], float], x: Any) -> Any:
+    """A function of one number at every place, computed in f64."""
+    found = np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64))
+    return found.astype(np.asarray(x).dtype)
+
+
 def _erf(x: Any) -> Any:
-    return np.vectorize(math.erf, otypes=[np.float64])(np.asarray(x, np.float64)).astype(
-        np.asarray(x).dtype
-    )
+    return _each(math.erf, x)
 
 
 def _lgamma(x: Any) -> Any:
@@ -82,9 +83,7 @@ def _lgamma(x: Any) -> Any:
             return math.inf
         return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
 
-    return np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64)).astype(
-        np.asarray(x).dtype
-    )
+    return _each(one, x)
 
 
 def _sigmoid(x: Any) -> Any:
@@ -98,9 +97,8 @@ def _floormod(x: Any, y: Any) -> Any:
 
 
 def _floordiv(x: Any, y: Any) -> Any:
-    return np.where(y == 0, 0, np.floor_divide(x, np.where(y == 0, 1, y))).astype(
-        np.asarray(x).dtype
-    )
+    whole = np.floor_divide(x, np.where(y == 0, 1, y))
+    return np.where(y == 0, 0, whole).astype(np.asarray(x).dtype)
 
 
 def _truncdiv(x: Any, y: Any) -> Any:
@@ -213,7 +211,6 @@ round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in DTYPES.values()}  # f32(x), i64(x) ...
 
 SAFE = {checked_index: 0, checked_divisor: 1}  # the checks: a first argument without a fault
-INDEX_FUNCTIONS = (add, multiply, floordiv, floormod, minimum, maximum)
 
 
 @op("axis")
@@ -258,9 +255,8 @@ class Apply(Op):
     def infer(self, *types: ScalarType) -> ScalarType:
         lanes = {t.lanes for t in types} - {1}
         require(len(lanes) <= 1, f"{self.function} of vectors with {sorted(lanes)} lanes")
-        return ScalarType(
-            self.function.infer_dtype(tuple(t.dtype for t in types)), max(lanes, default=1)
-        )
+        dtype = self.function.infer_dtype(tuple(t.dtype for t in types))
+        return ScalarType(dtype, max(lanes, default=1))
 
     def evaluate(self, *values: Any) -> Any:
         return self.function.evaluate(*values)
@@ -272,10 +268,8 @@ def axis(label: str) -> Node:
 
 def constant(value: int | float | bool, dtype: DType | None = None) -> Node:
     """A literal; without a dtype an int is i64, a float f32, a bool bool."""
-    if dtype is None:
-        dtype = boolean if isinstance(value, bool) else i64 if isinstance(value, int) else f32
-    kind = float if dtype.is_float else bool if dtype is boolean else int
-    return make(Constant(kind(value), dtype))
+    dtype = dtype or dtype_of_literal(value)
+    return make(Constant(dtype.python(value), dtype))
 
 
 def apply(function: Function | str, *args: Node) -> Node:

@@ -1,6 +1,6 @@
 """Identities of the pointwise functions, one row each, for scalar terms and for whole tensors.
 
-simplify_term(apply(multiply, x, constant(1.0)))        # x
+RULES.normalize((apply("multiply", x, constant(1.0)),))        # (x,)
 Every row says what it does to NaN, Inf, -0.0, rounding and integer wrap. "exact" means every bit
 but a NaN's payload. Subexpressions are shared by interning, so there is no rule for that.
 """
@@ -8,7 +8,6 @@ but a NaN's payload. Subexpressions are shared by interning, so there is no rule
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -72,8 +71,7 @@ def fold(node: Node, build: Vocabulary) -> Node | None:
 
 def python_number(value: object, dtype: DType) -> Number:
     """A NumPy value of that dtype as the Python number a literal holds."""
-    kind = float if dtype.is_float else bool if dtype.kind == "bool" else int
-    return kind(np.asarray(value).item())
+    return dtype.python(np.asarray(value).item())
 
 
 def combine(name: str, a: Node, b: Node, build: Vocabulary) -> Node | None:
@@ -193,15 +191,19 @@ def regroup(outer: str, inner: str, first: str, second: str) -> Callable[..., No
     return write
 
 
+def times(name: str) -> Callable[..., Node | None]:
+    """x * (a + b) or x * (a - b)."""
+    return regroup("multiply", name, "a", "b")
+
+
 def plus_one(name: str) -> Callable[..., Node | None]:
     """x * (a + 1) or x * (a - 1)."""
-    return lambda x, a, build: regroup("multiply", name, "a", "b")(
-        x, a, build.literal(1, dtype_of(a)), build
-    )
+    return lambda x, a, build: times(name)(x, a, build.literal(1, dtype_of(a)), build)
 
 
 GROUPED = "floats: one rounding fewer, constants in the normal range; integers exact modulo 2^n"
 FACTORED = "floats: one rounding fewer; positive constants, so inf stays inf; integers exact"
+WHOLE = "integers only"
 ROUNDED = "floats: within rounding; integers exact modulo 2^n"
 
 REASSOCIATING = [
@@ -213,19 +215,10 @@ REASSOCIATING = [
     Rule("mul-div", (x * a) / b, regroup("multiply", "divide", "a", "b"), None, True, GROUPED),
     Rule("div-mul", (x / a) * b, regroup("multiply", "divide", "b", "a"), None, True, GROUPED),
     Rule("div-div", (x / a) / b, regroup("divide", "multiply", "a", "b"), None, True, GROUPED),
-    Rule(
-        "factor-add", x * a + x * b, regroup("multiply", "add", "a", "b"), same_sign, True, FACTORED
-    ),
+    Rule("factor-add", x * a + x * b, times("add"), same_sign, True, FACTORED),
     Rule("factor-add-one", x * a + x, plus_one("add"), positive, True, FACTORED),
-    Rule(
-        "factor-sub",
-        x * a - x * b,
-        regroup("multiply", "subtract", "a", "b"),
-        whole_constants,
-        True,
-        "integers only",
-    ),
-    Rule("factor-sub-one", x * a - x, plus_one("subtract"), whole, True, "integers only"),
+    Rule("factor-sub", x * a - x * b, times("subtract"), whole_constants, True, WHOLE),
+    Rule("factor-sub-one", x * a - x, plus_one("subtract"), whole, True, WHOLE),
     Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), None, True, ROUNDED),
     Rule("pow-zero", x**0, 1, soundness="exact: nan ** 0 is 1"),
     Rule("pow-one", x**1, x, soundness="exact"),
@@ -315,8 +308,3 @@ def _call(name: str, *args: Node) -> Node:
 
 VOCABULARY = Vocabulary(_call, constant, lambda node, type_: None)
 RULES = RuleSet(VOCABULARY, identities("apply"))
-
-
-def simplify_term(term: Node, trace: Counter[str] | None = None, reassociate: bool = False) -> Node:
-    """A scalar term that no rule improves; integer indices are `index.simplify`'s."""
-    return RULES.normalize((term,), trace, reassociate)[0]

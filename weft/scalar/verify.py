@@ -66,6 +66,12 @@ class Level:
     flat: bool = False
 
 
+# What is wrong with a variable that is not in scope.
+UNREADABLE: dict[type[Op], str] = {
+    Axis: "axis {} is used outside its loop",
+    nest.Acc: "{} is read, but no loop before here declares it",
+    nest.Running: "running {} is read outside its scan, or before its update",
+}
 LOADS: dict[type[Op], Callable[..., Touch | None]] = {nest.Load: _load}
 STORES: dict[type[nest.Stmt], Callable[..., Touch | None]] = {nest.Store: _store}
 
@@ -76,9 +82,8 @@ def verify_program(program: nest.Program, level: Level) -> None:
     require(found == level.name, f"{program.name} is a {found} program, not a {level.name} program")
     types: dict[str, TensorType] = {}
     for b in (*program.inputs, *program.outputs):
-        require(
-            types.setdefault(b.name, b.type) == b.type, f"{b.name} is {types[b.name]}, {b.type}"
-        )
+        known = types.setdefault(b.name, b.type)
+        require(known == b.type, f"{b.name} is {known}, {b.type}")
     ready = {b.name for b in program.inputs}
     for step in program.steps:
         name = f"kernel {step.name}" if isinstance(step, nest.Kernel) else f"call of {step.target}"
@@ -86,11 +91,8 @@ def verify_program(program: nest.Program, level: Level) -> None:
         for b in (*step.inputs, *step.outputs):
             known = types.setdefault(b.name, b.type)
             flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
-            require(
-                flat or known == b.type,
-                f"{name}: {b.name} is {b.type}, but {known} elsewhere",
-                where,
-            )
+            told = f"{name}: {b.name} is {b.type}, but {known} elsewhere"
+            require(flat or known == b.type, told, where)
         for b in step.inputs:
             require(b.name in ready, f"{name} reads {b.name} before any step writes it", where)
         if isinstance(step, nest.Kernel):
@@ -142,10 +144,8 @@ class _Verifier:
 
     def statement(self, stmt: nest.Stmt) -> None:
         kind, level = type(stmt), self.level
-        self.that(
-            kind in level.statements,
-            f"{kind.__name__} is not a statement of the {level.name} level",
-        )
+        told = f"{kind.__name__} is not a statement of the {level.name} level"
+        self.that(kind in level.statements, told)
         for term in stmt.terms():
             self.term(term)
         self.own(stmt)
@@ -154,10 +154,9 @@ class _Verifier:
         elif isinstance(stmt, nest.Update):
             self.update(stmt)
         elif isinstance(stmt, nest.Local):
-            self.that(
-                stmt.buffer.space == "local", f"{stmt.buffer.name} is declared, but not local"
-            )
-            self.locals.add(stmt.buffer)
+            buffer = stmt.buffer
+            self.that(buffer.space == "local", f"{buffer.name} is declared, but not local")
+            self.locals.add(buffer)
         elif kind in level.stores:
             self.store(stmt)
 
@@ -182,17 +181,8 @@ class _Verifier:
     def node(self, node: Node) -> None:
         op, level = node.op, self.level
         self.that(isinstance(op, level.terms), f"{op.name} is not a term of the {level.name} level")
-        if isinstance(op, Axis):
-            self.that(node in self.readable, f"axis {op.label} is used outside its loop")
-        elif isinstance(op, nest.Acc):
-            self.that(
-                node in self.readable, f"{op.label} is read, but no loop before here declares it"
-            )
-        elif isinstance(op, nest.Running):
-            self.that(
-                node in self.readable,
-                f"running {op.label} is read outside its scan, or before its update",
-            )
+        if isinstance(op, Axis | nest.Acc | nest.Running):
+            self.that(node in self.readable, UNREADABLE[type(op)].format(op.label))
         elif type(op) in level.loads:
             buffer: nest.Buffer = op.buffer  # type: ignore[attr-defined]
             allowed = buffer in self.kernel.inputs or buffer in self.locals
@@ -230,9 +220,8 @@ class _Verifier:
         self.that(found == dtype, f"a value of {found} goes to {buffer.name}, which is {dtype}")
         if isinstance(stmt, nest.Store):
             rank = buffer.type.rank
-            self.that(
-                len(stmt.index) == rank, f"{len(stmt.index)} indices, {buffer.name} has rank {rank}"
-            )
+            given = len(stmt.index)
+            self.that(given == rank, f"{given} indices, {buffer.name} has rank {rank}")
             self.that(all(i.type.dtype is i64 for i in stmt.index), "indices must be i64")
             masked = stmt.mask is not None and stmt.mask.type.dtype is not boolean
             self.that(not masked, "the mask must be bool")
@@ -248,8 +237,7 @@ class _Verifier:
         if len(set(axes)) < len(axes) or not all(isinstance(i.op, Axis) for i in axes):
             return None
         count = 1
-        for axis in axes:
-            loop = self.loops[axis]
+        for loop in (self.loops[axis] for axis in axes):
             extent = extent_of(loop)
             if extent is None or not isinstance(loop.lo.op, Constant):
                 return None
@@ -315,10 +303,8 @@ class _Verifier:
             found = value.type.dtype
             self.that(found == dtype, f"a value of {found} goes to {name}, which folds {dtype}")
             lanes = value.type.lanes
-            self.that(
-                lanes == fold.lanes or isinstance(value.op, Constant),
-                f"{lanes} lanes go to {fold.lanes}",
-            )
+            fits = lanes == fold.lanes or isinstance(value.op, Constant)
+            self.that(fits, f"{lanes} lanes go to {fold.lanes}")
         if self.open[self.folds[fold]].role == "scan":
             self.readable.update(fold.running)
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
 from weft.core.node import Node, make, postorder, rebuild, substitute
+from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.index import Interval, simplify
@@ -293,11 +294,7 @@ class _Names:
         self.given: dict[Node, str] = {}
 
     def fresh(self, stem: str) -> str:
-        name, k = stem, 1
-        while name in self.taken:
-            name, k = f"{stem}_{k}", k + 1
-        self.taken.add(name)
-        return name
+        return fresh(stem, self.taken)
 
     def of(self, node: Node) -> str:
         if node not in self.given:

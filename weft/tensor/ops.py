@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.node import Node, Op, op, require
+from weft.core.node import Node, Op, op, require, substitute
 from weft.core.types import DType, TensorType, i64
 from weft.scalar.index import Interval
 from weft.scalar.monoid import Monoid
@@ -28,6 +28,11 @@ def position(i: int) -> Node:
 
 def positions(rank: int) -> tuple[Node, ...]:
     return tuple(position(i) for i in range(rank))
+
+
+def moved(terms: tuple[Node, ...], index: tuple[Node, ...]) -> tuple[Node, ...]:
+    """Terms over i0, i1, ... read at other places."""
+    return substitute(terms, dict(zip(positions(len(index)), index, strict=True)))
 
 
 def box(shape: Shape) -> dict[Node, Interval]:

@@ -16,9 +16,9 @@ from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.scalar.index import function_of, simplify
 from weft.scalar.ops import add, apply, constant, value_of
-from weft.tensor.ops import Index, Map, Reduce, View, box, position, positions
+from weft.tensor.ops import Index, Map, Reduce, View, box, moved, position, positions
 from weft.tensor.rules_map import TENSORS
-from weft.tensor.rules_view import moved, viewed
+from weft.tensor.rules_view import viewed
 
 SMALLEST_PIECE = 16  # a shorter contraction does not fill a register tile
 

@@ -7,20 +7,19 @@ All rows move elements and change none, so NaN, Inf, -0.0 and integers pass thro
 
 from __future__ import annotations
 
-from weft.core.node import Node, make, postorder, substitute
+from weft.core.node import Node, make, postorder
 from weft.core.rules import Number, Rule, any_call, call, literal_value, same_number
 from weft.core.types import DType
 from weft.scalar.index import FALSE, TRUE, narrow, simplify
 from weft.scalar.ops import Axis, Constant, apply, bitand, constant, value_of, where
-from weft.tensor.ops import Index, Scalar, Shape, View, box, position, positions
+from weft.tensor.ops import Index, Scalar, Shape, View, box, moved, position
 
 Terms = tuple[Node, ...]
 
 
 def scalar(value: Number, dtype: DType) -> Node:
     """A rank-0 constant."""
-    kind = float if dtype.is_float else bool if dtype.kind == "bool" else int
-    return make(Scalar(kind(value), dtype))
+    return make(Scalar(dtype.python(value), dtype))
 
 
 def full(shape: Shape, value: Node) -> Node:
@@ -54,11 +53,6 @@ def viewed(
         return x if is_identity(x, shape, index) else make(View(shape, index), x)
     known = narrow(valid, ranges)  # where the mask is off, the index does not matter
     return make(View(shape, tuple(simplify(i, known) for i in index), valid, fill), x)
-
-
-def moved(terms: Terms, index: Terms) -> Terms:
-    """Terms over i0, i1, ... read at other places."""
-    return substitute(terms, dict(zip(positions(len(index)), index, strict=True)))
 
 
 def simplify_view(node: Node) -> Node | None:

@@ -9,29 +9,13 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
 
-from weft.core.node import Node, Op, bottom_up, make, op, substitute
+from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
 from weft.scalar.index import FALSE, TRUE, Interval, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
-from weft.scalar.ops import (
-    CASTS,
-    FUNCTIONS,
-    SAFE,
-    Function,
-    add,
-    apply,
-    axis,
-    bitand,
-    checked_index,
-    constant,
-    eq,
-    guarded,
-    lt,
-    multiply,
-    where,
-)
-from weft.tensor.ops import Gather, Index, Input, Map, Reduce, Scalar, View, position
+from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, checked_index, constant, guarded
+from weft.tensor.ops import Gather, Index, Input, Map, Reduce, Scalar, View, moved
 
 Index_ = tuple[Node, ...]
 
@@ -120,8 +104,7 @@ class Terms:
             case View():
                 return (yield from self._view(node, node.op, index, mask))
             case Index(term=term):
-                where_ = {position(i): x for i, x in enumerate(index)}
-                return simplify(substitute((term,), where_)[0], self.ranges)
+                return simplify(moved((term,), index)[0], self.ranges)
             case Gather():
                 return (yield from self._gather(node, node.op, index, mask))
             case Reduce():
@@ -130,25 +113,24 @@ class Terms:
                 raise AssertionError(f"{node.op.name} has no term and no buffer")
 
     def _view(self, node: Node, view: View, index: Index_, mask: Node | None) -> Steps:
-        where_ = {position(i): x for i, x in enumerate(index)}
-        inner = tuple(simplify(t, self.ranges) for t in substitute(view.index, where_))
+        inner = tuple(simplify(t, self.ranges) for t in moved(view.index, index))
         source = node.args[0]
         if view.valid is None:
             return (yield _Request(source, inner, mask))
-        valid = simplify(substitute((view.valid,), where_)[0], self.ranges)
+        valid = simplify(moved((view.valid,), index)[0], self.ranges)
         fill = constant(view.fill, node.type.dtype.compute)
         if valid is FALSE:
             return fill
         if valid is TRUE:
             return (yield _Request(source, inner, mask))
-        guard = valid if mask is None else apply(bitand, mask, valid)
+        guard = valid if mask is None else apply("and", mask, valid)
         if (
             source in self.buffers
             and source.type.dtype.compute is source.type.dtype
             and mask is None
         ):
             return make(Load(self.buffers[source], True), *inner, guard, fill)
-        return apply(where, valid, (yield _Request(source, inner, guard)), fill)
+        return apply("where", valid, (yield _Request(source, inner, guard)), fill)
 
     def _gather(self, node: Node, gather: Gather, index: Index_, mask: Node | None) -> Steps:
         source, *rows = node.args
@@ -157,7 +139,7 @@ class Terms:
             row = yield _Request(tensor, index, mask)
             extent = constant(source.type.shape[a])
             if gather.wraps:
-                row = apply(where, apply(lt, row, constant(0)), apply(add, row, extent), row)
+                row = apply("where", apply("lt", row, constant(0)), apply("add", row, extent), row)
             row = row if mask is None else guarded(checked_index, mask, row)
             inner[a] = simplify(apply(checked_index, row, extent), self.ranges)
         left = [a for a in range(source.type.rank) if a not in gather.axes]
@@ -166,8 +148,8 @@ class Terms:
         value = yield _Request(source, tuple(inner), mask)
         for a in gather.axes:  # where there is but one place no address needs the index: check it
             if source.type.shape[a] == 1 and inner[a] is not constant(0):
-                found = apply(eq, inner[a], constant(0))
-                value = apply(where, found, value, constant(0, value.type.dtype))
+                found = apply("eq", inner[a], constant(0))
+                value = apply("where", found, value, constant(0, value.type.dtype))
         return value
 
     def height(self, node: Node) -> int:
@@ -199,8 +181,8 @@ class Terms:
             inner[a] = axis(label)
             self.ranges[inner[a]] = (0, max(extent - 1, 0))
             axes.append((label, extent))
-            scaled = apply(multiply, position_term, constant(extent))
-            position_term = simplify(apply(add, scaled, inner[a]), self.ranges)
+            scaled = apply("multiply", position_term, constant(extent))
+            position_term = simplify(apply("add", scaled, inner[a]), self.ranges)
         value = yield _Request(source, tuple(inner), mask)
         values = (value, position_term) if reduce.monoid.indexed else (value,)
         carriers = reduce.monoid.carriers(tuple(v.type.dtype for v in values))
@@ -228,7 +210,7 @@ def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
         return value if value.type.dtype is target else apply(function, value)
     if value.type.dtype is not target.compute:
         value = apply(CASTS[target.compute], value)
-    return value if source is target else apply(FUNCTIONS[f"round_{target}"], value)
+    return value if source is target else apply(f"round_{target}", value)
 
 
 def is_stored_only(node: Node) -> bool:

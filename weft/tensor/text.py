@@ -7,7 +7,6 @@ v2 = index{[4] -> i0 * 2}: i64[4]
 
 from __future__ import annotations
 
-from weft.core.errors import VerifyError
 from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
@@ -69,8 +68,7 @@ def _read_view(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     index = cursor.listed(lambda: terms.index_term(cursor), ")")
     valid = terms.expression(cursor) if cursor.accept("where") else None
     if valid is not None and valid.type.dtype is not boolean:
-        told = f"the condition of a view must be bool, not {valid.type}"
-        raise VerifyError(told, str(cursor.line))
+        cursor.invalid(f"the condition of a view must be bool, not {valid.type}")
     fill = cursor.literal()[0] if cursor.accept("else") else 0
     cursor.expect("}")
     return make_node(cursor, View(shape, index, valid, fill), *scope.arguments(cursor))

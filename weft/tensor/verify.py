@@ -17,31 +17,16 @@ import numpy as np
 
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
-from weft.core.node import Node, postorder
+from weft.core.node import OPS, Node, postorder
 from weft.core.types import TensorType, boolean, i64
 from weft.core.verify import Checker, check_ops, check_types
 from weft.scalar.index import linear, linear_bounds, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant
-from weft.tensor.ops import (
-    Extern,
-    Gather,
-    Index,
-    Input,
-    Map,
-    Part,
-    Reduce,
-    Scalar,
-    Scan,
-    Shape,
-    TupleType,
-    View,
-    box,
-    evaluate_term,
-    position,
-)
+from weft.tensor import ops
+from weft.tensor.ops import Shape, View, box, evaluate_term, position
 from weft.tensor.rules_view import axes_of
 
-TENSOR_OPS = (Input, Scalar, Map, Reduce, View, Index, Gather, Scan, Extern, Part)
+TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ == ops.__name__)
 SCANS = ("sum", "product", "max", "min")
 POINTS = 1 << 20  # how many places a bound that arithmetic cannot prove is tried at
 
@@ -61,7 +46,7 @@ def verify(graph: Graph) -> None:
     for node in graph.nodes():
         if isinstance(node.op, View):
             check_view(check, node, node.op)
-        elif isinstance(node.op, Index):
+        elif isinstance(node.op, ops.Index):
             check_term(check, node, node.op.term, node.op.shape)
         else:
             check_attributes(check, node)
@@ -70,19 +55,21 @@ def verify(graph: Graph) -> None:
 def check_inputs(check: Checker) -> None:
     labels: set[str] = set()
     for node in check.graph.inputs:
-        check.that(isinstance(node.op, Input), node, f"an input of the graph is a {node.op.name}")
-        label = node.op.label if isinstance(node.op, Input) else ""
+        check.that(
+            isinstance(node.op, ops.Input), node, f"an input of the graph is a {node.op.name}"
+        )
+        label = node.op.label if isinstance(node.op, ops.Input) else ""
         check.that(label not in labels, node, f"two inputs are called {label}")
         labels.add(label)
     for node in check.graph.nodes():
-        if isinstance(node.op, Input):
+        if isinstance(node.op, ops.Input):
             declared = node in check.graph.inputs
             check.that(declared, node, f"reads {node.op.label}, which is not an input of the graph")
 
 
 def check_uses(check: Checker, node: Node) -> None:
-    several = [a for a in node.args if isinstance(a.type, TupleType)]
-    if isinstance(node.op, Part):
+    several = [a for a in node.args if isinstance(a.type, ops.TupleType)]
+    if isinstance(node.op, ops.Part):
         check.that(bool(several), node, "takes a part of what has one result")
         return
     name = several[0].op.name if several else ""
@@ -91,13 +78,12 @@ def check_uses(check: Checker, node: Node) -> None:
 
 def check_attributes(check: Checker, node: Node) -> None:
     op = node.op
-    if isinstance(op, Reduce):
+    if isinstance(op, ops.Reduce):
         check.that(len(set(op.axes)) == len(op.axes), node, f"folds an axis twice: {op.axes}")
-    if isinstance(op, Scan):
+    if isinstance(op, ops.Scan):
         check.that(op.monoid.name in SCANS, node, f"{op.monoid} is not a monoid of scans")
-    if isinstance(op, Scalar):
-        kinds = float if op.dtype.is_float else bool if op.dtype is boolean else int
-        fits = type(op.value) is kinds
+    if isinstance(op, ops.Scalar):
+        fits = type(op.value) is op.dtype.python
         if fits and op.dtype.is_integer:
             limits = np.iinfo(op.dtype.numpy)
             fits = limits.min <= op.value <= limits.max

@@ -35,13 +35,11 @@ def parse_program(text: str, filename: str = "<text>") -> Any:
     cursor = Cursor(lines[0])
     if not cursor.accept("program"):
         cursor.expected("a header such as program tensor main")
-    word = cursor.name("a level")
-    if word not in LEVELS:
-        cursor.unknown("unknown level", word, LEVELS)
+    level = cursor.one_of("level", LEVELS)
     name = cursor.name("the program's name")
     cursor.end()
     try:
-        return LEVELS[word].read(LEVELS[word], name, lines[1:])
+        return level.read(level, name, lines[1:])
     except RecursionError as e:
         raise ParseError("the text is nested too deeply", filename) from e
 

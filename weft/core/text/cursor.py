@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
 
 import numpy as np
 
-from weft.core.errors import ParseError
-from weft.core.types import DTYPES, DType, ScalarType, TensorType, boolean, f32, i64
+from weft.core.errors import ParseError, VerifyError
+from weft.core.types import DTYPES, DType, ScalarType, TensorType, dtype_of_literal
 
 T = TypeVar("T")
 Literal = tuple["int | float | bool", DType]
@@ -83,6 +83,15 @@ class Cursor:
         close = get_close_matches(name, list(known), n=2, cutoff=0.5)
         self.fail(f"{what} {name}" + (f", did you mean {' or '.join(close)}?" if close else ""))
 
+    def invalid(self, sentence: str) -> NoReturn:
+        """The text is well formed, but what it says breaks an invariant."""
+        raise VerifyError(sentence, str(self.line))
+
+    def one_of(self, what: str, known: Mapping[str, T]) -> T:
+        """What a name stands for; the error says that `what` is unknown."""
+        name = self.name(f"a {what}")
+        return known[name] if name in known else self.unknown(f"unknown {what}", name, known)
+
     def peek(self, ahead: int = 0) -> str:
         return self.token(ahead)[1]
 
@@ -147,10 +156,9 @@ class Cursor:
         value = WORDS.get(text)
         if value is None:
             value = self._number(text)
-        if sign:
-            value = (
-                -value if not isinstance(value, bool) else self.fail(f"-{text} is not a literal")
-            )
+        if sign and isinstance(value, bool):
+            self.fail(f"-{text} is not a literal")
+        value = -value if sign else value
         return value, self._dtype_of(value, suffix)
 
     def _number(self, text: str) -> int | float:
@@ -160,12 +168,8 @@ class Cursor:
             self.fail(f"the number {text[:20]}... is too long")
 
     def _dtype_of(self, value: int | float | bool, suffix: str) -> DType:
-        if isinstance(value, bool):
-            return DTYPES[suffix] if suffix else boolean
-        if isinstance(value, float):
-            return DTYPES[suffix] if suffix else f32
-        dtype = DTYPES[suffix] if suffix else i64
-        if dtype.is_integer:
+        dtype = DTYPES[suffix] if suffix else dtype_of_literal(value)
+        if dtype.is_integer and type(value) is int:
             limits = np.iinfo(dtype.numpy)
             if not limits.min <= value <= limits.max:
                 self.fail(f"{value} does not fit {dtype}")
@@ -193,9 +197,7 @@ class Cursor:
         return tuple(items)
 
     def dtype(self) -> DType:
-        text = self.name("a dtype")
-        known = ELEMENT_TYPES
-        return known[text] if text in known else self.unknown("unknown dtype", text, known)
+        return self.one_of("dtype", ELEMENT_TYPES)
 
     def extents(self, close: str) -> tuple[int, ...]:
         extents = self.listed(self.integer, close)
@@ -236,8 +238,7 @@ def show_string(text: str) -> str:
 
 def show_literal(value: int | float | bool, dtype: DType) -> str:
     """0.5 is f32, 2 is i64, true is bool; of any other dtype: 0.5:f64."""
-    own = boolean if isinstance(value, bool) else f32 if isinstance(value, float) else i64
-    return show_number(value) + ("" if dtype is own else f":{dtype}")
+    return show_number(value) + ("" if dtype is dtype_of_literal(value) else f":{dtype}")
 
 
 def show_number(value: int | float | bool) -> str:

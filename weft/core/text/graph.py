@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
-from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, Op
 from weft.core.text.attributes import Scope, make_node, read_attributes, show_attributes, show_type
@@ -69,7 +68,7 @@ class _Names:
         for node in nodes:
             stem = identifier(graph.names.get(node, ""))
             if stem and not UNNAMED.fullmatch(stem):
-                self.given[node] = _fresh(stem, taken)
+                self.given[node] = fresh(stem, taken)
         count = 0
         for node in nodes:
             if node not in self.given and node.op.name != "scalar":
@@ -83,7 +82,8 @@ class _Names:
         return show_name(self.given[node])
 
 
-def _fresh(stem: str, taken: set[str]) -> str:
+def fresh(stem: str, taken: set[str]) -> str:
+    """The stem, with a number where that name is taken; it is taken then."""
     name, k = stem, 1
     while name in taken:
         name, k = f"{stem}_{k}", k + 1
@@ -116,10 +116,8 @@ class GraphScope(Scope):
             value, dtype = cursor.literal()
             return make_node(cursor, OPS["scalar"](value, dtype))  # type: ignore[call-arg]
         name = cursor.name("a node")
-        return self.nodes[name] if name in self.nodes else self._undefined(cursor, name)
-
-    def _undefined(self, cursor: Cursor, name: str) -> Node:
-        return cursor.unknown("undefined name", name, self.nodes)
+        known = self.nodes
+        return known[name] if name in known else cursor.unknown("undefined name", name, known)
 
     def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
         """(x, y); nothing at all is no arguments."""
@@ -157,8 +155,12 @@ def read_graph(level: Level, name: str, lines: list[Line]) -> Graph:
             defined, node = _read_node(cursor, scope)
             if not UNNAMED.fullmatch(defined):
                 names[node] = defined
+    return no_output(lines)
+
+
+def no_output(lines: list[Line]) -> NoReturn:
     last = lines[-1] if lines else Line(1, "", "<text>")
-    return Cursor(last, "").fail("the program ends without an output line")
+    Cursor(last, "").fail("the program ends without an output line")
 
 
 def _read_output(cursor: Cursor, scope: GraphScope, rest: list[Line]) -> tuple[Node, ...]:
@@ -193,8 +195,7 @@ def _read_node(cursor: Cursor, scope: GraphScope) -> tuple[str, Node]:
     if cursor.accept(":"):
         inferred = show_type(node.type)
         if declared != inferred:
-            told = f"{name} is declared {declared} but its op gives {inferred}"
-            raise VerifyError(told, str(cursor.line))
+            cursor.invalid(f"{name} is declared {declared} but its op gives {inferred}")
     else:
         cursor.end()
     scope.define(cursor, name, node)
@@ -223,8 +224,6 @@ class _Parts:
 
 def read_type(cursor: Cursor) -> Any:
     """f32[2,3], or (f32[2], i64[2]) for several results."""
-    return (
-        _Parts(cursor.listed(cursor.tensor_type, ")"))
-        if cursor.accept("(")
-        else cursor.tensor_type()
-    )
+    if cursor.accept("("):
+        return _Parts(cursor.listed(cursor.tensor_type, ")"))
+    return cursor.tensor_type()

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from weft.core.errors import VerifyError
 from weft.core.node import OPS
 from weft.core.text.cursor import Cursor, Line
 
@@ -38,8 +37,7 @@ class Level:
         if name not in OPS:
             cursor.unknown("unknown op", name, self.ops)
         if name not in self.also and not self.has(OPS[name]):
-            told = f"{name} is not an op of the {self.word} level"
-            raise VerifyError(told, str(cursor.line))
+            cursor.invalid(f"{name} is not an op of the {self.word} level")
 
 
 LEVELS: dict[str, Level] = {}

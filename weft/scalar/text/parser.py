@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from weft.core.errors import VerifyError
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, Line
+from weft.core.text.graph import no_output
 from weft.core.text.level import Level
 from weft.core.types import ScalarType
 from weft.scalar.monoid import MONOIDS
@@ -108,9 +108,7 @@ def _read_annotation(cursor: Cursor) -> Loop:
 
 def _read_fold(cursor: Cursor) -> Fold:
     """sum(acc0: f32x8)."""
-    word = cursor.name("a monoid")
-    if word not in MONOIDS:
-        cursor.unknown("unknown monoid", word, MONOIDS)
+    monoid = cursor.one_of("monoid", MONOIDS)
     cursor.expect("(")
 
     def item() -> tuple[str, ScalarType]:
@@ -120,9 +118,9 @@ def _read_fold(cursor: Cursor) -> Fold:
 
     items = cursor.listed(item, ")")
     if not items:
-        cursor.fail(f"{word} of no accumulators")
+        cursor.fail(f"{monoid} of no accumulators")
     labels, types = zip(*items, strict=True)
-    return Fold(labels, MONOIDS[word], tuple(t.dtype for t in types), types[0].lanes)
+    return Fold(labels, monoid, tuple(t.dtype for t in types), types[0].lanes)
 
 
 def _declared(cursor: Cursor, loop: Loop) -> tuple[Fold, ...]:
@@ -155,9 +153,9 @@ class _Buffers:
         self.known: dict[str, Buffer] = {}
 
     def add(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
-        if any(b.name in self.known for b in buffers):
-            twice = next(b.name for b in buffers if b.name in self.known)
-            cursor.fail(f"buffer {twice} is declared twice")
+        twice = [b.name for b in buffers if b.name in self.known]
+        if twice:
+            cursor.fail(f"buffer {twice[0]} is declared twice")
         self.known |= {b.name: b for b in buffers}
 
     def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
@@ -169,7 +167,7 @@ class _Buffers:
             same = known.type.dtype is buffer.type.dtype
             if not same or (self.level.word != "kernel" and str(known.type) != str(buffer.type)):
                 told = f"{buffer.name} is declared {buffer.type} here, but {known.type} before"
-                raise VerifyError(told, str(cursor.line))
+                cursor.invalid(told)
 
 
 def _read_kernel(cursor: Cursor, lines: _Lines, buffers: _Buffers) -> Kernel:
@@ -239,5 +237,4 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
             return Program(level.word, name, tuple(inputs), outputs, tuple(steps))
         else:
             cursor.expected("input, kernel, call or output")
-    last = given[-1] if given else Line(1, "", "<text>")
-    return Cursor(last, "").fail("the program ends without an output line")
+    return no_output(given)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from weft.core.errors import VerifyError
 from weft.core.node import Node
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
@@ -96,7 +95,7 @@ class NestScope(TermReader):
     def condition(self, cursor: Cursor) -> Node:
         term = self.expression(cursor)
         if term.type.dtype is not boolean:
-            raise VerifyError(f"a condition must be bool, not {term.type}", str(cursor.line))
+            cursor.invalid(f"a condition must be bool, not {term.type}")
         return term
 
     def indices(self, cursor: Cursor, buffer: Buffer) -> tuple[Node, ...]:
@@ -105,8 +104,7 @@ class NestScope(TermReader):
         found = cursor.listed(lambda: self.index_term(cursor), "]")
         if len(found) != buffer.type.rank:
             count = f"{len(found)} {'index' if len(found) == 1 else 'indices'}"
-            told = f"{count} of {buffer.name}, which is {buffer.type}"
-            raise VerifyError(told, str(cursor.line))
+            cursor.invalid(f"{count} of {buffer.name}, which is {buffer.type}")
         return found
 
 
@@ -240,6 +238,6 @@ def read_statement(cursor: Cursor, scope: NestScope) -> Stmt | None:
     stmt = READ_STATEMENT[mark](cursor, scope)
     cursor.end()
     if not scope.level.has(type(stmt)):
-        told = f"a {type(stmt).__name__} is not a statement of the {scope.level.word} level"
-        raise VerifyError(told, str(cursor.line))
+        level = scope.level.word
+        cursor.invalid(f"a {type(stmt).__name__} is not a statement of the {level} level")
     return stmt

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weft.core.errors import VerifyError
 from weft.core.node import OPS, Node
 from weft.core.text.attributes import (
     CODECS,
@@ -229,25 +228,11 @@ class TermReader(Scope):
         """An expression that must be an i64 index."""
         term = self.expression(cursor)
         if not is_index(term):
-            raise VerifyError(f"an index must be i64, not {term.type}", str(cursor.line))
+            cursor.invalid(f"an index must be i64, not {term.type}")
         return term
 
 
-def _read_function(cursor: Cursor, scope: Scope) -> Function:
-    name = cursor.name("a function")
-    return (
-        FUNCTIONS[name]
-        if name in FUNCTIONS
-        else cursor.unknown("unknown function", name, FUNCTIONS)
-    )
-
-
-def _read_monoid(cursor: Cursor, scope: Scope) -> Monoid:
-    name = cursor.name("a monoid")
-    return MONOIDS[name] if name in MONOIDS else cursor.unknown("unknown monoid", name, MONOIDS)
-
-
-CODECS[Function] = Codec(str, _read_function)
-CODECS[Monoid] = Codec(str, _read_monoid)
+CODECS[Function] = Codec(str, lambda cursor, scope: cursor.one_of("function", FUNCTIONS))
+CODECS[Monoid] = Codec(str, lambda cursor, scope: cursor.one_of("monoid", MONOIDS))
 CODECS[Node] = Codec(show_term, lambda cursor, scope: TermReader().expression(cursor))
 CODECS[Buffer] = Codec(lambda b: show_name(b.name), lambda cursor, scope: scope.buffer(cursor))
