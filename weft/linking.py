@@ -103,7 +103,7 @@ def link(
 
     `constants` are the inputs that seldom change between calls.
     """
-    spec = make_spec(program, symbols, writes, constants)
+    spec = make_spec(program, symbols, writes, constants, sources)
     needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
     first = once(program, constants)
     kernels = [
@@ -130,6 +130,7 @@ def make_spec(
     symbols: Mapping[str, str],
     writes: Mapping[int, int],
     constants: Collection[int] = (),
+    sources: Mapping[str, str] | None = None,
 ) -> runtime.ProgramSpec:
     """The launch spec: inputs by position, outputs allocated per call, all else in the arena.
 
@@ -152,11 +153,14 @@ def make_spec(
             buffers.setdefault(b.name, _buffer(b.name, known.type, kind))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
-            runs_once = any(b.name in kept for b in step.outputs)
-            steps.append(runtime.Call(symbols[step.name], args, _checks(step), runs_once))
+            symbol, content = symbols[step.name], None
+            if any(b.name in kept for b in step.outputs):
+                text = (sources or {}).get(symbol, symbol)
+                content = hashlib.sha256(text.replace(symbol, "").encode()).hexdigest()
+            steps.append(runtime.Call(symbol, args, _checks(step), content))
         else:
             steps.append(_extern(step))
-    steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once))
+    steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))
     for i, target in writes.items():
         into, value = program.inputs[target].name, program.outputs[i].name
         args = ({"tensor": into}, {"tensor": value})
@@ -167,9 +171,10 @@ def make_spec(
 
 
 def once(program: Program, constants: Collection[int]) -> list[Kernel]:
-    """The kernels that read nothing but constants and what such kernels make."""
+    """The kernels that read nothing but constants and what such kernels make, for kernels alone."""
     known = {program.inputs[i].name for i in constants}
     returned = {b.name for b in program.outputs}
+    returned |= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
     found: list[Kernel] = []
     for step in program.steps:
         fixed = isinstance(step, Kernel) and all(b.name in known for b in step.inputs)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from torch import nn
 
 import weft
+from weft.runtime import program
 
 
 class Scaled(nn.Module):
@@ -88,3 +90,21 @@ def test_training_packs_at_every_call() -> None:
     f = weft.compile(m)
     f(x).sum().backward()
     assert not any("panels" in k.name for k in f.report.kernels)
+
+
+@torch.no_grad()
+def test_signatures_share_what_was_packed() -> None:
+    m = nn.Linear(512, 1024)  # 2 MiB of weights
+    f = weft.compile(m)
+    before = len(program._kept)
+    for rows in (8, 9, 10):
+        x = torch.randn(rows, 512)
+        same(f(x), m(x))
+    assert len(program._kept) == before + 1
+    m.weight.mul_(2)
+    for rows in (10, 8):
+        x = torch.randn(rows, 512)
+        same(f(x), m(x))
+    del f
+    gc.collect()
+    assert len(program._kept) == before

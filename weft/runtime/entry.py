@@ -117,7 +117,7 @@ def stamp_source(layout: Layout) -> list[str]:
 
 def once_inputs(layout: Layout) -> list[str]:
     """The inputs that once steps read."""
-    calls = [step for step in layout.spec.steps if isinstance(step, Call) and step.once]
+    calls = [step for step in layout.spec.steps if isinstance(step, Call) and step.once is not None]
     names = dict.fromkeys(name for call in calls for name in call.args)
     return [name for name in names if layout.buffers[name].kind in ("input", "const")]
 
@@ -195,7 +195,8 @@ class PythonSource:
         for name in step_names:
             root = self.layout.roots[name][0]
             b = self.layout.buffers[root]
-            if root in self.ready or b.kind == "const" or self.layout.in_arena(root):
+            known = b.kind in ("const", "kept") or self.layout.in_arena(root)
+            if root in self.ready or known:
                 continue
             self.ready.add(root)
             if b.kind == "input":
@@ -221,6 +222,7 @@ class PythonSource:
             lines = [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
             self.lines += self.unless_same(lines) if segment.once else lines
         else:
+            self.lines += ["kept[:] = None, bind(p)"] if segment.once else []
             for number, step in enumerate(steps, segment.first):
                 assert isinstance(step, Call)
                 self.lines.append(f"times.append(({step.symbol!r}, time({number}, at, threads())))")
@@ -232,12 +234,12 @@ class PythonSource:
         versions = "".join(f"{name}._version, " for name in dict.fromkeys(read))
         stamp = "stamp(at)" if stamp_source(self.layout) else "0"
         test = ["try:", f"    now = ({versions}{stamp})", "except RuntimeError:", "    now = None"]
-        test.append("if now is None or kept != [now]:  # inference tensors have no version")
+        test.append("if now is None or kept[0] != now:  # inference tensors have no version")
         return [
             *test,
-            "    kept.clear()",
+            "    kept[:] = None, bind(p)",
             *("    " + line for line in lines),
-            "    kept[:] = [now]",
+            "    kept[0] = now",
         ]
 
     def extern(self, step: Extern) -> None:
@@ -321,7 +323,9 @@ def python_source(layout: Layout, profile: bool = False) -> tuple[str, PythonSou
     ending = [*source.lines, "return times" if profile else f"return ({values})"]
     if any(not segment.native for segment in layout.segments):
         body = ["with no_grad():", *("    " + line for line in body)]
-    frame = ", ".join(["p", "at", "_", *(f"v{layout.index[name]}" for name in source.views)])
+    frame = ", ".join(
+        ["p", "at", "_", "kept", *(f"v{layout.index[name]}" for name in source.views)]
+    )
     opening = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
     opening.append(f"{frame} = frame")
     if profile:

@@ -45,20 +45,15 @@ class Layout:
     addressed: dict[str, tuple[str, ...]]
     segments: tuple[Segment, ...]
     plan: Plan
-    kept: Plan
 
     def in_arena(self, name: str) -> bool:
-        """Whether a buffer's memory is part of an arena: a call's own, or what all calls keep."""
-        return self.roots[name][0] in self.plan.offsets or self.is_kept(name)
-
-    def is_kept(self, name: str) -> bool:
-        return self.roots[name][0] in self.kept.offsets
+        """Whether a buffer's memory is part of the arena."""
+        return self.roots[name][0] in self.plan.offsets
 
     def arena_offset(self, name: str) -> int:
-        """Bytes from the start of its arena to a buffer in it."""
+        """Bytes from the start of the arena to a buffer in it."""
         root, offset = self.roots[name]
-        plan = self.kept if self.is_kept(name) else self.plan
-        return plan.offsets[root] + offset * item_bytes(self.buffers[name])
+        return self.plan.offsets[root] + offset * item_bytes(self.buffers[name])
 
 
 def lay_out(spec: ProgramSpec) -> Layout:
@@ -74,13 +69,11 @@ def lay_out(spec: ProgramSpec) -> Layout:
             root = roots[name][0]
             lives[root] = (lives.get(root, (number, number))[0], number)
     bound = bound_roots(spec, buffers, lives)
-    whole = (0, len(spec.steps))
-    slots: dict[str, list[Slot]] = {"temp": [], "kept": []}
-    for name, life in lives.items():
-        b = buffers[name]
-        if b.kind in slots and name not in bound:
-            span = whole if b.kind == "kept" else life
-            slots[b.kind].append(Slot(name, b.span * item_bytes(b), *span))
+    slots = [
+        Slot(name, buffers[name].span * item_bytes(buffers[name]), *life)
+        for name, life in lives.items()
+        if buffers[name].kind == "temp" and name not in bound
+    ]
     addressed: dict[str, tuple[str, ...]] = {}
     calls = (step for step in spec.steps if isinstance(step, Call))
     for name in dict.fromkeys(name for call in calls for name in call.args):
@@ -95,8 +88,7 @@ def lay_out(spec: ProgramSpec) -> Layout:
         bound=bound,
         addressed=addressed,
         segments=cut_segments(spec),
-        plan=plan(slots["temp"]),
-        kept=plan(slots["kept"]),
+        plan=plan(slots),
     )
 
 
@@ -120,7 +112,7 @@ def cut_segments(spec: ProgramSpec) -> tuple[Segment, ...]:
     """Consecutive native calls of a kind form one segment; an extern is one by itself."""
     segments: list[Segment] = []
     for number, step in enumerate(spec.steps):
-        once = isinstance(step, Call) and step.once
+        once = isinstance(step, Call) and step.once is not None
         new = Segment(number, number + 1, isinstance(step, Call), once)
         last = segments[-1] if segments else None
         if last is not None and new.native and (last.native, last.once) == (True, once):

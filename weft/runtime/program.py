@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, cast
+from weakref import WeakValueDictionary
 
 import torch
 
@@ -30,12 +31,13 @@ from weft.runtime.entry import (
     stamp_source,
 )
 from weft.runtime.extern import torch_dtype
-from weft.runtime.layout import Layout, lay_out
+from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
 
 Tensors = Sequence[torch.Tensor]
+_kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
 def build(
@@ -94,8 +96,6 @@ class Program:
         self.constants = tuple(constants)
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp))
-        self.kept = allocate_arena(layout.kept.total)
-        self.state: list[Any] = []  # the versions and the stamp of what was kept last
         self.text, source = python_source(layout)
         self.run = self.function(self.text, source)
         self.timed: Callable[[Tensors], list[tuple[str, float]]] | None = None
@@ -109,8 +109,8 @@ class Program:
 
     @property
     def arena_bytes(self) -> int:
-        """Bytes of temporaries that one call at a time needs, and of what all calls keep."""
-        return self.layout.plan.total + self.layout.kept.total
+        """Bytes of temporaries that one call at a time needs."""
+        return self.layout.plan.total
 
     @property
     def entries(self) -> int:
@@ -140,7 +140,7 @@ class Program:
             "threads": torch.get_num_threads,
             "no_grad": torch.no_grad,
             "error": self.error,
-            "kept": self.state,
+            "bind": self.bind,
             "clock": time.perf_counter,
             "time": self.library.weft_time,
         }
@@ -176,15 +176,31 @@ class Program:
                 start = self.constants[layout.buffers[root].index].data_ptr()
                 addresses[layout.index[name]] = start + offset * torch_dtype(b.dtype).itemsize
             elif layout.in_arena(name):
-                memory = self.kept if layout.is_kept(name) else arena
-                addresses[layout.index[name]] = memory.data_ptr() + layout.arena_offset(name)
+                addresses[layout.index[name]] = arena.data_ptr() + layout.arena_offset(name)
         tensors = [self.arena_view(arena, name) for name in views]
-        return (addresses, ctypes.addressof(addresses), arena, *tensors)
+        return (addresses, ctypes.addressof(addresses), arena, [None, ()], *tensors)
+
+    def bind(self, addresses: ctypes.Array[ctypes.c_void_p]) -> list[torch.Tensor]:
+        """Address what once steps make, in memory shared by all that make the same."""
+        held: dict[str, torch.Tensor] = {}
+        for step in self.spec.steps:
+            if not isinstance(step, Call) or step.once is None:
+                continue
+            buffers = [self.layout.buffers[name] for name in step.args]
+            made = [b for b in buffers if b.kind == "kept" and b.name not in held]
+            read = [addresses[self.layout.index[b.name]] for b in buffers if b not in made]
+            for number, b in enumerate(made):
+                key = (step.once, *read, number)
+                memory = _kept.get(key)
+                if memory is None:
+                    memory = _kept[key] = allocate_arena(b.span * item_bytes(b))
+                held[b.name] = memory
+                addresses[self.layout.index[b.name]] = memory.data_ptr()
+        return list(held.values())
 
     def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
         """A temporary as a torch tensor, for externs."""
         b, dtype = self.layout.buffers[name], torch_dtype(self.layout.buffers[name].dtype)
-        arena = self.kept if self.layout.is_kept(name) else arena
         start = self.layout.arena_offset(name)
         with torch.inference_mode(False), torch.no_grad():
             memory = arena[start : start + b.span * dtype.itemsize].view(dtype)

@@ -25,7 +25,7 @@ class Buffer:
     const    tensor `index` of the constants bound when the program was loaded
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
-    kept     what a `once` step makes: memory that all calls share
+    kept     what a `once` step makes: memory that calls, and other programs, share
 
     With `alias` set the buffer is a part of that other buffer, `offset` elements in, and has no
     memory of its own: use it for views and for results written over a dead buffer.
@@ -53,13 +53,14 @@ class Call:
     """A native kernel: the C function `symbol` called with the addresses of `args`, in order.
 
     `checks` says where it stems from if it has checked functions, for the error of a fault.
-    A `once` step runs again only when one of the inputs that the once steps read has changed.
+    A step with `once` runs again only when one of the inputs that such steps read has changed;
+    steps of equal `once` make the same of the same inputs.
     """
 
     symbol: str
     args: tuple[str, ...]
     checks: str | None = None
-    once: bool = False
+    once: str | None = None
 
 
 @dataclass(frozen=True)
