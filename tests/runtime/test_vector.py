@@ -79,6 +79,10 @@ MEMORY = {
     "scatter_n": "scatter_n_D(q, 3 * IOTA, load_D(p), n);",
     "column": "scatter_stride_D(q, 2, gather_stride_D(p, 3));",
     "column_n": "scatter_stride_n_D(q, 2, gather_stride_n_D(p, 3, n), n);",
+    "even": "store_D(q, gather_stride_D(p, 2));",
+    "even_n": "store_D(q, gather_stride_n_D(p, 2, n));",
+    "even_where": "store_D(q, gather_stride_where_D("
+    "p, 2, lt_I(IOTA, splat_I(n)), load_n_D(p, 0)));",
 }
 LANES_PER_CALL = 64  # every width divides it
 
@@ -146,7 +150,7 @@ class Source:
             parameters = f"const {c_type(d)} *p, {c_type(d)} *q, i64 n"
             for name, body in MEMORY.items():
                 body = body.replace("_D", f"_{d}{self.x}").replace("LAST", str(self.lanes - 1))
-                body = body.replace("IOTA", f"iota_i64{self.x}(0)")
+                body = body.replace("IOTA", f"iota_i64{self.x}(0)").replace("_I", f"_i64{self.x}")
                 self.text += f"void do_{name}_{d}({parameters}) {{ {body} }}\n"
         body = f"store_i32{self.x}(q, iota_i32{self.x}((i32)base));"
         self.text += f"void iota(i32 *q, i64 base) {{ {body} }}\n"
@@ -335,6 +339,11 @@ def test_partial_memory_never_touches_beyond(built, guarded, d):
         built.once(f"part_{d}", p, q, n)
         assert ctypes.string_at(q, x.nbytes) == x.tobytes()
         assert ctypes.string_at(before, 16) == b"\x5a" * 16
+        for name in ("even_n", "even_where"):  # the last of n is the last before the guard
+            ends = guarded[0] - max(2 * n - 1, 0) * t.itemsize
+            built.once(f"{name}_{d}", ends, guarded[1] - built.lanes * t.itemsize, n)
+        ends = guarded[0] - (2 * built.lanes - 1) * t.itemsize
+        built.once(f"even_{d}", ends, guarded[1] - built.lanes * t.itemsize, n)
 
 
 @pytest.mark.parametrize("d", [*NUMPY, "f16"])
@@ -363,6 +372,9 @@ def test_memory(built, d):
     same(result("scatter_n", n), expected(slice(0, 3 * n, 3), p[:n]))
     same(result("column"), expected(slice(0, 2 * lanes, 2), p[: 3 * lanes : 3]))
     same(result("column_n", n), expected(slice(0, 2 * n, 2), p[: 3 * n : 3]))
+    same(result("even"), expected(slice(lanes), p[: 2 * lanes : 2]))
+    for name in ("even_n", "even_where"):
+        same(result(name, n), expected(slice(n), p[: 2 * n : 2]))
 
 
 def test_iota(built):

@@ -85,7 +85,11 @@ class Terms:
                 fill = self.wide(other, term.type)
                 at = self.pointer(op.buffer, term.args[0])
                 kind = f"{op.buffer.type.dtype}x{op.lanes}"
-                return f"load_where_{kind}({at}, {self.atom(condition)}, {fill})"
+                if op.stride != 1:
+                    name, at = "gather_stride_where", f"{at}, {op.stride}"
+                else:
+                    name = "load_where"
+                return f"{name}_{kind}({at}, {self.atom(condition)}, {fill})"
             case vectors.VectorGather():
                 kind = f"{op.buffer.type.dtype}x{op.lanes}"
                 name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])

@@ -30,7 +30,7 @@ def _vector_gather(op: VectorGather, index: Any, *masked: Any) -> Access:
 
 
 def _vector_masked_load(op: VectorMaskedLoad, base: Any, condition: Any, fill: Any) -> Access:
-    return Access(op.buffer, (base + np.arange(op.lanes),), condition, fill)
+    return Access(op.buffer, (base + np.arange(op.lanes) * op.stride,), condition, fill)
 
 
 def _vector_store(stmt: VectorStore, value: Values) -> Access:

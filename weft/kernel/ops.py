@@ -71,13 +71,15 @@ class VectorGather(Op):
 
 @op("vector_masked_load")
 class VectorMaskedLoad(Op):
-    """Contiguous lanes at base where a bool vector holds, `fill` elsewhere; others are not touched.
+    """Lanes at base, base + stride, ... where a bool vector holds, `fill` elsewhere.
 
-    Arguments: base (i64), condition (bool vector), fill (scalar of the buffer's dtype).
+    Arguments: base (i64), condition (bool vector), fill (scalar of the buffer's dtype). Memory
+    of the other lanes is not touched.
     """
 
     buffer: Buffer
     lanes: int
+    stride: int = 1
 
     def infer(self, *types: ScalarType) -> ScalarType:
         require(types[1].dtype is boolean, f"masked load of {self.buffer.name}: bool condition")

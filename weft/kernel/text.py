@@ -53,7 +53,7 @@ def _show_masked(node: Node, ref: Ref) -> str:
     load = node.op
     assert isinstance(load, VectorMaskedLoad)
     index, condition, fill = map(ref, node.args)
-    source = f"{_lanes(load.lanes)} {show_name(load.buffer.name)}[{index}]"
+    source = f"{_lanes(load.lanes, load.stride)} {show_name(load.buffer.name)}[{index}]"
     return f"load{source} if {condition} else {fill}"
 
 
@@ -97,9 +97,7 @@ def _read_load(cursor: Cursor, scope: NestScope) -> Node:
     mask = _read_mask(cursor, scope)
     if mask is None:
         return make_node(cursor, VectorLoad(buffer, lanes, stride), index)
-    if stride != 1:
-        cursor.fail("a masked load has no stride")
-    return make_node(cursor, VectorMaskedLoad(buffer, lanes), index, *mask)
+    return make_node(cursor, VectorMaskedLoad(buffer, lanes, stride), index, *mask)
 
 
 def _read_gather(cursor: Cursor, scope: NestScope) -> Node:

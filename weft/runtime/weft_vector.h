@@ -335,6 +335,32 @@ WEFT_FLOORDIV(f64, )
 #endif
 #endif
 
+// Every second element: of p[0 .. L) the even ones, of p[L - 1 .. 2 L - 1) the odd ones.
+#define WEFT_PAIRS_4 0, 2, 5, 7
+#define WEFT_PAIRS_8 0, 2, 4, 6, 9, 11, 13, 15
+#define WEFT_PAIRS_16 0, 2, 4, 6, 8, 10, 12, 14, 17, 19, 21, 23, 25, 27, 29, 31
+// The lanes of a mask where those elements are, and lane 0 of nothing between them.
+#define WEFT_SPREAD_8 0, 8, 1, 8, 2, 8, 3, 8
+#define WEFT_SPREAD_16 0, 16, 1, 16, 2, 16, 3, 16, 4, 16, 5, 16, 6, 16, 7, 16
+#define WEFT_SPREAD_REST_8 8, 4, 8, 5, 8, 6, 8, 7
+#define WEFT_SPREAD_REST_16 16, 8, 16, 9, 16, 10, 16, 11, 16, 12, 16, 13, 16, 14, 16, 15
+#define WEFT_SPREAD(m, lanes) __builtin_shufflevector(m, (V(bool)){}, lanes)
+#define WEFT_PAIRS(d, first, second)                                                               \
+    return __builtin_shufflevector(first, second, WEFT_JOIN(WEFT_PAIRS_, WEFT_LANES));
+#define WEFT_PAIRS_LOAD(d)                                                                         \
+    if (stride == 2) WEFT_PAIRS(d, F(load, d)(p), F(load, d)(p + L - 1))
+#define WEFT_PAIRS_WHERE(d)                                                                        \
+    if (stride == 2) {                                                                             \
+        V(bool) one = WEFT_SPREAD(m, WEFT_JOIN(WEFT_SPREAD_, WEFT_LANES));                         \
+        V(bool) two = WEFT_SPREAD(m, WEFT_JOIN(WEFT_SPREAD_REST_, WEFT_LANES));                    \
+        WEFT_PAIRS(d, F(load_where, d)(p, one, other), F(load_where, d)(p + L - 1, two, other))    \
+    }
+#define WEFT_PAIRS_N(d)                                                                            \
+    if (stride == 2) {                                                                             \
+        V(bool) m = (V(bool)){WEFT_JOIN(WEFT_IOTA_, WEFT_LANES)} < (i32)(n < L ? n : L);           \
+        return F(gather_stride_where, d)(p, stride, m, (V(d)){});                                  \
+    }
+
 #define WEFT_MEMORY(d, size, bits)                                                                 \
     WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
     WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
@@ -370,11 +396,19 @@ WEFT_FLOORDIV(f64, )
         return r.v;                                                                                \
     }                                                                                              \
     WEFT_FN V(d) F(gather_stride, d)(const d *p, i64 stride) {                                     \
+        PAIRS_LOAD_##size(d)                                                                       \
         WEFT_LANEWISE(d) r;                                                                        \
         WEFT_EACH_LANE r.lane[i] = p[i * stride];                                                  \
         return r.v;                                                                                \
     }                                                                                              \
+    WEFT_FN V(d) F(gather_stride_where, d)(const d *p, i64 stride, V(bool) m, V(d) other) {        \
+        PAIRS_WHERE_##size(d)                                                                      \
+        WEFT_LANEWISE(d) r = {other};                                                              \
+        WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[i * stride];                                  \
+        return r.v;                                                                                \
+    }                                                                                              \
     WEFT_FN V(d) F(gather_stride_n, d)(const d *p, i64 stride, i64 n) {                            \
+        PAIRS_N_##size(d)                                                                          \
         WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                        \
         for (int i = 0; i < L && i < n; i++) r.lane[i] = p[i * stride];                            \
         return r.v;                                                                                \
@@ -417,6 +451,10 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN reg F(gather_stride, d)(const stored *p, i64 stride) {                                 \
         return F(widen, d)(F(gather_stride, raw)((const raw *)p, stride));                         \
+    }                                                                                              \
+    WEFT_FN reg F(gather_stride_where, d)(const stored *p, i64 stride, V(bool) m, reg other) {     \
+        return F(widen, d)(                                                                        \
+            F(gather_stride_where, raw)((const raw *)p, stride, m, F(narrow, d)(other)));          \
     }                                                                                              \
     WEFT_FN reg F(gather_stride_n, d)(const stored *p, i64 stride, i64 n) {                        \
         return F(widen, d)(F(gather_stride_n, raw)((const raw *)p, stride, n));                    \
@@ -693,6 +731,28 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #endif
 #endif
 
+#if WEFT_LANES == WEFT_FULL_4
+#define PAIRS_LOAD_4 WEFT_PAIRS_LOAD
+#else
+#define PAIRS_LOAD_4(d)
+#endif
+#if WEFT_LANES == WEFT_FULL_4 && defined(WEFT_WORDS)
+#define PAIRS_WHERE_4 WEFT_PAIRS_WHERE
+#define PAIRS_N_4 WEFT_PAIRS_N
+#else
+#define PAIRS_WHERE_4(d)
+#define PAIRS_N_4(d)
+#endif
+#define PAIRS_LOAD_1(d)
+#define PAIRS_LOAD_2(d)
+#define PAIRS_LOAD_8(d)
+#define PAIRS_WHERE_1(d)
+#define PAIRS_WHERE_2(d)
+#define PAIRS_WHERE_8(d)
+#define PAIRS_N_1(d)
+#define PAIRS_N_2(d)
+#define PAIRS_N_8(d)
+
 WEFT_EACH_DTYPE(WEFT_MEMORY)
 WEFT_EACH_DTYPE(WEFT_COMPARES)
 WEFT_EACH_DTYPE(WEFT_ARITHMETIC)
@@ -846,6 +906,18 @@ WEFT_FN V(f32) F(round_bf16, f32)(V(f32) x) { return F(widen, bf16)(F(narrow, bf
 #undef STORE_N_2
 #undef STORE_N_4
 #undef STORE_N_8
+#undef PAIRS_LOAD_1
+#undef PAIRS_LOAD_2
+#undef PAIRS_LOAD_4
+#undef PAIRS_LOAD_8
+#undef PAIRS_WHERE_1
+#undef PAIRS_WHERE_2
+#undef PAIRS_WHERE_4
+#undef PAIRS_WHERE_8
+#undef PAIRS_N_1
+#undef PAIRS_N_2
+#undef PAIRS_N_4
+#undef PAIRS_N_8
 #undef STREAM
 #undef WEFT_LANES
 #undef WEFT_END_TEMPLATE

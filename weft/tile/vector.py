@@ -29,6 +29,7 @@ from weft.scalar.ops import (
     apply,
     bitand,
     constant,
+    floordiv,
     guarded,
     lt,
     maximum,
@@ -111,7 +112,7 @@ class Lowering:
     def _compare_lanes(self, node: Node, v: Vector) -> Node | None:
         """A comparison even along the lanes, as lane number against one scalar, both i32.
 
-        a < b  with  a - b = lane + r  is  lane < -r; with a - b = r - lane it is  lane > r.
+        a < b  with  a - b = s lane + r  is  lane < -r / s; with a - b = r - s lane  lane > r / s.
         """
         name = function_of(node)
         if name not in FLIPPED or node.args[0].type.dtype is not i64:
@@ -119,17 +120,22 @@ class Lowering:
         even, offset = linear(apply(subtract, *node.args))
         terms = dict(even)
         step = terms.pop(v.axis, 0)
-        if step not in (1, -1) or any(v.axis in free_variables(a, self.free) for a in terms):
+        uneven = any(v.axis in free_variables(a, self.free) for a in terms)
+        if step == 0 or uneven or (abs(step) > 1 and name in ("eq", "ne")):
             return None
+        name = name if step > 0 else FLIPPED[name]
         base, more = linear(v.base)
         for a, k in base.items():
             terms[a] = terms.get(a, 0) + step * k
         offset += step * more
-        bound = from_linear({a: -step * k for a, k in terms.items() if k}, -step * offset)
+        sign = -1 if step > 0 else 1
+        up = abs(step) - 1 if name in ("lt", "ge") else 0  # a quotient rounded up, or down
+        bound = from_linear({a: sign * k for a, k in terms.items() if k}, sign * offset + up)
+        bound = apply(floordiv, bound, constant(abs(step))) if abs(step) > 1 else bound
         clamped = apply(minimum, apply(maximum, bound, constant(-1)), constant(v.lanes))
         scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
         lane = apply(CASTS[i32], lanes_of(v.lanes))
-        return apply(name if step == 1 else FLIPPED[name], lane, scalar)
+        return apply(name, lane, scalar)
 
     def _load(self, node: Node, load: Load) -> Node:
         rank = load.buffer.type.rank
@@ -147,9 +153,9 @@ class Lowering:
             base = self.term(self._at_base(where, step))
             counted = () if v.count is None else (v.count,)
             return make(VectorLoad(target, v.lanes, step, v.count is not None), base, *counted)
-        if condition is not None and other is not None and step == 1:
-            base = self.term(self._at_base(where, step))
-            return make(VectorMaskedLoad(target, v.lanes), base, self._active(condition), other)
+        if condition is not None and other is not None and step is not None and step > 0:
+            base, active = self.term(self._at_base(where, step)), self._active(condition)
+            return make(VectorMaskedLoad(target, v.lanes, step), base, active, other)
         return self._gather(target, self._wide(where), condition, other, v)
 
     def _gather(

@@ -139,6 +139,8 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
 
 def _access(term: Node, buffer: Buffer, axis: Node, lanes: int, ranges: Ranges) -> float:
     step = stride_along(address(buffer, term.args[: buffer.type.rank], ranges), axis)
+    if step == 2 and buffer.type.dtype.bytes == 4:
+        return 2.0  # two loads and a shuffle
     return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
 
 
