@@ -16,12 +16,13 @@ import numpy as np
 
 from weft.core.node import Node, make
 from weft.core.operators import Operators
-from weft.core.types import DType, TensorType, boolean, f32, i64, row_major
+from weft.core.types import DType, TensorType, f32, i64, row_major
 from weft.scalar import ops as scalar
-from weft.scalar.index import FALSE, TRUE, from_linear, simplify
+from weft.scalar.index import TRUE, from_linear, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
-from weft.scalar.ops import Function, apply, constant, value_of
-from weft.tensor.ops import Index, Map, Reduce, Scalar, Scan, Shape, View, box, position, positions
+from weft.scalar.ops import Function, apply, constant
+from weft.tensor.ops import Index, Map, Reduce, Scalar, Scan, Shape, box, position, positions
+from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
 
@@ -59,13 +60,9 @@ Operand = Tensor | int | float | bool
 
 def literal(value: Number, dtype: DType) -> Tensor:
     """A rank-0 constant; an integer wraps as a cast to that dtype does."""
-    if dtype.is_float:
-        value = float(value)
-    elif dtype is boolean:
-        value = bool(value)
-    else:
-        value = int(np.asarray(int(value)).astype(dtype.numpy))
-    return Tensor(make(Scalar(value, dtype)))
+    if dtype.python is int:
+        value = np.asarray(int(value)).astype(dtype.numpy).item()
+    return Tensor(make(Scalar(dtype.python(value), dtype)))
 
 
 def map_(function: Function, *args: Operand) -> Tensor:
@@ -152,23 +149,7 @@ def view(
     fill: Number = 0,
 ) -> Tensor:
     """out[i0, ...] = x[index] where `valid`, else `fill`; terms are simplified over the shape."""
-    shape, ranges = tuple(shape), box(tuple(shape))
-    index = tuple(simplify(i, ranges) for i in index)
-    valid = TRUE if valid is None else simplify(valid, ranges)
-    if valid is FALSE or (valid is not TRUE and 0 in x.shape):
-        return full(shape, fill, x.dtype)
-    if valid is TRUE and shape == x.shape and _is_identity(index, shape):
-        return x
-    keeps = valid is TRUE
-    # the fill of a view that has none must not tell two equal views apart
-    return Tensor(make(View(shape, index, None if keeps else valid, 0 if keeps else fill), x.node))
-
-
-def _is_identity(index: Sequence[Node], shape: Shape) -> bool:
-    """Along an axis of length 1, position 0 is its own coordinate."""
-    return all(
-        i is position(a) or (shape[a] == 1 and value_of(i) == 0) for a, i in enumerate(index)
-    )
+    return Tensor(viewed(x.node, tuple(shape), tuple(index), valid, fill))
 
 
 def full(shape: Sequence[int], value: Number, dtype: DType) -> Tensor:
