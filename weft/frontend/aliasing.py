@@ -102,10 +102,6 @@ def _reshape_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
     return emit(aten.reshape.default, value, list(parent.meta.shape))
 
 
-def _same(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
-    return value
-
-
 def _swap_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
     return emit(step.op, value, *step.args)
 
@@ -142,15 +138,13 @@ def _dtype_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
 RESHAPES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
 
 INVERSES: dict[torch._ops.OpOverload, Inverse] = {
-    aten.view.default: _reshape_back,
-    aten._unsafe_view.default: _reshape_back,
-    aten._reshape_alias.default: _reshape_back,
+    **dict.fromkeys(RESHAPES, _reshape_back),
     aten.unsqueeze.default: _reshape_back,
     aten.squeeze.default: _reshape_back,
     aten.squeeze.dim: _reshape_back,
     aten.squeeze.dims: _reshape_back,
-    aten.detach.default: _same,
-    aten.alias.default: _same,
+    aten.detach.default: lambda _s, _p, value, _e: value,
+    aten.alias.default: lambda _s, _p, value, _e: value,
     aten.t.default: _swap_back,
     aten.transpose.int: _swap_back,
     aten.permute.default: _permute_back,

@@ -18,6 +18,7 @@ from weft.core.node import Node, make
 from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
+from weft.frontend.graph import flat_results
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
 from weft.tensor.build import Number, Tensor, broadcast, full
 from weft.tensor.build import cast as cast_to
@@ -25,13 +26,8 @@ from weft.tensor.ops import Extern, Input, Part
 
 # Where a result lies in memory is not the tensor level's business.
 IGNORED = {
-    "device",
-    "layout",
-    "pin_memory",
-    "memory_format",
-    "non_blocking",
-    "requires_grad",
-    "generator",
+    *("device", "layout", "pin_memory", "memory_format", "non_blocking"),
+    *("requires_grad", "generator"),
 }
 
 
@@ -99,7 +95,7 @@ def _apply_row(aten: Aten, nodes: list[Node], layouts: list[tuple[int, ...]]) ->
     args, kwargs = _prepare(row, args, kwargs, aten.results)
     if row.operands == "strided":
         args.insert(1, layouts[0])
-    results = _flat(row.function(*args, **kwargs))
+    results = flat_results(row.function(*args, **kwargs))
     if len(results) != len(aten.results):
         raise VerifyError(f"the row of {aten.target} gives {len(results)} results")
     return tuple(_finish(aten, r, t).node for r, t in zip(results, aten.results, strict=True))
@@ -110,10 +106,6 @@ def _leaf(tag: str, value: Any) -> Any:
         raise Decline("no code is generated for complex numbers")
     found = torch_object(tag, value)
     return dtype_of(found) if tag == "dtype" else found if tag == "float" else None
-
-
-def _flat(result: Any) -> list[Any]:
-    return list(result) if isinstance(result, list | tuple) else [result]
 
 
 def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Tensor:

@@ -94,12 +94,9 @@ KEPT_CALLS: dict[object, OpOverload] = {
     torch.layer_norm: aten.layer_norm.default,
     torch.nn.functional.rms_norm: aten.rms_norm.default,
     torch.rms_norm: aten.rms_norm.default,
-    aten.linear.default: aten.linear.default,
-    aten.scaled_dot_product_attention.default: aten.scaled_dot_product_attention.default,
-    aten.layer_norm.default: aten.layer_norm.default,
-    aten.rms_norm.default: aten.rms_norm.default,
 }
 KEPT = set(KEPT_CALLS.values())
+KEPT_CALLS.update({op: op for op in KEPT})
 
 # The functional form where the name does not give it.
 _FUNCTIONAL: dict[OpOverload, OpOverload] = {
@@ -111,12 +108,9 @@ _FUNCTIONAL: dict[OpOverload, OpOverload] = {
 @cache
 def written_argument(op: OpOverload) -> int:
     """The position of the one tensor that `op` writes."""
-    written = [
-        i
-        for i, a in enumerate(op._schema.arguments)
-        if a.alias_info is not None and a.alias_info.is_write
-    ]
-    if len(written) != 1 or "[]" in str(op._schema.arguments[written[0]].type):
+    arguments = op._schema.arguments
+    written = [i for i, a in enumerate(arguments) if a.alias_info and a.alias_info.is_write]
+    if len(written) != 1 or "[]" in str(arguments[written[0]].type):
         raise CaptureError(f"{op} writes several tensors at once")
     return written[0]
 

@@ -27,7 +27,7 @@ from weft.core.text.graph import (
     show_arguments,
     show_graph,
 )
-from weft.frontend.torch_level import TORCH_DTYPE, Aten
+from weft.frontend.torch_level import TORCH_DTYPE, Aten, dump
 
 ELEMENT_TYPES.update((d.name, d) for d in TORCH_DTYPE if d.name not in ELEMENT_TYPES)
 
@@ -60,11 +60,7 @@ def _is_usual(aten: Aten, tree: Any, args: tuple[Node, ...]) -> bool:
 
     fits = all(map(plain, [*tree["args"], *tree["kwargs"].values()]))
     numbered = seen == list(range(len(args))) and len(set(args)) == len(args)
-    return fits and numbered and _dump(tree) == aten.arguments and "." in aten.target
-
-
-def _dump(tree: Any) -> str:
-    return json.dumps(tree, separators=(",", ":"))
+    return fits and numbered and dump(tree) == aten.arguments and "." in aten.target
 
 
 def _show(value: Any, names: list[str]) -> str:
@@ -163,7 +159,7 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     cursor.listed(item, ")")
     type_ = read_type(Cursor(cursor.line, declared))
     results = getattr(type_, "parts", (type_,))
-    text = _dump({"args": args, "kwargs": kwargs})
+    text = dump({"args": args, "kwargs": kwargs})
     return make_node(cursor, Aten(target, text, results, serial), *reader.nodes)
 
 

@@ -102,7 +102,12 @@ def encode_call(
         "args": [encode(a, number_of) for a in args],
         "kwargs": {k: encode(a, number_of) for k, a in kwargs.items()},
     }
-    return json.dumps(tree, separators=(",", ":")), tuple(nodes)
+    return dump(tree), tuple(nodes)
+
+
+def dump(tree: Any) -> str:
+    """The arguments of a call in their one spelling."""
+    return json.dumps(tree, separators=(",", ":"))
 
 
 # --- from a captured program --------------------------------------------------------------------

@@ -11,15 +11,15 @@ from typing import Any
 from weft.core.node import Node
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window, gather_windows, spread_windows
-from weft.scalar.ops import add, apply, constant, floordiv, floormod, multiply
+from weft.scalar.ops import apply, constant
 from weft.tensor.build import Tensor, reshape, total, unsqueeze, view
 from weft.tensor.ops import position
 
 
 def channel_of(axis: int, inner: int, here: int, there: int) -> Node:
     """(a // here) * there + inner: a channel of the other side, in the group that a is in."""
-    group = apply(floordiv, position(axis), constant(max(here, 1)))
-    return apply(add, apply(multiply, group, constant(there)), position(inner))
+    group = apply("floordiv", position(axis), constant(max(here, 1)))
+    return apply("add", apply("multiply", group, constant(there)), position(inner))
 
 
 def forward(x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Extents) -> Tensor:
@@ -42,7 +42,7 @@ def backward_to_input(
     source = channel_of(1, 2 + n, ins, outs // groups)
     taps = range(3 + n, 3 + 2 * n)
     windows = spread_windows(g, shape, [position(0), source], range(2, 2 + n), taps, window)
-    local = apply(floormod, position(1), constant(max(ins, 1)))
+    local = apply("floormod", position(1), constant(max(ins, 1)))
     chosen = view(weight, shape, [source, local, *map(position, taps)])
     return total(windows * chosen, range(2 + n, 3 + 2 * n))
 

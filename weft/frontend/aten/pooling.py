@@ -9,27 +9,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from weft.core.node import Node
-from weft.core.types import DType
 from weft.frontend.aten.table import Row, per_axis, require, rows
-from weft.frontend.aten.windows import Extents, Window, gather_windows, leading, spread_windows
-from weft.scalar.monoid import MAX, MONOIDS
-from weft.scalar.ops import apply, constant, maximum, minimum, multiply, subtract
+from weft.frontend.aten.windows import Extents, Window, gather_windows, spread_windows
+from weft.scalar.monoid import MAX, MONOIDS, lowest
+from weft.scalar.ops import apply, constant
 from weft.tensor import build
-from weft.tensor.build import (
-    Number,
-    Tensor,
-    affine,
-    cast,
-    eq,
-    floormod,
-    index_of,
-    reduce,
-    total,
-    where,
-)
+from weft.tensor.build import Number, Tensor, affine, index_of, reduce, total
+from weft.tensor.ops import positions
 
 
 def pooled(x: Tensor, window: Window, ceil_mode: bool, fill: Number) -> tuple[Tensor, range]:
@@ -37,12 +24,15 @@ def pooled(x: Tensor, window: Window, ceil_mode: bool, fill: Number) -> tuple[Te
     lead = x.rank - window.rank
     taps = range(x.rank, x.rank + window.rank)
     shape = (*x.shape[:lead], *window.sizes(x.shape[lead:], ceil_mode), *window.kernel)
-    windows = gather_windows(x, shape, leading(lead), range(lead, x.rank), taps, window, fill)
+    windows = gather_windows(x, shape, positions(lead), range(lead, x.rank), taps, window, fill)
     return windows, taps
 
 
-def least(dtype: DType) -> Number:
-    return -math.inf if dtype.is_float else int(np.iinfo(dtype.numpy).min)
+def unpooled(t: Tensor, x: Tensor, window: Window) -> tuple[Tensor, range]:
+    """[x, kernel]: what t has for each window over an element of x, and which axes the taps are."""
+    lead, taps = x.rank - window.rank, range(x.rank, x.rank + window.rank)
+    box = (*x.shape, *window.kernel)
+    return spread_windows(t, box, positions(lead), range(lead, x.rank), taps, window), taps
 
 
 def max_pool(
@@ -57,13 +47,13 @@ def max_pool(
     """Values and their row-major positions in the last axes of x."""
     kernel = per_axis(kernel, n)
     window = Window.of(kernel, stride or kernel, padding, dilation)
-    windows, taps = pooled(x, window, ceil_mode, least(x.dtype))
+    windows, taps = pooled(x, window, ceil_mode, lowest(x.dtype.numpy))
     tap, lead = reduce(MONOIDS["argmax"], windows, taps), x.rank - n
     where_: list[Tensor] = []
     for i in reversed(range(n)):  # the position in the window, split into one per axis
         start = index_of(tap.shape, affine({lead + i: window.stride[i]}, -window.pad[i]))
-        where_.append(start + floormod(tap, kernel[i]) * window.dilation[i])
-        tap = build.floordiv(tap, kernel[i])
+        where_.append(start + tap % kernel[i] * window.dilation[i])
+        tap = tap // kernel[i]
     flat = where_[0]
     for i, coordinate in enumerate(where_[1:], start=1):
         flat = flat + coordinate * math.prod(x.shape[x.rank - i :])
@@ -81,13 +71,11 @@ def max_pool_backward(
     indices: Tensor,
 ) -> Tensor:
     """Each input sums the gradients of the windows over it whose maximum it was."""
-    n = len(kernel)
     window = Window.of(kernel, stride or kernel, padding, dilation)
-    lead, taps = x.rank - n, range(x.rank, x.rank + n)
-    box, at = (*x.shape, *kernel), range(lead, x.rank)
-    grads, winners = (spread_windows(t, box, leading(lead), at, taps, window) for t in (g, indices))
-    here = affine({a: math.prod(x.shape[a + 1 :]) for a in at})
-    return total(where(eq(winners, index_of(box, here)), grads, 0), taps)
+    (grads, taps), (winners, _) = unpooled(g, x, window), unpooled(indices, x, window)
+    here = affine({a: math.prod(x.shape[a + 1 :]) for a in range(x.rank - window.rank, x.rank)})
+    chosen = build.eq(winners, index_of(winners.shape, here))
+    return total(build.where(chosen, grads, 0), taps)
 
 
 # --- averages -----------------------------------------------------------------------------------
@@ -116,15 +104,15 @@ def averaging(
         margin = window.pad[i] if count_include_pad else 0
         first = affine({axis: window.stride[i]}, -window.pad[i])
         end = affine({axis: window.stride[i]}, kernel[i] - window.pad[i])
-        first = apply(maximum, first, constant(-margin))
-        end = apply(minimum, end, constant(m + margin))
-        count = apply(multiply, count, apply(subtract, end, first))
+        first = apply("maximum", first, constant(-margin))
+        end = apply("minimum", end, constant(m + margin))
+        count = apply("multiply", count, apply("subtract", end, first))
     return window, count
 
 
 def divided(x: Tensor, count: Number | Node) -> Tensor:
     if isinstance(count, Node):
-        return x / cast(index_of(x.shape, count), x.dtype)
+        return x / build.cast(index_of(x.shape, count), x.dtype)
     return x * (1 / count)
 
 
@@ -145,24 +133,10 @@ def avg_pool(
     return divided(total(windows, taps), count)
 
 
-def avg_pool_backward(
-    g: Tensor,
-    x: Tensor,
-    kernel: Extents,
-    stride: Extents,
-    padding: int | Extents,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor_override: int | None,
-) -> Tensor:
-    n = len(kernel)
-    window, count = averaging(
-        n, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-    lead, taps = x.rank - n, range(x.rank, x.rank + n)
-    box = (*x.shape, *window.kernel)
-    share = divided(g, count)
-    return total(spread_windows(share, box, leading(lead), range(lead, x.rank), taps, window), taps)
+def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tensor:
+    """Each input has its share of every average it was in; `rest` is as in `averaging`."""
+    window, count = averaging(len(kernel), x, kernel, *rest)
+    return total(*unpooled(divided(g, count), x, window))
 
 
 def of_rank(n: int, row: Callable[..., Any]) -> Callable[..., Any]:

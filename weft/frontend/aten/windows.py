@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from weft.core.node import Node
 from weft.frontend.aten.table import per_axis
 from weft.scalar.ops import apply, constant, eq, floordiv, floormod
-from weft.tensor.build import Number, Tensor, affine, all_of, position, view, within
+from weft.tensor.build import Number, Tensor, affine, all_of, view, within
 
 Extents = Sequence[int]
 
@@ -88,7 +88,3 @@ def spread_windows(
         valid += [within(place, x.shape[len(index)]), whole]
         index.append(place)
     return view(x, shape, index, all_of(valid))
-
-
-def leading(rank: int) -> list[Node]:
-    return [position(a) for a in range(rank)]
