@@ -147,8 +147,7 @@ def rebuild(
         if node in done:
             continue
         args = tuple(done[a] for a in node.args)
-        same = all(new is old for new, old in zip(args, node.args, strict=True))
-        current = node if same else make(node.op, *args)
+        current = node if args == node.args else make(node.op, *args)
         done[node] = change(current) or current
     return tuple(done[r] for r in roots)
 

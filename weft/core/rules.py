@@ -283,8 +283,7 @@ class _Run:
     def _settle(self, node: Node, source: str | None) -> Node:
         """The normal form of a node whose arguments have theirs."""
         args = tuple(self.done[a] for a in node.args)
-        same = all(new is old for new, old in zip(args, node.args, strict=True))
-        current = node if same else make(node.op, *args)
+        current = node if args == node.args else make(node.op, *args)
         if current in self.done:
             return self.done[current]
         if source is not None:

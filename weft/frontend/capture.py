@@ -34,22 +34,13 @@ from weft.frontend.graph import (
     Meta,
     Mutation,
     Result,
-    Value,
     remove_dead_nodes,
 )
 from weft.frontend.tracer import Home, Tracer
 
 CONSTANTS = (
-    type(None),
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    torch.dtype,
-    torch.device,
-    torch.layout,
-    torch.memory_format,
+    *(type(None), bool, int, float, complex, str),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
 
 
@@ -122,7 +113,8 @@ def _capture(
             if changed:
                 raise CaptureError(f"the program assigns {', '.join(changed)}")
             with tracer.fake_mode:
-                return _finish(tracer, out, in_tree, _name_of(fn), bool(shared))
+                name = getattr(fn, "__name__", type(fn).__name__)
+                return _finish(tracer, out, in_tree, name, bool(shared))
     except WeftError:
         raise
     except DynamicOutputShapeException as error:
@@ -169,10 +161,6 @@ def _last_frame(stack: str | None) -> str:
             code = lines[i + 1].strip() if i + 1 < len(lines) else ""
             return f"{place[0][6:-1].rsplit('/')[-1]} {place[1]}: {code}"
     return ""
-
-
-def _name_of(fn: Callable[..., Any]) -> str:
-    return getattr(fn, "__name__", type(fn).__name__)
 
 
 def _argument_names(fn: Callable[..., Any], in_tree: TreeSpec) -> list[str]:
@@ -277,29 +265,24 @@ def _finish(
     tracer: Tracer, out: Any, in_tree: TreeSpec, name: str, overlapping: bool
 ) -> Captured | None:
     flat, out_tree = tree_flatten(out)
-    mutations: list[Mutation] = []
-    for i, root in enumerate(tracer.roots):
-        if root.storage.version:
-            mutations.append(Mutation(i, read(root, tracer.emit)))
+    changed = [(i, root) for i, root in enumerate(tracer.roots) if root.storage.version]
+    mutations = [Mutation(i, read(root, tracer.emit)) for i, root in changed]
     written = {tracer.sources[m.placeholder].untyped_storage()._cdata for m in mutations}
     if written & _shared_storages(tracer.sources):
         return None
     results, leaves = _outputs(tracer, flat)
+    inputs = [p.value for p in tracer.placeholders]
     return Captured(
         name=name,
         placeholders=tracer.placeholders,
         nodes=tracer.nodes,
         results=results,
-        mutations=[m for m in mutations if m.value is not _value(tracer, m.placeholder)],
+        mutations=[m for m in mutations if m.value is not inputs[m.placeholder]],
         leaves=leaves,
         in_tree=in_tree,
         out_tree=out_tree,
         overlapping=overlapping,
     )
-
-
-def _value(tracer: Tracer, placeholder: int) -> Value:
-    return tracer.placeholders[placeholder].value
 
 
 def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[Result], list[Leaf]]:

@@ -142,12 +142,8 @@ def _cast_to(d: DType) -> Evaluate:
     return cast
 
 
-FLOAT, INTEGER, NUMBER, LOGIC = (
-    ("float",),
-    ("int", "uint"),
-    ("float", "int", "uint"),
-    ("int", "uint", "bool"),
-)
+FLOAT, INTEGER = ("float",), ("int", "uint")
+NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
 # name, arity, meaning, result, domain
 add = function("add", 2, _add, commutative=True, associative=True)

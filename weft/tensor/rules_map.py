@@ -41,8 +41,7 @@ def take_scalars(node: Node) -> Node | None:
         return x.args[0] if spread else x
 
     args = tuple(map(source, node.args))
-    same = all(new is old for new, old in zip(args, node.args, strict=True))
-    return None if same else make(node.op, *args)
+    return None if args == node.args else make(node.op, *args)
 
 
 def _tensors(node: Node) -> list[Node]:

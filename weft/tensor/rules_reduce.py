@@ -126,26 +126,16 @@ def scan_unit(node: Node) -> Node | None:
     return node.args[0] if one else None
 
 
+OF_VIEW = call("reduce", any_call("view"))
+UNIT = "exact, but for the sign of a lone -0.0"
 SUMMED = "floats: as accurate, in another order; integers exact modulo 2^n"
 
 REDUCTIONS = [
-    Rule(
-        "reduce-unit",
-        any_call("reduce"),
-        drop_unit_axes,
-        when=lambda node: (
-            any(node.args[0].type.shape[i] == 1 for i in node.op.axes) or not node.op.axes
-        ),
-        soundness="exact, but for the sign of a lone -0.0",
-    ),
+    Rule("reduce-unit", any_call("reduce"), drop_unit_axes, soundness=UNIT),
     Rule("reduce-empty", any_call("reduce"), reduce_empty),
     Rule("reduce-reduce", call("reduce", any_call("reduce")), merge, None, True, SUMMED),
-    Rule(
-        "reduce-permute", call("reduce", any_call("view")), through_permutation, None, True, SUMMED
-    ),
-    Rule(
-        "reduce-broadcast", call("reduce", any_call("view")), through_broadcast, None, True, SUMMED
-    ),
+    Rule("reduce-permute", OF_VIEW, through_permutation, None, True, SUMMED),
+    Rule("reduce-broadcast", OF_VIEW, through_broadcast, None, True, SUMMED),
     Rule("sum-scale", call("reduce", x * a), scale_after, None, True, SUMMED),
     Rule("sum-negate", call("reduce", -x), negate_after, None, True, SUMMED),
     Rule("scan-unit", any_call("scan"), scan_unit),

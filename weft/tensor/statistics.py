@@ -7,6 +7,7 @@ Both are exact in real arithmetic and round differently; Welford 1962, Milakov a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from weft.core.graph import Graph
@@ -86,9 +87,7 @@ def _statistic_of(view: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
 
 
 def _is_mean(node: Node, x: Node, axes: tuple[int, ...]) -> bool:
-    count = 1
-    for a in axes:
-        count *= x.type.shape[a]
+    count = math.prod(x.type.shape[a] for a in axes)
     scale = [a.op.value for a in node.args if isinstance(a.op, Scalar)]
     sums = [a for a in node.args if a is _reduce(SUM, axes, x)]
     return bool(sums) and len(scale) == 1 and abs(scale[0] * count - 1) < 1e-6

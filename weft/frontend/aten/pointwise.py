@@ -13,23 +13,8 @@ from weft.frontend.aten import formulas as f
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar import ops as scalar
 from weft.scalar.ops import FUNCTIONS, divide
-from weft.tensor.build import (
-    Operand,
-    Tensor,
-    broadcast,
-    cast,
-    eq,
-    erf,
-    floormod,
-    fmod,
-    map_,
-    maximum,
-    minimum,
-    ne,
-    pointwise,
-    sigmoid,
-    where,
-)
+from weft.tensor import build
+from weft.tensor.build import Operand, Tensor, map_, pointwise
 
 # What ATen and the scalar functions call by one name.
 NAMESAKES = {
@@ -47,10 +32,10 @@ ARITHMETIC = {
     "mul.Tensor mul.Scalar": lambda x, y: x * y,
     "div.Tensor div.Scalar": lambda x, y: map_(divide, x, y),
     "div.Tensor_mode div.Scalar_mode": f.divide_mode,
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: floormod(
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: build.floormod(
         x, f.divisor(x, y)
     ),
-    "fmod.Tensor fmod.Scalar": lambda x, y: fmod(x, f.divisor(x, y)),
+    "fmod.Tensor fmod.Scalar": lambda x, y: build.fmod(x, f.divisor(x, y)),
     "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": f.power_of,
     "neg": lambda x: -x,
     "abs": abs,
@@ -59,8 +44,8 @@ ARITHMETIC = {
     "ceil": f.rounding(scalar.ceil),
     "trunc": f.rounding(scalar.trunc),
     "round round.decimals": f.round_decimals,
-    "fmax": f.pick(maximum),
-    "fmin": f.pick(minimum),
+    "fmax": f.pick(build.maximum),
+    "fmin": f.pick(build.minimum),
     "clamp clamp.Tensor": f.clamp,
     "copysign.Tensor copysign.Scalar": f.copysign,
     "hypot": f.hypot,
@@ -70,32 +55,32 @@ TRANSCENDENTAL = {
     "asinh": f.asinh,
     "acosh": f.acosh,
     "atanh": f.atanh,
-    "erfc": lambda x: 1 - erf(x),
+    "erfc": lambda x: 1 - build.erf(x),
 }
 
 ACTIVATIONS = {
-    "silu": lambda x: x * sigmoid(x),
+    "silu": lambda x: x * build.sigmoid(x),
     "gelu": f.gelu,
     "hardtanh": lambda x, low=-1, high=1: f.clamp(x, low, high),
-    "leaky_relu": lambda x, slope=0.01: where(x > 0, x, x * slope),
+    "leaky_relu": lambda x, slope=0.01: build.where(x > 0, x, x * slope),
     "elu": f.elu,
-    "softshrink_backward hardshrink_backward": lambda g, x, d: where(abs(x) <= d, 0, g),
+    "softshrink_backward hardshrink_backward": lambda g, x, d: build.where(abs(x) <= d, 0, g),
 }
 
 COMPARISONS = {
-    "eq.Tensor eq.Scalar": eq,
-    "ne.Tensor ne.Scalar": ne,
+    "eq.Tensor eq.Scalar": build.eq,
+    "ne.Tensor ne.Scalar": build.ne,
     "lt.Tensor lt.Scalar": lambda x, y: x < y,
     "le.Tensor le.Scalar": lambda x, y: x <= y,
     "gt.Tensor gt.Scalar": lambda x, y: x > y,
     "ge.Tensor ge.Scalar": lambda x, y: x >= y,
     "isnan": f.is_nan,
-    "isinf": lambda x: eq(abs(x), math.inf) if x.dtype.is_float else False,
+    "isinf": lambda x: build.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
     "logical_and": f.logical(lambda x, y: x & y),
     "logical_or": f.logical(lambda x, y: x | y),
     "logical_xor": f.logical(lambda x, y: x ^ y),
-    "logical_not": lambda x: ~cast(x, boolean),
+    "logical_not": lambda x: ~build.cast(x, boolean),
 }
 
 shift_left, shift_right = pointwise(scalar.shift_left), pointwise(scalar.shift_right)
@@ -125,7 +110,7 @@ def same(x: Tensor, *_: Any, **__: Any) -> Tensor:
 
 
 def copy(into: Tensor, x: Tensor, *_: Any) -> Tensor:
-    return broadcast(x, into.shape)
+    return build.broadcast(x, into.shape)
 
 
 def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Operand]:
@@ -134,10 +119,10 @@ def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Ope
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    return where(f.truth(mask), value, x)
+    return build.where(f.truth(mask), value, x)
 
 
-SELECTIONS = {"where.self": (lambda condition, x, y: where(f.truth(condition), x, y))}
+SELECTIONS = {"where.self": (lambda condition, x, y: build.where(f.truth(condition), x, y))}
 CASTS = {
     "_to_copy clone alias detach lift_fresh lift_fresh_copy": same,
     "copy": copy,

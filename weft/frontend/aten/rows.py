@@ -17,16 +17,8 @@ from weft.frontend.aten import (
 from weft.frontend.aten.table import Row
 
 FAMILIES = (
-    pointwise,
-    reductions,
-    views,
-    factories,
-    indexing,
-    contractions,
-    convolution,
-    pooling,
-    norms,
-    attention,
+    *(pointwise, reductions, views, factories, indexing),
+    *(contractions, convolution, pooling, norms, attention),
 )
 
 LOWER: dict[str, Row] = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

@@ -10,30 +10,9 @@ from typing import Any
 
 from weft.core.types import row_major
 from weft.frontend.aten.table import Row, axis_of, require, rows
-from weft.scalar.ops import apply, constant, floordiv, floormod
-from weft.tensor.build import (
-    Number,
-    Tensor,
-    affine,
-    all_of,
-    broadcast,
-    concat,
-    flip,
-    index_of,
-    insert_axes,
-    pad,
-    permute,
-    reshape,
-    select,
-    slice_,
-    squeeze,
-    transpose,
-    unravel,
-    unsqueeze,
-    view,
-    where,
-    within,
-)
+from weft.scalar.ops import apply, constant
+from weft.tensor import build
+from weft.tensor.build import Number, Tensor, affine, reshape
 from weft.tensor.ops import position, positions
 
 Axes = Sequence[int]
@@ -57,18 +36,18 @@ def slice_tensor(
 ) -> Tensor:
     axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)
-    return slice_(x, axis, first, extent, step)
+    return build.slice_(x, axis, first, extent, step)
 
 
 def select_int(x: Tensor, dim: int, index: int) -> Tensor:
     axis = axis_of(dim, x.rank)
-    return select(x, axis, index % x.shape[axis])
+    return build.select(x, axis, index % x.shape[axis])
 
 
 def split_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     axis = axis_of(dim, x.rank)
     starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [slice_(x, axis, a, n) for a, n in zip(starts, sizes, strict=True)]
+    return [build.slice_(x, axis, a, n) for a, n in zip(starts, sizes, strict=True)]
 
 
 def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
@@ -80,7 +59,7 @@ def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
 
 def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
     axis = axis_of(dim, x.rank)
-    return [select(x, axis, i) for i in range(x.shape[axis])]
+    return [build.select(x, axis, i) for i in range(x.shape[axis])]
 
 
 def squeeze_axes(x: Tensor, dim: int | Axes | None = None) -> Tensor:
@@ -88,17 +67,17 @@ def squeeze_axes(x: Tensor, dim: int | Axes | None = None) -> Tensor:
     if x.rank == 0:
         return x
     named = {axis_of(a, x.rank) for a in axes}
-    return squeeze(x, [a for a in sorted(named) if x.shape[a] == 1])
+    return build.squeeze(x, [a for a in sorted(named) if x.shape[a] == 1])
 
 
 def expand(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
     extra = len(size) - x.rank
     shape = [x.shape[i - extra] if n == -1 else n for i, n in enumerate(size)]
-    return broadcast(x, shape)
+    return build.broadcast(x, shape)
 
 
 def transpose_int(x: Tensor, a: int, b: int) -> Tensor:
-    return transpose(x, axis_of(a, x.rank), axis_of(b, x.rank)) if x.rank else x
+    return build.transpose(x, axis_of(a, x.rank), axis_of(b, x.rank)) if x.rank else x
 
 
 def as_strided(
@@ -113,20 +92,20 @@ def as_strided(
     last = (offset or 0) + sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     require(0 in size or last < x.type.size, "as_strided past its argument's elements")
     flat = affine(dict(enumerate(stride)), offset or 0)
-    coordinates = unravel(flat, tuple(x.shape[a] for a in order))
-    return view(x, size, [coordinates[order.index(a)] for a in range(x.rank)])
+    coordinates = build.unravel(flat, tuple(x.shape[a] for a in order))
+    return build.view(x, size, [coordinates[order.index(a)] for a in range(x.rank)])
 
 
 def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
     """Windows along an axis; positions in the window become the last axis."""
     if x.rank == 0:
-        return broadcast(x, (size,))
+        return build.broadcast(x, (size,))
     axis = axis_of(dim, x.rank)
     shape = [*x.shape, size]
     shape[axis] = (x.shape[axis] - size) // step + 1
     index = list(positions(x.rank))
     index[axis] = affine({axis: step, x.rank: 1})
-    return view(x, shape, index)
+    return build.view(x, shape, index)
 
 
 def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
@@ -140,19 +119,19 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
         index[axis] = position(place)
     index[a], index[b] = affine({last: 1}, below), affine({last: 1}, right)
     length = max(0, min(x.shape[a] - below, x.shape[b] - right))
-    return view(x, [*(x.shape[i] for i in kept), length], index)
+    return build.view(x, [*(x.shape[i] for i in kept), length], index)
 
 
 def flip_axes(x: Tensor, dims: Axes) -> Tensor:
-    return flip(x, [axis_of(a, x.rank) for a in dims]) if x.rank else x
+    return build.flip(x, [axis_of(a, x.rank) for a in dims]) if x.rank else x
 
 
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     extra = len(repeats) - x.rank
-    x = insert_axes(x, range(extra), (1,) * extra)
+    x = build.insert_axes(x, range(extra), (1,) * extra)
     shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
-    index = [apply(floormod, position(a), constant(max(n, 1))) for a, n in enumerate(x.shape)]
-    return view(x, shape, index)
+    index = [apply("floormod", position(a), constant(max(n, 1))) for a, n in enumerate(x.shape)]
+    return build.view(x, shape, index)
 
 
 # --- writing into a region ----------------------------------------------------------------------
@@ -161,11 +140,11 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
 def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -> Tensor:
     """x with src at start, start + step, ... along an axis."""
     back = affine({axis: 1}, -start)
-    at = apply(floordiv, back, constant(step))
-    on_grid = apply("eq", apply(floormod, back, constant(step)), constant(0))
-    inside = all_of([within(at, src.shape[axis]), on_grid])
+    at = apply("floordiv", back, constant(step))
+    on_grid = apply("eq", apply("floormod", back, constant(step)), constant(0))
+    inside = build.all_of([build.within(at, src.shape[axis]), on_grid])
     index = [at if a == axis else position(a) for a in range(x.rank)]
-    return where(index_of(x.shape, inside), view(src, x.shape, index, inside), x)
+    return build.where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
 
 
 def slice_scatter(
@@ -179,12 +158,12 @@ def slice_scatter(
     axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)
     shape = [extent if a == axis else n for a, n in enumerate(x.shape)]
-    return write_region(x, broadcast(src, shape), axis, first, step)
+    return write_region(x, build.broadcast(src, shape), axis, first, step)
 
 
 def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     axis = axis_of(dim, x.rank)
-    return write_region(x, unsqueeze(src, axis), axis, index % x.shape[axis])
+    return write_region(x, build.unsqueeze(src, axis), axis, index % x.shape[axis])
 
 
 def diagonal_scatter(
@@ -193,9 +172,9 @@ def diagonal_scatter(
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     row = affine({a: 1}, -max(-offset, 0))
     on_it = apply("eq", row, affine({b: 1}, -max(offset, 0)))
-    inside = all_of([on_it, within(row, src.shape[-1])])
+    inside = build.all_of([on_it, build.within(row, src.shape[-1])])
     index = [*(position(i) for i in range(x.rank) if i not in (a, b)), row]
-    return where(index_of(x.shape, inside), view(src, x.shape, index, inside), x)
+    return build.where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
 
 
 # --- padding and resizing -----------------------------------------------------------------------
@@ -208,22 +187,22 @@ def pad_pairs(x: Tensor, amounts: Sequence[int]) -> list[tuple[int, int]]:
 
 
 def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor:
-    return pad(x, pad_pairs(x, amounts), value)
+    return build.pad(x, pad_pairs(x, amounts), value)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     pieces = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
-    return concat(pieces, axis_of(dim, pieces[0].rank))
+    return build.concat(pieces, axis_of(dim, pieces[0].rank))
 
 
 VIEWS: dict[str, Callable[..., Any]] = {
     "view reshape _unsafe_view _reshape_alias view_copy": lambda x, size, *_: reshape(x, size),
-    "permute permute_copy": lambda x, dims: permute(x, [axis_of(a, x.rank) for a in dims]),
+    "permute permute_copy": lambda x, dims: build.permute(x, [axis_of(a, x.rank) for a in dims]),
     "transpose.int": transpose_int,
-    "t": lambda x: transpose(x, 0, 1) if x.rank == 2 else x,
+    "t": lambda x: build.transpose(x, 0, 1) if x.rank == 2 else x,
     "expand expand_copy": expand,
     "squeeze squeeze.dim squeeze.dims": squeeze_axes,
-    "unsqueeze": unsqueeze,
+    "unsqueeze": build.unsqueeze,
     "slice.Tensor": slice_tensor,
     "select.int": select_int,
     "split.Tensor unsafe_split.Tensor": split,
