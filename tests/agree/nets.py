@@ -152,6 +152,8 @@ NETS = cases(
     conv2d=(conv(), f32(2, 3, 9, 11), f32(5, 3, 3, 2), f32(5)),
     conv2d_padded=(conv(padding=1), f32(2, 3, 9, 11), f32(5, 3, 3, 3)),
     conv2d_strided=(conv(stride=(2, 3), padding=(0, 2)), f32(1, 3, 9, 11), f32(5, 3, 3, 3)),
+    conv2d_short_rows=(conv(padding=1), f32(2, 3, 7, 7), f32(24, 3, 3, 3), f32(24)),
+    conv2d_short_rows_strided=(conv(stride=2), f32(1, 4, 12, 11), f32(24, 4, 3, 3)),
     conv2d_dilated=(conv(dilation=2, padding=2), f32(1, 3, 9, 11), f32(5, 3, 3, 3)),
     conv2d_grouped=(conv(groups=3), f32(2, 6, 9, 11), f32(9, 2, 3, 3)),
     conv2d_depthwise=(conv(groups=6, padding=1), f32(2, 6, 9, 11), f32(6, 1, 3, 3)),

@@ -96,6 +96,7 @@ class Contraction:
     left: Node
     right: Node
     stores: tuple[Store, ...]
+    joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
 
 
 def factors(term: Node) -> list[Node]:

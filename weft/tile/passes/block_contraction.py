@@ -11,17 +11,20 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
-from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
+from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, upto, vectors
 from weft.tile.passes.collapse_loops import collapsed
+
+PACK = 2  # vectors multiplied and added in the time that packing one takes
 
 
 def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
@@ -55,12 +58,13 @@ def pays(c: Contraction) -> bool:
 def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     lanes = target.lanes(c.update.values[0].type.dtype.bytes)
     rows = min(target.register_tile[0], trips(c.rows))
+    c = _joined(c, lanes, labels) or c
     width = tile_width(c, target)
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
     ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     along = [step for _, step in strides(Update(c.update.fold, (c.right,)), c.columns.axis, ranges)]
-    pack = repeats or not plain or any(step not in (0, 1) for step in along)
+    pack = repeats or c.joined or not plain or any(step not in (0, 1) for step in along)
     packed = _packed(c, width)
 
     def column_block(at: Node, end: Node) -> Block:
@@ -80,6 +84,24 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     return (
         nest if enough or trips(c.rows) < 2 * rows else _split_rows(c, nest, rows, target, labels)
     )
+
+
+def _joined(c: Contraction, lanes: int, labels: Labels) -> Contraction | None:
+    """Columns over two loops, where the inner one alone fills its last vector badly."""
+    if not c.outer or {c.columns.lo, c.outer[-1].lo} != {constant(0)}:
+        return None
+    outer, inner = c.outer[-1], c.columns
+    joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)
+    if joint is None or outer.axis in postorder(c.left):
+        return None
+    reuse = math.prod(map(trips, (c.rows, *c.repeat)))
+    whole, apart = -(-trips(joint) // lanes), trips(outer) * -(-trips(inner) // lanes)
+    fill = whole * (2 + lanes // trips(inner)) * -(-trips(inner) // lanes)
+    if 8 * (whole * reuse + PACK * fill) > 7 * apart * reuse:
+        return None
+    stores = tuple(s for s in joint.body if isinstance(s, Store))
+    columns = replace(joint, body=())
+    return replace(c, columns=columns, outer=c.outer[:-1], stores=stores, joined=(outer, inner))
 
 
 def tile_width(c: Contraction, target: CPU) -> int:
@@ -110,17 +132,31 @@ def _panel(c: Contraction, at: Node, end: Node, width: int, labels: Labels) -> t
     reads = set(postorder(c.right))
     loops = [r for r in c.reduce if r.axis in reads]
     fresh = {r.axis: labels.axis("k") for r in loops}
-    column = labels.axis("n")
+    column, line = labels.axis("n"), labels.axis("n")
+    inside = apply("subtract", column, at)
+    place, spans = {c.columns.axis: column}, [replace(c.columns, axis=column, lo=at, hi=end)]
+    if c.joined:  # whole rows, from the one that column `at` is in
+        outer, inner = c.joined
+        length = constant(trips(inner))
+        row = apply("add", apply(floordiv, at, length), line)
+        inside_rows = apply(minimum, row, constant(trips(outer) - 1))
+        place = {inner.axis: column, outer.axis: inside_rows}
+        lines = -(-(trips(inner) - 1 + width) // trips(inner))
+        spans = [replace(outer, axis=line, hi=constant(lines)), replace(inner, axis=column)]
+        inside = apply("add", apply(multiply, line, length), column)
+        width = lines * trips(inner)
     shape = (*(trips(r) for r in loops), width)
     panel = Buffer(labels.buffer("panel"), TensorType(c.right.type.dtype, shape), "local")
-    inside = apply("subtract", column, at)
-    value = substitute((c.right,), {**fresh, c.columns.axis: column})[0]
+    value = substitute((c.right,), {**fresh, **place})[0]
     index = (*(fresh[r.axis] for r in loops), inside)
     # left without binds: the passes after this one choose how to read the right side best
-    fill = For(column, at, end, (Store(panel, index, value),))
-    for r in reversed(loops):
-        fill = For(fresh[r.axis], r.lo, r.hi, (fill,))
-    read = make(Load(panel), *(r.axis for r in loops), apply("subtract", c.columns.axis, at))
+    fill: Stmt = Store(panel, index, value)
+    for loop in reversed([*(replace(r, axis=fresh[r.axis], folds=()) for r in loops), *spans]):
+        fill = For(loop.axis, loop.lo, loop.hi, (fill,))
+    inside = apply("subtract", c.columns.axis, at)
+    if c.joined:
+        inside = apply("add", apply(floormod, at, constant(trips(c.joined[1]))), inside)
+    read = make(Load(panel), *(r.axis for r in loops), inside)
     return read, (Local(panel), fill)
 
 
