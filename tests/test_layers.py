@@ -44,6 +44,7 @@ LOWERINGS = {
     "tensor.lower": "loop.ops",
     "loop.lower": "tile.ops",
     "tile.lower": "kernel.ops",
+    "tile.square": "kernel.ops",  # and the part that transposes in registers
     "tile.vector": "kernel.ops",  # the part of tile.lower that turns axes into lanes
 }
 

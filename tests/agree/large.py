@@ -26,6 +26,14 @@ LARGE = cases(
     large_column_sum=(lambda x: x.sum(0), f32(5000, 37)),
     large_transpose=(lambda x, y: x.t() + y, f32(301, 517), f32(517, 301)),
     large_transpose_bf16=(lambda x: x.t().contiguous() * 2, bf16(131, 257)),
+    large_transposed_copies=(
+        lambda x, y: (x.t().contiguous(), y.permute(0, 2, 3, 1).contiguous()),
+        *(f32(131, 277), f32(2, 19, 7, 9)),
+    ),
+    large_scans_along_rows=(
+        lambda x: (x.cumsum(1), x.flip(1).cumprod(1), x.double().cumsum(1), x.bfloat16().cumsum(1)),
+        f32(37, 53),
+    ),
     large_transpose_i64=(lambda x: x.t().contiguous() * 2, i64(131, 257)),
     large_transpose_bool=(lambda x: (~x.t()).contiguous(), boolean(131, 257)),
     large_matmul=(lambda x, w, b: F.relu(x @ w + b), f32(257, 301), f32(301, 413), f32(413)),

@@ -142,6 +142,12 @@ class Terms:
                 order = ", ".join(str(i ^ distance) for i in range(term.type.lanes))
                 value = self.atom(term.args[0])
                 return f"__builtin_shufflevector({value}, {value}, {order})"
+            case vectors.Exchange():
+                lanes = term.type.lanes
+                source = [term.op.source(i) for i in range(lanes)]
+                order = (s + lanes * bool(i & term.op.distance) for i, s in enumerate(source))
+                of = ", ".join([*map(self.atom, term.args), *map(str, order)])
+                return f"__builtin_shufflevector({of})"
             case vectors.Extract(lane=lane):
                 return f"{self.atom(term.args[0])}[{lane}]"
             case Apply():

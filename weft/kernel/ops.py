@@ -99,6 +99,28 @@ class Shuffle(Op):
         return x[..., np.arange(x.shape[-1]) ^ self.distance]
 
 
+@op("exchange")
+class Exchange(Op):
+    """Lanes of two vectors whose `distance` bit is `half`: the first's where that bit of the lane
+    is 0, the second's where it is 1. Of both halves, a step of a transpose.
+    """
+
+    distance: int
+    half: int
+
+    def infer(self, x: ScalarType, y: ScalarType) -> ScalarType:
+        require(x == y, f"exchange of {x} and {y}")
+        return x
+
+    def source(self, lane: int) -> int:
+        return lane & ~self.distance | self.half * self.distance
+
+    def evaluate(self, x: Any, y: Any) -> Any:
+        lane = np.arange(x.shape[-1])
+        source = self.source(lane)
+        return np.where(lane & self.distance, y[..., source], x[..., source])
+
+
 @op("extract")
 class Extract(Op):
     """One lane of a vector as a scalar."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from weft.core.node import Node, Op, require
 from weft.core.types import boolean
 from weft.kernel.ops import (
+    Exchange,
     Extract,
     Lanes,
     Shuffle,
@@ -88,9 +89,9 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         require(lanes[0] == op.lanes, f"the index of a gather of {op.lanes} has {lanes[0]} lanes")
     elif isinstance(op, VectorMaskedLoad):
         require(lanes[0] == 1, f"the base of a masked load has {lanes[0]} lanes")
-    elif isinstance(op, Shuffle):
+    elif isinstance(op, Shuffle | Exchange):
         even = lanes[0] & (lanes[0] - 1) == 0 and 0 < op.distance < lanes[0]
-        require(even, f"shuffle by {op.distance} of {lanes[0]} lanes")
+        require(even, f"{op.name} by {op.distance} of {lanes[0]} lanes")
     elif isinstance(op, Extract):
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
     if isinstance(op, VectorGather | VectorMaskedLoad) and len(args) > 1:
@@ -98,10 +99,11 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 
 
 SCALARS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
+LANEWISE = (Shuffle, Exchange, Extract, Splat)
 KERNEL = Level(
     "kernel",
     statements=(nest.For, nest.Update, nest.Store, nest.Local, VectorStore, VectorScatter),
-    terms=(*SCALARS, Lanes, VectorLoad, VectorGather, VectorMaskedLoad, Shuffle, Extract, Splat),
+    terms=(*SCALARS, Lanes, VectorLoad, VectorGather, VectorMaskedLoad, *LANEWISE),
     roles=("free", "reduce", "scan"),
     binds=("", "serial", "parallel"),
     loads=LOADS | {VectorLoad: _vector_load, VectorGather: _guarded, VectorMaskedLoad: _guarded},

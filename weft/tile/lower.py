@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.kernel.ops import Extract, Lanes, Shuffle, Splat
+from weft.core.types import TensorType
+from weft.kernel.ops import Extract, Lanes, Shuffle, Splat, VectorLoad, VectorStore
 from weft.scalar.index import simplify
 from weft.scalar.nest import (
     Acc,
@@ -20,6 +21,7 @@ from weft.scalar.nest import (
     Fold,
     For,
     Kernel,
+    Load,
     Local,
     Program,
     Stmt,
@@ -31,6 +33,7 @@ from weft.scalar.nest import (
 from weft.scalar.ops import Axis, Constant, apply, axis, constant, lt, where
 from weft.scalar.structure import rename_block
 from weft.tile.peel import Ranges, axis_range, peel, simplify_block
+from weft.tile.square import Side, Square, square, transposed
 from weft.tile.vector import Lowering, Vector, count_of, flat
 
 
@@ -42,6 +45,7 @@ class Copy:
     free: dict[Node, int] = field(default_factory=dict)  # register axis -> which iteration
     reduce: tuple[tuple[Node, int], ...] = ()  # the same of the reductions it is in, outer first
     vector: Vector | None = None
+    sides: tuple[Side, ...] = ()  # its register axes whose iterations are side by side
 
 
 class _Folds:
@@ -91,6 +95,7 @@ class _Expansion:
         self.depends = dependences(body)
         self.folds: dict[Fold, _Folds] = {}
         self.labels: set[str] = set()
+        self.columns: dict[object, tuple[Buffer, set[int]]] = {}
 
     def block(self, stmts: Block, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         for stmt in stmts:
@@ -131,7 +136,7 @@ class _Expansion:
             constant(0),
             constant(1),
             tuple(body),
-            role="reduce",
+            role="scan" if stmt.role == "scan" else "reduce",
             bind="serial",
         )
         return replace(scope, folds=folds)
@@ -159,12 +164,20 @@ class _Expansion:
             assert isinstance(span.op, Constant), (
                 f"register loop {stmt.label} has no literal length"
             )
-            for n, u in enumerate(range(0, int(span.op.value), stmt.step)):
+            extent = int(span.op.value)
+            for n, u in enumerate(range(0, extent, stmt.step)):
                 at = simplify(apply("add", lo, constant(u)), ranges)
-                free = copy.free if stmt.role == "reduce" else {**copy.free, stmt.axis: n}
+                free = {**copy.free, stmt.axis: n} if stmt.role == "free" else copy.free
                 reduce = (*copy.reduce, (stmt.axis, n)) if stmt.role == "reduce" else copy.reduce
-                inner.append(Copy({**copy.values, stmt.axis: at}, free, reduce, copy.vector))
-        yield from self.block(stmt.body, inner, ranges)
+                side = (Side(stmt.axis, lo, n, extent),) if stmt.step == 1 else ()
+                values, sides = {**copy.values, stmt.axis: at}, (*copy.sides, *side)
+                inner.append(Copy(values, free, reduce, copy.vector, sides))
+        if stmt.role != "scan":
+            yield from self.block(stmt.body, inner, ranges)
+            return
+        each = len(inner) // len(copies)
+        for n in range(each):  # in order
+            yield from self.block(stmt.body, inner[n::each], ranges)
 
     def lanes(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         inner: list[Copy] = []
@@ -174,8 +187,29 @@ class _Expansion:
             count = count_of(lo, hi, stmt.lanes, ranges)
             vector = Vector(stmt.axis, lo, stmt.lanes, count, stmt.role)
             # the origin is the same for all lanes: register copies are told apart by it
-            inner.append(Copy(dict(copy.values), copy.free, copy.reduce, vector))
+            inner.append(replace(copy, values=dict(copy.values), vector=vector))
         yield from self.block(stmt.body, inner, ranges)
+
+    def column(self, stmt: Store, block: Square, lowered: Stmt) -> Iterator[Stmt]:
+        """The store of a column: kept until all columns are, then stored as rows."""
+        assert isinstance(lowered, VectorStore)
+        shape = TensorType(stmt.buffer.type.dtype, (block.columns * block.lanes,))
+        name = f"columns{len(self.columns)}"
+        kept, done = self.columns.setdefault(
+            (stmt, block.bases), (Buffer(name, shape, "local"), set())
+        )
+        if not done:
+            yield Local(kept)
+        done.add(block.column)
+        at = constant(block.column * block.lanes)
+        yield VectorStore(kept, at, lowered.value, block.lanes)
+        if len(done) == block.columns:
+            done.clear()
+            starts = (constant(i * block.lanes) for i in range(block.columns))
+            held = [make(VectorLoad(kept, block.lanes), start) for start in starts]
+            held += held[-1:] * (block.lanes - len(held))
+            for base, row in zip(block.bases, transposed(tuple(held)), strict=False):
+                yield VectorStore(block.buffer, base, row, block.lanes, count=block.count)
 
     def update(self, stmt: Update, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         own = self.folds[stmt.fold]
@@ -186,7 +220,7 @@ class _Expansion:
             if fold in done:
                 continue
             lowering = Lowering(copy.vector, ranges)
-            values = tuple(lowering.term(v) for v in substitute(stmt.values, copy.values))
+            values = tuple(map(lowering.term, concrete(stmt.values, copy, ranges)))
             lanes, partial = max(v.type.lanes for v in values), stmt.partial
             if own.horizontal and copy.vector is not None and copy.vector.role == "reduce":
                 lanes = copy.vector.lanes
@@ -232,11 +266,26 @@ class _Expansion:
     def store(self, stmt: Store, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         seen: set[tuple[Node, ...]] = set()
         for copy in copies:
-            concrete = stmt.map_terms(lambda t, c=copy: substitute((t,), c.values)[0])
-            lowered = Lowering(copy.vector, ranges).store(concrete)
-            if lowered.terms() not in seen:  # the same store from copies that do not matter to it
+            single = stmt.map_terms(lambda t, c=copy: concrete((t,), c, ranges)[0])
+            lowered = Lowering(copy.vector, ranges).store(single)
+            part = (copy.vector, copy.sides, copy.values, ranges)
+            block = None if stmt.mask else square(stmt.buffer, stmt.index, *part)
+            if block is not None:
+                yield from self.column(stmt, block, lowered)
+            elif lowered.terms() not in seen:  # the same store from copies that do not matter to it
                 seen.add(lowered.terms())
                 yield lowered
+
+
+def concrete(terms: tuple[Node, ...], copy: Copy, ranges: Ranges) -> tuple[Node, ...]:
+    """The terms in one copy; where the copies read columns of a square, from its rows."""
+    loads = {}
+    for term in postorder(*terms) if copy.sides else ():
+        if isinstance(term.op, Load) and not term.op.masked:
+            part = (copy.vector, copy.sides, copy.values, ranges)
+            if (block := square(term.op.buffer, term.args, *part)) is not None:
+                loads[term] = block.load()
+    return substitute(terms, {**copy.values, **loads})
 
 
 def _only_active(stmt: Update, values: tuple[Node, ...], vector: Vector) -> tuple[Node, ...]:

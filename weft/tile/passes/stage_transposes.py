@@ -1,10 +1,13 @@
-"""stage_transposes: reads across the store's direction go through a small tile.
+"""stage_transposes: reads across the store's direction become squares, transposed in registers.
 
-before  for a0 in 0..512:  # free           after  for b0 in 0..512 by 16:  # free
-            for a1 in 0..512:  # free                  for b1 in 0..512 by 16:  # free
-                y[a0, a1] = x[a1, a0]                      local tile0: f32[16,16]
-                                                           ... tile0[a1 - b1, a0 - b0] = x[a1, a0]
-                                                           ... y[a0, a1] = tile0[a1 - b1, a0 - b0]
+before  for a0 in 0..512:  # free      after  for b0 in .. by 64, b1 in .. by 256, b2 in .. by 16:
+            for a1 in 0..512:  # free             for b3 in b1..min(b1 + 256, 512) by 16:
+                y[a0, a1] = x[a1, a0]                 for a0 in b3..min(b3 + 16, ..):  # register
+                                                          for a1 in b2..:  # free vector16
+                                                              y[a0, a1] = x[a1, a0]
+
+Lowering reads and writes whole rows there (tile/square.py). Where more than a copy is computed, a
+square goes to a local tile first, and the computation reads its rows.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from weft.core.types import TensorType
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.cpu import CPU
-from weft.tile.access import ranges_in, trips
+from weft.tile.access import ranges_in
 from weft.tile.moves import Labels, blocked
 from weft.tile.vector import address, stride_along
 
@@ -66,8 +69,8 @@ def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
             if stride_along(at, along.axis) not in (0, 1) and other is not None:
                 crossing[term] = other
     across = set(crossing.values())
-    lanes = target.lanes(max((t.type.dtype.bytes for t in crossing), default=4))
-    if len(across) != 1 or min(trips(along), trips(next(iter(across)))) < lanes:
+    lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in crossing))))
+    if len(across) != 1 or min(f.extent or 0 for f in (along, *across)) < lanes:
         return None
     return _nest(loops, along, across.pop(), list(crossing), stores, lanes, labels)
 
@@ -81,17 +84,24 @@ def _nest(
     lanes: int,
     labels: Labels,
 ) -> For:
-    outer = [f for f in loops if f is not along and f is not across]
-    origin_across, origin_along = labels.axis("b"), labels.axis("b")
+    """Squares of lanes in blocks: whole pages are read before others are written."""
+    # a block reads long pieces of few rows, and writes lines of as many rows as a TLB holds
+    steps = (along, 4 * lanes), (across, 16 * lanes), (along, lanes), (across, lanes)
 
-    def tile(first: Node, last: Node) -> Block:
+    def tiles(depth: int, rows: tuple[Node, Node], columns: tuple[Node, Node]) -> For:
+        loop, width = steps[depth]
+        lo, hi = columns if loop is along else rows
+
         def inner(start: Node, end: Node) -> Block:
-            return _block((first, last), (start, end), along, across, loads, stores, lanes, labels)
+            part = (rows, (start, end)) if loop is along else ((start, end), columns)
+            if depth + 1 < len(steps):
+                return (tiles(depth + 1, *part),)
+            return _block(*part, along, across, loads, stores, lanes, labels)
 
-        return (blocked(along, origin_along, lanes, inner),)
+        return blocked(replace(loop, lo=lo, hi=hi), labels.axis("b"), width, inner)
 
-    nest: For = blocked(across, origin_across, lanes, tile)
-    for loop in reversed(outer):
+    nest = tiles(0, (across.lo, across.hi), (along.lo, along.hi))
+    for loop in reversed([f for f in loops if f is not along and f is not across]):
         nest = replace(loop, body=(nest,), bind="serial")
     return nest
 
@@ -106,21 +116,26 @@ def _block(
     lanes: int,
     labels: Labels,
 ) -> Block:
-    """Fill a tile a row at a time, then store from it a column at a time."""
+    """Fill a tile, as registers that a load crosses, then store from it; a copy needs no tile."""
+
+    def crossed(bind: str, body: Block, m: Node = across.axis, n: Node = along.axis) -> For:
+        lane = For(n, *columns, body, 1, "free", f"vector{lanes}")
+        return For(m, *rows, (lane,), 1, "free", bind)
+
+    if all(s.value in loads and s.mask is None for s in stores):
+        return (crossed("register", tuple(stores)),)
     before: list[Stmt] = []
     reads: dict[Node, Node] = {}
     for load in loads:
         shape = (lanes, lanes)
         buffer = Buffer(labels.buffer("tile"), TensorType(load.type.dtype, shape), "local")
-        at = apply(subtract, along.axis, columns[0]), apply(subtract, across.axis, rows[0])
+        at = apply(subtract, across.axis, rows[0]), apply(subtract, along.axis, columns[0])
         m, n = labels.axis("m"), labels.axis("n")
-        fresh = {across.axis: m, along.axis: n}
-        value, *index = substitute((load, *at), fresh)
-        fill = For(m, *rows, (Store(buffer, tuple(index), value),), 1, "free", f"vector{lanes}")
-        before += [Local(buffer), For(n, *columns, (fill,), 1, "free", "serial")]
+        value, *index = substitute((load, *at), {across.axis: m, along.axis: n})
+        fill = crossed("register", (Store(buffer, tuple(index), value),), m, n)
+        before += [Local(buffer), fill]
         reads[load] = make(Load(buffer), *at)
     body = tuple(
         s.map_terms(lambda t: rebuild((t,), lambda n: None, dict(reads))[0]) for s in stores
     )
-    lane = replace(along, lo=columns[0], hi=columns[1], body=body, bind=f"vector{lanes}")
-    return (*before, replace(across, lo=rows[0], hi=rows[1], body=(lane,), bind="serial"))
+    return (*before, crossed("serial", body))

@@ -32,7 +32,7 @@ from weft.scalar.nest import (
 )
 from weft.scalar.ops import Apply
 from weft.targets.cpu import CPU
-from weft.tile.access import Ranges, ranges_in, term_cost, trips
+from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
 from weft.tile.moves import Labels, blocked, upto
 from weft.tile.vector import address, stride_along
 
@@ -152,10 +152,11 @@ def apply_choice(stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels
     if stmt.axis not in chosen:
         return replace(stmt, body=body, bind="serial")
     lanes = lanes_for(stmt, target)
-    inner = any(isinstance(s, For) for s in stmt.body)
+    squares = tuple(_in_squares(s, stmt.axis, lanes, labels) for s in body)
+    inner = squares == body and any(isinstance(s, For) for s in stmt.body)
     parts = PARTS if stmt.role == "reduce" or inner else 1
     parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
-    vector = replace(stmt, body=tuple(map(_serial, body)), folds=(), bind=f"vector{lanes}")
+    vector = replace(stmt, body=tuple(map(_serial, squares)), folds=(), bind=f"vector{lanes}")
 
     def block(lo: Node, hi: Node) -> Block:
         if parts == 1:
@@ -166,6 +167,25 @@ def apply_choice(stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels
 
     outer = blocked(stmt, labels.axis("b"), lanes * parts, block)
     return replace(outer, folds=stmt.folds)
+
+
+def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
+    """A scan along rows, where each lane has a row: `lanes` elements of every row at a time."""
+    if not isinstance(stmt, For) or stmt.role != "scan" or (stmt.extent or 0) < lanes:
+        return stmt
+    ranges = ranges_in((stmt,))
+    steps = {
+        (dict(strides(s, axis, ranges)).get(a) in (0, 1), b)
+        for s in stmt.body
+        for a, b in strides(s, stmt.axis, ranges)
+    }
+    if any(isinstance(s, For) for s in stmt.body) or not {(False, 1), (False, -1)} & steps:
+        return stmt
+
+    def block(lo: Node, hi: Node) -> Block:
+        return (replace(stmt, lo=lo, hi=hi, folds=(), bind="register"),)
+
+    return replace(blocked(stmt, labels.axis("b"), lanes, block), folds=stmt.folds)
 
 
 def _serial(stmt: Stmt) -> Stmt:
