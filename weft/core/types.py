@@ -47,9 +47,6 @@ class DType:
     def __str__(self) -> str:
         return self.name
 
-    def __reduce__(self) -> tuple[object, tuple[str]]:
-        return dtype, (self.name,)
-
 
 f16 = DType("f16", "float", 16, np.dtype(np.float16))
 bf16 = DType("bf16", "float", 16, np.dtype(ml_dtypes.bfloat16))
@@ -63,11 +60,6 @@ u8 = DType("u8", "uint", 8, np.dtype(np.uint8))
 boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
 
 DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean)}
-
-
-def dtype(name: str) -> DType:
-    """The dtype of that name; KeyError when there is none."""
-    return DTYPES[name]
 
 
 def dtype_of_literal(value: int | float | bool) -> DType:
@@ -123,6 +115,16 @@ class TensorType:
         if self.strides is not None and self.strides != row_major(self.shape):
             text += "{" + ",".join(map(str, self.strides)) + "}"
         return text
+
+
+@dataclass(frozen=True)
+class TupleType:
+    """Type of a library call with several results; `part` takes one out."""
+
+    parts: tuple[TensorType, ...]
+
+    def __str__(self) -> str:
+        return f"({', '.join(map(str, self.parts))})"
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from weft.core.text.graph import (
     show_arguments,
     show_graph,
 )
+from weft.core.types import TupleType
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dump
 
 ELEMENT_TYPES.update((d.name, d) for d in TORCH_DTYPE if d.name not in ELEMENT_TYPES)
@@ -158,7 +159,7 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     cursor.expect("(")
     cursor.listed(item, ")")
     type_ = read_type(Cursor(cursor.line, declared))
-    results = getattr(type_, "parts", (type_,))
+    results = type_.parts if isinstance(type_, TupleType) else (type_,)
     text = dump({"args": args, "kwargs": kwargs})
     return make_node(cursor, Aten(target, text, results, serial), *reader.nodes)
 

@@ -19,10 +19,10 @@ from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_o
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, Op, make, op
-from weft.core.types import DTYPES, DType, TensorType, f32, row_major
+from weft.core.types import DTYPES, DType, TensorType, TupleType, f32, row_major
 from weft.frontend.graph import Captured, Meta, Value, flat_results
 from weft.frontend.graph import Node as CapturedNode
-from weft.tensor.ops import Input, Part, TupleType
+from weft.tensor.ops import Input, Part
 
 
 def _foreign(name: str, bits: int, numpy: Any) -> DType:

@@ -102,7 +102,7 @@ class _Machine:
         self.needs: dict[Node, frozenset[Node | str]] = {}
         self.orders: dict[Node, tuple[Node, ...]] = {}
         self.parallel: dict[nest.For, bool] = {}
-        self.stored = {s.buffer.name for s in nest.walk(kernel.body) if _stores(s, accesses)}  # type: ignore[attr-defined]
+        self.stored = {s.buffer.name for s in nest.walk(kernel.body) if type(s) in accesses.stores}  # type: ignore[attr-defined]
         self.rank = len(self.levels)  # a dimension for each level of loops, and the lanes
 
     # Terms
@@ -232,7 +232,7 @@ class _Machine:
                 self._declare(stmt.buffer)
             elif isinstance(stmt, nest.Let):
                 self.value(stmt.term)
-            elif _stores(stmt, self.accesses):
+            elif type(stmt) in self.accesses.stores:
                 self._write(self.accesses.stores[type(stmt)](stmt, self.value))
             else:
                 raise self.error(f"{type(stmt).__name__} is no statement of this level")
@@ -359,10 +359,6 @@ def _depth(body: nest.Block) -> int:
     return max((1 + _depth(s.body) for s in body if isinstance(s, nest.For)), default=0)
 
 
-def _stores(stmt: nest.Stmt, accesses: Accesses) -> bool:
-    return type(stmt) in accesses.stores
-
-
 def _separable(loop: nest.For, accesses: Accesses) -> bool:
     """Whether the iterations of a reduce or scan loop can run at once, but for its own folds.
 
@@ -373,7 +369,7 @@ def _separable(loop: nest.For, accesses: Accesses) -> bool:
     nodes = set(postorder(*(t for s in inside for t in s.terms())))
     read = {n.op.buffer.name for n in nodes if type(n.op) in accesses.loads}  # type: ignore[attr-defined]
     own = {s.buffer.name for s in inside if isinstance(s, nest.Local)}
-    written = {s.buffer.name for s in inside if _stores(s, accesses)}  # type: ignore[attr-defined]
+    written = {s.buffer.name for s in inside if type(s) in accesses.stores}  # type: ignore[attr-defined]
     if read & written - own:
         return False
     updates = [

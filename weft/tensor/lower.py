@@ -15,9 +15,9 @@ from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.index import Interval, simplify
+from weft.scalar.index import simplify
 from weft.scalar.ops import CASTS, Axis, apply, axis, constant
-from weft.tensor.ops import Extern, Input, Part, Scan
+from weft.tensor.ops import Extern, Input, Part, Scan, box
 from weft.tensor.terms import Folded, Terms
 
 Loop = tuple[str, int, str]  # label, extent, role
@@ -160,10 +160,8 @@ def lower_group(
         return _lower_scan(outputs[0], buffers, written)
     root = root_shape(outputs)
     assert root is not None
-    ranges: dict[Node, Interval] = {}
+    ranges = box(root, "o")
     labels = [f"o{i}" for i in range(len(root))]
-    for label, extent in zip(labels, root, strict=True):
-        ranges[axis(label)] = (0, max(extent - 1, 0))
     terms = Terms({n: b for n, b in buffers.items() if n not in outputs}, ranges)
     leaves: list[Leaf] = []
     for node in outputs:
@@ -192,10 +190,8 @@ def _lower_scan(
     if 0 in shape:
         return ()
     labels = [f"o{i}" for i in range(len(shape))]
-    index = [axis(n) for n in labels]
-    ranges: dict[Node, Interval] = {
-        i: (0, max(d - 1, 0)) for i, d in zip(index, shape, strict=True)
-    }
+    ranges = box(shape, "o")
+    index = list(ranges)
     if scan.reverse:
         last = constant(shape[scan.axis] - 1)
         index[scan.axis] = simplify(apply("subtract", last, index[scan.axis]), ranges)

@@ -7,16 +7,16 @@ y = make(View((16, 64), (i0, constant(0))), r)      # broadcast: y[i0, i1] = r[i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 
 from weft.core.node import Node, Op, op, require, substitute
-from weft.core.types import DType, TensorType, i64
+from weft.core.types import DType, TensorType, TupleType, i64
 from weft.scalar.index import Interval
 from weft.scalar.monoid import Monoid
-from weft.scalar.ops import Axis, Constant, Function, axis, checked_index
+from weft.scalar.ops import Constant, Function, axis, checked_index
 
 Shape = tuple[int, ...]
 
@@ -35,9 +35,9 @@ def moved(terms: tuple[Node, ...], index: tuple[Node, ...]) -> tuple[Node, ...]:
     return substitute(terms, dict(zip(positions(len(index)), index, strict=True)))
 
 
-def box(shape: Shape) -> dict[Node, Interval]:
+def box(shape: Shape, stem: str = "i") -> dict[Node, Interval]:
     """Ranges of i0, i1, ... over a shape."""
-    return {position(i): (0, max(n - 1, 0)) for i, n in enumerate(shape)}
+    return {axis(f"{stem}{i}"): (0, max(n - 1, 0)) for i, n in enumerate(shape)}
 
 
 def evaluate_term(term: Node, env: dict[Node, Any]) -> Any:
@@ -94,10 +94,8 @@ class Map(Op):
 
     def infer(self, *types: TensorType) -> TensorType:
         shapes = {t.shape for t in types if t.rank}
-        require(
-            len(shapes) <= 1,
-            f"map {self.function} of shapes {' and '.join(map(str, sorted(shapes)))}",
-        )
+        told = " and ".join(map(str, sorted(shapes)))
+        require(len(shapes) <= 1, f"map {self.function} of shapes {told}")
         dtype = self.function.infer_dtype(tuple(t.dtype for t in types))
         return TensorType(dtype, next(iter(shapes), ()))
 
@@ -205,10 +203,8 @@ class Gather(Op):
     wraps: bool = False
 
     def infer(self, x: TensorType, *rows: TensorType) -> TensorType:
-        require(
-            len(rows) == len(self.axes),
-            f"gather of axes {self.axes} with {len(rows)} index tensors",
-        )
+        given = len(rows)
+        require(given == len(self.axes), f"gather of axes {self.axes} with {given} index tensors")
         require(len(self.axes) + len(self.rest) == x.rank, f"gather reads {x.rank} axes")
         require(all(r.dtype is i64 for r in rows), "gather needs i64 indices")
         require(len({r.shape for r in rows}) == 1, "gather needs index tensors of one shape")
@@ -242,13 +238,6 @@ class Scan(Op):
         y = np.flip(x, self.axis) if self.reverse else x
         out = ufunc[self.monoid.name].accumulate(y, axis=self.axis).astype(x.dtype)
         return np.flip(out, self.axis) if self.reverse else out
-
-
-@dataclass(frozen=True)
-class TupleType:
-    """Type of a library call with several results; `part` takes one out."""
-
-    parts: tuple[TensorType, ...]
 
 
 @op("extern")
@@ -290,7 +279,3 @@ def sources(node: Node) -> set[Node]:
 def is_expansion(node: Node) -> bool:
     """A map larger than all it reads: the products of a contraction."""
     return isinstance(node.op, Map) and node.type.size > sum(s.type.size for s in sources(node))
-
-
-def is_variable(node: Node) -> bool:
-    return isinstance(node.op, Axis)

@@ -18,12 +18,12 @@ import numpy as np
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, postorder
-from weft.core.types import TensorType, boolean, i64
+from weft.core.types import TensorType, TupleType, boolean, i64
 from weft.core.verify import Checker, check_ops, check_types
 from weft.scalar.index import linear, linear_bounds, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant
 from weft.tensor import ops
-from weft.tensor.ops import Shape, View, box, evaluate_term, position
+from weft.tensor.ops import Input, Shape, View, box, evaluate_term, position
 from weft.tensor.rules_view import axes_of
 
 TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ == ops.__name__)
@@ -55,20 +55,18 @@ def verify(graph: Graph) -> None:
 def check_inputs(check: Checker) -> None:
     labels: set[str] = set()
     for node in check.graph.inputs:
-        check.that(
-            isinstance(node.op, ops.Input), node, f"an input of the graph is a {node.op.name}"
-        )
-        label = node.op.label if isinstance(node.op, ops.Input) else ""
+        check.that(isinstance(node.op, Input), node, f"an input of the graph is a {node.op.name}")
+        label = node.op.label if isinstance(node.op, Input) else ""
         check.that(label not in labels, node, f"two inputs are called {label}")
         labels.add(label)
     for node in check.graph.nodes():
-        if isinstance(node.op, ops.Input):
+        if isinstance(node.op, Input):
             declared = node in check.graph.inputs
             check.that(declared, node, f"reads {node.op.label}, which is not an input of the graph")
 
 
 def check_uses(check: Checker, node: Node) -> None:
-    several = [a for a in node.args if isinstance(a.type, ops.TupleType)]
+    several = [a for a in node.args if isinstance(a.type, TupleType)]
     if isinstance(node.op, ops.Part):
         check.that(bool(several), node, "takes a part of what has one result")
         return

@@ -165,11 +165,5 @@ def make_node(cursor: Cursor, op: Op, *args: Node) -> Node:
     except VerifyError as e:
         raise VerifyError(e.message, str(cursor.line)) from e
     except Exception as e:  # text can give an op any number and kind of arguments
-        found = ", ".join(show_type(a.type) for a in args) or "no arguments"
+        found = ", ".join(str(a.type) for a in args) or "no arguments"
         raise VerifyError(f"{op.name} does not take {found}", str(cursor.line)) from e
-
-
-def show_type(type_: Any) -> str:
-    """A node's type; that of a call with several results in parentheses."""
-    parts = getattr(type_, "parts", None)
-    return str(type_) if parts is None else f"({', '.join(map(str, parts))})"

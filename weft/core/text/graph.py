@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, Op
-from weft.core.text.attributes import Scope, make_node, read_attributes, show_attributes, show_type
+from weft.core.text.attributes import Scope, make_node, read_attributes, show_attributes
 from weft.core.text.cursor import NAME, WORDS, Cursor, Line, show_literal, show_name
 from weft.core.text.level import Level
-from weft.core.types import TensorType
+from weft.core.types import TensorType, TupleType
 
 Ref = Callable[[Node], str]
 SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
@@ -35,7 +35,7 @@ def show_graph(graph: Graph, origins: bool = False) -> str:
         if node in inputs or node.op.name == "scalar":
             continue
         show = SHOW.get(node.op.name, _show_generic)
-        line = f"{names.ref(node)} = {show(node, names.ref)}: {show_type(node.type)}"
+        line = f"{names.ref(node)} = {show(node, names.ref)}: {node.type}"
         if origins and node in graph.origin:
             line += f"  # {' '.join(graph.origin[node].split())}"
         lines.append(line)
@@ -193,7 +193,7 @@ def _read_node(cursor: Cursor, scope: GraphScope) -> tuple[str, Node]:
     declared = read_declared(cursor)
     node = scope.node(cursor, declared)
     if cursor.accept(":"):
-        inferred = show_type(node.type)
+        inferred = str(node.type)
         if declared != inferred:
             cursor.invalid(f"{name} is declared {declared} but its op gives {inferred}")
     else:
@@ -211,19 +211,14 @@ def read_declared(cursor: Cursor) -> str:
     if at is None:
         return ""
     start, cursor.position = cursor.position, at + 1
-    text = show_type(read_type(cursor))
+    text = str(read_type(cursor))
     cursor.end()
     cursor.position = start
     return text
 
 
-class _Parts:
-    def __init__(self, parts: tuple[TensorType, ...]) -> None:
-        self.parts = parts
-
-
-def read_type(cursor: Cursor) -> Any:
+def read_type(cursor: Cursor) -> TensorType | TupleType:
     """f32[2,3], or (f32[2], i64[2]) for several results."""
     if cursor.accept("("):
-        return _Parts(cursor.listed(cursor.tensor_type, ")"))
+        return TupleType(cursor.listed(cursor.tensor_type, ")"))
     return cursor.tensor_type()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, require, rows
@@ -30,13 +30,6 @@ from weft.tensor.ops import position
 INFINITY = math.inf
 
 
-class Attention(NamedTuple):
-    out: Tensor
-    weights: Tensor  # before division by their sum
-    sums: Tensor
-    top: Tensor
-
-
 def scores_of(
     q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float | None
 ) -> Tensor:
@@ -53,7 +46,7 @@ def scores_of(
 
 def attend(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-) -> Attention:
+) -> Tensor:
     """A row whose keys are all masked gives zeros."""
     scores = scores_of(q, k, mask, causal, scale)
     keys = (scores.rank - 1,)
@@ -63,7 +56,7 @@ def attend(
     weights = exp(scores - top)
     sums = total(weights, keys, keep=True)
     divisor = sums if mask is None else where(eq(sums, 0.0), 1.0, sums)
-    return Attention(matmul(weights, v) / divisor, weights, divisor, top)
+    return matmul(weights, v) / divisor
 
 
 def grouped(x: Tensor, heads: int, axis: int) -> Tensor:
@@ -88,7 +81,7 @@ def sdpa(
     if enable_gqa:
         heads, axis = q.shape[-3], q.rank - 3
         k, v = grouped(k, heads, axis), grouped(v, heads, axis)
-    return attend(q, k, v, attn_mask, is_causal, scale).out
+    return attend(q, k, v, attn_mask, is_causal, scale)
 
 
 ATTENTION: dict[str, Callable[..., Any]] = {

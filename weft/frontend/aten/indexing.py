@@ -43,13 +43,8 @@ def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
     return read(x, (axis,), [rows_], [a for a in range(x.rank) if a != axis])
 
 
-def embedding(
-    weight: Tensor,
-    indices: Tensor,
-    padding_idx: int = -1,
-    scale_grad_by_freq: bool = False,
-    sparse: bool = False,
-) -> Tensor:
+def embedding(weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
+    """The rows that the indices name; what else is given is about gradients."""
     shape = (*indices.shape, *weight.shape[1:])
     rows_ = broadcast_in(indices, shape, range(indices.rank))
     return read(weight, (0,), [rows_], range(indices.rank, len(shape)))
