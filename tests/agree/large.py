@@ -51,6 +51,8 @@ LARGE = cases(
         f32(2, 8, 40, 41),
         f32(24, 8, 3, 3),
     ),
+    large_scan_of_one_row=(lambda x: x.cumsum(1), f32(1, 67).expand(40, 67)),
+    large_scan_scaled=(lambda x: x.cumsum(1) * 2 + x, f32(40, 67)),
     large_scan=(lambda x: x.flip(1).cumsum(1).flip(1), f32(300, 301)),
     large_u8=(lambda x: (x // 3, x % 7, (x > 100).sum(1)), u8(130, 301)),
     large_power=(squared, f32(5, 7).clamp(-1, 1), f32(7, 19)),

@@ -23,6 +23,7 @@ from weft.scalar.nest import (
     Let,
     Load,
     Local,
+    Running,
     Stmt,
     Store,
     Update,
@@ -179,7 +180,14 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
         for s in stmt.body
         for a, b in strides(s, stmt.axis, ranges)
     }
-    if any(isinstance(s, For) for s in stmt.body) or not {(False, 1), (False, -1)} & steps:
+    # one term is one value: side by side, what is computed from a running value would be many
+    bare = all(
+        isinstance(s.value.op, Running)
+        if isinstance(s, Store)
+        else any(step != 0 for _, step in strides(s, axis, ranges))
+        for s in stmt.body
+    )
+    if not bare or not {(False, 1), (False, -1)} & steps:
         return stmt
 
     def block(lo: Node, hi: Node) -> Block:
