@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Store, place
 from weft.targets.cpu import CPU
-from weft.tile.access import contraction
+from weft.tile.access import contraction, longest
 
 Traffic = dict[Buffer, float]
 
@@ -50,7 +50,7 @@ def _touched(stmt: Stmt) -> Buffer | None:
 
 def _loop(stmt: For, cache: int, blocked: bool) -> Traffic:
     inner = _block(stmt.body, cache)
-    turns = stmt.lanes or (1.0 if stmt.extent is None else stmt.extent / stmt.step)
+    turns = stmt.lanes or (longest(stmt.lo, stmt.hi) or stmt.step) / stmt.step
     fits = blocked or sum(inner.values()) <= cache
     return {b: min(turns * n, _bytes(b)) if fits else turns * n for b, n in inner.items()}
 

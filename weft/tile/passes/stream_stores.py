@@ -14,12 +14,13 @@ from weft.core.node import Node, postorder
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, walk
 from weft.targets.cpu import CPU
 from weft.tile.access import ranges_in
+from weft.tile.traffic import moved
 from weft.tile.vector import address, stride_along
 
 
 def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
-    if sum(map(_bytes, (*kernel.inputs, *kernel.outputs))) < target.l3:
+    if sum(min(_bytes(b), n) for b, n in moved(kernel.body, target).items()) < target.l3:
         return kernel
     terms = postorder(*(t for s in walk(kernel.body) for t in s.terms()))
     read = {t.op.buffer for t in terms if isinstance(t.op, Load)}
