@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
+from weft.scalar.affine import bounds
 from weft.scalar.index import FALSE, TRUE, Interval, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
@@ -84,8 +85,12 @@ class Terms:
         return self.memo.get(request)
 
     def _load(self, buffer: Buffer, index: Index_, mask: Node | None) -> Node:
+        """What is read where the mask does not hold is not used: only its place has to exist."""
         dtype = buffer.type.dtype
-        if mask is None:
+        reached = (bounds(i, self.ranges) for i in index)
+        if mask is None or all(
+            low >= 0 and high < n for (low, high), n in zip(reached, buffer.type.shape, strict=True)
+        ):
             return widen(make(Load(buffer), *index), dtype)
         return widen(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype)
 
