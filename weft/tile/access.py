@@ -98,6 +98,16 @@ class Contraction:
     stores: tuple[Store, ...]
     joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
 
+    @property
+    def lines(self) -> For:
+        """The loop that blocks of columns are cut from."""
+        return self.joined[0] if self.joined else self.columns
+
+    @property
+    def unit(self) -> int:
+        """Columns of a line."""
+        return trips(self.joined[1]) if self.joined else 1
+
 
 def factors(term: Node) -> list[Node]:
     """The product's factors; the term itself where they are many (a power by squaring)."""

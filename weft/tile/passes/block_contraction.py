@@ -7,6 +7,9 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
                 y[a0, a1] = acc0                               for b1 in 0..128 by 8:  # free
                                                                    for a0 in b1..b1 + 8:  # register
                                                                        ... a1 by vectors, a2 serial
+
+Columns may run over lines of two loops joined, where one fills its last vector badly; a panel then
+holds whole lines, and of lines that a window slides over each one once.
 """
 
 from __future__ import annotations
@@ -17,14 +20,16 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
-from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply
+from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, upto, vectors
 from weft.tile.passes.collapse_loops import collapsed
 
-PACK = 2  # vectors multiplied and added in the time that packing one takes
+PACK = 8  # vectors multiplied and added in the time that packing one takes
+UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 
 
 def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
@@ -58,8 +63,15 @@ def pays(c: Contraction) -> bool:
 def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     lanes = target.lanes(c.update.values[0].type.dtype.bytes)
     rows = min(target.register_tile[0], trips(c.rows))
-    c = _joined(c, lanes, labels) or c
+    c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
+    outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
+    enough = outer or _unevenness(trips(c.lines), size, target) < UNEVEN
+    shared = None if enough else _split_rows(c, rows, target, labels)
+    if shared is not None:
+        c = replace(
+            c, rows=replace(c.rows, lo=shared.axis, hi=upto(shared.axis, shared.step, shared.hi))
+        )
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
     ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
@@ -67,41 +79,81 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     pack = repeats or c.joined or not plain or any(step not in (0, 1) for step in along)
     packed = _packed(c, width)
 
-    def column_block(at: Node, end: Node) -> Block:
+    def block(first: Node, last: Node) -> Block:
+        at = apply(multiply, first, constant(c.unit)) if c.joined else first
+        end = upto(at, size * c.unit, c.columns.hi)
         right, before = c.right, ()
         if packed is not None:
             right = packed(at)
         elif pack:
-            right, before = _panel(c, at, end, width, labels)
-        return (*before, _rows(c, at, end, right, rows, lanes, labels))
+            right, before = _panel(c, first, at, size, labels)
+        return (*before, _rows(c, at, end, right, rows, width, lanes, labels))
 
-    blocks = blocked(c.columns, labels.axis("b"), width, column_block)
-    outer = sum((trips(f) > 1 for f in c.outer), 0)
-    enough = trips(blocks) >= 2 * target.cores or (outer and trips(c.outer[0]) >= target.cores)
-    nest: For = blocks
+    nest = blocked(c.lines, labels.axis("b"), size, block)
     for loop in reversed(c.outer):
         nest = replace(loop, body=(nest,), bind="serial")
-    return (
-        nest if enough or trips(c.rows) < 2 * rows else _split_rows(c, nest, rows, target, labels)
-    )
+    return replace(shared, body=(nest,)) if shared else nest
 
 
-def _joined(c: Contraction, lanes: int, labels: Labels) -> Contraction | None:
-    """Columns over two loops, where the inner one alone fills its last vector badly."""
-    if not c.outer or {c.columns.lo, c.outer[-1].lo} != {constant(0)}:
+def _unevenness(lines: int, size: int, target: CPU) -> float:
+    """How much longer the busiest core takes than with even shares of blocks of `size` lines."""
+    return math.ceil(math.ceil(lines / size) / target.cores) * size * target.cores / lines
+
+
+def _split_rows(c: Contraction, rows: int, target: CPU, labels: Labels) -> For | None:
+    """Too few column blocks for the cores: a loop that shares the rows instead."""
+    if trips(c.rows) < 2 * rows:
         return None
+    part = -(-trips(c.rows) // (target.cores * rows)) * rows
+    return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
+
+
+def _joined(c: Contraction, target: CPU, lanes: int, labels: Labels) -> tuple[Contraction, int]:
+    """Columns over two loops where one alone fills its last vector badly; and a block's lines."""
+    width = tile_width(c, target)
+    if not c.outer or {c.columns.lo, c.outer[-1].lo} != {constant(0)}:
+        return c, width
     outer, inner = c.outer[-1], c.columns
     joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)
     if joint is None or outer.axis in postorder(c.left):
-        return None
+        return c, width
     reuse = math.prod(map(trips, (c.rows, *c.repeat)))
-    whole, apart = -(-trips(joint) // lanes), trips(outer) * -(-trips(inner) // lanes)
-    fill = whole * (2 + lanes // trips(inner)) * -(-trips(inner) // lanes)
-    if 8 * (whole * reuse + PACK * fill) > 7 * apart * reuse:
-        return None
+    length, each = trips(inner), -(-trips(inner) // lanes)
+    taps = _taps(c, outer)
+    line = math.prod(map(trips, c.reduce)) // taps * length * c.right.type.dtype.bytes
+    most = max(target.l2 // 2 // line - taps + 1, -(-width // length))
+
+    def price(lines: int) -> float:
+        blocks, left = divmod(trips(outer), lines)
+        whole = blocks * -(-lines * length // lanes) + -(-left * length // lanes)
+        filled = -(-trips(outer) // lines) * (lines + taps - 1) / taps * each
+        uneven = _unevenness(trips(outer), lines, target)
+        if uneven < UNEVEN or trips(c.rows) < 2 * target.register_tile[0]:
+            return uneven * (whole * reuse + PACK * filled)
+        return whole * reuse + target.cores * PACK * filled
+
+    lines = min(range(1, min(most, trips(outer)) + 1), key=price)
+    if 1.03 * price(lines) > trips(outer) * each * (reuse + PACK / _taps(c, inner)):
+        return c, width
     stores = tuple(s for s in joint.body if isinstance(s, Store))
     columns = replace(joint, body=())
-    return replace(c, columns=columns, outer=c.outer[:-1], stores=stores, joined=(outer, inner))
+    joined = replace(c, columns=columns, outer=c.outer[:-1], stores=stores, joined=(outer, inner))
+    return joined, lines
+
+
+def _slides(c: Contraction, lines: For) -> For | None:
+    """The reduce loop that moves over the right side as the lines do: a window's."""
+    for r in c.reduce:
+        still = substitute((c.right,), {r.axis: constant(0)})
+        moved = substitute(still, {lines.axis: apply("add", lines.axis, r.axis)})[0]
+        if r.lo is constant(0) and simplify(moved, {}) is simplify(c.right, {}):
+            return r
+    return None
+
+
+def _taps(c: Contraction, lines: For) -> int:
+    slides = _slides(c, lines)
+    return 1 if slides is None else trips(slides)
 
 
 def tile_width(c: Contraction, target: CPU) -> int:
@@ -127,41 +179,47 @@ def _packed(c: Contraction, width: int) -> Callable[[Node], Node] | None:
     return read
 
 
-def _panel(c: Contraction, at: Node, end: Node, width: int, labels: Labels) -> tuple[Node, Block]:
-    """Pack right(k, at .. end) into a local buffer; how to read it, and the statements."""
+def _panel(c: Contraction, first: Node, at: Node, size: int, labels: Labels) -> tuple[Node, Block]:
+    """Pack right(k, first .. first + size) into a local buffer; how to read it, and the statements.
+
+    Lines that a window shares are packed once: it reads from line + k.
+    """
     reads = set(postorder(c.right))
-    loops = [r for r in c.reduce if r.axis in reads]
+    slides = _slides(c, c.lines)
+    more = 0 if slides is None else trips(slides) - 1
+    loops = [r for r in c.reduce if r.axis in reads and r is not slides]
     fresh = {r.axis: labels.axis("k") for r in loops}
-    column, line = labels.axis("n"), labels.axis("n")
-    inside = apply("subtract", column, at)
-    place, spans = {c.columns.axis: column}, [replace(c.columns, axis=column, lo=at, hi=end)]
-    if c.joined:  # whole rows, from the one that column `at` is in
-        outer, inner = c.joined
-        length = constant(trips(inner))
-        row = apply("add", apply(floordiv, at, length), line)
-        inside_rows = apply(minimum, row, constant(trips(outer) - 1))
-        place = {inner.axis: column, outer.axis: inside_rows}
-        lines = -(-(trips(inner) - 1 + width) // trips(inner))
-        spans = [replace(outer, axis=line, hi=constant(lines)), replace(inner, axis=column)]
-        inside = apply("add", apply(multiply, line, length), column)
-        width = lines * trips(inner)
-    shape = (*(trips(r) for r in loops), width)
+    line = labels.axis("n")
+    last = apply("add", c.lines.hi, constant(more)) if more else c.lines.hi
+    spans = [replace(c.lines, axis=line, lo=first, hi=upto(first, size + more, last))]
+    place = {**fresh, c.lines.axis: line}
+    inside, column = apply("subtract", line, first), apply("subtract", c.columns.axis, at)
+    if slides is not None:
+        place[slides.axis] = constant(0)
+        column = apply("add", column, apply(multiply, slides.axis, constant(c.unit)))
+    if c.joined:
+        spans.append(replace(c.joined[1], axis=labels.axis("n")))
+        place[c.joined[1].axis] = spans[1].axis
+        inside = apply("add", apply(multiply, inside, constant(c.unit)), spans[1].axis)
+    shape = (*(trips(r) for r in loops), (size + more) * c.unit)
     panel = Buffer(labels.buffer("panel"), TensorType(c.right.type.dtype, shape), "local")
-    value = substitute((c.right,), {**fresh, **place})[0]
     index = (*(fresh[r.axis] for r in loops), inside)
     # left without binds: the passes after this one choose how to read the right side best
-    fill: Stmt = Store(panel, index, value)
+    fill: Stmt = Store(panel, index, simplify(substitute((c.right,), place)[0], {}))
     for loop in reversed([*(replace(r, axis=fresh[r.axis], folds=()) for r in loops), *spans]):
         fill = For(loop.axis, loop.lo, loop.hi, (fill,))
-    inside = apply("subtract", c.columns.axis, at)
-    if c.joined:
-        inside = apply("add", apply(floormod, at, constant(trips(c.joined[1]))), inside)
-    read = make(Load(panel), *(r.axis for r in loops), inside)
-    return read, (Local(panel), fill)
+    return make(Load(panel), *(r.axis for r in loops), column), (Local(panel), fill)
 
 
 def _rows(
-    c: Contraction, at: Node, end: Node, right: Node, rows: int, lanes: int, labels: Labels
+    c: Contraction,
+    at: Node,
+    end: Node,
+    right: Node,
+    rows: int,
+    width: int,
+    lanes: int,
+    labels: Labels,
 ) -> For:
     """Register tiles down the rows: rows * vectors of accumulators, the reduction innermost."""
     update = replace(c.update, values=(apply(multiply, c.left, right),))
@@ -170,10 +228,15 @@ def _rows(
         inner = replace(r, body=(inner,))
         inner = collapsed(inner, labels) or inner
     inner = bound(inner)
-    tile = vectors(c.columns, at, end, lanes, labels, (inner, *c.stores))
 
     def row_block(first: Node, last: Node) -> Block:
-        return (replace(c.rows, lo=first, hi=last, body=(tile,), bind="register"),)
+        def tile(left: Node, stop: Node) -> Block:
+            columns = vectors(c.columns, left, stop, lanes, labels, (inner, *c.stores))
+            return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
+
+        if trips(replace(c.columns, lo=at, hi=end)) <= width:
+            return tile(at, end)
+        return (blocked(replace(c.columns, lo=at, hi=end), labels.axis("b"), width, tile),)
 
     nest = blocked(c.rows, labels.axis("b"), rows, row_block)
     for loop in reversed(c.repeat):
@@ -186,28 +249,3 @@ def bound(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, For):
         return stmt
     return replace(stmt, bind="serial", body=tuple(map(bound, stmt.body)))
-
-
-def _split_rows(c: Contraction, nest: For, rows: int, target: CPU, labels: Labels) -> For:
-    """Too few column blocks for the cores: share the rows instead."""
-    part = -(-trips(c.rows) // (target.cores * rows)) * rows
-    origin = labels.axis("p")
-
-    def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        if stmt.step == rows and stmt.hi is c.rows.hi and _runs(stmt, c.rows.axis):
-            end = upto(origin, part, c.rows.hi)
-            body = tuple(
-                replace(s, hi=substitute((s.hi,), {c.rows.hi: end})[0]) if isinstance(s, For) else s
-                for s in stmt.body
-            )
-            return replace(stmt, lo=origin, hi=end, body=body)
-        return replace(stmt, body=tuple(map(change, stmt.body)))
-
-    inner = change(nest)
-    return For(origin, c.rows.lo, c.rows.hi, (inner,), part, "free", "serial")
-
-
-def _runs(stmt: For, variable: Node) -> bool:
-    return any(isinstance(s, For) and s.axis is variable for s in stmt.body)
