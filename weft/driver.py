@@ -42,6 +42,7 @@ from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
 from weft.tensor.evaluate import evaluate, to_numpy
 from weft.tensor.fuse import partition
+from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
 from weft.tile import lower as tile_lower
@@ -130,18 +131,21 @@ def lower_graph(
     tensor = log.run("n", "001_simplify", lambda g: simplify(g, log.fired), tensor, print_program)
     one_pass = partial(fold_in_one_pass, price=price)
     tensor = log.run("n", "002_fold_in_one_pass", one_pass, tensor, print_program)
+    if target.pairs:
+        tensor = log.run("n", "003_pair_bf16", pair_bf16, tensor, print_program)
+    return replace(lower_tensor(tensor, options, log, layouts, constants), torch=graph)
+
+
+def lower_tensor(
+    tensor: Graph, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
+) -> Levels:
+    """From the tensor level on (IR text)."""
+    target = find_target(options.target)
+    price = partial(kernel_time_us, target=target)
     groups = log.time("l", lambda: partition(tensor, price, options.fuse))
     loop = log.time("l", lambda: tensor_lower.lower(tensor, groups, layouts))
-    pack = partial(pack_constants, constants=constants, target=target)
+    pack = partial(pack_constants, constants=fixed, target=target)
     loop = log.run("l", "001_pack_constants", pack, loop, print_program)
-    return replace(lower_loop(loop, options, log), torch=graph, tensor=tensor)
-
-
-def lower_tensor(tensor: Graph, options: Options, log: PassLog) -> Levels:
-    """The same from the tensor level on (IR text)."""
-    price = partial(kernel_time_us, target=find_target(options.target))
-    groups = log.time("l", lambda: partition(tensor, price, options.fuse))
-    loop = log.time("l", lambda: tensor_lower.lower(tensor, groups))
     return replace(lower_loop(loop, options, log), tensor=tensor)
 
 
@@ -151,14 +155,13 @@ def lower_loop(loop: Program, options: Options, log: PassLog) -> Levels:
     unique = Unique(loop)
     tile = replace(unique.program, level="tile")
     for name, schedule in CPU_SCHEDULE:
-        change = partial(each_kernel, schedule=schedule, target=target)
+
+        def change(program: Program, step: Step = schedule) -> Program:
+            return program.map_kernels("tile", lambda kernel: step(kernel, target))
+
         tile = log.run("t", name, change, tile, print_program)
     made = lower_tile(tile, log)
     return replace(made, loop=loop, unique=unique, symbols=unique.all(made.symbols))
-
-
-def each_kernel(program: Program, schedule: Step, target: CPU) -> Program:
-    return program.map_kernels("tile", lambda kernel: schedule(kernel, target))
 
 
 def lower_tile(tile: Program, log: PassLog) -> Levels:
@@ -305,14 +308,12 @@ def compile(
     change (an update of single elements through `.data` may go unseen). `f.ir(level)` is the text
     of a level, `f.report` what was made.
 
-    target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon, cpu:plain
+    target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
-              there, and CaptureError where the program is not one graph
+              there, and CaptureError where the program is not one graph (both are WeftErrors)
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
-
-    Errors derive from WeftError.
     """
     options = Options(target, fuse, fallback, dynamic, verbose or config.verbose, profile)
     if fn is None:

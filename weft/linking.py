@@ -189,7 +189,7 @@ def _checks(kernel: Kernel) -> str | None:
 
 
 def _buffer(name: str, type_: TensorType, kind: Any, index: int = 0) -> runtime.Buffer:
-    return runtime.Buffer(name, str(type_.dtype), type_.shape, type_.layout, kind, index)
+    return runtime.Buffer(name, str(type_.dtype.word), type_.shape, type_.layout, kind, index)
 
 
 def _extern(call: Call) -> runtime.Extern:

@@ -10,7 +10,7 @@ import numpy as np
 from weft.core.errors import VerifyError
 from weft.core.node import Node, make
 from weft.core.rules import Call, Literal, Pattern, Vocabulary, Wildcard
-from weft.core.types import DTYPES, DType, TensorType, boolean
+from weft.core.types import DTYPES, DType, TensorType, boolean, f32
 from weft.tensor.ops import Input
 
 SHAPE = (3, 8)
@@ -28,6 +28,9 @@ def values(dtype: DType, shape: tuple[int, ...], random: np.random.Generator) ->
         out[pick] = random.choice(SPECIAL, shape)[pick]
         with np.errstate(all="ignore"):
             return out.astype(dtype.numpy)
+    if dtype.kind == "pair":
+        low, high = (values(f32, shape, random) for _ in range(2))
+        return np.stack((low, high), -1).view(dtype.numpy)[..., 0]
     limits = np.iinfo(dtype.numpy)
     out = random.integers(max(limits.min, -9), 9, shape).astype(dtype.numpy)
     pick = random.random(shape) < 0.3
@@ -120,6 +123,8 @@ def assert_same(after: np.ndarray, before: np.ndarray, rounds: bool) -> None:
     if after.dtype.kind in "iub":
         np.testing.assert_array_equal(after, before)
         return
+    if after.dtype.kind == "c":  # a pair: both of its numbers
+        after, before = after.view(np.float32), before.view(np.float32)
     a, b = after.astype(np.float64), before.astype(np.float64)
     np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
     if not rounds:

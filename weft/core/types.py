@@ -15,7 +15,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. `kind` is one of float, int, uint, bool; `bits` counts storage."""
+    """An element type; `kind` is float, int, uint, bool or pair (two), `bits` count storage."""
 
     name: str
     kind: str
@@ -40,6 +40,11 @@ class DType:
         return f32 if self.is_float and self.bits == 16 else self
 
     @property
+    def word(self) -> DType:
+        """What C and torch know it as."""
+        return i32 if self.kind == "pair" else self
+
+    @property
     def python(self) -> type[int | float | bool]:
         """The Python type of its values."""
         return float if self.is_float else bool if self.kind == "bool" else int
@@ -58,8 +63,9 @@ i32 = DType("i32", "int", 32, np.dtype(np.int32))
 i64 = DType("i64", "int", 64, np.dtype(np.int64))
 u8 = DType("u8", "uint", 8, np.dtype(np.uint8))
 boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
+bf16pair = DType("bf16pair", "pair", 32, np.dtype(np.complex64))  # low half, high half
 
-DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean)}
+DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean, bf16pair)}
 
 
 def dtype_of_literal(value: int | float | bool) -> DType:

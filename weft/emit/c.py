@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from weft.core.node import Node, postorder
 from weft.emit.spelling import c_type, element
-from weft.emit.terms import Terms, inline
+from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
@@ -122,7 +122,8 @@ class Emitter(Terms):
         monoid, fold = stmt.fold.monoid, stmt.fold
         carriers = stmt.values if stmt.partial else monoid.lift(stmt.values)
         results = monoid.combine(fold.accs, carriers)
-        if len(results) == 1 and all(nest.is_atom(a) or a in self.names for a in results[0].args):
+        simple = (nest.is_atom(a) or a in self.names or is_dot(a) for a in results[0].args)
+        if len(results) == 1 and all(simple):
             self.line(
                 depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};"
             )
@@ -203,7 +204,7 @@ class Emitter(Terms):
             pointer = f"{constant}{element(buffer.type.dtype)} *"
             name = self.declare(self.spelt.of(buffer.name), pointer)
             parameters.append(f"{pointer}restrict {name}")
-        body = nest.place(self.kernel.body, inline)
+        body = nest.place(self.kernel.body, unnamed)
         self.block(body, 1)
         self.scratch = max(self.scratch, self.current.scratch)
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"

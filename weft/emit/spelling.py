@@ -9,7 +9,7 @@ import math
 import re
 
 from weft.core.types import DType, ScalarType, boolean, f32, i64
-from weft.scalar.ops import Function
+from weft.scalar.ops import CASTS, Function
 
 C_KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if "
@@ -73,7 +73,7 @@ class Names:
 
 def register(dtype: DType) -> DType:
     """What a value is in a register: 16-bit floats are f32 there."""
-    return f32 if dtype.is_float and dtype.bits == 16 else dtype
+    return f32 if dtype.is_float and dtype.bits == 16 else dtype.word
 
 
 def suffix(dtype: DType, lanes: int) -> str:
@@ -89,7 +89,7 @@ def c_type(type_: ScalarType) -> str:
 
 def element(dtype: DType) -> str:
     """Type of a buffer's elements in memory."""
-    return "u8" if dtype is boolean else str(dtype)
+    return "u8" if dtype is boolean else str(dtype.word)
 
 
 def literal(value: int | float | bool, dtype: DType) -> str:
@@ -108,12 +108,14 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     return str(int(value))
 
 
-def function_name(function: Function, dtypes: list[DType], lanes: int, args: list[str]) -> str:
+def function_name(
+    function: Function, dtypes: list[DType], lanes: int, args: list[str], name: str = ""
+) -> str:
     """A call of the vector function that computes `function`."""
     width = f"x{lanes}" if lanes > 1 else ""
-    name = function.name
+    name = name or function.name
     source = dtypes[-1]
-    if isinstance(function.result, DType):
+    if isinstance(function.result, DType) and function in CASTS.values():
         target = f32 if function.result.is_float and function.result.bits == 16 else function.result
         if function.result is not target:  # a 16-bit float in a register: f32, rounded
             inner = args[0] if source is f32 else f"cast_{source}_f32{width}({args[0]})"

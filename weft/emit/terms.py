@@ -12,7 +12,7 @@ from weft.emit.spelling import Names, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.scalar.index import Interval, bounds
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
-from weft.scalar.ops import Apply, Axis, Constant
+from weft.scalar.ops import Apply, Axis, Constant, add, dot_bf16
 
 
 def inline(term: Node) -> bool:
@@ -22,6 +22,15 @@ def inline(term: Node) -> bool:
         and term.type == ScalarType(i64)
         and all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
     )
+
+
+def is_dot(term: Node) -> bool:
+    """A product of words: one instruction with the sum that it is added to."""
+    return isinstance(term.op, Apply) and term.op.function is dot_bf16
+
+
+def unnamed(term: Node) -> bool:
+    return inline(term) or is_dot(term)
 
 
 class Terms:
@@ -46,7 +55,7 @@ class Terms:
         return name if offset == "0" else f"{name} + {offset}"
 
     def store(self, stmt: Store | vectors.VectorStore | vectors.VectorScatter) -> str:
-        dtype = stmt.buffer.type.dtype
+        dtype = stmt.buffer.type.dtype.word
         if isinstance(stmt, Store):
             value, offset = self.atom(stmt.value), self.index(stmt.index[0])
             name = self.use(self.spelt.of(stmt.buffer.name))
@@ -73,7 +82,7 @@ class Terms:
             case Load():
                 return self._scalar_load(term, op)
             case vectors.VectorLoad():
-                kind = f"{op.buffer.type.dtype}x{op.lanes}"
+                kind = f"{op.buffer.type.dtype.word}x{op.lanes}"
                 at = self.pointer(op.buffer, term.args[0])
                 counted = f", {self.index(term.args[1])}" if op.counted else ""
                 n = "_n" if op.counted else ""
@@ -84,14 +93,14 @@ class Terms:
                 condition, other = term.args[1:]
                 fill = self.wide(other, term.type)
                 at = self.pointer(op.buffer, term.args[0])
-                kind = f"{op.buffer.type.dtype}x{op.lanes}"
+                kind = f"{op.buffer.type.dtype.word}x{op.lanes}"
                 if op.stride != 1:
                     name, at = "gather_stride_where", f"{at}, {op.stride}"
                 else:
                     name = "load_where"
                 return f"{name}_{kind}({at}, {self.atom(condition)}, {fill})"
             case vectors.VectorGather():
-                kind = f"{op.buffer.type.dtype}x{op.lanes}"
+                kind = f"{op.buffer.type.dtype.word}x{op.lanes}"
                 name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])
                 if not op.masked:
                     return f"gather_{kind}({name}, {where})"
@@ -101,7 +110,7 @@ class Terms:
                 raise AssertionError(op.name)
 
     def _scalar_load(self, term: Node, op: Load) -> str:
-        dtype, name = op.buffer.type.dtype, self.use(self.spelt.of(op.buffer.name))
+        dtype, name = op.buffer.type.dtype.word, self.use(self.spelt.of(op.buffer.name))
         offset = self.index(term.args[0])
         special = dtype is boolean or register(dtype) is not dtype
         text = f"load_{dtype}({name} + {offset})" if special else f"{name}[{offset}]"
@@ -157,9 +166,14 @@ class Terms:
 
     def apply(self, term: Node) -> str:
         function = term.op.function  # type: ignore[attr-defined]
-        lanes = term.type.lanes
-        args = [self.wide(a, ScalarType(a.type.dtype, lanes)) for a in term.args]
-        return function_name(function, [register(a.type.dtype) for a in term.args], lanes, args)
+        lanes, operands = term.type.lanes, term.args
+        if function is add and is_dot(operands[1]):
+            operands = (operands[0], *operands[1].args)
+        args = [self.wide(a, ScalarType(a.type.dtype, lanes)) for a in operands]
+        name = f"add_{dot_bf16}" if len(operands) > len(term.args) else ""
+        return function_name(
+            function, [register(a.type.dtype) for a in operands], lanes, args, name
+        )
 
     def index(self, term: Node) -> str:
         """Scalar i64 arithmetic in infix C; / and % are C's where nothing can be negative."""

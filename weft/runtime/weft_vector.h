@@ -873,6 +873,25 @@ WEFT_STORED(bf16, bf16, i16, V(f32))
 WEFT_FN V(f32) F(round_f16, f32)(V(f32) x) { return F(widen, f16)(F(narrow, f16)(x)); }
 WEFT_FN V(f32) F(round_bf16, f32)(V(f32) x) { return F(widen, bf16)(F(narrow, bf16)(x)); }
 
+// ---- words of two bf16, the first in the lower half; what a register holds of them is f32s
+
+WEFT_FN V(i32) F(pack_bf16, f32)(V(f32) a, V(f32) b) {
+    return AS(i32, AS(u32, a) >> 16) | (AS(i32, b) & -0x10000);
+}
+WEFT_FN V(f32) F(dot_bf16, i32)(V(i32) a, V(i32) b) {
+    return AS(f32, a << 16) * AS(f32, b << 16) + AS(f32, a & -0x10000) * AS(f32, b & -0x10000);
+}
+// sum + dot(a, b). The instruction takes subnormals for 0; spelt as text since the types of the
+// builtin change from one compiler to the next.
+WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
+#if defined(__AVX512BF16__) && (WEFT_LANES == 16 || (WEFT_LANES <= 8 && WEFT_LANES >= 4))
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "vm"(b));
+    return sum;
+#else
+    return sum + F(dot_bf16, i32)(a, b);
+#endif
+}
+
 #ifndef WEFT_KEEP_TEMPLATE
 #define WEFT_END_TEMPLATE
 #endif

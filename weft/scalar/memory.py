@@ -30,7 +30,8 @@ class Memory:
 
 def element(dtype: DType, widen: bool) -> Any:
     """The NumPy type that stands for a dtype."""
-    return np.dtype(np.float64) if widen and dtype.is_float else dtype.numpy
+    wide = {"float": np.float64, "pair": np.complex128}
+    return np.dtype(wide.get(dtype.kind, dtype.numpy)) if widen else dtype.numpy
 
 
 def poison(size: int, dtype: Any) -> Any:

@@ -24,8 +24,8 @@ Evaluate = Callable[..., Any]
 class Function:
     """A pointwise function: name, arity, how the result's dtype follows, meaning in NumPy.
 
-    `result` is "same" (as the arguments), "bool", or a dtype (a cast). `domain` names the kinds
-    of arguments it takes. The first argument of `where` is the bool condition.
+    `result` is "same" (as the arguments), "bool", or a dtype, as of a cast. `domain` names the
+    kinds of arguments it takes. The first argument of `where` is the bool condition.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Function:
         values = dtypes[1:] if self.name == "where" else dtypes
         if self.name == "where":
             require(dtypes[0] is boolean, f"where needs a bool condition, got {dtypes[0]}")
-        if isinstance(self.result, DType):
-            return self.result
         for d in values:
             taken = d.kind in self.domain or d.name in self.domain
             require(taken, f"{self.name} does not take {d}")
             require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
+        if isinstance(self.result, DType):
+            return self.result
         return boolean if self.result == "bool" else values[0]
 
 
@@ -142,6 +142,16 @@ def _cast_to(d: DType) -> Evaluate:
     return cast
 
 
+def _pack_bf16(low: Any, high: Any) -> Any:
+    both = np.stack(np.broadcast_arrays(low, high), -1)  # f64 stays: complex128, else complex64
+    wide = both.astype(np.result_type(both.dtype, np.float32))
+    return wide.view(np.result_type(wide.dtype, np.complex64))[..., 0]
+
+
+def _dot_bf16(x: Any, y: Any) -> Any:
+    return x.real * y.real + x.imag * y.imag
+
+
 FLOAT, INTEGER = ("float",), ("int", "uint")
 NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
@@ -199,12 +209,15 @@ lt = function("lt", 2, np.less, "bool")
 le = function("le", 2, np.less_equal, "bool")
 gt = function("gt", 2, np.greater, "bool")
 ge = function("ge", 2, np.greater_equal, "bool")
-where = function("where", 3, np.where)
+where = function("where", 3, np.where, domain=("float", "int", "uint", "bool", "pair"))
 checked_index = function("checked_index", 2, _checked_index, domain=("i64",), cost=2)
 checked_divisor = function("checked_divisor", 1, _checked_divisor, domain=INTEGER, cost=2)
 round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32
 round_bf16 = function("round_bf16", 1, _round_to(DTYPES["bf16"]), domain=("f32",))  # f32 -> f32
-CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in DTYPES.values()}  # f32(x), i64(x) ...
+pack_bf16 = function("pack_bf16", 2, _pack_bf16, DTYPES["bf16pair"], ("bf16",), cost=3)
+dot_bf16 = function("dot_bf16", 2, _dot_bf16, DTYPES["f32"], ("pair",))  # (a, b), (c, d): ac + bd
+SINGLE = [d for d in DTYPES.values() if d.kind != "pair"]
+CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
 
 SAFE = {checked_index: 0, checked_divisor: 1}  # the checks: a first argument without a fault
 

@@ -31,6 +31,7 @@ class CPU:
     memory_bytes_per_ns: float = 14.0  # streaming from memory, all cores together twice this
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
+    pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:
         return max(1, self.vector_bytes // element_bytes)
@@ -43,6 +44,7 @@ class CPU:
 
 CPUS = {
     "avx512": CPU("cpu", "avx512", 64, 32),
+    "avx512_bf16": CPU("cpu", "avx512", 64, 32, pairs=True),
     "avx2": CPU("cpu", "avx2", 32, 16),
     "neon": CPU("cpu", "neon", 16, 32),
     "plain": CPU("cpu", "plain", 16, 16),
@@ -69,7 +71,8 @@ def _isa() -> str:
         flags = Path("/proc/cpuinfo").read_text()
     except OSError:
         return "plain"
-    return "avx512" if " avx512f" in flags else "avx2" if " avx2" in flags else "plain"
+    known = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2"}
+    return next((isa for flag, isa in known.items() if f" {flag}" in flags), "plain")
 
 
 @cache

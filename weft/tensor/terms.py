@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
-from weft.scalar.affine import bounds
+from weft.scalar.affine import bounds, function_of
 from weft.scalar.index import FALSE, TRUE, Interval, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
@@ -205,11 +205,20 @@ def widen(term: Node, dtype: DType) -> Node:
     return term if dtype.compute is dtype else apply(CASTS[dtype.compute], term)
 
 
+def stored(term: Node, dtype: DType) -> Node:
+    """What `widen` made a term of, or would."""
+    widened = function_of(term) == str(dtype.compute) and term.args[0].type.dtype is dtype
+    return term.args[0] if widened else apply(CASTS[dtype], term)
+
+
 def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
     """Apply a function in compute precision; a cast to a 16-bit float becomes a rounding in f32."""
-    target = function.result if isinstance(function.result, DType) else None
-    if target is None:
+    if function not in CASTS.values():
+        if source.bits == 16 and source.name in function.domain:  # takes values as they are stored
+            args = [stored(a, source) for a in args]
         return apply(function, *args)
+    target = function.result
+    assert isinstance(target, DType)
     value = args[0]
     if target.compute is target:
         return value if value.type.dtype is target else apply(function, value)

@@ -15,7 +15,7 @@ from weft.core.types import boolean, i64
 from weft.scalar.index import Interval, function_of, linear
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import Apply, Axis, Constant, apply, multiply
+from weft.scalar.ops import Apply, Axis, Constant, Function, apply, dot_bf16, multiply
 from weft.tile.peel import axis_range
 from weft.tile.vector import address, stride_along
 
@@ -96,6 +96,7 @@ class Contraction:
     left: Node
     right: Node
     stores: tuple[Store, ...]
+    times: Function = multiply  # of left and right; dot_bf16 where they are words of two values
     joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
 
     @property
@@ -163,7 +164,9 @@ def _roles(
     columns = next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
     if columns is None or trips(columns) < 4:
         return None
-    parts = factors(update.values[0])
+    value = update.values[0]
+    times = dot_bf16 if function_of(value) == "dot_bf16" else multiply
+    parts = list(value.args) if times is dot_bf16 else factors(value)
     memo: dict[Node, frozenset[Node]] = {}
     right = [p for p in parts if columns.axis in free_variables(p, memo)]
     left = [p for p in parts if columns.axis not in free_variables(p, memo)]
@@ -191,6 +194,7 @@ def _roles(
         product(left),
         product(right),
         tuple(stores),
+        times,
     )
 
 

@@ -86,7 +86,7 @@ class _Packing:
         if not pays(found) or not self.fixed(found.right):
             return stmt
         read = self.pack(found)
-        value = apply(multiply, found.left, read)
+        value = apply(found.times, found.left, read)
         return _updated(stmt, replace(found.update, values=(value,)))
 
     def fixed(self, right: Node) -> bool:

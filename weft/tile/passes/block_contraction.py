@@ -222,7 +222,7 @@ def _rows(
     labels: Labels,
 ) -> For:
     """Register tiles down the rows: rows * vectors of accumulators, the reduction innermost."""
-    update = replace(c.update, values=(apply(multiply, c.left, right),))
+    update = replace(c.update, values=(apply(c.times, c.left, right),))
     inner: Stmt = update
     for r in reversed(c.reduce):  # over a packed panel they often are one even loop
         inner = replace(r, body=(inner,))

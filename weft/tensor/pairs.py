@@ -1,0 +1,121 @@
+"""pair_bf16: sums of products of bf16 over words that hold two values, neighbours along K.
+
+before  v = map{multiply}(view(f32(x)), view(f32(w)))          x: bf16[M,K], w: bf16[N,K]
+        reduce{sum, axes=(2,)}(v)
+after   p = map{pack_bf16}(view{(i0, 2 i1)}(x), view{(i0, 2 i1 + 1)}(x)): bf16pair[M,K/2], q so of w
+        reduce{sum, axes=(2,)}(map{dot_bf16}(view(p), view(q)))
+
+For CPUs that multiply and add a pair at once (vdpbf16ps). Products of bf16 are exact in f32: only
+the order of the sums changes. The last word of an odd K ends with 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from weft.core.graph import Graph
+from weft.core.node import Node, make
+from weft.core.types import bf16
+from weft.scalar.index import TRUE, from_linear, linear, simplify
+from weft.scalar.monoid import SUM
+from weft.scalar.ops import CASTS, apply, bitand, constant, dot_bf16, lt, pack_bf16
+from weft.tensor.ops import Map, Reduce, View, box, moved, position, positions
+from weft.tensor.rules import simplify as simplified
+from weft.tensor.rules_view import viewed
+
+REUSE = 4  # products for which each value is read: fewer do not pay for packing it
+
+
+def pair_bf16(graph: Graph) -> Graph:
+    """Pair every sum of products of bf16 that reads each value often enough."""
+    paired = graph.rewrite(_paired)
+    return graph if paired.outputs == graph.outputs else simplified(paired)
+
+
+def _paired(node: Node) -> Node | None:
+    if not isinstance(node.op, Reduce) or node.op.monoid is not SUM:
+        return None
+    (product,) = node.args
+    if not _is(product, "multiply"):
+        return None
+    factors = [narrow for a in product.args if (narrow := _narrow(a)) is not None]
+    for r in reversed(node.op.axes) if len(factors) == 2 else ():
+        left, right = (_words(f, r, product.type.size) for f in factors)
+        if left is not None and right is not None:
+            return make(node.op, make(Map(dot_bf16), left, right))
+    return None
+
+
+def _is(node: Node, name: str) -> bool:
+    return isinstance(node.op, Map) and node.op.function.name == name
+
+
+def _narrow(node: Node) -> Node | None:
+    """The bf16 tensor that holds exactly the f32 values of `node`, where there is one."""
+    if isinstance(node.op, View) and node.op.fill == 0:
+        source = _narrow(node.args[0])
+        return None if source is None else make(node.op, source)
+    if _is(node, "f32") and node.args[0].type.dtype is bf16:
+        return node.args[0]
+    return make(Map(CASTS[bf16]), node.args[0]) if _is(node, "round_bf16") else None
+
+
+@dataclass(frozen=True)
+class _Read:
+    """`node`, one place of it for each product, and where there is none (a 0 instead)."""
+
+    node: Node
+    shape: tuple[int, ...]
+    index: tuple[Node, ...]
+    valid: Node = TRUE
+
+    def through(self) -> Iterator[_Read]:
+        """The same elements behind one more view, and one more; then as they are."""
+        op = self.node.op
+        if isinstance(op, View) and op.fill == 0:
+            (source,), index, valid = self.node.args, moved(op.index, self.index), self.valid
+            if op.valid is not None:
+                valid = apply(bitand, valid, *moved((op.valid,), self.index))
+            yield from _Read(source, self.shape, index, valid).through()
+        yield self
+
+    def words(self, r: int) -> Node | None:
+        """The same read of words, half as many along axis r; None where pairs are not words."""
+        shape, source = _halved(self.shape, r), self.node.type.shape
+        even, odd = (self._at(from_linear({position(r): 2}, half), r, shape) for half in (0, 1))
+        moving = [d for d, (a, b) in enumerate(zip(even, odd, strict=True)) if a is not b]
+        if len(moving) != 1 or (d := moving[0]) == len(source):
+            return None
+        terms, offset = linear(even[d])
+        together = all(k % 2 == 0 for k in (*terms.values(), offset))
+        whole = self.shape[r] % 2 == 0 or self.shape[r] == source[d]
+        if not together or not whole or linear(odd[d]) != (terms, offset + 1):
+            return None
+        halves = []
+        for half in (0, 1):
+            at = from_linear({position(d): 2}, half)
+            inside = apply(lt, at, constant(source[d])) if half and source[d] % 2 else None
+            index = (*positions(d), at, *positions(len(source))[d + 1 :])
+            halves.append(viewed(self.node, _halved(source, d), index, inside))
+        word = from_linear({a: k // 2 for a, k in terms.items()}, offset // 2)
+        index = (*even[:d], word, *even[d + 1 : -1])
+        return viewed(make(Map(pack_bf16), *halves), shape, index, even[-1])
+
+    def _at(self, place: Node, r: int, shape: tuple[int, ...]) -> tuple[Node, ...]:
+        """The index and the condition with that for i_r, over a shape."""
+        index = tuple(place if a == r else i for a, i in enumerate(positions(len(shape))))
+        return tuple(simplify(t, box(shape)) for t in moved((*self.index, self.valid), index))
+
+
+def _words(factor: Node, r: int, products: int) -> Node | None:
+    """Words of the factor of a product; of the tensor behind its views if that can be."""
+    read = _Read(factor, factor.type.shape, positions(factor.type.rank))
+    for source in read.through():
+        if products >= REUSE * source.node.type.size and (words := source.words(r)) is not None:
+            return words
+    return None
+
+
+def _halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
+    return tuple(-(-n // 2) if a == axis else n for a, n in enumerate(shape))
