@@ -7,12 +7,12 @@ v0 = multiply(in0, in0)           # mul_f32x16(in0, in0)
 from __future__ import annotations
 
 from weft.core.node import Node, postorder
-from weft.core.types import ScalarType, boolean, i64
+from weft.core.types import ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.scalar.index import Interval, bounds
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
-from weft.scalar.ops import Apply, Axis, Constant, add, dot_bf16
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, add, dot_bf16
 
 
 def inline(term: Node) -> bool:
@@ -29,8 +29,15 @@ def is_dot(term: Node) -> bool:
     return isinstance(term.op, Apply) and term.op.function is dot_bf16
 
 
+def narrows(term: Node) -> bool:
+    """A rounding of f32 to 16 bits, which a store does itself."""
+    dtype = term.type.dtype
+    cast = isinstance(term.op, Apply) and term.op.function is CASTS.get(dtype)
+    return cast and register(dtype) is f32 is not dtype and term.args[0].type.dtype is f32
+
+
 def unnamed(term: Node) -> bool:
-    return inline(term) or is_dot(term)
+    return inline(term) or is_dot(term) or narrows(term)
 
 
 class Terms:
@@ -56,14 +63,15 @@ class Terms:
 
     def store(self, stmt: Store | vectors.VectorStore | vectors.VectorScatter) -> str:
         dtype = stmt.buffer.type.dtype.word
+        exact = stmt.value.args[0] if narrows(stmt.value) else stmt.value
         if isinstance(stmt, Store):
-            value, offset = self.atom(stmt.value), self.index(stmt.index[0])
+            value, offset = self.atom(exact), self.index(stmt.index[0])
             name = self.use(self.spelt.of(stmt.buffer.name))
             special = dtype is boolean or register(dtype) is not dtype
             at = f"{name} + {offset}"
             text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
             return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
-        value = self.wide(stmt.value, ScalarType(dtype, stmt.lanes))
+        value = self.wide(exact, ScalarType(dtype, stmt.lanes))
         kind = f"{dtype}x{stmt.lanes}"
         counted = "" if stmt.count is None else f", {self.index(stmt.count)}"
         n = "_n" if counted else ""

@@ -16,9 +16,9 @@ from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.index import simplify
-from weft.scalar.ops import CASTS, Axis, apply, axis, constant
+from weft.scalar.ops import Axis, apply, axis, constant
 from weft.tensor.ops import Extern, Input, Part, Scan, box
-from weft.tensor.terms import Folded, Terms
+from weft.tensor.terms import Folded, Terms, stored
 
 Loop = tuple[str, int, str]  # label, extent, role
 
@@ -173,13 +173,8 @@ def lower_group(
         )
         value = terms.of(node, index, stored=False)
         loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
-        leaves.append(Leaf(loops, nest.Store(written[node], index, narrow(value, node.type))))
+        leaves.append(Leaf(loops, nest.Store(written[node], index, stored(value, node.type.dtype))))
     return rename_axes(_Nest().block(leaves, frozenset()))
-
-
-def narrow(value: Node, type_: TensorType) -> Node:
-    """The value in the buffer's own dtype."""
-    return value if value.type.dtype is type_.dtype else apply(CASTS[type_.dtype], value)
 
 
 def _lower_scan(
@@ -199,7 +194,7 @@ def _lower_scan(
     dtypes = scan.monoid.carriers((value.type.dtype,))
     fold = nest.Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
     result = scan.monoid.project(fold.running)[0]
-    store = nest.Store(written[node], tuple(index), narrow(result, node.type))
+    store = nest.Store(written[node], tuple(index), stored(result, node.type.dtype))
     loops = [(n, d, "free") for n, d in zip(labels, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
     leaves = [Leaf(tuple(loops), stmt) for stmt in (nest.Update(fold, (value,)), store)]

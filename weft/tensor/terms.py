@@ -206,9 +206,11 @@ def widen(term: Node, dtype: DType) -> Node:
 
 
 def stored(term: Node, dtype: DType) -> Node:
-    """What `widen` made a term of, or would."""
+    """The value in that dtype itself: no wider than a buffer keeps it."""
     widened = function_of(term) == str(dtype.compute) and term.args[0].type.dtype is dtype
-    return term.args[0] if widened else apply(CASTS[dtype], term)
+    if widened or function_of(term) == f"round_{dtype}":
+        term = term.args[0]
+    return term if term.type.dtype is dtype else apply(CASTS[dtype], term)
 
 
 def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
