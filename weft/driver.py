@@ -48,11 +48,13 @@ from weft.tensor.statistics import fold_in_one_pass
 from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
+from weft.tile.merge_rows import merge_rows
 from weft.tile.pack_constants import pack_constants
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.block_sums import block_sums
 from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.parallelize_loops import parallelize_loops
+from weft.tile.passes.skip_masked import skip_masked
 from weft.tile.passes.split_ranges import split_ranges
 from weft.tile.passes.split_reduction import split_reduction
 from weft.tile.passes.stage_rows import stage_rows
@@ -83,6 +85,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("008_parallelize_loops", parallelize_loops),
     ("009_block_sums", block_sums),
     ("010_stream_stores", stream_stores),
+    ("011_skip_masked", skip_masked),
 )
 
 
@@ -146,6 +149,9 @@ def lower_tensor(
     loop = log.time("l", lambda: tensor_lower.lower(tensor, groups, layouts))
     pack = partial(pack_constants, constants=fixed, target=target)
     loop = log.run("l", "001_pack_constants", pack, loop, print_program)
+    if options.fuse == "greedy":
+        merge = partial(merge_rows, price=price, target=target)
+        loop = log.run("l", "002_merge_rows", merge, loop, print_program)
     return replace(lower_loop(loop, options, log), tensor=tensor)
 
 

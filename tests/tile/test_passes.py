@@ -166,6 +166,52 @@ for a0 in 0..80:  # free
 
 output y
 """,
+    "skip_masked": """
+program loop attention
+input q: f32[128,4]
+input k: f32[4,128]
+input v: f32[128,8]
+
+kernel y(q: f32[128,4], k: f32[4,128], v: f32[128,8]) -> y: f32[128,8]
+for a0 in 0..4:  # free
+    local s: f32[32,128]
+    local t: f32[32]
+    for a1 in 0..32:  # free
+        for a2 in 0..128:  # free
+            for a3 in 0..4:  # reduce
+                in0 = load q[a0 * 32 + a1, a3]
+                in1 = load k[a3, a2]
+                v0 = multiply(in0, in1)
+                acc0 <- add(acc0, v0)
+            s[a1, a2] = acc0
+    for a4 in 0..32:  # free
+        for a5 in 0..128:  # reduce
+            in2 = load s[a4, a5]
+            v1 = ge(a0 * 32 + a4, a5)
+            v2 = where(v1, in2, -inf)
+            acc1 <- maximum(acc1, v2)
+        for a6 in 0..128:  # reduce
+            in3 = load s[a4, a6]
+            v3 = ge(a0 * 32 + a4, a6)
+            v4 = where(v3, in3, -inf)
+            v5 = subtract(v4, acc1)
+            v6 = exp(v5)
+            acc2 <- add(acc2, v6)
+            s[a4, a6] = v6
+        t[a4] = acc2
+    for a7 in 0..32:  # free
+        for a8 in 0..8:  # free
+            for a9 in 0..128:  # reduce
+                in4 = load s[a7, a9]
+                in5 = load v[a9, a8]
+                v7 = multiply(in4, in5)
+                acc3 <- add(acc3, v7)
+            in6 = load t[a7]
+            v8 = divide(acc3, in6)
+            y[a0 * 32 + a7, a8] = v8
+
+output y
+""",
 }
 FACTS = {"stream_stores": {"l3": 16 << 10}}  # a cache that its 25 KB do not fit
 NAMES = [name.split("_", 1)[1] for name, _ in CPU_SCHEDULE]

@@ -6,7 +6,7 @@ reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 
 from __future__ import annotations
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval, bounds, from_linear, function_of, linear
+from weft.scalar.affine import Interval, bounds, from_linear, function_of, is_multiple, linear
 from weft.scalar.nest import Acc, For, Local, Running, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, subtract
 
@@ -58,16 +58,22 @@ def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
             last = max(0, extent - 1) // loop.step * loop.step
             return [apply("add", loop.lo, constant(last))]
         ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
-        return [apply(subtract, end, constant(1)) for end in ends]
+        return [apply(subtract, end, constant(_least_gap(loop, end))) for end in ends]
     if function_of(atom) == ("minimum" if upper else "maximum"):
         return list(atom.args)
     return []
 
 
+def _least_gap(loop: For, end: Node) -> int:
+    """How far the last value stays below an end that the loop does not go beyond."""
+    return loop.step if is_multiple(apply(subtract, end, loop.lo), loop.step) else 1
+
+
 def _ranges(loops: Loops) -> dict[Node, Interval]:
     ranges: dict[Node, Interval] = {}
     for axis, loop in loops.items():
-        low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1] - 1
+        low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
+        high -= _least_gap(loop, loop.hi)
         extent = extent_of(loop)
         if extent is not None and isinstance(loop.lo.op, Constant):
             high = low + max(0, extent - 1) // loop.step * loop.step

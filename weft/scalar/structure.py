@@ -7,13 +7,14 @@ structure(a) == structure(b)          # the same loops over buffers of the same 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, replace
+from itertools import count
 from typing import Any, TypeVar
 
-from weft.core.node import Node, Op, make, postorder, rebuild
-from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt, walk
-from weft.scalar.ops import SAFE
+from weft.core.node import Node, Op, make, postorder, rebuild, substitute
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Stmt, Update, walk
+from weft.scalar.ops import SAFE, axis
 
 T = TypeVar("T")
 
@@ -41,6 +42,39 @@ def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
         return replace(stmt, buffer=buffers[old]) if old in buffers else stmt  # type: ignore[type-var,call-arg]
 
     return tuple(map(statement, block))
+
+
+def renumber(
+    body: Block, axes: Iterator[int] | None = None, accs: Iterator[int] | None = None
+) -> Block:
+    """Name the loops a0, a1, ... and the accumulators acc0, ... by appearance, each its own.
+
+    Numbers come from `axes` and `accs` where blocks are to share a kernel.
+    """
+    axes, accs = axes or count(), accs or count()
+
+    def fresh(fold: Fold) -> Fold:
+        return replace(fold, labels=tuple(f"acc{next(accs)}" for _ in fold.labels))
+
+    def block(stmts: Block, names: dict[Node, Node], folds: dict[Fold, Fold]) -> Block:
+        return tuple(statement(s, names, folds) for s in stmts)
+
+    def statement(stmt: Stmt, names: dict[Node, Node], folds: dict[Fold, Fold]) -> Stmt:
+        if isinstance(stmt, For):
+            mine = {f: fresh(f) for f in stmt.folds}
+            for old, new in mine.items():
+                both = zip((*old.accs, *old.running), (*new.accs, *new.running), strict=True)
+                names.update(both)  # read inside the loop and after it
+            variable = axis(f"a{next(axes)}")
+            lo, hi = substitute((stmt.lo, stmt.hi), names)
+            inner = block(stmt.body, {**names, stmt.axis: variable}, folds | mine)
+            named = tuple(mine.values())
+            return replace(stmt, axis=variable, lo=lo, hi=hi, body=inner, folds=named)
+        stmt = stmt.map_terms(lambda t: substitute((t,), names)[0])
+        known = isinstance(stmt, Update) and stmt.fold in folds
+        return replace(stmt, fold=folds[stmt.fold]) if known else stmt  # type: ignore[attr-defined]
+
+    return block(body, {}, {})
 
 
 def renamed(

@@ -28,6 +28,7 @@ class CPU:
     cores: int = 2
     vector_ops_per_ns: float = 5.0  # vector instructions started per nanosecond
     cache_bytes_per_ns: float = 60.0  # streaming from L2
+    l3_bytes_per_ns: float = 40.0  # streaming from L3
     memory_bytes_per_ns: float = 14.0  # streaming from memory, all cores together twice this
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region

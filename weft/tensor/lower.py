@@ -11,12 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
-from weft.core.node import Node, make, postorder, rebuild, substitute
+from weft.core.node import Node, make, postorder, rebuild
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, apply, axis, constant
+from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, box
 from weft.tensor.terms import Folded, Terms, stored
 
@@ -119,27 +120,6 @@ class _Nest:
         return updates, [replace(leaf, stmt=leaf.stmt.map_terms(change)) for leaf in leaves]  # type: ignore[arg-type]
 
 
-def rename_axes(body: nest.Block) -> nest.Block:
-    """Name the loops a0, a1, ... in order of appearance, each its own."""
-    count = 0
-
-    def block(stmts: nest.Block, names: dict[Node, Node]) -> nest.Block:
-        nonlocal count
-        out: list[nest.Stmt] = []
-        for stmt in stmts:
-            if isinstance(stmt, nest.For):
-                fresh = axis(f"a{count}")
-                count += 1
-                inner = block(stmt.body, {**names, stmt.axis: fresh})
-                lo, hi = substitute((stmt.lo, stmt.hi), names)
-                out.append(replace(stmt, axis=fresh, lo=lo, hi=hi, body=inner))
-            else:
-                out.append(stmt.map_terms(lambda t: substitute((t,), names)[0]))
-        return tuple(out)
-
-    return block(body, {})
-
-
 def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
     """The iteration space shared by the outputs; None when their shapes do not align."""
     shapes = [o.type.shape for o in outputs]
@@ -174,7 +154,7 @@ def lower_group(
         value = terms.of(node, index, stored=False)
         loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
         leaves.append(Leaf(loops, nest.Store(written[node], index, stored(value, node.type.dtype))))
-    return rename_axes(_Nest().block(leaves, frozenset()))
+    return renumber(_Nest().block(leaves, frozenset()))
 
 
 def _lower_scan(
@@ -198,7 +178,7 @@ def _lower_scan(
     loops = [(n, d, "free") for n, d in zip(labels, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
     leaves = [Leaf(tuple(loops), stmt) for stmt in (nest.Update(fold, (value,)), store)]
-    return rename_axes(_Nest(len(dtypes)).block(leaves, frozenset()))
+    return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
 def loads(body: nest.Block) -> tuple[nest.Buffer, ...]:
@@ -257,7 +237,7 @@ def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
     body: nest.Block = (nest.Store(target, index, make(nest.Load(source), *index)),)
     for variable, extent in reversed(list(zip(index, target.type.shape, strict=True))):
         body = (nest.For(variable, constant(0), constant(extent), body),)
-    body = rename_axes(body) if target.type.size else ()
+    body = renumber(body) if target.type.size else ()
     return nest.Kernel(target.name, loads(body), (target,), body)
 
 

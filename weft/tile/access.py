@@ -129,7 +129,7 @@ def product(terms: list[Node]) -> Node:
     return result
 
 
-def _chain(stmt: For, role: str) -> tuple[list[For], Block]:
+def chain(stmt: For, role: str) -> tuple[list[For], Block]:
     """Perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
     loops, body = [stmt], stmt.body
     while len(body) == 1 and isinstance(body[0], For) and body[0].role == role and not body[0].bind:
@@ -142,11 +142,11 @@ def contraction(stmt: For) -> Contraction | None:
     """The contraction a nest of free loops computes, None when it computes something else."""
     if stmt.role != "free":
         return None
-    free, body = _chain(stmt, "free")
+    free, body = chain(stmt, "free")
     head, *stores = body
     if not (isinstance(head, For) and head.role == "reduce" and stores):
         return None
-    reduce, inner = _chain(head, "reduce")
+    reduce, inner = chain(head, "reduce")
     update = inner[0]
     if len(inner) != 1 or not isinstance(update, Update) or update.fold.monoid is not SUM:
         return None

@@ -2,8 +2,9 @@
 
 kernel_time_us(kernel.body, target)     # price of fusing, and the report's predicted time
 
-time = max(instructions, bytes moved) / cores + launch; a term costs once per iteration of the
-loops up to where `place` puts it, and what a register tile shares is shared here too.
+time = (instructions or bytes moved, the longer and part of the other) / cores + launch; a term
+costs once per iteration of the loops up to where `place` puts it, and what a register tile shares
+is shared here too.
 """
 
 from __future__ import annotations
@@ -15,8 +16,11 @@ from weft.core.node import Node, postorder
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
+from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.traffic import memory_ns
+
+APART = 0.25  # part of the lesser that does not overlap with the other
 
 
 def kernel_time_us(body: Block, target: CPU) -> float:
@@ -34,7 +38,8 @@ def block_time_us(body: Block, target: CPU) -> float:
     """Predicted time of a block on one core."""
     work = sum(_instructions(s, target) for s in body if isinstance(s, For))
     compute = work / target.vector_ops_per_ns
-    return max(compute, memory_ns(body, target)) / 1e3
+    memory = memory_ns(body, target)
+    return (max(compute, memory) + APART * min(compute, memory)) / 1e3
 
 
 def _instructions(stmt: For, target: CPU) -> float:
@@ -44,8 +49,8 @@ def _instructions(stmt: For, target: CPU) -> float:
     found = contraction(stmt)
     if found is not None:
         return _contraction(found, target)
-    inner = [s for s in stmt.body if isinstance(s, For)]
-    if stmt.role == "free" and any(contraction(s) for s in inner):
+    if stmt.role == "free" and any(isinstance(s, For) and contraction(s) for s in walk(stmt.body)):
+        inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
     return best_axis(stmt, target, ranges_in((stmt,)))[0]
 
@@ -76,9 +81,11 @@ def _contraction(c: Contraction, target: CPU) -> float:
     total = 1.15 * outer * repeat * padded * columns * k
     panels = -(-columns // wide)
     total += outer * repeat * trips(c.rows) * panels * k * _terms_cost(c.left, {}) / 1.5
-    packs = 1 if repeat * tiles == 1 else outer * columns * k
-    uneven = any(step not in (0, 1) for _, step in strides(c.update, c.columns.axis, _ranges(c)))
-    total += packs * (_terms_cost(c.right, {}) + 1 + (lanes * 1.5 if uneven else 0))
+    if in_panels(c, tile_width(c, target)) is None:
+        packs = 1 if repeat * tiles == 1 else outer * columns * k
+        steps = strides(c.update, c.columns.axis, _ranges(c))
+        uneven = any(step not in (0, 1) for _, step in steps)
+        total += packs * (_terms_cost(c.right, {}) + 1 + (lanes * 1.5 if uneven else 0))
     epilogue = sum(_terms_cost(s.value, {}) + 1 for s in c.stores)
     return total + outer * repeat * trips(c.rows) * columns * epilogue
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from weft.core.node import Node
+from weft.core.node import Node, make, rebuild
+from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 
@@ -63,5 +64,21 @@ def over(block: Block, folds: dict[Fold, Fold]) -> Block:
         if isinstance(stmt, Update):
             return replace(stmt, fold=folds.get(stmt.fold, stmt.fold))
         return stmt
+
+    return tuple(map(one, block))
+
+
+def ending(block: Block, old: Node, new: Node) -> Block:
+    """The block with its loops cut off at another end of the loop around them."""
+
+    def change(node: Node) -> Node | None:
+        cut = function_of(node) == "minimum" and old in node.args
+        return make(node.op, *(new if a is old else a for a in node.args)) if cut else None
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
+        (hi,) = rebuild((stmt.hi,), change)
+        return replace(stmt, hi=hi, body=ending(stmt.body, old, new))
 
     return tuple(map(one, block))

@@ -18,6 +18,7 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
+from weft.scalar.index import function_of
 from weft.scalar.nest import (
     Acc,
     Block,
@@ -32,7 +33,7 @@ from weft.scalar.nest import (
     Update,
     walk,
 )
-from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply
+from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, trips
 from weft.tile.moves import Labels
@@ -49,12 +50,17 @@ def pack_constants(program: Program, constants: Collection[int], target: CPU) ->
             if all(b.name in known for b in step.inputs):
                 known.update(b.name for b in step.outputs)
             else:
-                packing = _Packing(step, known, names, target)
-                step = packing.kernel
-                known.update(b.name for pack in packing.packs for b in pack.outputs)
-                steps += packing.packs
+                *packs, step = packed(step, known, names, target)
+                known.update(b.name for pack in packs for b in pack.outputs)
+                steps += packs
         steps.append(step)
     return replace(program, steps=tuple(steps))  # type: ignore[arg-type]
+
+
+def packed(kernel: Kernel, known: Collection[str], names: set[str], target: CPU) -> list[Kernel]:
+    """Kernels that pack what its contractions read of `known` buffers, then it over the panels."""
+    packing = _Packing(kernel, known, names, target)
+    return [*packing.packs, packing.kernel]
 
 
 class _Packing:
@@ -76,16 +82,16 @@ class _Packing:
         inputs = tuple(b for b in kernel.inputs if b in read) + panels
         self.kernel = replace(kernel, body=body, inputs=inputs) if self.packs else kernel
 
-    def block(self, block: Block) -> Block:
-        return tuple(self.one(s) if isinstance(s, For) else s for s in block)
+    def block(self, block: Block, around: tuple[For, ...] = ()) -> Block:
+        return tuple(self.one(s, around) if isinstance(s, For) else s for s in block)
 
-    def one(self, stmt: For) -> For:
+    def one(self, stmt: For, around: tuple[For, ...]) -> For:
         found = contraction(stmt)
         if found is None:
-            return replace(stmt, body=self.block(stmt.body))
+            return replace(stmt, body=self.block(stmt.body, (*around, stmt)))
         if not pays(found) or not self.fixed(found.right):
             return stmt
-        read = self.pack(found)
+        read = self.pack(replace(found, outer=(*around, *found.outer)))
         value = apply(found.times, found.left, read)
         return _updated(stmt, replace(found.update, values=(value,)))
 
@@ -101,22 +107,22 @@ class _Packing:
         width = tile_width(c, self.target)
         columns, column = trips(c.columns), c.columns.axis
         within = set(postorder(c.right))
-        outer = [f for f in c.outer if f.axis in within]
-        inner = [r for r in c.reduce if r.axis in within]
+        parts = dict(self.part(f, c.right) for f in c.outer if f.axis in within)
+        outer, inner = list(parts.values()), [r for r in c.reduce if r.axis in within]
+        (right,) = substitute((c.right,), {term: f.axis for term, f in parts.items()})
         sizes = ([trips(f) for f in outer], [trips(r) for r in inner])
         shape = (*sizes[0], -(-columns // width), *sizes[1], width)
         loads = [t.op.buffer for t in postorder(c.right) if isinstance(t.op, Load)]
         panels = Buffer(
             self.fresh(f"{loads[0].name}_panels"), TensorType(c.right.type.dtype, shape)
         )
-        index = (*(f.axis for f in outer), *(r.axis for r in inner))
         each, n, whole = self.labels.axis("b"), self.labels.axis("j"), columns // width
 
         def fill(panel: Node) -> For:
             """The loops that fill a panel; beyond the last column that one again."""
             at = apply("add", apply(multiply, panel, constant(width)), n)
             at = at if panel is each else apply(minimum, at, constant(columns - 1))
-            value = substitute((c.right,), {column: at})[0]
+            value = substitute((right,), {column: at})[0]
             index = (*(f.axis for f in outer), panel, *(r.axis for r in inner), n)
             loop = For(n, constant(0), constant(width), (Store(panels, index, value),))
             for r in reversed(inner):
@@ -132,7 +138,15 @@ class _Packing:
         self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), tuple(nests)))
         quotient = apply(floordiv, column, constant(width))
         inside = apply(floormod, column, constant(width))
-        return make(Load(panels), *index[: len(outer)], quotient, *index[len(outer) :], inside)
+        return make(Load(panels), *parts, quotient, *(r.axis for r in inner), inside)
+
+    def part(self, loop: For, right: Node) -> tuple[Node, For]:
+        """What of a loop's axis the term depends on, a quotient or all of it; a loop over that."""
+        users = [n for n in dict.fromkeys(postorder(right)) if loop.axis in n.args]
+        by = int(value_of(users[0].args[1]) or 0) if function_of(users[0]) == "floordiv" else 0
+        if len(users) > 1 or by < 1 or trips(loop) % by:
+            return loop.axis, loop
+        return users[0], For(self.labels.axis("g"), constant(0), constant(trips(loop) // by), ())
 
     def fresh(self, stem: str) -> str:
         name, n = stem, 0

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, make, rebuild
+from weft.scalar.affine import is_multiple
 from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, For, Load, Stmt, map_terms, substitute_block
 from weft.scalar.ops import Constant, add, apply, axis, constant, subtract
@@ -22,7 +23,7 @@ Ranges = dict[Node, Interval]
 def axis_range(stmt: For, ranges: Ranges) -> Interval:
     """Values the loop's axis takes."""
     lo, hi = bounds(stmt.lo, ranges), bounds(stmt.hi, ranges)
-    last = hi[1] - 1
+    last = hi[1] - (stmt.step if is_multiple(apply(subtract, stmt.hi, stmt.lo), stmt.step) else 1)
     if isinstance(stmt.lo.op, Constant) and isinstance(stmt.hi.op, Constant) and last >= lo[0]:
         last = lo[0] + (last - lo[0]) // stmt.step * stmt.step
     return lo[0], max(last, lo[0])
@@ -69,7 +70,9 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
         if stmt.step == 1 or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
-            out.append(replace(stmt, body=peel(stmt.body, inner)))
+            even = stmt.step > 1 and is_multiple(extent, stmt.step)
+            body = simplify_block(_full(stmt), inner) if even else stmt.body
+            out.append(replace(stmt, body=peel(body, inner)))
             continue
         out.extend(_split(stmt, int(extent.op.value), ranges))
     return tuple(out)

@@ -1,69 +1,102 @@
 """How many bytes a nest moves between memory and the cache that holds its working set.
 
-moved(body, target)      # {x: 16384.0, y: 16384.0}
+moved(body, cache)      # {x: 16384.0, y: 16384.0}
 What one iteration of a loop touches stays cached for the next when it fits the second-level
 cache: then a buffer is read once however often; loops one after another share it likewise.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterator
 
-from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Store, place
+from weft.core.node import Node
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    For,
+    Let,
+    Load,
+    Stmt,
+    Store,
+    free_variables,
+    place,
+    walk,
+)
 from weft.targets.cpu import CPU
 from weft.tile.access import contraction, longest
 
-Traffic = dict[Buffer, float]
+Axes = frozenset[Node]
+Traffic = dict[tuple[Buffer, Axes], float]  # bytes, by what is read and the axes that decide where
 
 
-def moved(body: Block, target: CPU) -> Traffic:
-    """Bytes per global buffer for one run of the block."""
-    blocked = {s.axis for s in body if isinstance(s, For) and contraction(s) is not None}
-    return _block(place(body, partial=True), target.l2, blocked)
+def moved(body: Block, cache: int) -> dict[Buffer, float]:
+    """Bytes per global buffer that one run of the block moves past a cache of that size."""
+    blocked = {s.axis for s in walk(body) if isinstance(s, For) and contraction(s) is not None}
+    total: dict[Buffer, float] = {}
+    for (b, _), n in _Count(cache, blocked).block(place(body, partial=True)).items():
+        total[b] = total.get(b, 0.0) + n
+    return total
 
 
 def memory_ns(body: Block, target: CPU) -> float:
-    """Time to move them, from the cache if all fits there."""
-    total = sum(moved(body, target).values())
-    rate = target.cache_bytes_per_ns if total < target.l2 else target.memory_bytes_per_ns
-    return total / rate
+    """Time to move them: past the second-level cache, and past a core's share of the last one."""
+    total = sum(moved(body, target.l2).values())
+    if total < target.l2:
+        return total / target.cache_bytes_per_ns
+    beyond = sum(moved(body, max(target.l2, target.l3 // target.cores)).values())
+    return max(total / target.l3_bytes_per_ns, beyond / target.memory_bytes_per_ns)
 
 
-def _block(stmts: Block, cache: int, blocked: Iterable[object] = ()) -> Traffic:
-    own: Traffic = {}
-    parts: list[Traffic] = []
-    for s in stmts:
-        if isinstance(s, For):
-            parts.append(_loop(s, cache, s.axis in blocked))
-        elif (buffer := _touched(s)) is not None:
-            own[buffer] = own.get(buffer, 0.0) + buffer.type.dtype.bytes
-    return _together([own, *parts], cache)
+class _Count:
+    """Traffic of the statements of one body past a cache."""
+
+    def __init__(self, cache: int, blocked: Collection[Node]) -> None:
+        self.cache, self.blocked = cache, blocked
+        self.free: dict[Node, Axes] = {}
+
+    def block(self, stmts: Block) -> Traffic:
+        own: Traffic = {}
+        parts: list[Traffic] = []
+        for s in stmts:
+            if isinstance(s, For):
+                parts.append(self.loop(s))
+            for buffer, index in _touched(s):
+                axes = frozenset[Node]().union(*(free_variables(i, self.free) for i in index))
+                own[buffer, axes] = own.get((buffer, axes), 0.0) + buffer.type.dtype.bytes
+        return self.together([own, *parts])
+
+    def loop(self, stmt: For) -> Traffic:
+        inner = self.block(stmt.body)
+        turns = stmt.lanes or (longest(stmt.lo, stmt.hi) or stmt.step) / stmt.step
+        stays = stmt.axis in self.blocked or sum(inner.values()) <= self.cache
+        start = free_variables(stmt.lo, self.free)
+        total: Traffic = {}
+        for (b, axes), n in inner.items():
+            moves = stmt.axis in axes
+            key = b, (axes - {stmt.axis}) | start if moves else axes
+            most = min(turns * n, _bytes(b)) if moves else n
+            total[key] = total.get(key, 0.0) + (most if stays else turns * n)
+        return total
+
+    def together(self, parts: list[Traffic]) -> Traffic:
+        """Parts that run one after another; what they share moves once if it all stays cached."""
+        most: Traffic = {}
+        total: Traffic = {}
+        for part in parts:
+            for key, n in part.items():
+                most[key] = max(most.get(key, 0.0), n)
+                total[key] = total.get(key, 0.0) + n
+        return most if sum(most.values()) <= self.cache else total
 
 
-def _touched(stmt: Stmt) -> Buffer | None:
-    """The global buffer a statement reads or writes."""
-    found = getattr(stmt, "buffer", None) if isinstance(stmt, Store) else None
+def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Node, ...]]]:
+    """The global buffer a statement reads or writes, and where."""
+    if isinstance(stmt, Store) and stmt.buffer.space == "global":
+        yield stmt.buffer, stmt.index
     if isinstance(stmt, Let) and isinstance(stmt.term.op, Load):
-        found = stmt.term.op.buffer
-    return found if found is not None and found.space == "global" else None
-
-
-def _loop(stmt: For, cache: int, blocked: bool) -> Traffic:
-    inner = _block(stmt.body, cache)
-    turns = stmt.lanes or (longest(stmt.lo, stmt.hi) or stmt.step) / stmt.step
-    fits = blocked or sum(inner.values()) <= cache
-    return {b: min(turns * n, _bytes(b)) if fits else turns * n for b, n in inner.items()}
-
-
-def _together(parts: list[Traffic], cache: int) -> Traffic:
-    """Parts that run one after another; what they share moves once if it all stays cached."""
-    most: Traffic = {}
-    total: Traffic = {}
-    for part in parts:
-        for b, n in part.items():
-            most[b] = max(most.get(b, 0.0), n)
-            total[b] = total.get(b, 0.0) + n
-    return most if sum(most.values()) <= cache else total
+        buffer = stmt.term.op.buffer
+        if buffer.space == "global":
+            yield buffer, stmt.term.args[: buffer.type.rank]
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -36,19 +36,19 @@ def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
     """Apply the schedule to every contraction of the kernel that is large enough to gain."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block) -> Block:
+    def visit(block: Block, alone: bool) -> Block:
         out: list[Stmt] = []
         for stmt in block:
             found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
             if found is not None and pays(found):
-                out.append(_schedule(found, target, labels))
+                out.append(_schedule(found, target, labels, alone))
             elif isinstance(stmt, For):
-                out.append(replace(stmt, body=visit(stmt.body)))
+                out.append(replace(stmt, body=visit(stmt.body, False)))
             else:
                 out.append(stmt)
         return tuple(out)
 
-    return replace(kernel, body=visit(kernel.body))
+    return replace(kernel, body=visit(kernel.body, True))
 
 
 def pays(c: Contraction) -> bool:
@@ -60,13 +60,14 @@ def pays(c: Contraction) -> bool:
     return all(step in (0, 1) for _, step in along)
 
 
-def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
+def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
+    """Its tiles, which the cores share where it stands alone."""
     lanes = target.lanes(c.update.values[0].type.dtype.bytes)
     rows = min(target.register_tile[0], trips(c.rows))
     c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
     outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
-    enough = outer or _unevenness(trips(c.lines), size, target) < UNEVEN
+    enough = not alone or outer or _unevenness(trips(c.lines), size, target) < UNEVEN
     shared = None if enough else _split_rows(c, rows, target, labels)
     if shared is not None:
         c = replace(
@@ -77,7 +78,7 @@ def _schedule(c: Contraction, target: CPU, labels: Labels) -> For:
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     along = [step for _, step in strides(Update(c.update.fold, (c.right,)), c.columns.axis, ranges)]
     pack = repeats or c.joined or not plain or any(step not in (0, 1) for step in along)
-    packed = _packed(c, width)
+    packed = in_panels(c, width)
 
     def block(first: Node, last: Node) -> Block:
         at = apply(multiply, first, constant(c.unit)) if c.joined else first
@@ -162,7 +163,7 @@ def tile_width(c: Contraction, target: CPU) -> int:
     return lanes * min(target.register_tile[1], -(-trips(c.columns) // lanes))
 
 
-def _packed(c: Contraction, width: int) -> Callable[[Node], Node] | None:
+def in_panels(c: Contraction, width: int) -> Callable[[Node], Node] | None:
     """How to read the right side in the tile at a column, where it lies in panels of that width."""
     column, size = c.columns.axis, constant(width)
     quotient, inside = apply(floordiv, column, size), apply(floormod, column, size)

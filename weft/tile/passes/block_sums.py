@@ -14,13 +14,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from weft.core.node import Node, make, rebuild
-from weft.scalar.index import bounds, function_of
+from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM
-from weft.scalar.nest import Block, Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.nest import Block, Fold, For, Kernel, Update, walk
 from weft.scalar.ops import apply, subtract
 from weft.tile.access import Ranges
-from weft.tile.moves import Labels, over, upto
+from weft.tile.moves import Labels, ending, over, upto
 from weft.tile.peel import axis_range
 
 BLOCK = 128  # terms; twice as many are still added one by one
@@ -73,7 +72,7 @@ def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
     origin = labels.axis("s")
     own = _renamed(stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
     hi = upto(origin, width, stmt.hi)
-    body = _ending(over(stmt.body, own), stmt.hi, hi)
+    body = ending(over(stmt.body, own), stmt.hi, hi)
     part = replace(stmt, lo=origin, hi=hi, body=body, folds=tuple(own.values()))
     outer = replace(stmt, axis=origin, body=(part, *_updates(own)), step=width)
     many = _trips(outer, ranges) > 2 * BLOCKS
@@ -86,22 +85,6 @@ def _renamed(folds: tuple[Fold, ...], suffix: str) -> dict[Fold, Fold]:
 
 def _updates(own: dict[Fold, Fold]) -> Block:
     return tuple(Update(f, part.accs, partial=True) for f, part in own.items())
-
-
-def _ending(block: Block, old: Node, new: Node) -> Block:
-    """The block with its loops cut off at the end of the block of terms they are in."""
-
-    def change(node: Node) -> Node | None:
-        cut = function_of(node) == "minimum" and old in node.args
-        return make(node.op, *(new if a is old else a for a in node.args)) if cut else None
-
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        (hi,) = rebuild((stmt.hi,), change)
-        return replace(stmt, hi=hi, body=_ending(stmt.body, old, new))
-
-    return tuple(map(one, block))
 
 
 def _trips(stmt: For, ranges: Ranges) -> int:

@@ -10,6 +10,7 @@ before  for a1 in 0..512:  # reduce acc1         after  local row0: f32[512]
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
@@ -25,6 +26,7 @@ from weft.scalar.nest import (
     Store,
     Update,
     free_variables,
+    walk,
 )
 from weft.targets.cpu import CPU
 from weft.tile.access import is_index, term_cost, trips
@@ -43,6 +45,9 @@ def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
             for j in range(i + 1, len(stmts)):
                 second = stmts[j]
                 if isinstance(first, For) and isinstance(second, For) and _alike(first, second):
+                    joint = _with_store(first, stmts[i + 1 : j], second)
+                    if joint is not None:
+                        return visit((*stmts[:i], joint, *stmts[i + 1 : j], *stmts[j + 1 :]))
                     staged = _stage(first, second, target, labels)
                     if staged is not None:
                         local, stmts[i], stmts[j] = staged
@@ -57,6 +62,21 @@ def _alike(first: For, second: For) -> bool:
     flat = not any(isinstance(s, For) for s in (*first.body, *second.body))
     same = first.lo is second.lo and first.hi is second.hi and first.step == second.step
     return flat and same and not first.bind and not second.bind and first.extent is not None
+
+
+def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
+    """The first loop, storing what it computes, where to store that is all the second does."""
+    store = second.body[0]
+    if len(second.body) != 1 or not isinstance(store, Store) or store.mask is not None:
+        return None
+    store = store.map_terms(lambda t: substitute((t,), {second.axis: first.axis})[0])
+    terms = list(postorder(*(t for s in first.body for t in s.terms())))
+    other = postorder(*(t for s in walk(tuple(between)) for t in s.terms()))
+    reads = [t.args for t in terms if getattr(t.op, "buffer", None) == store.buffer]
+    busy = any(getattr(t.op, "buffer", None) == store.buffer for t in other)
+    if busy or store.value not in terms or any(index != store.index for index in reads):
+        return None
+    return replace(first, body=(*first.body, store))
 
 
 def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local, Stmt, Stmt] | None:

@@ -20,7 +20,7 @@ from weft.tile.vector import address, stride_along
 
 def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
-    touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target).items())
+    touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target.l2).items())
     if touched < 1.25 * target.l3:  # what it just does not hold it still holds most of
         return kernel
     terms = postorder(*(t for s in walk(kernel.body) for t in s.terms()))

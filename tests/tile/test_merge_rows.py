@@ -1,0 +1,166 @@
+"""Kernels that pass on rows: merged where that is legal and cheaper, and the same in meaning."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import weft
+from weft.core.text import parse_program, print_program
+from weft.driver import CPU_SCHEDULE
+from weft.kernel import interpret as kernel_interpret
+from weft.kernel.verify import verify as verify_kernel
+from weft.loop.verify import verify as verify_loop
+from weft.scalar import interpret
+from weft.scalar.nest import Program
+from weft.targets.cpu import CPUS
+from weft.tile import lower
+from weft.tile.cost import kernel_time_us
+from weft.tile.merge_rows import merge_rows
+
+ATTENTION = """
+program loop attention
+input q: f32[4,96,8]
+input k: f32[2,96,8]
+input v: f32[2,96,20]
+
+kernel s(q: f32[4,96,8], k: f32[2,96,8]) -> s: f32[4,96,96]
+for a0 in 0..4:  # free
+    for a1 in 0..96:  # free
+        for a2 in 0..96:  # free
+            for a3 in 0..8:  # reduce
+                in0 = load q[a0, a1, a3]
+                in1 = load k[a0 // 2, a2, a3]
+                v0 = multiply(in0, in1)
+                acc0 <- add(acc0, v0)
+            s[a0, a1, a2] = acc0
+
+kernel w(s: f32[4,96,96]) -> (w: f32[4,96,96], t: f32[4,96,1])
+for a0 in 0..4:  # free
+    for a1 in 0..96:  # free
+        for a2 in 0..96:  # reduce
+            in0 = load s[a0, a1, a2]
+            v0 = exp(in0)
+            acc0 <- add(acc0, v0)
+        t[a0, a1, 0] = acc0
+        for a3 in 0..96:  # free
+            in1 = load s[a0, a1, a3]
+            v1 = exp(in1)
+            w[a0, a1, a3] = v1
+
+kernel y(w: f32[4,96,96], v: f32[2,96,20], t: f32[4,96,1]) -> y: f32[4,96,20]
+for a0 in 0..4:  # free
+    for a1 in 0..96:  # free
+        in0 = load t[a0, a1, 0]
+        for a2 in 0..20:  # free
+            for a3 in 0..96:  # reduce
+                in1 = load w[a0, a1, a3]
+                in2 = load v[a0 // 2, a3, a2]
+                v0 = multiply(in1, in2)
+                acc0 <- add(acc0, v0)
+            v1 = divide(acc0, in0)
+            y[a0, a1, a2] = v1
+
+output y
+"""
+# 96 KB of scores, past caches of 16 and 64 KB
+SMALL = {"l2": 16 << 10, "l3": 128 << 10}
+
+
+def merge(program: Program, isa: str = "avx512", **facts: int) -> Program:
+    target = replace(CPUS[isa], **{**SMALL, **facts})
+    return merge_rows(program, partial(kernel_time_us, target=target), target)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_attention_is_one_kernel(isa: str, golden: Callable[[str, str], None]) -> None:
+    program = parse_program(ATTENTION)
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
+    want = interpret.run(program, inputs, widen=True)[0]
+    merged = merge(program, isa)
+    verify_loop(merged)
+    assert [k.name for k in merged.kernels] == ["pack_k_panels", "pack_v_panels", "y"]
+    np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
+    tiled = merged
+    for _, change in CPU_SCHEDULE:
+        tiled = tiled.map_kernels("tile", lambda k, f=change: f(k, replace(CPUS[isa], **SMALL)))
+    low = lower.lower(tiled)
+    verify_kernel(low)
+    np.testing.assert_allclose(kernel_interpret.run(low, inputs, widen=True)[0], want, rtol=1e-12)
+    if isa == "avx512":
+        golden("tile/merge_rows.txt", print_program(merged))
+
+
+KEPT = {
+    "an output": ATTENTION.replace("output y", "output y, w"),
+    "rows that are shifted": ATTENTION.replace("load w[a0, a1, a3]", "load w[a0, 95 - a1, a3]"),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_kernels_stay_apart_where_rows_are_needed_elsewhere(name: str) -> None:
+    merged = merge(parse_program(KEPT[name]))
+    assert "y" in [k.name for k in merged.kernels]
+    assert any(b.name == "w" for k in merged.kernels for b in k.outputs)
+
+
+def test_kernels_stay_apart_where_the_cache_holds_what_they_pass_on() -> None:
+    program = parse_program(ATTENTION)
+    assert merge(program, l2=1 << 20).steps == program.steps
+
+
+def test_a_large_right_side_is_not_read_for_every_block() -> None:
+    text = """
+program loop mlp
+input x: f32[128,64]
+input u: f32[64,4096]
+input w: f32[4096,64]
+
+kernel h(x: f32[128,64], u: f32[64,4096]) -> h: f32[128,4096]
+for a0 in 0..128:  # free
+    for a1 in 0..4096:  # free
+        for a2 in 0..64:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load u[a2, a1]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        v1 = relu(acc0)
+        h[a0, a1] = v1
+
+kernel y(h: f32[128,4096], w: f32[4096,64]) -> y: f32[128,64]
+for a0 in 0..128:  # free
+    for a1 in 0..64:  # free
+        for a2 in 0..4096:  # reduce
+            in0 = load h[a0, a2]
+            in1 = load w[a2, a1]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        y[a0, a1] = acc0
+
+output y
+"""
+    program = parse_program(text)
+    assert merge(program, l2=256 << 10, l3=512 << 10).steps == program.steps
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_native_attention_over_many_blocks(causal: bool) -> None:
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, h, 640, 16) for h in (8, 2, 2))
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(
+            q, k, v, is_causal=causal, enable_gqa=True
+        )
+
+    compiled = weft.compile(attend)
+    want = attend(q.double(), k.double(), v.double())
+    error = (compiled(q, k, v).double() - want).norm() / want.norm()
+    assert error < 1e-6
+    assert len(compiled.report.kernels) == 3

@@ -1,0 +1,257 @@
+"""merge_rows: kernels that hand each other whole rows do so in the cache, block by block.
+
+before  kernel s(x, y) -> s                   after  kernel z(x, y, v) -> z
+        for a0 in 0..1024:  # free                   for a0 in 0..16:  # free
+            for a1 in 0..512:  # free                    local s_rows: f32[64,512]
+                for a2 in 0..64:  # reduce               for a1 in 0..64:  # free
+                    acc0 <- add(acc0, x*y)                   ... s_rows[a1, a2] = acc0
+                s[a0, a1] = acc0                         for a4 in 0..64:  # free
+        kernel z(s, v) -> z                                  ... acc1 <- add(acc1, s_rows*v)
+        for a0 in 0..1024:  # free                           z[a0 * 64 + a4, a5] = acc1
+            ... acc0 <- add(acc0, s*v)
+
+The scores of attention, their softmax and the product with the values become one kernel so. What
+rows do not own (`y`, `v`) is read again for every block; where that costs more, the model says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count, takewhile
+from typing import Any
+
+from weft.core.node import Node, make, postorder, rebuild
+from weft.core.types import TensorType
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Call,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Program,
+    Stmt,
+    Store,
+    substitute_block,
+    walk,
+)
+from weft.scalar.ops import add, apply, axis, constant, multiply
+from weft.scalar.structure import rename_block, renumber
+from weft.targets.cpu import CPU
+from weft.tile.access import chain, trips
+from weft.tile.pack_constants import packed
+from weft.tile.traffic import memory_ns
+
+ROWS = 64  # of a block at most: enough for what rows share to be read seldom
+WORTH = 0.9  # of the memory traffic that the kernels have one by one
+
+Price = Callable[[Block], float]
+Index = tuple[Node, ...]
+
+
+def merge_rows(program: Program, price: Price, target: CPU) -> Program:
+    """Merge every run of kernels for which one kernel is cheaper."""
+    steps, first = list(program.steps), 0
+    while first < len(steps):
+        members: list[Any] = [steps[first]]
+        made = members
+        while (after := _reader(steps, members)) is not None:
+            merged = _merged(program, steps, [*members, after], target)
+            if merged is None:
+                break
+            names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
+            one = packed(merged, {b.name for b in merged.inputs}, names, target)
+            if not _better(one, [*made, after], price, target):
+                break
+            members, made = [*members, after], one
+        if len(members) == 1:
+            first += 1
+            continue
+        at = steps.index(members[-1])
+        steps[at : at + 1] = made
+        steps = [s for s in steps if s not in members]
+    return replace(program, steps=tuple(steps))
+
+
+def _better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: CPU) -> bool:
+    """Clearly less memory traffic, in no more time."""
+    moved = [sum(memory_ns(k.body, target) for k in kernels) for kernels in (one, apart)]
+    times = [sum(price(k.body) for k in kernels) for kernels in (one, apart)]
+    return moved[0] < WORTH * moved[1] and times[0] <= times[1]
+
+
+def _reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> Kernel | None:
+    """The first step after the members that reads what they wrote, if it has rows."""
+    written = {b for m in members for b in m.outputs}
+    rest = steps[steps.index(members[-1]) + 1 :]
+    found = next((s for s in rest if not written.isdisjoint(s.inputs)), None)
+    return found if isinstance(found, Kernel) and _leading(found) else None
+
+
+def _leading(step: Kernel | Call) -> list[For]:
+    """The free loops around all that a kernel does."""
+    if not isinstance(step, Kernel) or len(step.body) != 1:
+        return []
+    loop = step.body[0]
+    if not isinstance(loop, For) or loop.role != "free":
+        return []
+    plain = chain(loop, "free")[0]
+    return list(takewhile(lambda f: f.lo is constant(0) and f.step == 1 and f.extent, plain))
+
+
+def _merged(
+    program: Program, steps: Sequence[Kernel | Call], members: Sequence[Kernel], target: CPU
+) -> Kernel | None:
+    """The members as one kernel over blocks of rows, where what they pass on allows it."""
+    used = {b for s in steps if s not in members for b in s.inputs}
+    read = {b for m in members for b in m.inputs}
+    passed = [b for m in members for b in m.outputs if b in read]
+    small = sum(b.type.span * b.type.dtype.bytes for b in passed) <= target.l2
+    if small or any(b in used or b in program.outputs for b in passed):
+        return None  # what the cache holds between kernels is as good there
+    depth = _depth(members, passed)
+    if not depth:
+        return None
+    handed = {b: _Rows(b, members, depth) for b in passed}
+    rows = trips(_leading(members[0])[depth - 1])
+    whole = _Merge(members, depth, rows, handed).kernel()
+    size = sum(
+        s.buffer.type.size * s.buffer.type.dtype.bytes
+        for s in walk(whole.body)
+        if isinstance(s, Local)
+    )
+    block = _block(rows, target.l2 * rows // size, target.register_tile[0])
+    return _Merge(members, depth, block, handed).kernel() if block else None
+
+
+def _block(rows: int, most: int, tile: int) -> int:
+    """Rows of a block: they divide all, fill register tiles, and fit the cache; 0 if none do."""
+    fit = [n for n in range(min(rows, tile), min(rows, most) + 1) if rows % n == 0]
+    return max(fit, key=lambda n: (min(n, ROWS) // tile, -n), default=0)
+
+
+def _depth(members: Sequence[Kernel], passed: Sequence[Buffer]) -> int:
+    """Leading loops that all share, and whose iterations pass on slices of their own."""
+    loops = [_leading(m) for m in members]
+    same = takewhile(lambda fs: len({f.extent for f in fs}) == 1, zip(*loops, strict=False))
+    for depth in range(len(list(same)), 0, -1):
+        if all(_own(b, members, depth) for b in passed):
+            return depth
+    return 0
+
+
+def _own(buffer: Buffer, members: Sequence[Kernel], depth: int) -> bool:
+    """Whether iteration i of the shared loops touches the slice at i alone."""
+    seen = {
+        tuple(map(_levels(m, depth).get, index))
+        for m in members
+        for index in touches(m.body, buffer)
+    }
+    levels = [n for n in next(iter(seen)) if n is not None]
+    return len(seen) == 1 and sorted(levels) == list(range(depth))
+
+
+def _levels(kernel: Kernel, depth: int) -> dict[Node, int]:
+    return {f.axis: n for n, f in enumerate(_leading(kernel)[:depth])}
+
+
+def touches(block: Block, buffer: Buffer) -> list[Index]:
+    """Indices of every access of a buffer."""
+    stmts = list(walk(block))
+    stores = [s.index for s in stmts if isinstance(s, Store) and s.buffer == buffer]
+    terms = postorder(*(t for s in stmts for t in s.terms()))
+    loads = [t for t in terms if isinstance(t.op, Load) and t.op.buffer == buffer]
+    return stores + [t.args[: buffer.type.rank] for t in loads]
+
+
+def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, Buffer]:
+    """Buffers stored by the loop that reads another for the last time, element by element."""
+    found: dict[Buffer, Buffer] = {}
+    for n, nest in enumerate(nests):
+        last, before, after = nest.body[-1:], nest.body[:-1], tuple(nests[n + 1 :])
+        new = {s.buffer for s in walk(last) if isinstance(s, Store) and s.buffer in locals_}
+        for b in new:
+            for old in locals_:
+                at = set(touches(last, b)) | set(touches(last, old))
+                alike = old.type == b.type and len(at) == 1 and touches(last, old)
+                if old not in new and alike and not touches(after, old) and not touches(before, b):
+                    found[b] = found.get(old, old)
+    return found
+
+
+class _Rows:
+    """What stands for a buffer within a block: its rows, the outer loops' positions left out."""
+
+    def __init__(self, buffer: Buffer, members: Sequence[Kernel], depth: int) -> None:
+        member = next(m for m in members if buffer in m.outputs)
+        index, levels = touches(member.body, buffer)[0], _levels(member, depth)
+        sizes = enumerate(buffer.type.shape)
+        self.others = [p for p, size in sizes if index[p] not in levels and size > 1]
+        self.shape = tuple(buffer.type.shape[p] for p in self.others)
+
+    def index(self, index: Index) -> Index:
+        return (ROW, *(index[p] for p in self.others))
+
+
+ROW = axis("row")  # of a block, in a kernel that is being put together
+
+
+@dataclass
+class _Merge:
+    """One kernel in the making."""
+
+    members: Sequence[Kernel]
+    depth: int
+    block: int
+    handed: dict[Buffer, _Rows]
+
+    def kernel(self) -> Kernel:
+        shapes = {
+            b: TensorType(b.type.dtype, (self.block, *h.shape)) for b, h in self.handed.items()
+        }
+        self.local = {b: Buffer(f"{b.name}_rows", t, "local") for b, t in shapes.items()}
+        axes, accs = count(), count()
+        nests = [self.rows(replace(m, body=renumber(m.body, axes, accs))) for m in self.members]
+        over = _in_place(nests, tuple(self.local.values()))
+        kept = [Local(b) for b in self.local.values() if b not in over]
+        body: Block = (*kept, *rename_block(tuple(nests), over))
+        for n, loop in reversed(list(enumerate(_leading(self.members[0])[: self.depth]))):
+            size = trips(loop) // (self.block if n == self.depth - 1 else 1)
+            body = (For(axis(f"outer{n}"), constant(0), constant(size), body),)
+        inputs = dict.fromkeys(b for m in self.members for b in m.inputs if b not in self.local)
+        outputs = tuple(b for m in self.members for b in m.outputs if b not in self.local)
+        origin = tuple(dict.fromkeys(line for m in self.members for line in m.origin))
+        name = self.members[-1].name
+        return Kernel(name, tuple(inputs), outputs, renumber(body), origin)
+
+    def rows(self, member: Kernel) -> For:
+        """What a member does with the rows of a block, over axes of its own."""
+        loops = _leading(member)[: self.depth]
+        values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
+        first = apply(multiply, values[loops[-1].axis], constant(self.block))
+        values[loops[-1].axis] = apply(add, first, ROW)
+        body = substitute_block(self.local_block(loops[-1].body), values)
+        return For(ROW, constant(0), constant(self.block), body)
+
+    def local_block(self, block: Block) -> Block:
+        """The statements over the block's own buffers."""
+
+        def change(node: Node) -> Node | None:
+            if not isinstance(node.op, Load) or node.op.buffer not in self.local:
+                return None
+            old = node.op.buffer
+            rest, load = node.args[old.type.rank :], replace(node.op, buffer=self.local[old])
+            return make(load, *self.handed[old].index(node.args), *rest)
+
+        def one(stmt: Stmt) -> Stmt:
+            if isinstance(stmt, For):
+                return replace(stmt, body=tuple(map(one, stmt.body)))
+            stmt = stmt.map_terms(lambda t: rebuild((t,), change)[0])
+            if isinstance(stmt, Store) and stmt.buffer in self.local:
+                index = self.handed[stmt.buffer].index(stmt.index)
+                return replace(stmt, buffer=self.local[stmt.buffer], index=index)
+            return stmt
+
+        return tuple(map(one, block))

@@ -1,0 +1,198 @@
+"""skip_masked: blocks of rows do without the columns that a condition rules out for all of them.
+
+before  for a0 in 0..8:  # free                     after  for a0 in 0..8:  # free
+            local s: f32[64,512]                               local s: f32[64,512]
+            for b0 in 0..512 by 32:                            for b0 in 0..a0 * 64 + 64 by 32:
+                ... s[a1, a2] = acc0                               ... s[a1, a2] = acc0
+            for b1 in 0..512 by 64:                            for b1 in 0..a0 * 64 + 64 by 64:
+                v0 = ge(a0 * 64 + a3, a4)                          v0 = ge(a0 * 64 + a3, a4)
+                ... s[a3, a4] = exp(where(v0, s, -inf))            ...
+            for b2 in 0..512 by 64:                            for b2 in 0..a0 * 64 + 64 by 64:
+                ... acc1 <- add(acc1, s[a5, a6] * v)               ...
+
+Columns of local buffers are left out where every sum and maximum over them gets its identity, and
+nothing else is stored. As in eager's attention, 0 * x is taken to be 0 there whatever x is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, postorder, rebuild, substitute
+from weft.scalar.index import bounds, function_of, linear, simplify
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, walk
+from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply, subtract
+from weft.scalar.rules import VOCABULARY, fold
+from weft.tile.moves import ending
+from weft.tile.peel import Ranges, axis_range
+
+BEYOND = axis("beyond")  # how far past the last column that is kept
+
+# a condition as a term that is not negative when it holds
+HOLDS = {
+    "ge": lambda a, b: apply(subtract, a, b),
+    "gt": lambda a, b: apply(subtract, apply(subtract, a, b), constant(1)),
+    "le": lambda a, b: apply(subtract, b, a),
+    "lt": lambda a, b: apply(subtract, apply(subtract, b, a), constant(1)),
+}
+
+
+def skip_masked(kernel: Kernel, target: object) -> Kernel:
+    """Shorten the loops of every block that has local buffers, where its conditions allow it."""
+
+    def visit(block: Block, ranges: Ranges) -> Block:
+        if any(isinstance(s, Local) for s in block):
+            shorter = (c.shortened() for c in _candidates(block, ranges))
+            block = next((s for s in shorter if s is not None), block)
+        return tuple(
+            replace(s, body=visit(s.body, ranges | {s.axis: axis_range(s, ranges)}))
+            if isinstance(s, For)
+            else s
+            for s in block
+        )
+
+    return replace(kernel, body=visit(kernel.body, {}))
+
+
+def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
+    """Each condition by which columns from some end on are ruled out."""
+    roots, inside = _roots(block), dict(ranges)
+    for loop in walk(block):
+        if isinstance(loop, For):
+            inside[loop.axis] = axis_range(loop, inside)
+    terms = postorder(*(t for s in walk(block) for t in s.terms()))
+    compared = (t for t in terms if function_of(t) in HOLDS)
+    for condition in (t for t in compared if t.args[0].type == BEYOND.type):
+        form, offset = linear(HOLDS[function_of(condition) or ""](*condition.args))
+        for column in (a for a, k in form.items() if k == -1 and a in roots):
+            rest = {a: k for a, k in form.items() if a is not column}
+            end = constant(offset + 1)
+            for a, k in rest.items():
+                most = constant(int(bounds(a, inside)[k > 0])) if a in roots else a
+                end = apply(add, end, apply(multiply, most, constant(k)))
+            yield _Columns(block, ranges, inside, roots, roots[column], end)
+
+
+def _roots(block: Block) -> dict[Node, For]:
+    """The outermost loop that each axis runs in blocks of."""
+    found: dict[Node, For] = {}
+    for loop in walk(block):
+        if isinstance(loop, For):
+            found[loop.axis] = found.get(loop.lo, loop)
+    return found
+
+
+@dataclass
+class _Columns:
+    """The columns of a block from `end` on, as the loop `first` runs over them."""
+
+    block: Block
+    ranges: Ranges
+    inside: Ranges
+    roots: dict[Node, For]
+    first: For
+    end: Node
+
+    def shortened(self) -> Block | None:
+        """The block without them; None where that would change its meaning."""
+        self.loops = self._related()
+        sizes = {(f.lo, f.hi) for f in self.loops}
+        width = math.lcm(*(f.step for f in self.loops))
+        whole = apply(floordiv, apply(add, self.end, constant(width - 1)), constant(width))
+        end = simplify(apply(multiply, whole, constant(width)), self.ranges)
+        extent = self.first.extent
+        fits = extent is not None and bounds(end, self.ranges)[1] <= extent
+        if len(sizes) != 1 or not fits or isinstance(end.op, Constant) or not self._void():
+            return None
+
+        def one(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, For):
+                return stmt
+            if stmt in self.loops:
+                return replace(stmt, hi=end, body=ending(stmt.body, self.first.hi, end))
+            return replace(stmt, body=tuple(map(one, stmt.body)))
+
+        return tuple(map(one, self.block))
+
+    def _related(self) -> list[For]:
+        """The loops over those columns of the block's buffers; none where one is read elsewhere."""
+        found, before = [self.first], 0
+        while before != len(found):
+            before = len(found)
+            places = {(b, p) for b, index in self._touches() for p, i in enumerate(index)
+                      if self.roots.get(i) in found}  # fmt: skip
+            for b, index in self._touches():
+                for p, i in enumerate(index):
+                    loop = self.roots.get(i)
+                    if (b, p) in places and loop is None:
+                        return []
+                    if (b, p) in places and loop is not None and loop not in found:
+                        found.append(loop)
+        return found
+
+    def _touches(self) -> Iterator[tuple[Buffer, tuple[Node, ...]]]:
+        for stmt in walk(self.block):
+            if isinstance(stmt, Store) and stmt.buffer.space == "local":
+                yield stmt.buffer, stmt.index
+            for term in postorder(*stmt.terms()):
+                if isinstance(term.op, Load) and term.op.buffer.space == "local":
+                    yield term.op.buffer, term.args[: term.op.buffer.type.rank]
+
+    def _void(self) -> bool:
+        """Whether the iterations from `end` on add nothing to a fold and store nothing read."""
+        past = apply(add, self.end, BEYOND)
+        columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
+        inner = {s.buffer for s in walk(tuple(self.loops)) if isinstance(s, Local)}
+        ranges = self.inside | {BEYOND: (0, self.first.extent or 0)}
+        stored: dict[Buffer, Node] = {}  # what the columns hold, where it is a literal
+        folded: dict[Node, Node] = {}  # accumulators that are still what they start as
+
+        def change(node: Node) -> Node | None:
+            if isinstance(node.op, Load) and BEYOND in postorder(*node.args):
+                return stored.get(node.op.buffer)
+            return folded.get(node) or _absorbed(node)
+
+        def value(term: Node) -> Node:
+            return rebuild((simplify(substitute((term,), columns)[0], ranges),), change)[0]
+
+        def visit(block: Block, cut: bool) -> bool:
+            return all(one(s, cut) for s in block)
+
+        def one(stmt: Stmt, cut: bool) -> bool:
+            if isinstance(stmt, For):
+                cut = cut or stmt in self.loops
+                for fold in stmt.folds if cut else ():
+                    folded.update(zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True))
+                return visit(stmt.body, cut) and all(
+                    a in folded for f in stmt.folds if stmt in self.loops for a in f.accs
+                )
+            if cut and isinstance(stmt, Store):
+                result = value(stmt.value)
+                stored.pop(stmt.buffer, None)
+                if isinstance(result.op, Constant):
+                    stored[stmt.buffer] = result
+                local = stmt.buffer.space == "local"
+                return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
+            if cut and isinstance(stmt, Update):
+                values = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
+                start = stmt.fold.monoid.identity(stmt.fold.dtypes)
+                if tuple(map(value, values)) != start:
+                    for acc in stmt.fold.accs:
+                        folded.pop(acc, None)
+            return True
+
+        return visit(self.block, False)
+
+
+def _absorbed(node: Node) -> Node | None:
+    """A function of literals, or of one that decides it whatever finite number the other is."""
+    literals = [a for a in node.args if isinstance(a.op, Constant)]
+    name, values = function_of(node), [a.op.value for a in literals]  # type: ignore[attr-defined]
+    if name == "multiply" and 0 in values:
+        return literals[values.index(0)]
+    infinite = name == "add" or (name == "subtract" and isinstance(node.args[0].op, Constant))
+    if infinite and -math.inf in values:
+        return literals[values.index(-math.inf)]
+    return fold(node, VOCABULARY)
