@@ -19,7 +19,7 @@ from weft.core.types import TensorType
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.cpu import CPU
-from weft.tile.access import ranges_in
+from weft.tile.access import longest, ranges_in
 from weft.tile.moves import Labels, blocked
 from weft.tile.vector import address, stride_along
 
@@ -70,7 +70,7 @@ def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
                 crossing[term] = other
     across = set(crossing.values())
     lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in crossing))))
-    if len(across) != 1 or min(f.extent or 0 for f in (along, *across)) < lanes:
+    if len(across) != 1 or min(longest(f.lo, f.hi) or 0 for f in (along, *across)) < lanes:
         return None
     return _nest(loops, along, across.pop(), list(crossing), stores, lanes, labels)
 

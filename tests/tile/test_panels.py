@@ -1,4 +1,4 @@
-"""Windows that slide over lines: columns join the lines, and panels keep shared lines once."""
+"""How panels are packed: lines that windows share once, transposed sides by squares."""
 
 from __future__ import annotations
 
@@ -46,6 +46,25 @@ output y
 """
 
 
+TRANSPOSED = """
+program loop matmul
+input x: f32[20,40]
+input w: f32[70,40]
+
+kernel y(x: f32[20,40], w: f32[70,40]) -> y: f32[20,70]
+for a0 in 0..20:  # free
+    for a1 in 0..70:  # free
+        for a2 in 0..40:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a1, a2]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        y[a0, a1] = acc0
+
+output y
+"""
+
+
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 @pytest.mark.parametrize(
     ("h", "w", "n", "panel"),
@@ -58,17 +77,29 @@ output y
 def test_lines_are_packed_once(
     h: int, w: int, n: int, panel: dict[str, str], isa: str, golden: Callable[[str, str], None]
 ) -> None:
-    program: Program = parse_program(CONVOLUTION.format(h=h, w=w, n=n))
+    packed = schedule(CONVOLUTION.format(h=h, w=w, n=n), isa)["block_contraction"]
+    assert f"local panel0: {panel[isa]}" in packed
+    if (h, isa) == (14, "avx512"):
+        golden("tile/panel_of_lines.txt", packed)
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_a_transposed_side_is_packed_by_squares(isa: str) -> None:
+    assert "# free register\n" in schedule(TRANSPOSED, isa)["stage_transposes"].split("panel0[")[0]
+
+
+def schedule(text: str, isa: str) -> dict[str, str]:
+    """The program after every pass; each is verified and interpreted, and the kernel level too."""
+    program: Program = parse_program(text)
     inputs = inputs_of(program)
     want = interpret.run(program, inputs, widen=True)
+    after: dict[str, str] = {}
     for label, change in CPU_SCHEDULE:
         program = program.map_kernels("tile", lambda k, f=change: f(k, CPUS[isa]))
         tile_verify.verify(program)
         close(interpret.run(program, inputs, widen=True), want)
-        if label.endswith("block_contraction"):
-            assert f"local panel0: {panel[isa]}" in print_program(program)
-            if (h, isa) == (14, "avx512"):
-                golden("tile/window.txt", print_program(program))
+        after[label.split("_", 1)[1]] = print_program(program)
     kernels = lower.lower(program)
     kernel_verify.verify(kernels)
     close(kernel_interpret.run(kernels, inputs, widen=True), want)
+    return after
