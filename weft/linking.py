@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from weft.core.graph import Graph
 from weft.core.types import TensorType
 from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.scalar.nest import Buffer, Call, Kernel, Program
-from weft.scalar.structure import is_checked
+from weft.scalar.structure import is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 
@@ -103,6 +103,7 @@ def link(
 
     `constants` are the inputs that seldom change between calls.
     """
+    program = without_restatements(program)
     spec = make_spec(program, symbols, writes, constants, sources)
     needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
     first = once(program, constants)
@@ -123,6 +124,18 @@ def link(
     extra: dict[str, Any] = {"kernels": kernels, "externs": externs}
     made = runtime.build(spec, needed, tools(), key=key, extra=extra)
     return Linked(made, extra, False)
+
+
+def without_restatements(program: Program) -> Program:
+    """The program that reads what a kernel restates itself, without such kernels."""
+    same = {k.outputs[0].name: k.inputs[0].name for k in program.kernels if restates(k.body)}
+
+    def read(step: Kernel | Call) -> Kernel | Call:
+        inputs = tuple(replace(b, name=same.get(b.name, b.name)) for b in step.inputs)
+        return replace(step, inputs=inputs)
+
+    steps = (read(s) for s in program.steps if not any(b.name in same for b in s.outputs))
+    return replace(program, steps=tuple(steps))
 
 
 def make_spec(

@@ -59,8 +59,8 @@ PAIRED = {
     "bias and gelu": (lambda x, w, b: F.gelu(x @ w + b), randn(8, 33), randn(33, 40), randn(40)),
     "transposed": (lambda x, w: x.t() @ w, randn(64, 8), randn(64, 48)),
     "heads of a slice": (
-        lambda x: (lambda q, k: q @ k.transpose(1, 2))(*x.view(2, 9, 3, 16).unbind(2)[:2]),
-        randn(2, 9, 48),
+        lambda x: (lambda q, k: q @ k.transpose(1, 2))(*x.view(2, 16, 3, 16).unbind(2)[:2]),
+        randn(2, 16, 48),
     ),
     "merged heads": (
         lambda x, w: x.transpose(0, 1).reshape(9, 32) @ w.t(), randn(2, 9, 16), randn(20, 32)

@@ -13,7 +13,20 @@ from itertools import count
 from typing import Any, TypeVar
 
 from weft.core.node import Node, Op, make, postorder, rebuild, substitute
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Stmt, Update, walk
+from weft.scalar.affine import Linear, function_of, linear, plus
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Fold,
+    For,
+    Kernel,
+    Load,
+    Program,
+    Stmt,
+    Store,
+    Update,
+    walk,
+)
 from weft.scalar.ops import SAFE, axis
 
 T = TypeVar("T")
@@ -158,3 +171,27 @@ class Unique:
     def all(self, facts: Mapping[str, T]) -> dict[str, T]:
         """What is known of the first kernels, for every kernel."""
         return {name: facts[first] for name, first in self.first.items()}
+
+
+def restates(body: Block) -> bool:
+    """Whether a nest packs pairs that lie so in memory: what it stores is what it reads."""
+    *loops, store = [*walk(body)] or [None]
+    if not isinstance(store, Store) or not all(isinstance(s, For) for s in loops):
+        return False
+    reads = [a for a in store.value.args if isinstance(a.op, Load) and not a.op.masked]
+    if function_of(store.value) != "pack_bf16" or len(reads) != 2 or store.mask is not None:
+        return False
+    terms, offset = _place(store.buffer, store.index)
+    words = [({a: 2 * k for a, k in terms.items()}, 2 * offset + half) for half in (0, 1)]
+    buffers = [r.op.buffer for r in reads]  # type: ignore[attr-defined]
+    return buffers[0] == buffers[1] and words == [
+        _place(b, r.args) for b, r in zip(buffers, reads, strict=True)
+    ]
+
+
+def _place(buffer: Buffer, index: tuple[Node, ...]) -> Linear:
+    """How many elements from a buffer's first one."""
+    total: Linear = {}, 0
+    for term, stride in zip(index, buffer.type.layout, strict=True):
+        total = plus(total, linear(term), stride)
+    return total

@@ -11,7 +11,6 @@ the order of the sums changes. The last word of an odd K ends with 0.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from weft.core.graph import Graph
@@ -37,11 +36,10 @@ def _paired(node: Node) -> Node | None:
     if not isinstance(node.op, Reduce) or node.op.monoid is not SUM:
         return None
     (product,) = node.args
-    if not _is(product, "multiply"):
-        return None
-    factors = [narrow for a in product.args if (narrow := _narrow(a)) is not None]
-    for r in reversed(node.op.axes) if len(factors) == 2 else ():
-        left, right = (_words(f, r, product.type.size) for f in factors)
+    reads = [_read(a) for a in product.args] if _is(product, "multiply") else []
+    found = [r for r in reads if r and product.type.size >= REUSE * r.source.type.size]
+    for axis in reversed(node.op.axes) if len(found) == 2 else ():
+        left, right = (r.words(axis) for r in found)
         if left is not None and right is not None:
             return make(node.op, make(Map(dot_bf16), left, right))
     return None
@@ -51,53 +49,33 @@ def _is(node: Node, name: str) -> bool:
     return isinstance(node.op, Map) and node.op.function.name == name
 
 
-def _narrow(node: Node) -> Node | None:
-    """The bf16 tensor that holds exactly the f32 values of `node`, where there is one."""
-    if isinstance(node.op, View) and node.op.fill == 0:
-        source = _narrow(node.args[0])
-        return None if source is None else make(node.op, source)
-    if _is(node, "f32") and node.args[0].type.dtype is bf16:
-        return node.args[0]
-    return make(Map(CASTS[bf16]), node.args[0]) if _is(node, "round_bf16") else None
-
-
 @dataclass(frozen=True)
 class _Read:
-    """`node`, one place of it for each product, and where there is none (a 0 instead)."""
+    """One element of a bf16 tensor for each product: where it is, and where it is not but a 0."""
 
-    node: Node
+    source: Node
     shape: tuple[int, ...]
     index: tuple[Node, ...]
-    valid: Node = TRUE
-
-    def through(self) -> Iterator[_Read]:
-        """The same elements behind one more view, and one more; then as they are."""
-        op = self.node.op
-        if isinstance(op, View) and op.fill == 0:
-            (source,), index, valid = self.node.args, moved(op.index, self.index), self.valid
-            if op.valid is not None:
-                valid = apply(bitand, valid, *moved((op.valid,), self.index))
-            yield from _Read(source, self.shape, index, valid).through()
-        yield self
+    valid: Node
 
     def words(self, r: int) -> Node | None:
         """The same read of words, half as many along axis r; None where pairs are not words."""
-        shape, source = _halved(self.shape, r), self.node.type.shape
+        shape, extents = _halved(self.shape, r), self.source.type.shape
         even, odd = (self._at(from_linear({position(r): 2}, half), r, shape) for half in (0, 1))
         moving = [d for d, (a, b) in enumerate(zip(even, odd, strict=True)) if a is not b]
-        if len(moving) != 1 or (d := moving[0]) == len(source):
+        if len(moving) != 1 or (d := moving[0]) == len(extents):
             return None
         terms, offset = linear(even[d])
         together = all(k % 2 == 0 for k in (*terms.values(), offset))
-        whole = self.shape[r] % 2 == 0 or self.shape[r] == source[d]
+        whole = self.shape[r] % 2 == 0 or self.shape[r] == extents[d]
         if not together or not whole or linear(odd[d]) != (terms, offset + 1):
             return None
         halves = []
         for half in (0, 1):
             at = from_linear({position(d): 2}, half)
-            inside = apply(lt, at, constant(source[d])) if half and source[d] % 2 else None
-            index = (*positions(d), at, *positions(len(source))[d + 1 :])
-            halves.append(viewed(self.node, _halved(source, d), index, inside))
+            inside = apply(lt, at, constant(extents[d])) if half and extents[d] % 2 else None
+            index = (*positions(d), at, *positions(len(extents))[d + 1 :])
+            halves.append(viewed(self.source, _halved(extents, d), index, inside))
         word = from_linear({a: k // 2 for a, k in terms.items()}, offset // 2)
         index = (*even[:d], word, *even[d + 1 : -1])
         return viewed(make(Map(pack_bf16), *halves), shape, index, even[-1])
@@ -108,13 +86,20 @@ class _Read:
         return tuple(simplify(t, box(shape)) for t in moved((*self.index, self.valid), index))
 
 
-def _words(factor: Node, r: int, products: int) -> Node | None:
-    """Words of the factor of a product; of the tensor behind its views if that can be."""
-    read = _Read(factor, factor.type.shape, positions(factor.type.rank))
-    for source in read.through():
-        if products >= REUSE * source.node.type.size and (words := source.words(r)) is not None:
-            return words
-    return None
+def _read(node: Node) -> _Read | None:
+    """The bf16 tensor that holds a factor's values, behind views and a widening."""
+    shape, index, valid = node.type.shape, positions(node.type.rank), TRUE
+    while isinstance(view := node.op, View) or _is(node, "f32"):
+        if isinstance(view, View):
+            if view.valid is not None:
+                valid = apply(bitand, valid, *moved((view.valid,), index))
+            index = moved(view.index, index)
+        if isinstance(view, View) and view.fill != 0:
+            return None
+        (node,) = node.args
+    if _is(node, "round_bf16"):
+        node = make(Map(CASTS[bf16]), *node.args)
+    return _Read(node, shape, index, valid) if node.type.dtype is bf16 else None
 
 
 def _halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from weft.core.node import Node, postorder
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
+from weft.scalar.structure import restates
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
 from weft.tile.passes.block_contraction import in_panels, tile_width
@@ -25,6 +26,8 @@ APART = 0.25  # part of the lesser that does not overlap with the other
 
 def kernel_time_us(body: Block, target: CPU) -> float:
     """Predicted time of one kernel on all cores."""
+    if restates(body):
+        return 0.0  # linking leaves it out
     return block_time_us(body, target) / _shares(body, target) + target.launch_us
 
 
