@@ -24,16 +24,9 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from weft.core.errors import CaptureError
+from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
 from weft.frontend.graph import Geometry, Meta, Node, Placeholder, Value, flat_results, map_args
-from weft.frontend.schema import (
-    Effect,
-    composition,
-    effect,
-    functional,
-    with_defaults,
-    written_argument,
-)
 
 aten = torch.ops.aten
 
@@ -83,15 +76,15 @@ class Tracer(TorchDispatchMode):
             return self._number(self.ref(args[0]))
         if op in _BATCH_NORMS:
             return self._batch_norm(op, args)
-        what = effect(op)
-        if what is Effect.COMPOSITE:
+        what = schema.effect(op)
+        if what is schema.Effect.COMPOSITE:
             with self:
-                return composition(op)(*args, **kwargs)
-        if what is Effect.VIEW:
+                return schema.composition(op)(*args, **kwargs)
+        if what is schema.Effect.VIEW:
             return self._view(op, args, kwargs)
-        if what is Effect.WRITE:
+        if what is schema.Effect.WRITE:
             return self._write(op, args, kwargs)
-        if what is Effect.RESHAPE:
+        if what is schema.Effect.RESHAPE:
             return self._reshape(op, args, kwargs)
         outs = self.call(op, map_args(args, torch.Tensor, self.fake), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in flat_results(outs)):
@@ -266,7 +259,7 @@ class Tracer(TorchDispatchMode):
         return root
 
     def _write(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-        where = written_argument(op)
+        where = schema.written_argument(op)
         argument = op._schema.arguments[where]
         target = args[where] if where < len(args) else kwargs[argument.name]
         ref = self.ref(target)
@@ -275,7 +268,7 @@ class Tracer(TorchDispatchMode):
         if op is aten.copy_.default:
             new = self._converted(self.value(args[1]), meta)
         else:
-            outs = self.record(functional(op), with_defaults(op, args), rest)
+            outs = self.record(schema.functional(op), schema.with_defaults(op, args), rest)
             new = self._converted(self.value(flat_results(outs)[0]), meta)
         write(ref, new, self.emit)
         return target
@@ -298,9 +291,9 @@ class Tracer(TorchDispatchMode):
         before = self.call(aten.alias.default, (ref.fake,), {})
         old = Ref(before, ref.storage, ref.value, ref.version, ref.parent, ref.step)
         self.refs[id(before)] = old
-        value = self.emit(functional(op), read(old, self.emit), *args[1:], **kwargs)
+        value = self.emit(schema.functional(op), read(old, self.emit), *args[1:], **kwargs)
         self.call(op, (ref.fake, *args[1:]), kwargs)
-        step = Step(functional(op), args[1:], kwargs, 0)
+        step = Step(schema.functional(op), args[1:], kwargs, 0)
         self.refs[id(ref.fake)] = Ref(ref.fake, ref.storage, value, old.version, old, step)
         return args[0]
 

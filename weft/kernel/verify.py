@@ -10,18 +10,8 @@ from __future__ import annotations
 
 from weft.core.node import Node, Op, require
 from weft.core.types import boolean
-from weft.kernel.ops import (
-    Exchange,
-    Extract,
-    Lanes,
-    Shuffle,
-    Splat,
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-)
+from weft.kernel import ops
+from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import Apply, Axis, Constant, apply, constant
 from weft.scalar.verify import LOADS, STORES, Level, Touch, verify_program
@@ -89,21 +79,21 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         require(lanes[0] == op.lanes, f"the index of a gather of {op.lanes} has {lanes[0]} lanes")
     elif isinstance(op, VectorMaskedLoad):
         require(lanes[0] == 1, f"the base of a masked load has {lanes[0]} lanes")
-    elif isinstance(op, Shuffle | Exchange):
+    elif isinstance(op, ops.Shuffle | ops.Exchange):
         even = lanes[0] & (lanes[0] - 1) == 0 and 0 < op.distance < lanes[0]
         require(even, f"{op.name} by {op.distance} of {lanes[0]} lanes")
-    elif isinstance(op, Extract):
+    elif isinstance(op, ops.Extract):
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
     if isinstance(op, VectorGather | VectorMaskedLoad) and len(args) > 1:
         _check_condition(args[1], op.lanes)
 
 
 SCALARS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
-LANEWISE = (Shuffle, Exchange, Extract, Splat)
+LANEWISE = (ops.Shuffle, ops.Exchange, ops.Extract, ops.Splat)
 KERNEL = Level(
     "kernel",
     statements=(nest.For, nest.Update, nest.Store, nest.Local, VectorStore, VectorScatter),
-    terms=(*SCALARS, Lanes, VectorLoad, VectorGather, VectorMaskedLoad, *LANEWISE),
+    terms=(*SCALARS, ops.Lanes, VectorLoad, VectorGather, VectorMaskedLoad, *LANEWISE),
     roles=("free", "reduce", "scan"),
     binds=("", "serial", "parallel"),
     loads=LOADS | {VectorLoad: _vector_load, VectorGather: _guarded, VectorMaskedLoad: _guarded},

@@ -17,20 +17,9 @@ from typing import Literal
 from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.scalar.nest import Block, Buffer
+from weft.tensor import ops
 from weft.tensor.lower import lower_group, root_shape
-from weft.tensor.ops import (
-    Extern,
-    Gather,
-    Index,
-    Input,
-    Map,
-    Part,
-    Reduce,
-    Scalar,
-    Scan,
-    is_expansion,
-    sources,
-)
+from weft.tensor.ops import Extern, Gather, Index, Input, Map, Part, Reduce, Scan, is_expansion
 
 Group = tuple[Node, ...]
 Price = Callable[[Block], float]
@@ -116,7 +105,7 @@ class _Partition:
     def _is_generated(self, node: Node) -> bool:
         """Computed from coordinates and scalars alone: no memory would be saved."""
         return isinstance(node.op, Map) and all(
-            isinstance(s.op, Index | Scalar) for s in sources(node)
+            isinstance(s.op, Index | ops.Scalar) for s in ops.sources(node)
         )
 
     # ---- kernels

@@ -13,23 +13,9 @@ from dataclasses import dataclass, field, replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.kernel.ops import Extract, Lanes, Shuffle, Splat, VectorLoad, VectorStore
+from weft.scalar import nest
 from weft.scalar.index import simplify
-from weft.scalar.nest import (
-    Acc,
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    substitute_block,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, axis, constant, lt, where
 from weft.scalar.structure import rename_block
 from weft.tile.peel import Ranges, axis_range, peel, simplify_block
@@ -73,7 +59,7 @@ def dependences(body: Block) -> dict[str, frozenset[Node]]:
     """Axes each accumulator depends on, through the accumulators it reads."""
     found: dict[str, frozenset[Node]] = {}
     origins: dict[Node, frozenset[Node]] = {}  # an axis moves with the axes its loop starts from
-    for stmt in walk(body):
+    for stmt in nest.walk(body):
         if isinstance(stmt, For):
             start = {n for n in postorder(stmt.lo) if isinstance(n.op, Axis)}
             own = frozenset({stmt.axis}).union(*(origins[a] for a in start))
@@ -81,7 +67,7 @@ def dependences(body: Block) -> dict[str, frozenset[Node]]:
         if isinstance(stmt, Update):
             named = (n for n in postorder(*stmt.values) if isinstance(n.op, Axis))
             axes = frozenset[Node]().union(*(origins[n] for n in named))
-            read = [n.op.label for n in postorder(*stmt.values) if isinstance(n.op, Acc)]
+            read = [n.op.label for n in postorder(*stmt.values) if isinstance(n.op, nest.Acc)]
             union = axes.union(*(found.get(label, frozenset()) for label in read))
             for label in stmt.fold.labels:
                 found[label] = found.get(label, frozenset()) | union
@@ -113,7 +99,7 @@ class _Expansion:
     def loop(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         for fold in stmt.folds:
             axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
-            horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *walk(stmt.body)))
+            horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *nest.walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
         expand = (
             self.lanes if stmt.lanes else self.unroll if stmt.bind == "register" else self.serial
@@ -151,7 +137,7 @@ class _Expansion:
         body = tuple(self.block(stmt.body, copies, inner))
         extent = stmt.extent
         if extent is not None and 0 < extent <= stmt.step and stmt.bind != "parallel":
-            yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
+            yield from simplify_block(nest.substitute_block(body, {stmt.axis: lo}), ranges)
             return
         bind = "parallel" if stmt.bind == "parallel" else "serial"
         yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind)
@@ -281,7 +267,7 @@ def concrete(terms: tuple[Node, ...], copy: Copy, ranges: Ranges) -> tuple[Node,
     """The terms in one copy; where the copies read columns of a square, from its rows."""
     loads = {}
     for term in postorder(*terms) if copy.sides else ():
-        if isinstance(term.op, Load) and not term.op.masked:
+        if isinstance(term.op, nest.Load) and not term.op.masked:
             part = (copy.vector, copy.sides, copy.values, ranges)
             if (block := square(term.op.buffer, term.args, *part)) is not None:
                 loads[term] = block.load()

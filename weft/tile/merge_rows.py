@@ -23,20 +23,8 @@ from typing import Any
 
 from weft.core.node import Node, make, postorder, rebuild
 from weft.core.types import TensorType
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Call,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Program,
-    Stmt,
-    Store,
-    substitute_block,
-    walk,
-)
+from weft.scalar import nest
+from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Stmt, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
 from weft.scalar.structure import rename_block, renumber
 from weft.targets.cpu import CPU
@@ -162,15 +150,15 @@ def touches(block: Block, buffer: Buffer) -> list[Index]:
     stmts = list(walk(block))
     stores = [s.index for s in stmts if isinstance(s, Store) and s.buffer == buffer]
     terms = postorder(*(t for s in stmts for t in s.terms()))
-    loads = [t for t in terms if isinstance(t.op, Load) and t.op.buffer == buffer]
+    loads = [t for t in terms if isinstance(t.op, nest.Load) and t.op.buffer == buffer]
     return stores + [t.args[: buffer.type.rank] for t in loads]
 
 
 def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, Buffer]:
     """Buffers stored by the loop that reads another for the last time, element by element."""
     found: dict[Buffer, Buffer] = {}
-    for n, nest in enumerate(nests):
-        last, before, after = nest.body[-1:], nest.body[:-1], tuple(nests[n + 1 :])
+    for n, rows in enumerate(nests):
+        last, before, after = rows.body[-1:], rows.body[:-1], tuple(nests[n + 1 :])
         new = {s.buffer for s in walk(last) if isinstance(s, Store) and s.buffer in locals_}
         for b in new:
             for old in locals_:
@@ -232,14 +220,14 @@ class _Merge:
         values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
         first = apply(multiply, values[loops[-1].axis], constant(self.block))
         values[loops[-1].axis] = apply(add, first, ROW)
-        body = substitute_block(self.local_block(loops[-1].body), values)
+        body = nest.substitute_block(self.local_block(loops[-1].body), values)
         return For(ROW, constant(0), constant(self.block), body)
 
     def local_block(self, block: Block) -> Block:
         """The statements over the block's own buffers."""
 
         def change(node: Node) -> Node | None:
-            if not isinstance(node.op, Load) or node.op.buffer not in self.local:
+            if not isinstance(node.op, nest.Load) or node.op.buffer not in self.local:
                 return None
             old = node.op.buffer
             rest, load = node.args[old.type.rank :], replace(node.op, buffer=self.local[old])

@@ -18,21 +18,9 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
+from weft.scalar import nest
 from weft.scalar.index import function_of
-from weft.scalar.nest import (
-    Acc,
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Program,
-    Running,
-    Stmt,
-    Store,
-    Update,
-    walk,
-)
+from weft.scalar.nest import Acc, Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, trips
@@ -75,7 +63,7 @@ class _Packing:
         body = self.block(kernel.body)
         read = {
             t.op.buffer
-            for t in postorder(*(t for s in walk(body) for t in s.terms()))
+            for t in postorder(*(t for s in nest.walk(body) for t in s.terms()))
             if isinstance(t.op, Load)
         }
         panels = tuple(b for pack in self.packs for b in pack.outputs)
@@ -99,7 +87,7 @@ class _Packing:
         """Whether only axes and constants decide the term."""
         terms = postorder(right)
         loads = [t.op.buffer.name for t in terms if isinstance(t.op, Load)]
-        free = not any(isinstance(t.op, Acc | Running) for t in terms)
+        free = not any(isinstance(t.op, Acc | nest.Running) for t in terms)
         return free and bool(loads) and all(name in self.known for name in loads)
 
     def pack(self, c: Contraction) -> Node:

@@ -10,18 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from weft.core.node import Node
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Let,
-    Load,
-    Stmt,
-    Store,
-    free_variables,
-    place,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Store, free_variables, place, walk
 from weft.targets.cpu import CPU
 from weft.tile.access import contraction, longest
 

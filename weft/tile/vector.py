@@ -10,15 +10,8 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
-from weft.kernel.ops import (
-    Splat,
-    VectorGather,
-    VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
-    VectorStore,
-    lanes_of,
-)
+from weft.kernel import ops
+from weft.kernel.ops import Splat, VectorGather, VectorLoad, VectorScatter, VectorStore, lanes_of
 from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import (
@@ -155,7 +148,7 @@ class Lowering:
             return make(VectorLoad(target, v.lanes, step, v.count is not None), base, *counted)
         if condition is not None and other is not None and step is not None and step > 0:
             base, active = self.term(self._at_base(where, step)), self._active(condition)
-            return make(VectorMaskedLoad(target, v.lanes, step), base, active, other)
+            return make(ops.VectorMaskedLoad(target, v.lanes, step), base, active, other)
         return self._gather(target, self._wide(where), condition, other, v)
 
     def _gather(

@@ -13,18 +13,8 @@ from weft.core.types import boolean
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.monoid import MAX
 from weft.scalar.ops import apply, constant, floordiv, ge
-from weft.tensor.build import (
-    Tensor,
-    along,
-    eq,
-    exp,
-    index_of,
-    matmul,
-    reduce,
-    total,
-    transpose,
-    where,
-)
+from weft.tensor import build
+from weft.tensor.build import Tensor, along, eq, exp, index_of, matmul, reduce, total, where
 from weft.tensor.ops import position
 
 INFINITY = math.inf
@@ -34,7 +24,8 @@ def scores_of(
     q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float | None
 ) -> Tensor:
     """q k^T * scale, masked: minus infinity, or the mask's own numbers added."""
-    scores = matmul(q, transpose(k)) * (1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = matmul(q, build.transpose(k)) * scale
     if causal:
         r = scores.rank
         seen = index_of(scores.shape, apply(ge, position(r - 2), position(r - 1)))

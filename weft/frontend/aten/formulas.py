@@ -9,37 +9,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.core.types import boolean
+from weft.core.types import DType, boolean
 from weft.scalar.ops import Function, checked_divisor, divide, lt, subtract
-from weft.tensor.build import (
-    Number,
-    Operand,
-    Tensor,
-    cast,
-    eq,
-    erf,
-    exp2,
-    expm1,
-    floordiv,
-    floormod,
-    fmod,
-    literal,
-    log,
-    log1p,
-    map_,
-    maximum,
-    minimum,
-    ne,
-    power,
-    reciprocal,
-    round_even,
-    rsqrt,
-    sqrt,
-    tanh,
-    trunc,
-    truncdiv,
-    where,
-)
+from weft.tensor import build as t
+from weft.tensor.build import Number, Operand, Tensor
 
 INFINITY, NAN = math.inf, math.nan
 
@@ -49,21 +22,21 @@ def scaled(x: Operand, by: Number) -> Operand:
 
 
 def is_nan(x: Operand) -> Tensor:
-    return ne(x, x)
+    return t.ne(x, x)
 
 
 def truth(x: Operand) -> Operand:
     """x as a bool."""
-    return cast(x, boolean) if isinstance(x, Tensor) else bool(x)
+    return t.cast(x, boolean) if isinstance(x, Tensor) else bool(x)
 
 
 def rounding(function: Function) -> Callable[[Tensor], Tensor]:
     """A rounding function, which leaves integers as they are."""
-    return lambda x: map_(function, x) if x.dtype.is_float else x
+    return lambda x: t.map_(function, x) if x.dtype.is_float else x
 
 
 def one_if(condition: Tensor, like: Tensor) -> Tensor:
-    return cast(condition, like.dtype)
+    return t.cast(condition, like.dtype)
 
 
 def sign(x: Tensor) -> Tensor:
@@ -72,50 +45,50 @@ def sign(x: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
-    x = x if low is None else maximum(x, low)
-    return x if high is None else minimum(x, high)
+    x = x if low is None else t.maximum(x, low)
+    return x if high is None else t.minimum(x, high)
 
 
 def is_negative(x: Tensor) -> Tensor:
     """The sign bit, which -0.0 has too."""
-    return (x < 0) | (eq(x, 0) & (reciprocal(x) < 0)) if x.dtype.is_float else x < 0
+    return (x < 0) | (t.eq(x, 0) & (t.reciprocal(x) < 0)) if x.dtype.is_float else x < 0
 
 
 def copysign(x: Tensor, y: Operand) -> Tensor:
     size = abs(x)
     if not isinstance(y, Tensor):
         return -size if math.copysign(1, y) < 0 else size
-    return where(is_negative(y), -size, size)
+    return t.where(is_negative(y), -size, size)
 
 
 def asinh(x: Tensor) -> Tensor:
     a = abs(x)
-    near = log1p(a + a * a / (1 + sqrt(a * a + 1)))
-    return copysign(where(a > 1e9, log(a) + math.log(2), near), x)
+    near = t.log1p(a + a * a / (1 + t.sqrt(a * a + 1)))
+    return copysign(t.where(a > 1e9, t.log(a) + math.log(2), near), x)
 
 
 def acosh(x: Tensor) -> Tensor:
-    t = x - 1
-    return where(x > 1e9, log(x) + math.log(2), log1p(t + sqrt(t * (x + 1))))
+    over = x - 1
+    return t.where(x > 1e9, t.log(x) + math.log(2), t.log1p(over + t.sqrt(over * (x + 1))))
 
 
 def atanh(x: Tensor) -> Tensor:
     a = abs(x)
-    return copysign(0.5 * log1p(2 * a / (1 - a)), x)
+    return copysign(0.5 * t.log1p(2 * a / (1 - a)), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """Scaled by the larger side, so that squares do not overflow."""
     a, b = abs(x), abs(y)
-    large, small = maximum(a, b), minimum(a, b)
-    ratio = where(eq(large, 0), 0.0, small / large)
-    infinite = eq(a, INFINITY) | eq(b, INFINITY)
-    return where(infinite, INFINITY, large * sqrt(ratio * ratio + 1))
+    large, small = t.maximum(a, b), t.minimum(a, b)
+    ratio = t.where(t.eq(large, 0), 0.0, small / large)
+    infinite = t.eq(a, INFINITY) | t.eq(b, INFINITY)
+    return t.where(infinite, INFINITY, large * t.sqrt(ratio * ratio + 1))
 
 
 def pick(best: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """fmax and fmin: a number beats NaN."""
-    return lambda x, y: where(is_nan(x), y, where(is_nan(y), x, best(x, y)))
+    return lambda x, y: t.where(is_nan(x), y, t.where(is_nan(y), x, best(x, y)))
 
 
 def logical(combine: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
@@ -125,34 +98,36 @@ def logical(combine: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
 # --- division and powers ------------------------------------------------------------------------
 
 
+def dtype_of(x: Operand, y: Operand) -> DType:
+    """The dtype of the one or two tensors among two operands."""
+    return (x if isinstance(x, Tensor) else y).dtype  # type: ignore[union-attr]
+
+
 def divisor(x: Operand, y: Operand) -> Operand:
     """y as what divides x: no zero, for integers."""
-    dtype = x.dtype if isinstance(x, Tensor) else y.dtype  # type: ignore[union-attr]
-    y = y if isinstance(y, Tensor) else literal(y, dtype)
-    return map_(checked_divisor, y) if dtype.is_integer else y
+    dtype = dtype_of(x, y)
+    y = y if isinstance(y, Tensor) else t.literal(y, dtype)
+    return t.map_(checked_divisor, y) if dtype.is_integer else y
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
     """Python's //; on floats by fmod, as rounding x / y alone can be one off."""
-    anchor = x if isinstance(x, Tensor) else y
-    assert isinstance(anchor, Tensor)
-    if not anchor.dtype.is_float:
-        return floordiv(x, divisor(x, y))
-    rest = fmod(x, y)
-    quotient = map_(subtract, x, rest) / y
-    crosses = ne(rest, 0.0) & ne(map_(lt, y, 0.0), rest < 0)
-    whole = round_even(where(crosses, quotient - 1, quotient))
-    return where(eq(y, 0.0), map_(divide, x, y), whole)
+    if not dtype_of(x, y).is_float:
+        return t.floordiv(x, divisor(x, y))
+    rest = t.fmod(x, y)
+    quotient = t.map_(subtract, x, rest) / y
+    crosses = t.ne(rest, 0.0) & t.ne(t.map_(lt, y, 0.0), rest < 0)
+    whole = t.round_even(t.where(crosses, quotient - 1, quotient))
+    return t.where(t.eq(y, 0.0), t.map_(divide, x, y), whole)
 
 
 def divide_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor":
         return floor_divide(x, y)
-    anchor = x if isinstance(x, Tensor) else y
-    assert isinstance(anchor, Tensor)
-    if rounding_mode == "trunc":
-        return trunc(map_(divide, x, y)) if anchor.dtype.is_float else truncdiv(x, divisor(x, y))
-    return map_(divide, x, y)
+    if rounding_mode == "trunc" and not dtype_of(x, y).is_float:
+        return t.truncdiv(x, divisor(x, y))
+    quotient = t.map_(divide, x, y)
+    return t.trunc(quotient) if rounding_mode == "trunc" else quotient
 
 
 def power_of(x: Operand, y: Operand) -> Tensor:
@@ -160,25 +135,25 @@ def power_of(x: Operand, y: Operand) -> Tensor:
         return power_by(x, y)
     assert isinstance(y, Tensor)
     if not isinstance(x, Tensor) and x == 2 and y.dtype.is_float:
-        return exp2(y)
-    if y.dtype.is_float:
-        return power(x, y)
-    x = x if isinstance(x, Tensor) else literal(x, y.dtype)
-    odd = where(eq(floormod(y, 2), 0), one_if(eq(x, x), x), x)
-    inverse = where(eq(abs(x), 1), odd, 0)  # 1 / x rounded to zero
-    return where(y < 0, inverse, power(x, maximum(y, 0))) if y.dtype.kind == "int" else power(x, y)
+        return t.exp2(y)
+    if y.dtype.kind != "int":
+        return t.power(x, y)
+    x = x if isinstance(x, Tensor) else t.literal(x, y.dtype)
+    odd = t.where(t.eq(t.floormod(y, 2), 0), one_if(t.eq(x, x), x), x)
+    inverse = t.where(t.eq(abs(x), 1), odd, 0)  # 1 / x rounded to zero
+    return t.where(y < 0, inverse, t.power(x, t.maximum(y, 0)))
 
 
 def power_by(x: Tensor, exponent: Number) -> Tensor:
     """x to a constant power: products, roots and their reciprocals where torch uses them."""
     if exponent == 0:
-        return one_if(eq(x, x) | ne(x, x), x)
+        return one_if(t.eq(x, x) | t.ne(x, x), x)
     if float(exponent).is_integer() and 0 < abs(exponent) <= 8:
         product = repeated_product(x, abs(int(exponent)))
-        return product if exponent > 0 else reciprocal(product)
+        return product if exponent > 0 else t.reciprocal(product)
     if abs(exponent) == 0.5:
-        return sqrt(x) if exponent > 0 else rsqrt(x)
-    return power(x, exponent)
+        return t.sqrt(x) if exponent > 0 else t.rsqrt(x)
+    return t.power(x, exponent)
 
 
 def repeated_product(x: Tensor, n: int) -> Tensor:
@@ -192,15 +167,15 @@ def round_decimals(x: Tensor, decimals: int = 0) -> Tensor:
     if not x.dtype.is_float:
         return x
     ten = float(10 ** abs(decimals))
-    return round_even(x * ten) / ten if decimals >= 0 else round_even(x / ten) * ten
+    return t.round_even(x * ten) / ten if decimals >= 0 else t.round_even(x / ten) * ten
 
 
 # --- activations --------------------------------------------------------------------------------
 
 
 def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
-    negative = scaled(expm1(scaled(x, input_scale)), alpha * scale)
-    return where(x > 0, scaled(x, scale), negative)
+    negative = scaled(t.expm1(scaled(x, input_scale)), alpha * scale)
+    return t.where(x > 0, scaled(x, scale), negative)
 
 
 GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
@@ -208,5 +183,5 @@ GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     if approximate == "tanh":
-        return 0.5 * x * (1 + tanh(GELU_SLOPE * (x + GELU_CUBE * (x * x * x))))
-    return 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
+        return 0.5 * x * (1 + t.tanh(GELU_SLOPE * (x + GELU_CUBE * (x * x * x))))
+    return 0.5 * x * (1 + t.erf(x * math.sqrt(0.5)))

@@ -15,19 +15,8 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.types import TensorType
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    Update,
-    free_variables,
-    walk,
-)
+from weft.scalar import nest
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, free_variables
 from weft.targets.cpu import CPU
 from weft.tile.access import is_index, term_cost, trips
 from weft.tile.moves import Labels
@@ -71,7 +60,7 @@ def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
         return None
     store = store.map_terms(lambda t: substitute((t,), {second.axis: first.axis})[0])
     terms = list(postorder(*(t for s in first.body for t in s.terms())))
-    other = postorder(*(t for s in walk(tuple(between)) for t in s.terms()))
+    other = postorder(*(t for s in nest.walk(tuple(between)) for t in s.terms()))
     reads = [t.args for t in terms if getattr(t.op, "buffer", None) == store.buffer]
     busy = any(getattr(t.op, "buffer", None) == store.buffer for t in other)
     if busy or store.value not in terms or any(index != store.index for index in reads):
@@ -112,7 +101,7 @@ def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local,
 
 def _before_updates(block: Block, store: Store) -> list[Stmt]:
     out = list(block)
-    at = next((i for i, s in enumerate(out) if isinstance(s, Update)), len(out))
+    at = next((i for i, s in enumerate(out) if isinstance(s, nest.Update)), len(out))
     return [*out[:at], store, *out[at:]]
 
 

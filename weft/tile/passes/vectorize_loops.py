@@ -15,22 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Let,
-    Load,
-    Local,
-    Running,
-    Stmt,
-    Store,
-    Update,
-    free_variables,
-    place,
-    walk,
-)
+from weft.scalar import nest
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.targets.cpu import CPU
 from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
@@ -63,7 +49,7 @@ def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
 
 def best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
-    placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
+    placed = next(s for s in nest.place((stmt,), partial=True) if isinstance(s, For))
     return _best_axis(placed, target, ranges)
 
 
@@ -84,7 +70,7 @@ def _can_run_lanes(stmt: For) -> bool:
     inner = [s for s in walk(stmt.body) if isinstance(s, For)]
     if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
         return False
-    if any(isinstance(s, Local) for s in walk(stmt.body)):
+    if any(isinstance(s, nest.Local) for s in walk(stmt.body)):
         return False
     stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
     if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):
@@ -123,12 +109,12 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
     """Cost of statements once: uneven accesses take an instruction per lane."""
     total = 0.0
     for s in stmts:
-        if isinstance(s, Let):
+        if isinstance(s, nest.Let):
             term = s.term
             total += term_cost(term)
             if axis is not None and isinstance(term.op, Load):
                 total += _access(term, term.op.buffer, axis, lanes, ranges)
-        elif isinstance(s, Update):
+        elif isinstance(s, nest.Update):
             total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
         elif isinstance(s, Store):
             total += 1.0
@@ -182,7 +168,7 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     }
     # one term is one value: side by side, what is computed from a running value would be many
     bare = all(
-        isinstance(s.value.op, Running)
+        isinstance(s.value.op, nest.Running)
         if isinstance(s, Store)
         else any(step != 0 for _, step in strides(s, axis, ranges))
         for s in stmt.body
