@@ -144,6 +144,9 @@ class Source:
             self.function(f"widen_{d}", d, "f32", f"store_f32{x}(q + i, load_{d}{x}(p0 + i));")
             self.function(f"narrow_{d}", "f32", d, f"store_{d}{x}(q + i, load_f32{x}(p0 + i));")
             self.lanewise(f"round_{d}", "f32", "f32", "f32")
+        self.lanewise("pack_bf16", "f32", "bf16 bf16", "i32")
+        self.lanewise("dot_bf16", "i32", "i32 i32", "f32")
+        self.lanewise("add_dot_bf16", "i32", "f32 i32 i32", "f32")
 
     def memory(self) -> None:
         for d in (*NUMPY, "f16"):
@@ -312,6 +315,28 @@ def test_sixteen_bit_floats(built, d, t):
     same(y[~nan], rounded.view(torch.uint16).numpy()[~nan])
     assert torch.from_numpy(y[nan]).view(t).isnan().all()
     same(built(f"round_{d}_f32", x, out=np.float32), rounded.float().numpy())
+
+
+@np.errstate(all="ignore")
+def test_pairs_of_bf16(built):
+    draw = np.random.default_rng(0)
+    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 3e38, -1e-30], np.float32)
+    numbers = [draw.choice([*special, *draw.normal(size=40)], 1000) for _ in range(4)]
+    a, b, c, d = (torch.from_numpy(x).bfloat16() for x in numbers)
+    x = built("pack_bf16_f32", *(t.view(torch.uint16).numpy() for t in (a, b)), out=np.int32)
+    y = built("pack_bf16_f32", *(t.view(torch.uint16).numpy() for t in (c, d)), out=np.int32)
+    pairs = torch.stack((a, b), 1)
+    nan = pairs.isnan()
+    words = torch.from_numpy(x).view(torch.bfloat16).view(-1, 2)
+    assert words[nan].isnan().all() and torch.equal(words[~nan], pairs[~nan])
+    a, b, c, d = (t.float().numpy() for t in (a, b, c, d))
+    expected, unit = a * c + b * d, 2.0**-22 * (abs(a * c) + abs(b * d) + 1)
+    dot = built("dot_bf16_i32", x, y, out=np.float32)
+    added = built("add_dot_bf16_i32", np.ones(1000, np.float32), x, y, out=np.float32)
+    for got, exact in ((dot, expected), (added, 1 + expected)):
+        finite = np.isfinite(exact)
+        same(got[~finite], exact[~finite])
+        assert (abs(got - exact)[finite] <= unit[finite]).all()
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from torch.nn import functional as F
 
 import weft
 from weft.core.text import parse_program, print_program
+from weft.scalar.structure import restates
 from weft.targets.cpu import CPUS
 from weft.tensor.evaluate import evaluate
 from weft.tensor.pairs import pair_bf16
@@ -98,3 +99,44 @@ def test_specials_pass_through() -> None:
 
 def test_only_what_has_the_instruction_pairs() -> None:
     assert [name for name, cpu in CPUS.items() if cpu.pairs] == ["avx512_bf16"]
+
+
+@pytest.mark.parametrize("fn", [lambda x, w: x @ w.t(), lambda x, w: x[:, 16:48] @ w[:, :32].t()])
+def test_rows_are_read_where_they_lie(fn: Callable[..., torch.Tensor]) -> None:
+    x, w = randn(8, 64), randn(48, 64)
+    f = weft.compile(fn, target="cpu:avx512_bf16")
+    y, exact = f(x, w), fn(x.double(), w.double())
+    assert (y - exact).norm() <= 4e-3 * exact.norm()
+    assert f.ir("loop").count("\nkernel ") == 3 and len(f.report.kernels) == 1
+
+
+PACK = """program loop pack
+input x: bf16[3,8]
+
+kernel p(x: bf16[3,8]) -> p: bf16pair[{shape}]
+for a0 in 0..3:  # free
+    for a1 in 0..4:  # free
+        in0 = load x[a0, {low}]
+        in1 = load x[a0, {high}]
+        v0 = pack_bf16(in0, in1)
+        p[{to}] = v0
+
+output p
+"""
+
+
+@pytest.mark.parametrize(
+    "shape, low, high, to, same",
+    [
+        ("3,4", "a1 * 2", "a1 * 2 + 1", "a0, a1", True),
+        ("12", "a1 * 2", "a1 * 2 + 1", "a0 * 4 + a1", True),
+        ("3,4", "a1 * 2 + 1", "a1 * 2", "a0, a1", False),
+        ("3,4", "a1", "a1 + 1", "a0, a1", False),
+        ("3,4", "a1 * 2", "a1 * 2", "a0, a1", False),
+        ("4,3", "a1 * 2", "a1 * 2 + 1", "a1, a0", False),
+    ],
+)
+def test_what_restates_its_input(shape: str, low: str, high: str, to: str, same: bool) -> None:
+    program = parse_program(PACK.format(shape=shape, low=low, high=high, to=to))
+    (kernel,) = program.kernels
+    assert restates(kernel.body) is same

@@ -823,10 +823,12 @@ WEFT_FN i32 F(fold_or, bool)(BOOL v) { FOLD(WEFT_OR, i32, 4, i32) }
 // ---- bf16: the upper half of an f32. By integers, since vcvtneps2bf16 flushes subnormals.
 
 WEFT_FN V(f32) F(widen, bf16)(V(i16) a) { return AS(f32, CONVERT(a, V(i32)) << 16); }
-WEFT_FN V(i16) F(narrow, bf16)(V(f32) x) {
+WEFT_FN V(i32) F(nearest, bf16)(V(f32) x) {  // in the upper halves
     V(u32) a = AS(u32, x), nearest_even = a + 0x7fff + ((a >> 16) & 1), quiet_nan = a | 0x400000;
-    V(u32) r = AS(u32, F(select, i32)(F(ne, f32)(x, x), AS(i32, quiet_nan), AS(i32, nearest_even)));
-    return CONVERT(r >> 16, V(i16));
+    return F(select, i32)(F(ne, f32)(x, x), AS(i32, quiet_nan), AS(i32, nearest_even));
+}
+WEFT_FN V(i16) F(narrow, bf16)(V(f32) x) {
+    return CONVERT(AS(u32, F(nearest, bf16)(x)) >> 16, V(i16));
 }
 
 // ---- f16: in hardware where F16C is there and the chunk has 4, 8 or 16 lanes
@@ -871,7 +873,7 @@ WEFT_FN V(i16) F(narrow, f16)(V(f32) x) {
 WEFT_STORED(f16, f16, i16, V(f32))
 WEFT_STORED(bf16, bf16, i16, V(f32))
 WEFT_FN V(f32) F(round_f16, f32)(V(f32) x) { return F(widen, f16)(F(narrow, f16)(x)); }
-WEFT_FN V(f32) F(round_bf16, f32)(V(f32) x) { return F(widen, bf16)(F(narrow, bf16)(x)); }
+WEFT_FN V(f32) F(round_bf16, f32)(V(f32) x) { return AS(f32, F(nearest, bf16)(x) & -0x10000); }
 
 // ---- words of two bf16, the first in the lower half; what a register holds of them is f32s
 
