@@ -76,8 +76,12 @@ def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
     ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
-    along = [step for _, step in strides(Update(c.update.fold, (c.right,)), c.columns.axis, ranges)]
-    pack = repeats or c.joined or not plain or any(step not in (0, 1) for step in along)
+    read = Update(c.update.fold, (c.right,))
+    along = [step for _, step in strides(read, c.columns.axis, ranges)]
+    across = [step or width + 1 for _, step in strides(read, c.reduce[-1].axis, ranges)]
+    close = max(across, default=0) <= width  # as in a panel
+    apart = (repeats and not close) or any(step not in (0, 1) for step in along)
+    pack = apart or c.joined or not plain
     packed = in_panels(c, width)
 
     def block(first: Node, last: Node) -> Block:
