@@ -108,12 +108,10 @@ def literal(value: int | float | bool, dtype: DType) -> str:
     return str(int(value))
 
 
-def function_name(
-    function: Function, dtypes: list[DType], lanes: int, args: list[str], name: str = ""
-) -> str:
+def function_name(function: Function, dtypes: list[DType], lanes: int, args: list[str]) -> str:
     """A call of the vector function that computes `function`."""
     width = f"x{lanes}" if lanes > 1 else ""
-    name = name or function.name
+    name = function.name
     source = dtypes[-1]
     if isinstance(function.result, DType) and function in CASTS.values():
         target = f32 if function.result.is_float and function.result.bits == 16 else function.result

@@ -174,14 +174,12 @@ class Terms:
 
     def apply(self, term: Node) -> str:
         function = term.op.function  # type: ignore[attr-defined]
-        lanes, operands = term.type.lanes, term.args
-        if function is add and is_dot(operands[1]):
-            operands = (operands[0], *operands[1].args)
-        args = [self.wide(a, ScalarType(a.type.dtype, lanes)) for a in operands]
-        name = f"add_{dot_bf16}" if len(operands) > len(term.args) else ""
-        return function_name(
-            function, [register(a.type.dtype) for a in operands], lanes, args, name
-        )
+        lanes = term.type.lanes
+        if function is add and is_dot(term.args[1]):
+            name, words = self.apply(term.args[1]).split("(", 1)
+            return f"add_{name}({self.wide(term.args[0], term.type)}, {words}"
+        args = [self.wide(a, ScalarType(a.type.dtype, lanes)) for a in term.args]
+        return function_name(function, [register(a.type.dtype) for a in term.args], lanes, args)
 
     def index(self, term: Node) -> str:
         """Scalar i64 arithmetic in infix C; / and % are C's where nothing can be negative."""

@@ -13,20 +13,9 @@ from itertools import count
 from typing import Any, TypeVar
 
 from weft.core.node import Node, Op, make, postorder, rebuild, substitute
+from weft.scalar import nest
 from weft.scalar.affine import Linear, function_of, linear, plus
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Program,
-    Stmt,
-    Store,
-    Update,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Stmt, Update, walk
 from weft.scalar.ops import SAFE, axis
 
 T = TypeVar("T")
@@ -175,18 +164,18 @@ class Unique:
 
 def restates(body: Block) -> bool:
     """Whether a nest packs pairs that lie so in memory: what it stores is what it reads."""
-    *loops, store = [*walk(body)] or [None]
-    if not isinstance(store, Store) or not all(isinstance(s, For) for s in loops):
+    while len(body) == 1 and isinstance(body[0], For):
+        body = body[0].body
+    store = body[0] if len(body) == 1 else None
+    if not isinstance(store, nest.Store) or function_of(store.value) != "pack_bf16":
         return False
-    reads = [a for a in store.value.args if isinstance(a.op, Load) and not a.op.masked]
-    if function_of(store.value) != "pack_bf16" or len(reads) != 2 or store.mask is not None:
+    low, high = store.value.args
+    if low.op != high.op or not isinstance(low.op, nest.Load) or low.op.masked:
         return False
     terms, offset = _place(store.buffer, store.index)
-    words = [({a: 2 * k for a, k in terms.items()}, 2 * offset + half) for half in (0, 1)]
-    buffers = [r.op.buffer for r in reads]  # type: ignore[attr-defined]
-    return buffers[0] == buffers[1] and words == [
-        _place(b, r.args) for b, r in zip(buffers, reads, strict=True)
-    ]
+    twice = {a: 2 * k for a, k in terms.items()}
+    found = [_place(low.op.buffer, half.args) for half in (low, high)]
+    return found == [(twice, 2 * offset), (twice, 2 * offset + 1)]
 
 
 def _place(buffer: Buffer, index: tuple[Node, ...]) -> Linear:

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 
 from weft.core.graph import Graph
 from weft.core.node import Node, make
+from weft.core.rules import function_name
 from weft.core.types import bf16
 from weft.scalar.index import TRUE, from_linear, linear, simplify
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import CASTS, apply, bitand, constant, dot_bf16, lt, pack_bf16
-from weft.tensor.ops import Map, Reduce, View, box, moved, position, positions
+from weft.scalar.ops import CASTS, apply, bitand, dot_bf16, pack_bf16
+from weft.tensor.build import Tensor, affine, along, pad
+from weft.tensor.ops import Map, Reduce, View, box, moved, positions
 from weft.tensor.rules import simplify as simplified
 from weft.tensor.rules_view import viewed
 
@@ -36,17 +38,13 @@ def _paired(node: Node) -> Node | None:
     if not isinstance(node.op, Reduce) or node.op.monoid is not SUM:
         return None
     (product,) = node.args
-    reads = [_read(a) for a in product.args] if _is(product, "multiply") else []
+    reads = [_read(a) for a in product.args] if function_name(product) == "multiply" else []
     found = [r for r in reads if r and product.type.size >= REUSE * r.source.type.size]
     for axis in reversed(node.op.axes) if len(found) == 2 else ():
         left, right = (r.words(axis) for r in found)
         if left is not None and right is not None:
             return make(node.op, make(Map(dot_bf16), left, right))
     return None
-
-
-def _is(node: Node, name: str) -> bool:
-    return isinstance(node.op, Map) and node.op.function.name == name
 
 
 @dataclass(frozen=True)
@@ -60,22 +58,19 @@ class _Read:
 
     def words(self, r: int) -> Node | None:
         """The same read of words, half as many along axis r; None where pairs are not words."""
-        shape, extents = _halved(self.shape, r), self.source.type.shape
-        even, odd = (self._at(from_linear({position(r): 2}, half), r, shape) for half in (0, 1))
+        extents = self.source.type.shape
+        shape = tuple(-(-n // 2) if a == r else n for a, n in enumerate(self.shape))
+        even, odd = (self._at(affine({r: 2}, half), r, shape) for half in (0, 1))
         moving = [d for d, (a, b) in enumerate(zip(even, odd, strict=True)) if a is not b]
         if len(moving) != 1 or (d := moving[0]) == len(extents):
             return None
         terms, offset = linear(even[d])
         together = all(k % 2 == 0 for k in (*terms.values(), offset))
-        whole = self.shape[r] % 2 == 0 or self.shape[r] == extents[d]
-        if not together or not whole or linear(odd[d]) != (terms, offset + 1):
+        ends = self.shape[r] % 2 == 0 or self.shape[r] == extents[d]
+        if not together or not ends or linear(odd[d]) != (terms, offset + 1):
             return None
-        halves = []
-        for half in (0, 1):
-            at = from_linear({position(d): 2}, half)
-            inside = apply(lt, at, constant(extents[d])) if half and extents[d] % 2 else None
-            index = (*positions(d), at, *positions(len(extents))[d + 1 :])
-            halves.append(viewed(self.source, _halved(extents, d), index, inside))
+        whole = pad(Tensor(self.source), [(0, a == d and n % 2) for a, n in enumerate(extents)])
+        halves = (along(whole, d, whole.shape[d] // 2, affine({d: 2}, i)).node for i in (0, 1))
         word = from_linear({a: k // 2 for a, k in terms.items()}, offset // 2)
         index = (*even[:d], word, *even[d + 1 : -1])
         return viewed(make(Map(pack_bf16), *halves), shape, index, even[-1])
@@ -89,18 +84,13 @@ class _Read:
 def _read(node: Node) -> _Read | None:
     """The bf16 tensor that holds a factor's values, behind views and a widening."""
     shape, index, valid = node.type.shape, positions(node.type.rank), TRUE
-    while isinstance(view := node.op, View) or _is(node, "f32"):
+    while isinstance(view := node.op, View) or function_name(node) == "f32":
         if isinstance(view, View):
-            if view.valid is not None:
-                valid = apply(bitand, valid, *moved((view.valid,), index))
+            if view.fill != 0:
+                return None
+            valid = apply(bitand, valid, *moved((view.valid or TRUE,), index))
             index = moved(view.index, index)
-        if isinstance(view, View) and view.fill != 0:
-            return None
         (node,) = node.args
-    if _is(node, "round_bf16"):
+    if function_name(node) == "round_bf16":
         node = make(Map(CASTS[bf16]), *node.args)
     return _Read(node, shape, index, valid) if node.type.dtype is bf16 else None
-
-
-def _halved(shape: tuple[int, ...], axis: int) -> tuple[int, ...]:
-    return tuple(-(-n // 2) if a == axis else n for a, n in enumerate(shape))
