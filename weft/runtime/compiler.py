@@ -61,12 +61,16 @@ class Compiler:
         """Compile one C file to an object; a refusal names the file, which is left in place."""
         self.run(["-I", str(HEADERS), *self.flags, "-c", str(source), "-o", str(output)], source)
 
+    def preprocess(self, source: Path) -> str:
+        """A C file after its directives, without line markers."""
+        return self.run(["-I", str(HEADERS), *self.flags, "-E", "-P", str(source)], source)
+
     def link(self, objects: Sequence[Path], output: Path) -> None:
         """Link objects into a shared object."""
         self.run(["-shared", "-pthread", "-o", str(output), *map(str, objects), "-lm"], output)
 
-    def run(self, arguments: list[str], where: Path) -> None:
-        """Run the compiler; CompilerError with its first error line when it fails."""
+    def run(self, arguments: list[str], where: Path) -> str:
+        """What the compiler prints; CompilerError with its first error line when it fails."""
         try:
             done = subprocess.run(
                 [*self.command, *arguments], capture_output=True, text=True, errors="replace"
@@ -78,6 +82,7 @@ class Compiler:
             raise CompilerError(
                 f"{self.command[0]} refused a generated file: {message}", str(where)
             )
+        return done.stdout
 
 
 def first_error(stderr: str) -> str:

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from weft.config import config
 from weft.runtime.cache import Cache, digest
 from weft.runtime.compiler import HEADERS, Compiler, cpu_features, find_compiler, run_all
+from weft.runtime.trim import Library, split
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,35 @@ class Toolchain:
 
     def object(self, text: str) -> Path:
         """The object file of one C text."""
-        return self.cache.object(text, self.compiler.compile)
+        return self.cache.object(text, self._compile)
+
+    def _compile(self, source: Path, output: Path) -> None:
+        """Compile a file, a kernel's without what it does not use of the headers."""
+        head, body = split(source.read_text())
+        if "WEFT_LANES" in head:
+            source.write_text(self.library(head).trim(body))
+        self.compiler.compile(source, output)
+
+    def library(self, head: str) -> Library:
+        """The declarations that the directives at the top of a file bring in."""
+
+        def fill(folder: Path) -> None:
+            source = folder / "head.c"
+            source.write_text(head)
+            made = Library.of(self.compiler.preprocess(source))
+            (folder / "library.json").write_text(made.dump())
+
+        with LOCK:
+            path = self.cache.address("headers", head) / "library.json"
+            if path not in LIBRARIES:
+                if not path.exists():
+                    self.cache.entry("headers", head, fill)
+                LIBRARIES[path] = Library.load(path.read_text())
+            return LIBRARIES[path]
+
+
+LIBRARIES: dict[Path, Library] = {}  # of this process
+LOCK = Lock()
 
 
 def open_toolchain(root: Path, compiler: str | None = config.compiler) -> Toolchain:

@@ -220,7 +220,7 @@ WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
 
 // Streaming stores bypass the caches; weft_fence() orders them before what follows.
 #if defined(__x86_64__) && !defined(__clang__)
-#define weft_fence() __builtin_ia32_sfence()
+WEFT_FN void weft_fence(void) { __builtin_ia32_sfence(); }
 #if WEFT_REGISTER == 64
 typedef f32x16 weft_stream;
 #define WEFT_STREAM(p, v) __builtin_ia32_movntps512((float *)(p), v)
@@ -239,7 +239,7 @@ typedef f32x4 weft_stream;
         return;                                                                                    \
     }
 #else
-#define weft_fence() __sync_synchronize()
+WEFT_FN void weft_fence(void) { __sync_synchronize(); }
 #define WEFT_STREAM_STORE(d)
 #endif
 

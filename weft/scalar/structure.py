@@ -91,7 +91,8 @@ def renamed(
 def structure(kernel: Kernel) -> tuple[Any, ...]:
     """A hashable value equal for kernels that differ only in the names of buffers."""
     buffers = (*kernel.inputs, *kernel.outputs)
-    plain = {b: Buffer(f"b{i}", b.type, b.space) for i, b in enumerate(buffers)}
+    own = (s.buffer for s in walk(kernel.body) if isinstance(s, nest.Local))
+    plain = {b: Buffer(f"b{i}", b.type, b.space) for i, b in enumerate((*buffers, *own))}
     number: dict[Node, int] = {}
     rows: list[tuple[Any, ...]] = []
 

@@ -16,7 +16,8 @@ rows do not own (`y`, `v`) is read again for every block; where that costs more,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
@@ -26,7 +27,7 @@ from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Stmt, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
-from weft.scalar.structure import rename_block, renumber
+from weft.scalar.structure import rename_block, renumber, structure
 from weft.targets.cpu import CPU
 from weft.tile.access import chain, trips
 from weft.tile.pack_constants import packed
@@ -42,16 +43,21 @@ Index = tuple[Node, ...]
 def merge_rows(program: Program, price: Price, target: CPU) -> Program:
     """Merge every run of kernels for which one kernel is cheaper."""
     steps, first = list(program.steps), 0
+    better: dict[Hashable, bool] = {}  # layers repeat
+    readers = Counter((*program.outputs, *(b for s in steps for b in s.inputs)))
     while first < len(steps):
         members: list[Any] = [steps[first]]
         made = members
         while (after := _reader(steps, members)) is not None:
-            merged = _merged(program, steps, [*members, after], target)
+            merged = _merged([*members, after], readers, target)
             if merged is None:
                 break
             names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
             one = packed(merged, {b.name for b in merged.inputs}, names, target)
-            if not _better(one, [*made, after], price, target):
+            key = structure(one[-1]), structure(after)
+            if key not in better:
+                better[key] = _better(one, [*made, after], price, target)
+            if not better[key]:
                 break
             members, made = [*members, after], one
         if len(members) == 1:
@@ -89,15 +95,12 @@ def _leading(step: Kernel | Call) -> list[For]:
     return list(takewhile(lambda f: f.lo is constant(0) and f.step == 1 and f.extent, plain))
 
 
-def _merged(
-    program: Program, steps: Sequence[Kernel | Call], members: Sequence[Kernel], target: CPU
-) -> Kernel | None:
+def _merged(members: Sequence[Kernel], readers: Mapping[Buffer, int], target: CPU) -> Kernel | None:
     """The members as one kernel over blocks of rows, where what they pass on allows it."""
-    used = {b for s in steps if s not in members for b in s.inputs}
-    read = {b for m in members for b in m.inputs}
+    read = Counter(b for m in members for b in m.inputs)
     passed = [b for m in members for b in m.outputs if b in read]
     small = sum(b.type.span * b.type.dtype.bytes for b in passed) <= target.l2
-    if small or any(b in used or b in program.outputs for b in passed):
+    if small or any(readers[b] > read[b] for b in passed):
         return None  # what the cache holds between kernels is as good there
     depth = _depth(members, passed)
     if not depth:
