@@ -18,7 +18,7 @@ from typing import ClassVar
 
 from typing_extensions import Self
 
-from weft.core.node import Node, Op, bottom_up, make, op, rebuild, require
+from weft.core.node import Node, Op, bottom_up, make, op, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Axis, Constant, constant
@@ -60,28 +60,24 @@ class Load(Op):
         return ScalarType(self.buffer.type.dtype)
 
 
-@op("acc")
-class Acc(Op):
-    """A carrier of a fold, read after the loop that declares it."""
-
+@dataclass(frozen=True)
+class _Carrier(Op):
     label: str
     dtype: DType
     lanes: int = 1
 
     def infer(self) -> ScalarType:
         return ScalarType(self.dtype, self.lanes)
+
+
+@op("acc")
+class Acc(_Carrier):
+    """A carrier of a fold, read after the loop that declares it."""
 
 
 @op("running")
-class Running(Op):
+class Running(_Carrier):
     """A carrier read inside its loop, after the update: the value so far (a scan)."""
-
-    label: str
-    dtype: DType
-    lanes: int = 1
-
-    def infer(self) -> ScalarType:
-        return ScalarType(self.dtype, self.lanes)
 
 
 @dataclass(frozen=True)
@@ -173,7 +169,8 @@ class For(Stmt):
         return None
 
     def map_terms(self, change: Callable[[Node], Node]) -> For:
-        return replace(super().map_terms(change), body=map_terms(self.body, change))
+        inside = tuple(s.map_terms(change) for s in self.body)
+        return replace(super().map_terms(change), body=inside)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,17 +264,6 @@ def walk(block: Block) -> Iterator[Stmt]:
         yield stmt
         if isinstance(stmt, For):
             yield from walk(stmt.body)
-
-
-def map_terms(block: Block, change: Callable[[Node], Node]) -> Block:
-    """Rewrite every term of a block."""
-    return tuple(stmt.map_terms(change) for stmt in block)
-
-
-def substitute_block(block: Block, values: dict[Node, Node]) -> Block:
-    """Replace variables by terms throughout a block."""
-    memo = dict(values)
-    return map_terms(block, lambda t: rebuild((t,), lambda n: None, memo)[0])
 
 
 def free_variables(term: Node, memo: dict[Node, frozenset[Node]] | None = None) -> frozenset[Node]:

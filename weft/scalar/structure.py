@@ -12,9 +12,10 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any, TypeVar
 
-from weft.core.node import Node, Op, make, postorder, rebuild, substitute
+from weft.core.node import Node, Op, make, postorder, substitute
 from weft.scalar import nest
 from weft.scalar.affine import Linear, function_of, linear, plus
+from weft.scalar.blocks import map_statements, nodes, rewrite_block
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Stmt, Update, walk
 from weft.scalar.ops import SAFE, axis
 
@@ -23,7 +24,6 @@ T = TypeVar("T")
 
 def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
     """The block over other buffers."""
-    memo: dict[Node, Node] = {}
 
     def change(node: Node) -> Node | None:
         old = getattr(node.op, "buffer", None)
@@ -31,19 +31,11 @@ def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
             return None
         return make(replace(node.op, buffer=buffers[old]), *node.args)  # type: ignore[type-var]
 
-    def term(root: Node) -> Node:
-        return rebuild((root,), change, memo)[0]
-
     def statement(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For):
-            return replace(
-                stmt, lo=term(stmt.lo), hi=term(stmt.hi), body=tuple(map(statement, stmt.body))
-            )
-        stmt = stmt.map_terms(term)
         old = getattr(stmt, "buffer", None)
         return replace(stmt, buffer=buffers[old]) if old in buffers else stmt  # type: ignore[type-var,call-arg]
 
-    return tuple(map(statement, block))
+    return map_statements(rewrite_block(block, change), statement)
 
 
 def renumber(
@@ -124,8 +116,7 @@ def _plain(op: Op, buffers: Mapping[Buffer, Buffer]) -> Op:
 
 def is_checked(block: Block) -> bool:
     """Whether a function in the block can meet a fault."""
-    terms = postorder(*(t for s in walk(block) for t in s.terms()))
-    return any(getattr(n.op, "function", None) in SAFE for n in terms)
+    return any(getattr(n.op, "function", None) in SAFE for n in nodes(block))
 
 
 class Unique:

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
-from weft.core.node import Node, make, postorder, rebuild
+from weft.core.node import Node, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
+from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, apply, axis, constant
 from weft.scalar.structure import renumber
@@ -101,8 +102,8 @@ class _Nest:
             by_fold.setdefault((n.op.monoid, n.args), []).append(n)  # type: ignore[attr-defined]
         updates: list[Leaf] = []
         read: dict[Node, Node] = {}
-        for nodes in by_fold.values():
-            op, args = nodes[0].op, nodes[0].args
+        for same in by_fold.values():
+            op, args = same[0].op, same[0].args
             assert isinstance(op, Folded)
             dtypes = op.monoid.carriers(tuple(a.type.dtype for a in args))
             labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
@@ -110,14 +111,10 @@ class _Nest:
             fold = nest.Fold(labels, op.monoid, dtypes)
             loops = tuple((label, extent, "reduce") for label, extent in op.axes)
             updates.append(Leaf(loops, nest.Update(fold, args)))
-            for n in nodes:
+            for n in same:
                 read[n] = fold.accs[n.op.carrier]  # type: ignore[attr-defined]
-        memo = dict(read)
-
-        def change(term: Node) -> Node:
-            return rebuild((term,), lambda n: None, memo)[0]
-
-        return updates, [replace(leaf, stmt=leaf.stmt.map_terms(change)) for leaf in leaves]  # type: ignore[arg-type]
+        after = substitute_block(tuple(leaf.stmt for leaf in leaves), read)
+        return updates, [Leaf(leaf.loops, s) for leaf, s in zip(leaves, after, strict=True)]  # type: ignore[arg-type]
 
 
 def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
@@ -181,13 +178,6 @@ def _lower_scan(
     return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
-def loads(body: nest.Block) -> tuple[nest.Buffer, ...]:
-    """Global buffers a block reads, in order of appearance."""
-    terms = [t for stmt in nest.walk(body) for t in stmt.terms()]
-    found = (n.op.buffer for n in postorder(*terms) if isinstance(n.op, nest.Load))
-    return tuple(dict.fromkeys(b for b in found if b.space == "global"))
-
-
 def lower(
     graph: Graph, groups: list[tuple[Node, ...]], layouts: tuple[TensorType, ...] | None = None
 ) -> nest.Program:
@@ -219,7 +209,7 @@ def lower(
         buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
         made = tuple(written[n] for n in group)
-        steps.append(nest.Kernel(made[-1].name, loads(body), made, body, lines))
+        steps.append(nest.Kernel(made[-1].name, loads(*nodes(body)), made, body, lines))
         origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
     outputs: list[nest.Buffer] = []
     for node, layout in zip(graph.outputs, wanted, strict=True):
@@ -238,7 +228,7 @@ def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
     for variable, extent in reversed(list(zip(index, target.type.shape, strict=True))):
         body = (nest.For(variable, constant(0), constant(extent), body),)
     body = renumber(body) if target.type.size else ()
-    return nest.Kernel(target.name, loads(body), (target,), body)
+    return nest.Kernel(target.name, loads(*nodes(body)), (target,), body)
 
 
 def _lower_call(

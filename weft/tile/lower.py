@@ -14,6 +14,7 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.kernel.ops import Extract, Lanes, Shuffle, Splat, VectorLoad, VectorStore
 from weft.scalar import nest
+from weft.scalar.blocks import substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, axis, constant, lt, where
@@ -137,7 +138,7 @@ class _Expansion:
         body = tuple(self.block(stmt.body, copies, inner))
         extent = stmt.extent
         if extent is not None and 0 < extent <= stmt.step and stmt.bind != "parallel":
-            yield from simplify_block(nest.substitute_block(body, {stmt.axis: lo}), ranges)
+            yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
             return
         bind = "parallel" if stmt.bind == "parallel" else "serial"
         yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind)

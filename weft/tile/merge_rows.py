@@ -22,9 +22,10 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
 
-from weft.core.node import Node, make, postorder, rebuild
+from weft.core.node import Node, make
 from weft.core.types import TensorType
 from weft.scalar import nest
+from weft.scalar.blocks import Index, accesses, map_statements, rewrite_block, substitute_block
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Stmt, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
 from weft.scalar.structure import rename_block, renumber, structure
@@ -37,7 +38,6 @@ ROWS = 64  # of a block at most: enough for what rows share to be read seldom
 WORTH = 0.9  # of the memory traffic that the kernels have one by one
 
 Price = Callable[[Block], float]
-Index = tuple[Node, ...]
 
 
 def merge_rows(program: Program, price: Price, target: CPU) -> Program:
@@ -150,11 +150,7 @@ def _levels(kernel: Kernel, depth: int) -> dict[Node, int]:
 
 def touches(block: Block, buffer: Buffer) -> list[Index]:
     """Indices of every access of a buffer."""
-    stmts = list(walk(block))
-    stores = [s.index for s in stmts if isinstance(s, Store) and s.buffer == buffer]
-    terms = postorder(*(t for s in stmts for t in s.terms()))
-    loads = [t for t in terms if isinstance(t.op, nest.Load) and t.op.buffer == buffer]
-    return stores + [t.args[: buffer.type.rank] for t in loads]
+    return [index for b, index in accesses(block) if b == buffer]
 
 
 def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, Buffer]:
@@ -223,7 +219,7 @@ class _Merge:
         values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
         first = apply(multiply, values[loops[-1].axis], constant(self.block))
         values[loops[-1].axis] = apply(add, first, ROW)
-        body = nest.substitute_block(self.local_block(loops[-1].body), values)
+        body = substitute_block(self.local_block(loops[-1].body), values)
         return For(ROW, constant(0), constant(self.block), body)
 
     def local_block(self, block: Block) -> Block:
@@ -237,12 +233,9 @@ class _Merge:
             return make(load, *self.handed[old].index(node.args), *rest)
 
         def one(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, For):
-                return replace(stmt, body=tuple(map(one, stmt.body)))
-            stmt = stmt.map_terms(lambda t: rebuild((t,), change)[0])
             if isinstance(stmt, Store) and stmt.buffer in self.local:
                 index = self.handed[stmt.buffer].index(stmt.index)
                 return replace(stmt, buffer=self.local[stmt.buffer], index=index)
             return stmt
 
-        return tuple(map(one, block))
+        return map_statements(rewrite_block(block, change), one)

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 
 from weft.core.node import Node, make, rebuild
+from weft.scalar.blocks import map_statements
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
@@ -22,18 +24,16 @@ class Labels:
         self.buffers: set[str] = set()
 
     def axis(self, stem: str) -> Node:
-        n = 0
-        while f"{stem}{n}" in self.loops:
-            n += 1
-        self.loops.add(f"{stem}{n}")
-        return axis(f"{stem}{n}")
+        return axis(_numbered(stem, self.loops))
 
     def buffer(self, stem: str) -> str:
-        n = 0
-        while f"{stem}{n}" in self.buffers:
-            n += 1
-        self.buffers.add(f"{stem}{n}")
-        return f"{stem}{n}"
+        return _numbered(stem, self.buffers)
+
+
+def _numbered(stem: str, taken: set[str]) -> str:
+    name = next(name for n in count() if (name := f"{stem}{n}") not in taken)
+    taken.add(name)
+    return name
 
 
 def upto(start: Node, width: int, end: Node) -> Node:
@@ -59,13 +59,10 @@ def over(block: Block, folds: dict[Fold, Fold]) -> Block:
     """The block with updates of other accumulators."""
 
     def one(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For):
-            return replace(stmt, body=over(stmt.body, folds))
-        if isinstance(stmt, Update):
-            return replace(stmt, fold=folds.get(stmt.fold, stmt.fold))
-        return stmt
+        known = isinstance(stmt, Update) and stmt.fold in folds
+        return replace(stmt, fold=folds[stmt.fold]) if known else stmt
 
-    return tuple(map(one, block))
+    return map_statements(block, one)
 
 
 def ending(block: Block, old: Node, new: Node) -> Block:
@@ -76,9 +73,6 @@ def ending(block: Block, old: Node, new: Node) -> Block:
         return make(node.op, *(new if a is old else a for a in node.args)) if cut else None
 
     def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        (hi,) = rebuild((stmt.hi,), change)
-        return replace(stmt, hi=hi, body=ending(stmt.body, old, new))
+        return replace(stmt, hi=rebuild((stmt.hi,), change)[0]) if isinstance(stmt, For) else stmt
 
-    return tuple(map(one, block))
+    return map_statements(block, one)

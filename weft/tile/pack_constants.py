@@ -19,8 +19,9 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar import nest
+from weft.scalar.blocks import loads, map_statements, nodes
 from weft.scalar.index import function_of
-from weft.scalar.nest import Acc, Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, trips
@@ -61,11 +62,7 @@ class _Packing:
         self.labels = Labels(kernel.body)
         self.packs: list[Kernel] = []
         body = self.block(kernel.body)
-        read = {
-            t.op.buffer
-            for t in postorder(*(t for s in nest.walk(body) for t in s.terms()))
-            if isinstance(t.op, Load)
-        }
+        read = loads(*nodes(body))
         panels = tuple(b for pack in self.packs for b in pack.outputs)
         inputs = tuple(b for b in kernel.inputs if b in read) + panels
         self.kernel = replace(kernel, body=body, inputs=inputs) if self.packs else kernel
@@ -85,10 +82,9 @@ class _Packing:
 
     def fixed(self, right: Node) -> bool:
         """Whether only axes and constants decide the term."""
-        terms = postorder(right)
-        loads = [t.op.buffer.name for t in terms if isinstance(t.op, Load)]
-        free = not any(isinstance(t.op, Acc | nest.Running) for t in terms)
-        return free and bool(loads) and all(name in self.known for name in loads)
+        free = not any(isinstance(t.op, nest.Acc | nest.Running) for t in postorder(right))
+        read = loads(right)
+        return free and bool(read) and all(b.name in self.known for b in read)
 
     def pack(self, c: Contraction) -> Node:
         """Emit the kernel that packs c.right; how to read it."""
@@ -100,9 +96,9 @@ class _Packing:
         (right,) = substitute((c.right,), {term: f.axis for term, f in parts.items()})
         sizes = ([trips(f) for f in outer], [trips(r) for r in inner])
         shape = (*sizes[0], -(-columns // width), *sizes[1], width)
-        loads = [t.op.buffer for t in postorder(c.right) if isinstance(t.op, Load)]
+        inputs = loads(c.right)
         panels = Buffer(
-            self.fresh(f"{loads[0].name}_panels"), TensorType(c.right.type.dtype, shape)
+            self.fresh(f"{inputs[0].name}_panels"), TensorType(c.right.type.dtype, shape)
         )
         each, n, whole = self.labels.axis("b"), self.labels.axis("j"), columns // width
 
@@ -122,7 +118,6 @@ class _Packing:
             nests.append(fill(constant(whole)))
         for f in reversed(outer):
             nests = [replace(f, body=(nest,)) for nest in nests]
-        inputs = tuple(dict.fromkeys(loads))
         self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), tuple(nests)))
         quotient = apply(floordiv, column, constant(width))
         inside = apply(floormod, column, constant(width))
@@ -146,12 +141,6 @@ class _Packing:
 
 def _updated(stmt: For, update: Update) -> For:
     """The nest with that update in place of its only one."""
-
-    def one(s: Stmt) -> Stmt:
-        if isinstance(s, For):
-            return replace(s, body=tuple(map(one, s.body)))
-        return update if isinstance(s, Update) else s
-
-    result = one(stmt)
+    (result,) = map_statements((stmt,), lambda s: update if isinstance(s, Update) else s)
     assert isinstance(result, For)
     return result

@@ -13,8 +13,9 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import is_multiple
+from weft.scalar.blocks import rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
-from weft.scalar.nest import Block, For, Load, Stmt, map_terms, substitute_block
+from weft.scalar.nest import Block, For, Load, Stmt
 from weft.scalar.ops import Constant, add, apply, axis, constant, subtract
 
 Ranges = dict[Node, Interval]
@@ -116,5 +117,4 @@ def _full(stmt: For) -> Block:
         terms, width = linear(other)
         return other if terms == {stmt.axis: 1} and width <= stmt.step else None
 
-    memo: dict[Node, Node] = {}
-    return map_terms(stmt.body, lambda t: rebuild((t,), change, memo)[0])
+    return rewrite_block(stmt.body, change)

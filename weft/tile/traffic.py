@@ -7,10 +7,11 @@ cache: then a buffer is read once however often; loops one after another share i
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 
 from weft.core.node import Node
-from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Store, free_variables, place, walk
+from weft.scalar.blocks import access
+from weft.scalar.nest import Block, Buffer, For, Let, free_variables, place, walk
 from weft.targets.cpu import CPU
 from weft.tile.access import contraction, longest
 
@@ -49,7 +50,9 @@ class _Count:
         for s in stmts:
             if isinstance(s, For):
                 parts.append(self.loop(s))
-            for buffer, index in _touched(s):
+            touched = access(s.term if isinstance(s, Let) else s)
+            if touched is not None and touched[0].space == "global":
+                buffer, index = touched
                 axes = frozenset[Node]().union(*(free_variables(i, self.free) for i in index))
                 own[buffer, axes] = own.get((buffer, axes), 0.0) + buffer.type.dtype.bytes
         return self.together([own, *parts])
@@ -76,16 +79,6 @@ class _Count:
                 most[key] = max(most.get(key, 0.0), n)
                 total[key] = total.get(key, 0.0) + n
         return most if sum(most.values()) <= self.cache else total
-
-
-def _touched(stmt: Stmt) -> Iterator[tuple[Buffer, tuple[Node, ...]]]:
-    """The global buffer a statement reads or writes, and where."""
-    if isinstance(stmt, Store) and stmt.buffer.space == "global":
-        yield stmt.buffer, stmt.index
-    if isinstance(stmt, Let) and isinstance(stmt.term.op, Load):
-        buffer = stmt.term.op.buffer
-        if buffer.space == "global":
-            yield buffer, stmt.term.args[: buffer.type.rank]
 
 
 def _bytes(buffer: Buffer) -> int:

@@ -10,8 +10,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
+from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, Stmt, substitute_block, walk
+from weft.scalar.nest import For, Kernel, Stmt, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.tile.access import ranges_in, strides, trips, value_uses
 from weft.tile.moves import Labels
@@ -21,16 +22,10 @@ def collapse_loops(kernel: Kernel, target: object) -> Kernel:
     """Collapse wherever every access keeps an even stride along the joint axis."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block) -> Block:
-        return tuple(one(s) for s in block)
-
     def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        stmt = replace(stmt, body=visit(stmt.body))
-        return collapsed(stmt, labels) or stmt
+        return (collapsed(stmt, labels) if isinstance(stmt, For) else None) or stmt
 
-    return replace(kernel, body=visit(kernel.body))
+    return replace(kernel, body=map_statements(kernel.body, one))
 
 
 def collapsed(stmt: For, labels: Labels) -> For | None:

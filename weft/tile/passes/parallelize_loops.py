@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import For, Kernel, Local, substitute_block
+from weft.scalar.blocks import substitute_block
+from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.targets.cpu import CPU
 from weft.tile.access import trips

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, postorder, rebuild, substitute
+from weft.scalar.blocks import accesses, nodes
 from weft.scalar.index import bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply, subtract
@@ -62,8 +63,7 @@ def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
     for loop in walk(block):
         if isinstance(loop, For):
             inside[loop.axis] = axis_range(loop, inside)
-    terms = postorder(*(t for s in walk(block) for t in s.terms()))
-    compared = (t for t in terms if function_of(t) in HOLDS)
+    compared = (t for t in nodes(block) if function_of(t) in HOLDS)
     for condition in (t for t in compared if t.args[0].type == BEYOND.type):
         form, offset = linear(HOLDS[function_of(condition) or ""](*condition.args))
         for column in (a for a, k in form.items() if k == -1 and a in roots):
@@ -118,27 +118,22 @@ class _Columns:
 
     def _related(self) -> list[For]:
         """The loops over those columns of the block's buffers; none where one is read elsewhere."""
+        touched = [
+            (b, p, self.roots.get(i))
+            for b, index in accesses(self.block)
+            for p, i in enumerate(index)
+            if b.space == "local"
+        ]
         found, before = [self.first], 0
         while before != len(found):
             before = len(found)
-            places = {(b, p) for b, index in self._touches() for p, i in enumerate(index)
-                      if self.roots.get(i) in found}  # fmt: skip
-            for b, index in self._touches():
-                for p, i in enumerate(index):
-                    loop = self.roots.get(i)
-                    if (b, p) in places and loop is None:
-                        return []
-                    if (b, p) in places and loop is not None and loop not in found:
-                        found.append(loop)
+            places = {(b, p) for b, p, loop in touched if loop in found}
+            for loop in (loop for b, p, loop in touched if (b, p) in places):
+                if loop is None:
+                    return []
+                if loop not in found:
+                    found.append(loop)
         return found
-
-    def _touches(self) -> Iterator[tuple[Buffer, tuple[Node, ...]]]:
-        for stmt in walk(self.block):
-            if isinstance(stmt, Store) and stmt.buffer.space == "local":
-                yield stmt.buffer, stmt.index
-            for term in postorder(*stmt.terms()):
-                if isinstance(term.op, Load) and term.op.buffer.space == "local":
-                    yield term.op.buffer, term.args[: term.op.buffer.type.rank]
 
     def _void(self) -> bool:
         """Whether the iterations from `end` on add nothing to a fold and store nothing read."""

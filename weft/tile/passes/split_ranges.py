@@ -11,8 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
+from weft.scalar.blocks import substitute_block
 from weft.scalar.index import function_of, linear
-from weft.scalar.nest import Block, For, Kernel, Stmt, substitute_block, walk
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import add, apply, constant, subtract
 from weft.targets.cpu import CPU
 from weft.tile.moves import Labels

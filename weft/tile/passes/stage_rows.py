@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.core.node import Node, make, postorder, rebuild, substitute
+from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar import nest
+from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, free_variables
 from weft.targets.cpu import CPU
 from weft.tile.access import is_index, term_cost, trips
@@ -59,10 +60,9 @@ def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
     if len(second.body) != 1 or not isinstance(store, Store) or store.mask is not None:
         return None
     store = store.map_terms(lambda t: substitute((t,), {second.axis: first.axis})[0])
-    terms = list(postorder(*(t for s in first.body for t in s.terms())))
-    other = postorder(*(t for s in nest.walk(tuple(between)) for t in s.terms()))
+    terms = list(nodes(first.body))
     reads = [t.args for t in terms if getattr(t.op, "buffer", None) == store.buffer]
-    busy = any(getattr(t.op, "buffer", None) == store.buffer for t in other)
+    busy = store.buffer in loads(*nodes(tuple(between)))
     if busy or store.value not in terms or any(index != store.index for index in reads):
         return None
     return replace(first, body=(*first.body, store))
@@ -95,7 +95,7 @@ def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local,
     return (
         Local(row),
         replace(first, body=body),
-        replace(second, body=_replace(second.body, best, read)),
+        replace(second, body=substitute_block(second.body, {best: read})),
     )
 
 
@@ -103,7 +103,3 @@ def _before_updates(block: Block, store: Store) -> list[Stmt]:
     out = list(block)
     at = next((i for i, s in enumerate(out) if isinstance(s, nest.Update)), len(out))
     return [*out[:at], store, *out[at:]]
-
-
-def _replace(block: Block, old: Node, new: Node) -> Block:
-    return tuple(s.map_terms(lambda t: rebuild((t,), lambda n: None, {old: new})[0]) for s in block)

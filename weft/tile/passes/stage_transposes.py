@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, make, postorder, rebuild, substitute
+from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
+from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.cpu import CPU
@@ -135,7 +136,4 @@ def _block(
         fill = crossed("register", (Store(buffer, tuple(index), value),), m, n)
         before += [Local(buffer), fill]
         reads[load] = make(Load(buffer), *at)
-    body = tuple(
-        s.map_terms(lambda t: rebuild((t,), lambda n: None, dict(reads))[0]) for s in stores
-    )
-    return (*before, crossed("serial", body))
+    return (*before, crossed("serial", substitute_block(tuple(stores), reads)))

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, postorder
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, walk
+from weft.core.node import Node
+from weft.scalar.blocks import loads, nodes
+from weft.scalar.nest import Block, Buffer, For, Kernel, Store
 from weft.targets.cpu import CPU
 from weft.tile.access import ranges_in
 from weft.tile.traffic import moved
@@ -23,8 +24,7 @@ def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
     touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target.l2).items())
     if touched < 1.25 * target.l3:  # what it just does not hold it still holds most of
         return kernel
-    terms = postorder(*(t for s in walk(kernel.body) for t in s.terms()))
-    read = {t.op.buffer for t in terms if isinstance(t.op, Load)}
+    read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)
 
     def visit(block: Block, lanes: tuple[Node, int] | None) -> Block:

@@ -31,20 +31,15 @@ def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
     labels = Labels(kernel.body)
     ranges = ranges_in(kernel.body)
 
-    def visit(block: Block) -> Block:
-        return tuple(one(s) for s in block)
-
     def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        if stmt.lanes or stmt.bind == "register":
+        if not isinstance(stmt, For) or stmt.lanes or stmt.bind == "register":
             return stmt
         if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
-            return replace(stmt, body=visit(stmt.body), bind=stmt.bind or "serial")
+            return replace(stmt, body=tuple(map(one, stmt.body)), bind=stmt.bind or "serial")
         cost, chosen = best_axis(stmt, target, ranges)
         return apply_choice(stmt, chosen, target, labels) if cost else stmt
 
-    return replace(kernel, body=visit(kernel.body))
+    return replace(kernel, body=tuple(map(one, kernel.body)))
 
 
 def best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
@@ -143,7 +138,7 @@ def apply_choice(stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels
     inner = squares == body and any(isinstance(s, For) for s in stmt.body)
     parts = PARTS if stmt.role == "reduce" or inner else 1
     parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
-    vector = replace(stmt, body=tuple(map(_serial, squares)), folds=(), bind=f"vector{lanes}")
+    vector = replace(stmt, body=squares, folds=(), bind=f"vector{lanes}")
 
     def block(lo: Node, hi: Node) -> Block:
         if parts == 1:
@@ -180,12 +175,6 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
         return (replace(stmt, lo=lo, hi=hi, folds=(), bind="register"),)
 
     return replace(blocked(stmt, labels.axis("b"), lanes, block), folds=stmt.folds)
-
-
-def _serial(stmt: Stmt) -> Stmt:
-    if isinstance(stmt, For) and not stmt.bind:
-        return replace(stmt, bind="serial", body=tuple(map(_serial, stmt.body)))
-    return stmt
 
 
 def _fold_count(stmt: For) -> int:
