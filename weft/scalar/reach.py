@@ -6,7 +6,15 @@ reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 
 from __future__ import annotations
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval, bounds, from_linear, function_of, is_multiple, linear
+from weft.scalar.affine import (
+    Interval,
+    Ranges,
+    bounds,
+    from_linear,
+    function_of,
+    is_multiple,
+    linear,
+)
 from weft.scalar.nest import Acc, For, Local, Running, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, subtract
 
@@ -72,13 +80,17 @@ def _least_gap(loop: For, end: Node) -> int:
 def _ranges(loops: Loops) -> dict[Node, Interval]:
     ranges: dict[Node, Interval] = {}
     for axis, loop in loops.items():
-        low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
-        high -= _least_gap(loop, loop.hi)
-        extent = extent_of(loop)
-        if extent is not None and isinstance(loop.lo.op, Constant):
-            high = low + max(0, extent - 1) // loop.step * loop.step
-        ranges[axis] = (low, max(low, high))
+        ranges[axis] = axis_range(loop, ranges)
     return ranges
+
+
+def axis_range(loop: For, ranges: Ranges) -> Interval:
+    """Values the loop's axis takes."""
+    low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
+    high = max(low, high - _least_gap(loop, loop.hi))
+    if isinstance(loop.lo.op, Constant) and isinstance(loop.hi.op, Constant):
+        high = low + (high - low) // loop.step * loop.step
+    return low, high
 
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "//", "floormod": "%"}

@@ -11,15 +11,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.core.node import Node, make, postorder, substitute
+from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.kernel.ops import Extract, Lanes, Shuffle, Splat, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.blocks import substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
-from weft.scalar.ops import Axis, Constant, apply, axis, constant, lt, where
+from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
-from weft.tile.peel import Ranges, axis_range, peel, simplify_block
+from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Side, Square, square, transposed
 from weft.tile.vector import Lowering, Vector, count_of, flat
 
@@ -118,15 +119,8 @@ class _Expansion:
         folds = tuple(f for fold in stmt.folds for f in self.folds[fold].all())
         if len(body) == 1 and isinstance(body[0], For) and not body[0].folds:
             return replace(body[0], folds=folds)
-        scope = For(
-            axis(f"s_{stmt.label}"),
-            constant(0),
-            constant(1),
-            tuple(body),
-            role="scan" if stmt.role == "scan" else "reduce",
-            bind="serial",
-        )
-        return replace(scope, folds=folds)
+        role = "scan" if stmt.role == "scan" else "reduce"
+        return scope(f"s_{stmt.label}", tuple(body), role, folds)
 
     def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         lows = {substitute((stmt.lo,), c.values)[0] for c in copies}
@@ -148,9 +142,8 @@ class _Expansion:
         for copy in copies:
             lo, hi = (simplify(t, ranges) for t in substitute((stmt.lo, stmt.hi), copy.values))
             span = simplify(apply("subtract", hi, lo), ranges)
-            assert isinstance(span.op, Constant), (
-                f"register loop {stmt.label} has no literal length"
-            )
+            told = f"register loop {stmt.label} has no literal length"
+            assert isinstance(span.op, Constant), told
             extent = int(span.op.value)
             for n, u in enumerate(range(0, extent, stmt.step)):
                 at = simplify(apply("add", lo, constant(u)), ranges)
@@ -223,15 +216,8 @@ class _Expansion:
             copy.values.update(zip(stmt.fold.running, fold.running, strict=True))
 
     def fresh(self, fold: Fold, lanes: int) -> Fold:
-        labels: list[str] = []
-        for name in fold.labels:
-            label, n = name, 0
-            while label in self.labels:
-                n += 1
-                label = f"{name}_{n}"
-            self.labels.add(label)
-            labels.append(label)
-        return Fold(tuple(labels), fold.monoid, fold.dtypes, lanes)
+        labels = tuple(fresh(label, self.labels) for label in fold.labels)
+        return Fold(labels, fold.monoid, fold.dtypes, lanes)
 
     def finish(self, own: _Folds, copies: list[Copy]) -> None:
         """Bind the accumulators, in every copy, to what its unrolled parts and lanes combine to."""

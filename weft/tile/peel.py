@@ -15,19 +15,11 @@ from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import is_multiple
 from weft.scalar.blocks import rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
-from weft.scalar.nest import Block, For, Load, Stmt
+from weft.scalar.nest import Block, Fold, For, Load, Stmt
 from weft.scalar.ops import Constant, add, apply, axis, constant, subtract
+from weft.scalar.reach import axis_range
 
 Ranges = dict[Node, Interval]
-
-
-def axis_range(stmt: For, ranges: Ranges) -> Interval:
-    """Values the loop's axis takes."""
-    lo, hi = bounds(stmt.lo, ranges), bounds(stmt.hi, ranges)
-    last = hi[1] - (stmt.step if is_multiple(apply(subtract, stmt.hi, stmt.lo), stmt.step) else 1)
-    if isinstance(stmt.lo.op, Constant) and isinstance(stmt.hi.op, Constant) and last >= lo[0]:
-        last = lo[0] + (last - lo[0]) // stmt.step * stmt.step
-    return lo[0], max(last, lo[0])
 
 
 def settled(node: Node) -> Node | None:
@@ -101,10 +93,12 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
         return parts
     if len(parts) == 1 and whole and isinstance(parts[0], For):
         return [replace(parts[0], folds=stmt.folds)]
-    scope = For(
-        axis(f"s_{stmt.label}"), constant(0), constant(1), tuple(parts), 1, stmt.role, "serial"
-    )
-    return [replace(scope, folds=stmt.folds)]
+    return [scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)]
+
+
+def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
+    """A loop of one iteration, there to declare accumulators."""
+    return For(axis(label), constant(0), constant(1), body, 1, role, "serial", folds)
 
 
 def _full(stmt: For) -> Block:

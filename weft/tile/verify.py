@@ -11,24 +11,10 @@ import re
 from dataclasses import replace
 
 from weft.core.node import Node, require
-from weft.scalar.affine import function_of, linear
 from weft.scalar.nest import For, Program, Stmt
-from weft.scalar.ops import apply, subtract
 from weft.scalar.verify import verify_program
+from weft.tile.access import longest
 from weft.tile.ops import PARALLEL, TILE, UNROLLED
-
-
-def block_of(loop: For) -> int | None:
-    """The most iterations of lo..hi, or of lo..min(lo + n, end), times the step."""
-    todo, found = [loop.hi], list[int]()
-    while todo:
-        end = todo.pop()
-        terms, offset = linear(apply(subtract, end, loop.lo))
-        if not terms:
-            found.append(offset)
-        elif function_of(end) == "minimum":
-            todo.extend(end.args)
-    return min(found, default=None)
 
 
 def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
@@ -38,7 +24,7 @@ def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
     require(free, f"a {part.bind} loop must be free, not {part.role}")
     if not any(re.fullmatch(bind, part.bind) for bind in UNROLLED):
         return
-    block = block_of(part)
+    block = longest(part.lo, part.hi)
     sentence = f"a {part.bind} loop needs a literal extent, or lo..min(lo + extent, end)"
     require(block is not None, sentence)
     if part.bind == "register":

@@ -20,7 +20,7 @@ from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.cpu import CPU
-from weft.tile.access import longest, ranges_in
+from weft.tile.access import chain, longest, ranges_in
 from weft.tile.moves import Labels, blocked
 from weft.tile.vector import address, stride_along
 
@@ -42,16 +42,8 @@ def stage_transposes(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=visit(kernel.body))
 
 
-def _chain(stmt: For) -> tuple[list[For], Block]:
-    loops, body = [stmt], stmt.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].role == "free":
-        loops.append(body[0])
-        body = body[0].body
-    return loops, body
-
-
 def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
-    loops, body = _chain(stmt)
+    loops, body = chain(stmt, "free")
     stores = [s for s in body if isinstance(s, Store)]
     if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
         return None
