@@ -5,9 +5,24 @@ x * y + 1        # apply("add", apply("multiply", x, y), 1)
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from typing_extensions import Self
+
+T = TypeVar("T", bound="Operators")
+
+
+def _unary(name: str) -> Callable[[T], T]:
+    return lambda self: self.apply(name, self)
+
+
+def _binary(name: str) -> Callable[[T, Any], T]:
+    return lambda self, other: self.apply(name, self, other)
+
+
+def _reflected(name: str) -> Callable[[T, Any], T]:
+    return lambda self, other: self.apply(name, other, self)
 
 
 class Operators:
@@ -16,63 +31,11 @@ class Operators:
     def apply(self, name: str, *args: Any) -> Self:
         raise NotImplementedError
 
-    def __add__(self, other: Any) -> Self:
-        return self.apply("add", self, other)
-
-    __radd__ = __add__
-
-    def __sub__(self, other: Any) -> Self:
-        return self.apply("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Self:
-        return self.apply("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Self:
-        return self.apply("multiply", self, other)
-
-    __rmul__ = __mul__
-
-    def __truediv__(self, other: Any) -> Self:
-        return self.apply("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Self:
-        return self.apply("divide", other, self)
-
-    def __floordiv__(self, other: Any) -> Self:
-        return self.apply("floordiv", self, other)
-
-    def __mod__(self, other: Any) -> Self:
-        return self.apply("floormod", self, other)
-
-    def __pow__(self, other: Any) -> Self:
-        return self.apply("power", self, other)
-
-    def __and__(self, other: Any) -> Self:
-        return self.apply("and", self, other)
-
-    def __or__(self, other: Any) -> Self:
-        return self.apply("or", self, other)
-
-    def __xor__(self, other: Any) -> Self:
-        return self.apply("xor", self, other)
-
-    def __invert__(self) -> Self:
-        return self.apply("not", self)
-
-    def __neg__(self) -> Self:
-        return self.apply("negate", self)
-
-    def __abs__(self) -> Self:
-        return self.apply("absolute", self)
-
-    def __lt__(self, other: Any) -> Self:
-        return self.apply("lt", self, other)
-
-    def __le__(self, other: Any) -> Self:
-        return self.apply("le", self, other)
-
-    def __gt__(self, other: Any) -> Self:
-        return self.apply("gt", self, other)
-
-    def __ge__(self, other: Any) -> Self:
-        return self.apply("ge", self, other)
+    __add__ = __radd__ = _binary("add")
+    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
+    __mul__ = __rmul__ = _binary("multiply")
+    __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
+    __floordiv__, __mod__, __pow__ = _binary("floordiv"), _binary("floormod"), _binary("power")
+    __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
+    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
+    __invert__, __neg__, __abs__ = _unary("not"), _unary("negate"), _unary("absolute")

@@ -69,18 +69,10 @@ class Differentiable:
     """`fn` for one signature, with gradients; the graphs are made at the first call."""
 
     def __init__(self, fn: Callable[..., Any], build: Build, out_tree: TreeSpec) -> None:
-        def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-            return GraphProgram(graph, in_training(build))
-
         self.started = False
         self.out_tree = out_tree
-        self.traced: Any = aot_module(
-            fn if isinstance(fn, torch.nn.Module) else _Holder(fn),
-            fw_compiler=compiler,
-            bw_compiler=compiler,
-            partition_fn=min_cut_rematerialization_partition,
-            decompositions=core_aten_decompositions(),
-        )
+        module = fn if isinstance(fn, torch.nn.Module) else _Holder(fn)
+        self.traced: Any = aot_module(module, **_through_aot(build))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.started:
@@ -104,6 +96,20 @@ def in_training(build: Build) -> Build:
     return changing
 
 
+def _through_aot(build: Build) -> dict[str, Any]:
+    """How AOTAutograd is to make its two graphs, and what compiles them."""
+
+    def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
+        return GraphProgram(graph, in_training(build))
+
+    return {
+        "fw_compiler": compiler,
+        "bw_compiler": compiler,
+        "partition_fn": min_cut_rematerialization_partition,
+        "decompositions": core_aten_decompositions(),
+    }
+
+
 @contextmanager
 def _primitives() -> Generator[None, None, None]:
     """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
@@ -118,16 +124,7 @@ def _primitives() -> Generator[None, None, None]:
 
 def graph_backend(build: Build) -> Callable[..., Any]:
     """What torch.compile(backend=...) takes: a function of an FX graph and example inputs."""
-
-    def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-        return GraphProgram(graph, in_training(build))
-
-    differentiable = aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        partition_fn=min_cut_rematerialization_partition,
-        decompositions=core_aten_decompositions(),
-    )
+    differentiable = aot_autograd(**_through_aot(build))
 
     def backend(graph: torch.fx.GraphModule, example: Sequence[Any]) -> Callable[..., Any]:
         tensors = [*graph.parameters(), *(t for t in example if isinstance(t, torch.Tensor))]

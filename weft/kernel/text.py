@@ -42,26 +42,15 @@ def _is_index(node: Node) -> bool:
 
 
 def _show_load(node: Node, ref: Ref) -> str:
+    """A load or a gather: all of it, some lanes by their count, or some by a condition."""
     load = node.op
-    assert isinstance(load, VectorLoad)
-    count = f" count {ref(node.args[1])}" if load.counted else ""
-    buffer = show_name(load.buffer.name)
-    return f"load{_lanes(load.lanes, load.stride)} {buffer}[{ref(node.args[0])}]{count}"
-
-
-def _show_masked(node: Node, ref: Ref) -> str:
-    load = node.op
-    assert isinstance(load, VectorMaskedLoad)
-    index, condition, fill = map(ref, node.args)
-    source = f"{_lanes(load.lanes, load.stride)} {show_name(load.buffer.name)}[{index}]"
-    return f"load{source} if {condition} else {fill}"
-
-
-def _show_gather(node: Node, ref: Ref) -> str:
-    gather = node.op
-    assert isinstance(gather, VectorGather)
-    text = f"gather{_lanes(gather.lanes)} {show_name(gather.buffer.name)}[{ref(node.args[0])}]"
-    return text + (f" if {ref(node.args[1])} else {ref(node.args[2])}" if gather.masked else "")
+    assert isinstance(load, VectorLoad | VectorMaskedLoad | VectorGather)
+    word, stride = ("gather", 1) if isinstance(load, VectorGather) else ("load", load.stride)
+    index, *rest = map(ref, node.args)
+    lanes = "".join(f" count {n}" for n in rest)
+    if len(rest) == 2:
+        lanes = f" if {rest[0]} else {rest[1]}"
+    return f"{word}{_lanes(load.lanes, stride)} {show_name(load.buffer.name)}[{index}]{lanes}"
 
 
 def _read_source(cursor: Cursor, scope: NestScope) -> tuple[int, int, Buffer, Node]:
@@ -148,7 +137,7 @@ def _read_scatter(cursor: Cursor, scope: NestScope) -> VectorScatter:
     return VectorScatter(buffer, index, value, lanes, count)
 
 
-SHOW.update(vector_load=_show_load, vector_masked_load=_show_masked, vector_gather=_show_gather)
+SHOW.update(dict.fromkeys(("vector_load", "vector_masked_load", "vector_gather"), _show_load))
 READ.update({"load{": _read_load, "gather{": _read_gather})
 SHOW_STATEMENT.update({VectorStore: _show_store, VectorScatter: _show_scatter})
 READ_STATEMENT.update({"{": _read_store, "scatter": _read_scatter})

@@ -25,6 +25,7 @@ Terms = tuple[Node, ...]
 class Monoid:
     """An associative fold. A value is lifted to carriers, carriers combine, and project to results.
 
+    function  the pointwise function that combines two values, where that is all there is to it
     inputs    tensors (or terms) a reduction takes; `indexed` adds the element's flat position
     results   what a reduction gives; one, except for monoids made to share a pass
     reference the meaning in NumPy: arrays, axes -> array with folded axes kept at length 1
@@ -40,6 +41,7 @@ class Monoid:
     inputs: int = 1
     indexed: bool = False
     cost: float = field(default=1.0, compare=False)
+    function: str | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -74,9 +76,10 @@ def _simple(
     def combine(a: Terms, b: Terms) -> Terms:
         return (apply(function, a[0], b[0]),)
 
-    monoid = Monoid(name, lambda d: d[:1], lambda d: (identity(d[0]),), combine, reference)
-    MONOIDS[name] = monoid
-    return monoid
+    MONOIDS[name] = Monoid(
+        name, lambda d: d[:1], lambda d: (identity(d[0]),), combine, reference, function=function
+    )
+    return MONOIDS[name]
 
 
 def _fold(ufunc: Any, start: Callable[[Any], Any]) -> Callable[..., Any]:

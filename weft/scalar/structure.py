@@ -12,7 +12,7 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any, TypeVar
 
-from weft.core.node import Node, Op, make, postorder, substitute
+from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import nest
 from weft.scalar.affine import Linear, function_of, linear, plus
 from weft.scalar.blocks import map_statements, nodes, rewrite_block
@@ -26,16 +26,16 @@ def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
     """The block over other buffers."""
 
     def change(node: Node) -> Node | None:
-        old = getattr(node.op, "buffer", None)
-        if old is None or old not in buffers:
-            return None
-        return make(replace(node.op, buffer=buffers[old]), *node.args)  # type: ignore[type-var]
+        op = _over(node.op, buffers)
+        return None if op is node.op else make(op, *node.args)
 
-    def statement(stmt: Stmt) -> Stmt:
-        old = getattr(stmt, "buffer", None)
-        return replace(stmt, buffer=buffers[old]) if old in buffers else stmt  # type: ignore[type-var,call-arg]
+    return map_statements(rewrite_block(block, change), lambda s: _over(s, buffers))
 
-    return map_statements(rewrite_block(block, change), statement)
+
+def _over(part: T, buffers: Mapping[Buffer, Buffer]) -> T:
+    """An op or a statement over another buffer."""
+    old = getattr(part, "buffer", None)
+    return replace(part, buffer=buffers[old]) if old in buffers else part  # type: ignore[type-var]
 
 
 def renumber(
@@ -94,7 +94,7 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
             for node in postorder(value):
                 if node not in number:
                     number[node] = len(rows)
-                    rows.append((_plain(node.op, plain), *(number[a] for a in node.args)))
+                    rows.append((_over(node.op, plain), *(number[a] for a in node.args)))
             return number[value]
         if isinstance(value, tuple):
             return tuple(map(key, value))
@@ -107,11 +107,6 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
 
     body = key(kernel.body)
     return (len(kernel.inputs), tuple(b.type for b in buffers), body, tuple(rows))
-
-
-def _plain(op: Op, buffers: Mapping[Buffer, Buffer]) -> Op:
-    old = getattr(op, "buffer", None)
-    return replace(op, buffer=buffers[old]) if old in buffers else op  # type: ignore[type-var]
 
 
 def is_checked(block: Block) -> bool:

@@ -59,8 +59,9 @@ def over(block: Block, folds: dict[Fold, Fold]) -> Block:
     """The block with updates of other accumulators."""
 
     def one(stmt: Stmt) -> Stmt:
-        known = isinstance(stmt, Update) and stmt.fold in folds
-        return replace(stmt, fold=folds[stmt.fold]) if known else stmt
+        if not isinstance(stmt, Update):
+            return stmt
+        return replace(stmt, fold=folds.get(stmt.fold, stmt.fold))
 
     return map_statements(block, one)
 

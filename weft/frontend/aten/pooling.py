@@ -19,11 +19,11 @@ from weft.tensor.build import Number, Tensor, affine, index_of, reduce, total
 from weft.tensor.ops import positions
 
 
-def pooled(x: Tensor, window: Window, ceil_mode: bool, fill: Number) -> tuple[Tensor, range]:
+def pooled(x: Tensor, window: Window, fill: Number) -> tuple[Tensor, range]:
     """[lead, sizes, kernel]: the last axes of x as windows, and which axes the taps are."""
     lead = x.rank - window.rank
     taps = range(x.rank, x.rank + window.rank)
-    shape = (*x.shape[:lead], *window.sizes(x.shape[lead:], ceil_mode), *window.kernel)
+    shape = (*x.shape[:lead], *window.sizes(x.shape[lead:]), *window.kernel)
     windows = gather_windows(x, shape, positions(lead), range(lead, x.rank), taps, window, fill)
     return windows, taps
 
@@ -46,8 +46,8 @@ def max_pool(
 ) -> tuple[Tensor, Tensor]:
     """Values and their row-major positions in the last axes of x."""
     kernel = per_axis(kernel, n)
-    window = Window.of(kernel, stride or kernel, padding, dilation)
-    windows, taps = pooled(x, window, ceil_mode, lowest(x.dtype.numpy))
+    window = Window.of(kernel, stride, padding, dilation, ceil_mode)
+    windows, taps = pooled(x, window, lowest(x.dtype.numpy))
     tap, lead = reduce(MONOIDS["argmax"], windows, taps), x.rank - n
     where_: list[Tensor] = []
     for i in reversed(range(n)):  # the position in the window, split into one per axis
@@ -71,7 +71,7 @@ def max_pool_backward(
     indices: Tensor,
 ) -> Tensor:
     """Each input sums the gradients of the windows over it whose maximum it was."""
-    window = Window.of(kernel, stride or kernel, padding, dilation)
+    window = Window.of(kernel, stride, padding, dilation, ceil_mode)
     (grads, taps), (winners, _) = unpooled(g, x, window), unpooled(indices, x, window)
     here = affine({a: math.prod(x.shape[a + 1 :]) for a in range(x.rank - window.rank, x.rank)})
     chosen = build.eq(winners, index_of(winners.shape, here))
@@ -85,19 +85,19 @@ def averaging(
     n: int,
     x: Tensor,
     kernel: Extents,
-    stride: Extents,
-    padding: int | Extents,
-    ceil_mode: bool,
-    count_include_pad: bool,
-    divisor: int | None,
+    stride: Extents = (),
+    padding: int | Extents = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
 ) -> tuple[Window, Number | Node]:
     """The window, and how many elements an average is over: a term where it depends on place."""
     require(x.dtype.is_float, "an average of integers")
     kernel = per_axis(kernel, n)
-    window = Window.of(kernel, stride or kernel, padding, 1)
+    window = Window.of(kernel, stride, padding, 1, ceil_mode)
     whole = not ceil_mode and (count_include_pad or not any(window.pad))
-    if divisor is not None or whole:
-        return window, math.prod(kernel) if divisor is None else divisor
+    if divisor_override is not None or whole:
+        return window, math.prod(kernel) if divisor_override is None else divisor_override
     count: Node = constant(1)
     for i, m in enumerate(x.shape[x.rank - n :]):
         axis = x.rank - n + i
@@ -116,21 +116,10 @@ def divided(x: Tensor, count: Number | Node) -> Tensor:
     return x * (1 / count)
 
 
-def avg_pool(
-    n: int,
-    x: Tensor,
-    kernel: Extents,
-    stride: Extents = (),
-    padding: int | Extents = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Tensor:
-    window, count = averaging(
-        n, x, kernel, stride, padding, ceil_mode, count_include_pad, divisor_override
-    )
-    windows, taps = pooled(x, window, ceil_mode, 0)
-    return divided(total(windows, taps), count)
+def avg_pool(n: int, x: Tensor, *args: Any, **keywords: Any) -> Tensor:
+    """The arguments are those of `averaging`."""
+    window, count = averaging(n, x, *args, **keywords)
+    return divided(total(*pooled(x, window, 0)), count)
 
 
 def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tensor:

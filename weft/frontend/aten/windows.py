@@ -15,33 +15,41 @@ from weft.scalar.ops import apply, constant, eq, floordiv, floormod
 from weft.tensor.build import Number, Tensor, affine, all_of, view, within
 
 Extents = Sequence[int]
+Each = int | Extents  # one number is the same for every axis
 
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves over the last axes of a tensor, a number per axis."""
+    """How a window moves over the last axes of a tensor, a number per axis.
+
+    With `ceil_mode` a last one may hang over the end, but it starts inside.
+    """
 
     kernel: tuple[int, ...]
     stride: tuple[int, ...]
     pad: tuple[int, ...]
     dilation: tuple[int, ...]
+    ceil_mode: bool = False
 
     @staticmethod
-    def of(kernel: Extents, stride: Extents, pad: int | Extents, dilation: int | Extents) -> Window:
+    def of(
+        kernel: Extents, stride: Extents, pad: Each, dilation: Each, ceil_mode: bool = False
+    ) -> Window:
         n = len(kernel)
-        return Window(tuple(kernel), per_axis(stride, n), per_axis(pad, n), per_axis(dilation, n))
+        moves = per_axis(stride or kernel, n), per_axis(pad, n), per_axis(dilation, n)
+        return Window(tuple(kernel), *moves, ceil_mode)
 
     @property
     def rank(self) -> int:
         return len(self.kernel)
 
-    def sizes(self, extents: Extents, ceil_mode: bool = False) -> tuple[int, ...]:
-        """How many windows fit; with ceil_mode a last one may hang over, but starts inside."""
+    def sizes(self, extents: Extents) -> tuple[int, ...]:
+        """How many windows fit."""
         out: list[int] = []
         for i, n in enumerate(extents):
             span = n + 2 * self.pad[i] - self.dilation[i] * (self.kernel[i] - 1) - 1
-            count = -(-span // self.stride[i]) if ceil_mode else span // self.stride[i]
-            past = ceil_mode and count * self.stride[i] >= n + self.pad[i]
+            count = -(-span // self.stride[i]) if self.ceil_mode else span // self.stride[i]
+            past = self.ceil_mode and count * self.stride[i] >= n + self.pad[i]
             out.append(count if past else count + 1)
         return tuple(out)
 

@@ -9,18 +9,11 @@ for a2 in 0..64:  # reduce into sum(acc0: f32x8)        declared in full
 from __future__ import annotations
 
 from weft.core.node import Node
-from weft.scalar.monoid import Monoid
+from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Fold, For, Update
 
 # Monoids of one carrier whose combine is one function: acc0 <- add(acc0, v1).
-COMBINE = {
-    "sum": "add",
-    "product": "multiply",
-    "max": "maximum",
-    "min": "minimum",
-    "any": "or",
-    "all": "and",
-}
+COMBINE = {m.name: m.function for m in MONOIDS.values() if m.function is not None}
 FOLDS = {function: monoid for monoid, function in COMBINE.items()}
 
 

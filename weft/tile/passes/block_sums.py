@@ -18,9 +18,9 @@ from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Fold, For, Kernel, Update, walk
 from weft.scalar.ops import apply, subtract
+from weft.scalar.reach import axis_range
 from weft.tile.access import Ranges
 from weft.tile.moves import Labels, ending, over, upto
-from weft.scalar.reach import axis_range
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks

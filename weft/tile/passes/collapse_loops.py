@@ -46,7 +46,8 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     body = substitute_block(inner.body, values)
     end = constant(outer_count * inner_count)
     loop = replace(stmt, axis=joint, lo=constant(0), hi=end, step=1, body=body)
-    return loop if _even(loop) and not _mentions(loop, joint) else None
+    # as a value the joint axis would be divided: only addresses absorb that
+    return loop if _even(loop) and not value_uses(loop.body, joint) else None
 
 
 def _at(loop: For, turn: Node) -> Node:
@@ -59,8 +60,3 @@ def _even(loop: For) -> bool:
     return all(
         step is not None for s in walk(loop.body) for _, step in strides(s, loop.axis, ranges)
     )
-
-
-def _mentions(loop: For, joint: Node) -> bool:
-    """Whether the joint axis is used as a value: only addresses absorb the division."""
-    return value_uses(loop.body, joint)

@@ -36,13 +36,11 @@ def _parallel(stmt: For, target: CPU, labels: Labels) -> For:
     if trips(stmt) >= 4 * target.cores or trips(stmt) % target.cores == 0:
         return replace(stmt, bind="parallel")
     inner = stmt.body[0]
-    joins = len(stmt.body) == 1 and isinstance(inner, For) and inner.role == "free"
-    if not joins or inner.bind not in ("", "serial") or inner.extent is None:  # type: ignore[union-attr]
-        return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
-    assert isinstance(inner, For)
-    if stmt.step != 1 or inner.extent % inner.step:  # type: ignore[operator]
-        return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
-    return _parallel(_joined(stmt, inner, labels), target, labels)
+    if len(stmt.body) == 1 and stmt.step == 1 and isinstance(inner, For) and inner.role == "free":
+        even = inner.extent is not None and inner.extent % inner.step == 0
+        if even and inner.bind in ("", "serial"):
+            return _parallel(_joined(stmt, inner, labels), target, labels)
+    return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
 
 
 def _descend(stmt: For, target: CPU, labels: Labels) -> For:

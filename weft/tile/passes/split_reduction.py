@@ -47,27 +47,17 @@ def _split(stmt: For, target: CPU, labels: Labels) -> Block:
     origin, turn = labels.axis("p"), labels.axis("q")
     own = {f: replace(f, labels=tuple(f"{n}_p" for n in f.labels)) for f in stmt.folds}
     partial = {f: _buffers(f, parts, labels) for f in stmt.folds}
-    lines = [replace(b, space="local") for buffers in partial.values() for b in buffers]
-    inner = replace(
-        stmt,
-        lo=origin,
-        hi=upto(origin, part, stmt.hi),
-        body=over(stmt.body, own),
-        folds=tuple(own.values()),
-    )
+    lines = [b for buffers in partial.values() for b in buffers]
+    inner = replace(stmt, lo=origin, hi=upto(origin, part, stmt.hi))
+    inner = replace(inner, body=over(stmt.body, own), folds=tuple(own.values()))
     at = apply(floordiv, origin, constant(part))
-    stores = [
-        Store(b, (at,), acc)
-        for f in stmt.folds
-        for b, acc in zip(partial[f], own[f].accs, strict=True)
-    ]
+    accs = (acc for f in stmt.folds for acc in own[f].accs)
+    stores = [Store(b, (at,), acc) for b, acc in zip(lines, accs, strict=True)]
     shared = For(origin, stmt.lo, stmt.hi, (inner, *stores), part, "free", "parallel")
-    updates = [
-        Update(f, tuple(make(Load(b), turn) for b in partial[f]), partial=True) for f in stmt.folds
-    ]
-    combine = For(
-        turn, constant(0), constant(parts), tuple(updates), 1, "reduce", "serial", stmt.folds
-    )
+    reads = {f: tuple(make(Load(b), turn) for b in partial[f]) for f in stmt.folds}
+    updates = tuple(Update(f, values, partial=True) for f, values in reads.items())
+    turns = constant(0), constant(parts)
+    combine = For(turn, *turns, updates, 1, "reduce", "serial", stmt.folds)
     return (*(Local(b) for b in lines), shared, combine)
 
 

@@ -70,36 +70,29 @@ def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
 
 def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local, Stmt, Stmt] | None:
     """The dearest term both loops compute, as a row buffer."""
-    computed = {t for s in first.body for t in postorder(*s.terms())}
-    best, gain = None, WORTH
+    computed, same = set(nodes(first.body)), {second.axis: first.axis}
     free: dict[Node, frozenset[Node]] = {}
-    for term in dict.fromkeys(t for s in second.body for t in postorder(*s.terms())):
-        if (
-            second.axis not in free_variables(term, free)
-            or isinstance(term.op, Load)
-            or is_index(term)
-        ):
-            continue
-        if substitute((term,), {second.axis: first.axis})[0] in computed:
-            cost = sum(
-                term_cost(n) for n in postorder(term) if second.axis in free_variables(n, free)
-            )
-            if cost > gain:
-                best, gain = term, cost
-    if best is None or trips(first) * best.type.dtype.bytes > target.l2 // 2:
+
+    def moves(term: Node) -> bool:
+        return second.axis in free_variables(term, free)
+
+    def cost(term: Node) -> float:
+        return sum(term_cost(n) for n in postorder(term) if moves(n))
+
+    own = [t for t in nodes(second.body) if moves(t) and not isinstance(t.op, Load)]
+    both = (t for t in own if not is_index(t) and substitute((t,), same)[0] in computed)
+    best = max(both, key=cost, default=None)
+    if best is None or cost(best) <= WORTH:
+        return None
+    if trips(first) * best.type.dtype.bytes > target.l2 // 2:
         return None
     row = Buffer(labels.buffer("row"), TensorType(best.type.dtype, (trips(first),)), "local")
-    value = substitute((best,), {second.axis: first.axis})[0]
-    read = make(Load(row), second.axis)
-    body = (*_before_updates(first.body, Store(row, (first.axis,), value)),)
-    return (
-        Local(row),
-        replace(first, body=body),
-        replace(second, body=substitute_block(second.body, {best: read})),
-    )
+    store = Store(row, (first.axis,), substitute((best,), same)[0])
+    second_body = substitute_block(second.body, {best: make(Load(row), second.axis)})
+    first = replace(first, body=_before_updates(first.body, store))
+    return Local(row), first, replace(second, body=second_body)
 
 
-def _before_updates(block: Block, store: Store) -> list[Stmt]:
-    out = list(block)
-    at = next((i for i, s in enumerate(out) if isinstance(s, nest.Update)), len(out))
-    return [*out[:at], store, *out[at:]]
+def _before_updates(block: Block, store: Store) -> Block:
+    at = next((i for i, s in enumerate(block) if isinstance(s, nest.Update)), len(block))
+    return (*block[:at], store, *block[at:])
