@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from weft.cli.habits import measure as measure_habits
+from weft.cli.habits import peak_bytes
 from weft.cli.limits import Limits, Work, count, measure
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
@@ -87,3 +89,17 @@ def test_this_machine() -> None:
     limits = measure(threads=1)
     assert limits.gflops > 1 and limits.gflops_one > 1
     assert all(rate > 0.1 for rate in limits.copy.values())
+
+
+def test_habits_of_this_process() -> None:
+    """Figures of a real run: orders of magnitude, for the machine may be busy."""
+    habits = measure_habits(torch.get_num_threads())
+    assert 0 < habits.native_us < habits.call_us < 1000
+    assert habits.one_thread_ms > 0 and habits.threads_ms > 0
+    assert habits.eager_ms > 0 and habits.eager_between_ms > 0
+
+
+def test_peak_of_a_call_counts_what_it_lets_go_of() -> None:
+    held = peak_bytes(lambda: torch.ones(1 << 25))
+    assert held is None or held > 100 << 20
+    assert (peak_bytes(lambda: None) or 0) < 4 << 20

@@ -11,6 +11,7 @@ import pytest
 from weft.cli import peers, suite
 from weft.cli.bench import Bench, Measurement
 from weft.cli.check import Verdict
+from weft.cli.habits import Habits
 from weft.cli.limits import Limits, Work
 from weft.cli.main import main
 from weft.cli.output import show
@@ -123,6 +124,22 @@ def test_disturbed_rounds_and_slow_compiles_are_said() -> None:
     assert "not a quiet machine: rounds of 1 workloads of 2 differ by more than 20%" in lines
     assert "  weft above 0.5 of inductor on 1: noisy" in lines
     assert suite_json(results)["median_compile_seconds"]["weft"] == 0.5
+
+
+def test_calls_threads_and_memory_are_said() -> None:
+    def needs(name: str, mine: int | None) -> Row:
+        found = {b: Measurement(b, 1.0, 1.0, GOOD, peak_bytes=n)
+                 for b, n in (("weft", mine), ("eager", 2 << 20))}  # fmt: skip
+        return Row(name, Workload("group", ""), Work(1, 1), found)
+
+    rows = [needs("lean", 1 << 20), needs("fat", 4 << 20), needs("unknown", None)]
+    results = replace(RESULTS, rows=rows, habits=Habits(0.1, 2.0, 8.0, 4.0, 1.0, 1.1))
+    lines = summary_lines(results)
+    assert "a call needs more memory than eager's on 1: fat" in lines
+    assert "a call of 16x16: 2.00 us, an empty one of C 0.10" in lines
+    assert any("8.00 ms on one thread, 4.00 on 2" in line for line in lines)
+    facts = suite_json(results)
+    assert facts["habits"]["call_us"] == 2.0 and facts["more_memory_than_eager"] == ["fat"]
 
 
 def test_only_chooses_by_name_or_group() -> None:

@@ -51,6 +51,7 @@ class Measurement:
     externs: tuple[str, ...] = ()
     predicted_us: float | None = None
     rounds: tuple[float, ...] = ()
+    peak_bytes: int | None = None
     failure: str | None = None
 
     @property
@@ -159,19 +160,23 @@ class Bench:
         for worker in workers:
             rows[worker.backend] = self.load(worker, spec, judge)
         times: dict[str, list[float]] = {backend: [] for backend in rows}
-        for worker in workers * rounds:
+
+        def ask(worker: Worker, **request: Any) -> dict[str, Any]:
             row = rows[worker.backend]
-            if row.failure is not None:
-                continue
             try:
-                reply = worker.ask(do="round", seconds=seconds)
-                times[worker.backend].append(reply["ms"])
+                return worker.ask(**request) if row.failure is None else {}
             except BackendError as error:
                 rows[worker.backend] = replace(row, failure=error.message)
-        for backend, row in rows.items():
+                return {}
+
+        for worker in workers * rounds:
+            times[worker.backend] += ask(worker, do="round", seconds=seconds).values()
+        for worker in workers:
+            peak = ask(worker, do="memory").get("peak_bytes")
+            row, found = rows[worker.backend], times[worker.backend]
             if row.failure is None:
-                found = times[backend]
-                rows[backend] = replace(row, ms=statistics.median(found), rounds=tuple(found))
+                row = replace(row, ms=statistics.median(found), rounds=tuple(found))
+                rows[worker.backend] = replace(row, peak_bytes=peak)
         return Comparison(program.title, rows)
 
     def load(self, worker: Worker, spec: SourceSpec, judge: Judge) -> Measurement:

@@ -23,6 +23,7 @@ from torch.utils import _pytree as pytree
 
 from weft.cli.check import call
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
+from weft.cli.habits import measure, peak_bytes
 from weft.cli.peers import PEERS, Peer
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
@@ -56,6 +57,7 @@ class Session:
 
     def __init__(self) -> None:
         self.call: Callable[[], Any] | None = None
+        self.arena = 0  # bytes that stay between calls
 
     def load(
         self,
@@ -65,7 +67,7 @@ class Session:
         options: dict[str, Any],
     ) -> dict[str, Any]:
         """Compiles for one backend, saves what the first call gives."""
-        self.call = None  # one program at a time stands in memory
+        self.call, self.arena = None, 0  # one program at a time stands in memory
         gc.collect()
         program = load(SourceSpec(**source))
         start = time.perf_counter()
@@ -80,6 +82,7 @@ class Session:
             facts["kernels"] = len(compiled.report.kernels)
             facts["externs"] = [op for op, _, _ in compiled.report.externs]
             facts["predicted_us"] = sum(k.predicted_us for k in compiled.report.kernels)
+            self.arena = compiled.report.arena_bytes
         return facts
 
     def round(self, seconds: float) -> dict[str, Any]:
@@ -92,6 +95,16 @@ class Session:
         while len(samples) < 3 or time.perf_counter() < end:
             samples.append(timed(self.call, repeats))
         return {"ms": statistics.median(samples) * 1e3}
+
+    def memory(self) -> dict[str, Any]:
+        """Bytes that a call needs beside its inputs and weights."""
+        assert self.call is not None
+        gc.collect()
+        peak = peak_bytes(self.call)
+        return {"peak_bytes": None if peak is None else peak + self.arena}
+
+    def habits(self, threads: int) -> dict[str, Any]:
+        return asdict(measure(threads))
 
 
 def timed(function: Callable[[], Any], repeats: int) -> float:

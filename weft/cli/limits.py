@@ -77,27 +77,34 @@ class Limits:
         return Limits(self.threads, **higher, copy=copy)
 
 
-def measure(threads: int) -> Limits:
-    """Runs the loops of limits.c, in half a minute at most; the best of a few trials."""
+def library() -> ctypes.CDLL:
+    """The loops of limits.c, compiled."""
     tools = open_toolchain(config.cache)
     text = C_FILE.read_text()
     found = tools.cache.load(text)
     path = tools.build(text, {"limits": text}, {}) if found is None else found[0]
-    library = ctypes.CDLL(str(path))
-    library.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
-    library.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
-    library.limits_fma.restype = library.limits_copy.restype = ctypes.c_double
+    made = ctypes.CDLL(str(path))
+    made.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
+    made.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
+    made.limits_fma.restype = made.limits_copy.restype = ctypes.c_double
+    made.limits_nothing.argtypes, made.limits_nothing.restype = [], None
+    return made
+
+
+def measure(threads: int) -> Limits:
+    """Runs the loops, in half a minute at most; the best of a few trials."""
+    loops = library()
 
     def best(function: Any, *arguments: int) -> float:
         return max(float(function(*arguments)) for _ in range(TRIALS))
 
     return Limits(
         threads,
-        gflops_one=best(library.limits_fma, 1, 0),
-        gflops=best(library.limits_fma, threads, 0),
-        bf16_gflops_one=best(library.limits_fma, 1, 1),
-        bf16_gflops=best(library.limits_fma, threads, 1),
-        copy={size: best(library.limits_copy, threads, size) for size in SIZES},
+        gflops_one=best(loops.limits_fma, 1, 0),
+        gflops=best(loops.limits_fma, threads, 0),
+        bf16_gflops_one=best(loops.limits_fma, 1, 1),
+        bf16_gflops=best(loops.limits_fma, threads, 1),
+        copy={size: best(loops.limits_copy, threads, size) for size in SIZES},
     )
 
 

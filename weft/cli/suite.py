@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from weft.cli.bench import Bench, Measurement
+from weft.cli.habits import Habits
 from weft.cli.limits import Limits, Work, count, measure
 from weft.cli.peers import NEEDS, missing
 from weft.cli.program import Source, SourceSpec
@@ -31,6 +32,7 @@ OURS = ("weft", "weft-dynamo")
 BEST = "best peer"
 DISTURBED = 1.2  # the median of rounds over the fastest
 PEER_ERROR = 1e-4  # a peer that is farther off computes in less than float32: it does not count
+NOTHING = 1 << 20  # bytes that a call may take more before they count
 FIRST = SourceSpec(text="torch.ones(4) + 1")  # a process's first program imports its compiler
 
 
@@ -62,6 +64,10 @@ class Row:
     def compile_seconds(self, backend: str) -> float | None:
         found = self.measurements.get(backend)
         return found.compile_seconds if found is not None else None
+
+    def peak_bytes(self, backend: str) -> int | None:
+        found = self.measurements.get(backend)
+        return found.peak_bytes if found is not None else None
 
     @property
     def peers(self) -> dict[str, float]:
@@ -107,6 +113,7 @@ class Results:
     missing: Mapping[str, str]  # backends left out, and why
     limits: Limits
     rows: Sequence[Row]
+    habits: Habits | None = None
 
     @property
     def backends(self) -> list[str]:
@@ -141,6 +148,14 @@ class Results:
         """The workloads that took more than `most` of what `to` took."""
         pairs = [(r.name, r.compile_seconds(backend), r.compile_seconds(to)) for r in self.rows]
         return [name for name, mine, other in pairs if mine and other and mine > most * other]
+
+    def hungry(self, backend: str, to: str) -> list[str]:
+        """The workloads whose call needs more memory, clearly."""
+        pairs = [(r.name, r.peak_bytes(backend), r.peak_bytes(to)) for r in self.rows]
+        return [
+            name for name, mine, other in pairs
+            if mine is not None and other is not None and mine > other + NOTHING
+        ]  # fmt: skip
 
     @property
     def disturbed(self) -> list[str]:
@@ -222,15 +237,23 @@ def run(settings: Settings, say: Callable[[str], None] = lambda line: None) -> R
                 say(f"{number}/{len(workloads)} {name}")
                 caches.empty()
                 rows.append(measured(bench, name, workload, settings))
-    return Results(settings, threads, absent, limits.best_of(measure(threads)), rows)
+        say("calls, threads and eager's own ops")
+        habits = habits_of(caches, threads) if "weft" in backends else None
+    return Results(settings, threads, absent, limits.best_of(measure(threads)), rows, habits)
+
+
+def habits_of(caches: Caches, threads: int) -> Habits:
+    """Measured in a process of their own."""
+    with Bench(["weft"], environment=caches.environment) as bench:
+        return Habits(**bench.workers[0].ask(do="habits", threads=threads))
 
 
 @dataclass(frozen=True)
 class Caches:
     """Caches of the bench's own, so that what is timed as compiling is compiled.
 
-    weft's are empty before each workload. Inductor's is empty at the start; it keeps its headers,
-    for what is in it of one workload is of no use to another.
+    weft's has no program before each workload. Inductor's is empty at the start. Both keep their
+    headers, for what else is in them of one workload is of no use to another.
     """
 
     folder: Path
@@ -245,7 +268,8 @@ class Caches:
 
     def empty(self) -> None:
         for backend in OURS:
-            shutil.rmtree(self.folder / backend / "weft", ignore_errors=True)
+            for kind in ("programs", "objects"):
+                shutil.rmtree(self.folder / backend / "weft" / kind, ignore_errors=True)
 
 
 def measured(bench: Bench, name: str, workload: Workload, settings: Settings) -> Row:

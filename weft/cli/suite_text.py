@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +75,10 @@ def summary_lines(results: Results) -> list[str]:
         lines.append(
             f"  weft above {COMPILE_SHARE:g} of inductor on {len(slow)}: {'; '.join(slow)}"
         )
+    hungry = results.hungry("weft", "eager")
+    if hungry:
+        lines.append(f"a call needs more memory than eager's on {len(hungry)}: {'; '.join(hungry)}")
+    lines += habit_lines(results)
     lines.append(
         "rank correlation of predicted and measured time: " + number(results.rank_correlation)
     )
@@ -84,6 +89,18 @@ def summary_lines(results: Results) -> list[str]:
         )
     lines += [f"{backend} is left out: {why}" for backend, why in results.missing.items()]
     return lines + failures(results)
+
+
+def habit_lines(results: Results) -> list[str]:
+    h = results.habits
+    if h is None:
+        return []
+    return [
+        f"a call of 16x16: {h.call_us:.2f} us, an empty one of C {h.native_us:.2f}",
+        f"a product of 768: {h.one_thread_ms:.2f} ms on one thread, {h.threads_ms:.2f} on "
+        f"{results.threads}; eager's exp of 2 M: {h.eager_ms:.2f} ms alone, "
+        f"{h.eager_between_ms:.2f} between such products",
+    ]
 
 
 def failures(results: Results) -> list[str]:
@@ -114,6 +131,8 @@ def suite_json(results: Results) -> dict[str, Any]:
         "below_0.9_of_best_peer": {o: results.behind(o, BEST, ENOUGH) for o in results.ours},
         "disturbed": results.disturbed,
         "median_compile_seconds": {b: results.compile_seconds(b) for b in results.backends},
+        "habits": asdict(results.habits) if results.habits else None,
+        "more_memory_than_eager": results.hungry("weft", "eager"),
         "rank_correlation": results.rank_correlation,
         "passed": results.passed,
         "workloads": {row.name: row_json(results, row) for row in results.rows},
@@ -140,6 +159,7 @@ def row_json(results: Results, row: Row) -> dict[str, Any]:
                 "counts": trouble(found) is None,
                 "percent_of_limit": results.percent(row, backend),
                 "compile_seconds": found.compile_seconds,
+                "peak_bytes": found.peak_bytes,
                 **verdict_json(found.verdict),
                 "failure": found.failure,
                 **(our_json(found) if backend in OURS else {}),
