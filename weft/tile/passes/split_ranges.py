@@ -4,84 +4,81 @@ before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # f
             y[a0] = where(a0 < 5, x[a0], z[a0 - 5])             y[a0] = x[a0]
                                                             for a0 in 0..7:  # free
                                                                 y[a0 + 5] = z[a0]
+
+Rows of windows are split likewise where their windows leave what is read.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
+from weft.scalar.affine import function_of, linear, linear_bounds
 from weft.scalar.blocks import substitute_block
-from weft.scalar.index import function_of, linear
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import add, apply, constant, subtract
+from weft.scalar.structure import renumber
 from weft.targets.cpu import CPU
-from weft.tile.moves import Labels
+from weft.tile.access import Ranges, contraction, ranges_in
 from weft.tile.peel import axis_range, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
 STATEMENTS = 8  # and only while its body is small
 
-# first value of the axis for which the answer differs, from a - b = axis + c and from c - axis
-CHANGES = {
-    "lt": (lambda c: -c, lambda c: c + 1),
-    "le": (lambda c: 1 - c, lambda c: c),
-    "gt": (lambda c: 1 - c, lambda c: c),
-    "ge": (lambda c: -c, lambda c: c + 1),
-}
+# each comparison as a difference that is not negative: its order, and what is added to it
+SIGNS = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
 
 
 def split_ranges(kernel: Kernel, target: CPU) -> Kernel:
-    """Split every small free loop at the literals its axis is compared with."""
+    """Split every small free loop where a comparison with its axis has but one answer beyond."""
 
-    labels = Labels(kernel.body)
-
-    def visit(block: Block, ranges: dict[Node, tuple[float, float]]) -> Block:
+    def visit(block: Block, ranges: Ranges, product: bool) -> Block:
         out: list[Stmt] = []
         for stmt in block:
-            for piece in _pieces(stmt, labels) if isinstance(stmt, For) else (stmt,):
-                if isinstance(piece, For):
-                    inner = ranges | {piece.axis: axis_range(piece, ranges)}
-                    body = visit(simplify_block(piece.body, inner), inner)
-                    piece = replace(piece, body=body)
-                out.append(piece)
+            if not isinstance(stmt, For):
+                out.append(stmt)
+                continue
+            whole = product or contraction(stmt) is not None
+            for piece in _pieces(stmt, ranges_in((stmt,), ranges), whole):
+                inner = ranges | {piece.axis: axis_range(piece, ranges)}
+                body = visit(simplify_block(piece.body, inner), inner, whole)
+                out.append(replace(piece, body=body))
         return tuple(out)
 
-    return replace(kernel, body=visit(kernel.body, {}))
+    return replace(kernel, body=renumber(visit(kernel.body, {}, False)))
 
 
-def _pieces(stmt: For, labels: Labels) -> list[For]:
+def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     """The loop over each of its ranges, counted from 0."""
     inside = list(walk(stmt.body))
-    folds = any(isinstance(s, For) and s.folds for s in inside)
-    if stmt.role != "free" or stmt.extent is None or folds or len(inside) > STATEMENTS:
+    loops = [s for s in inside if isinstance(s, For)]
+    # windows: of the loops around a reduction not the one that lanes may run over
+    kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
+    if stmt.role != "free" or stmt.extent is None or kept or len(inside) > STATEMENTS:
         return [stmt]
-    cuts = sorted({c for s in inside for c in _cuts(s, stmt.axis) if 0 < c < stmt.extent})
+    cuts = sorted({c for s in inside for c in _cuts(s, stmt.axis, ranges) if 0 < c < stmt.extent})
     if not cuts or len(cuts) >= PIECES:
         return [stmt]
     pieces: list[For] = []
     for start, end in zip([0, *cuts], [*cuts, stmt.extent], strict=True):
         moved = {stmt.axis: apply(add, stmt.axis, constant(start))} if start else {}
         body = substitute_block(stmt.body, moved)
-        piece = replace(stmt, hi=constant(end - start), body=body)
-        pieces.append(_with_own_axes(piece, labels) if start else piece)
+        pieces.append(replace(stmt, hi=constant(end - start), body=body))
     return pieces
 
 
-def _with_own_axes(stmt: For, labels: Labels) -> For:
-    """A copy of a nest over axes of its own."""
-    fresh = labels.axis("a")
-    body = tuple(_with_own_axes(s, labels) if isinstance(s, For) else s for s in stmt.body)
-    return replace(stmt, axis=fresh, body=substitute_block(body, {stmt.axis: fresh}))
-
-
-def _cuts(stmt: Stmt, axis: Node) -> set[int]:
-    """Where the statement's comparisons of the axis with literals change their answer."""
+def _cuts(stmt: Stmt, axis: Node, ranges: Ranges) -> set[int]:
+    """From where on, or up to where, the statement's comparisons hold whatever other axes are."""
     found: set[int] = set()
     for term in postorder(*stmt.terms()):
         name = function_of(term)
-        if name in CHANGES and term.args[0].type == axis.type:
-            terms, offset = linear(apply(subtract, *term.args))
-            if terms in ({axis: 1}, {axis: -1}):
-                found.add(CHANGES[name][terms[axis] < 0](offset))
+        if name in SIGNS and term.args[0].type == axis.type:
+            sign, more = SIGNS[name]
+            terms, offset = linear(apply(subtract, *term.args[::sign]))
+            step = terms.get(axis, 0)
+            others = {a: k for a, k in terms.items() if a is not axis}
+            least = linear_bounds(others, offset + more, ranges)[0]
+            if step and math.isfinite(least):
+                found.add(math.ceil(-least / step) if step > 0 else int(least // -step) + 1)
     return found
