@@ -121,22 +121,17 @@ class Levels:
 
 
 def lower_graph(
-    graph: Graph,
-    options: Options,
-    log: PassLog,
-    layouts: Any = None,
-    constants: Collection[int] = (),
+    graph: Graph, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
 ) -> Levels:
     """From the torch level to C: the whole compiler, in order."""
     target = find_target(options.target)
-    price = partial(kernel_time_us, target=target)
     tensor = log.time("n", lambda: to_tensor(graph, options.fallback))
     tensor = log.run("n", "001_simplify", lambda g: simplify(g, log.fired), tensor, print_program)
-    one_pass = partial(fold_in_one_pass, price=price)
+    one_pass = partial(fold_in_one_pass, price=partial(kernel_time_us, target=target))
     tensor = log.run("n", "002_fold_in_one_pass", one_pass, tensor, print_program)
     if target.pairs:
         tensor = log.run("n", "003_pair_bf16", pair_bf16, tensor, print_program)
-    return replace(lower_tensor(tensor, options, log, layouts, constants), torch=graph)
+    return replace(lower_tensor(tensor, options, log, layouts, fixed), torch=graph)
 
 
 def lower_tensor(
@@ -217,9 +212,8 @@ def build(captured: Captured, options: Options) -> Runner:
     log = PassLog(options.verbose)
     log.seconds["capture"] = captured.seconds
     graph = log.time("g", lambda: torch_level.from_captured(captured))
-    layouts = tuple(torch_level.type_of(r.meta) for r in captured.results)
     stored = [captured.placeholders[m.placeholder].value for m in captured.mutations]
-    layouts += tuple(torch_level.type_of(value.meta) for value in stored)
+    layouts = tuple(torch_level.type_of(r.meta) for r in (*captured.results, *stored))
     writes = {len(captured.results) + i: m.placeholder for i, m in enumerate(captured.mutations)}
     constants = captured.constants()
     key = program_key(graph, layouts, writes, constants, options, find_target(options.target))

@@ -319,24 +319,16 @@ def test_sixteen_bit_floats(built, d, t):
 
 @np.errstate(all="ignore")
 def test_pairs_of_bf16(built):
-    draw = np.random.default_rng(0)
-    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, 3e38, -1e-30], np.float32)
-    numbers = [draw.choice([*special, *draw.normal(size=40)], 1000) for _ in range(4)]
-    a, b, c, d = (torch.from_numpy(x).bfloat16() for x in numbers)
-    x = built("pack_bf16_f32", *(t.view(torch.uint16).numpy() for t in (a, b)), out=np.int32)
-    y = built("pack_bf16_f32", *(t.view(torch.uint16).numpy() for t in (c, d)), out=np.int32)
-    pairs = torch.stack((a, b), 1)
-    nan = pairs.isnan()
+    a, b, c, d = (torch.from_numpy(values("f32", seed)).bfloat16() for seed in range(4))
+    x, y = (built("pack_bf16_f32", *(t.view(torch.uint16).numpy() for t in pair), out=np.int32)
+            for pair in ((a, b), (c, d)))  # fmt: skip
     words = torch.from_numpy(x).view(torch.bfloat16).view(-1, 2)
-    assert words[nan].isnan().all() and torch.equal(words[~nan], pairs[~nan])
+    torch.testing.assert_close(words, torch.stack((a, b), 1), rtol=0, atol=0, equal_nan=True)
     a, b, c, d = (t.float().numpy() for t in (a, b, c, d))
-    expected, unit = a * c + b * d, 2.0**-22 * (abs(a * c) + abs(b * d) + 1)
-    dot = built("dot_bf16_i32", x, y, out=np.float32)
-    added = built("add_dot_bf16_i32", np.ones(1000, np.float32), x, y, out=np.float32)
-    for got, exact in ((dot, expected), (added, 1 + expected)):
-        finite = np.isfinite(exact)
-        same(got[~finite], exact[~finite])
-        assert (abs(got - exact)[finite] <= unit[finite]).all()
+    dot, unit = a * c + b * d, 2.0**-22 * (abs(a * c) + abs(b * d) + abs(a) + 1)
+    near = {"rtol": 0, "atol": unit, "equal_nan": True}
+    assert np.isclose(built("dot_bf16_i32", x, y, out=np.float32), dot, **near).all()
+    assert np.isclose(built("add_dot_bf16_i32", a, x, y, out=np.float32), a + dot, **near).all()
 
 
 @pytest.fixture(scope="module")
