@@ -2,9 +2,8 @@
 
 kernel_time_us(kernel.body, target)     # price of fusing, and the report's predicted time
 
-time = (instructions or bytes moved, the longer and part of the other) / cores + launch; a term
-costs once per iteration of the loops up to where `place` puts it, and what a register tile shares
-is shared here too.
+time = max(instructions, bytes moved) / cores + launch; a term costs once per iteration of the
+loops up to where `place` puts it, and what a register tile shares is shared here too.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from weft.tile.access import Contraction, contraction, ranges_in, strides, term_
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.traffic import memory_ns
-
-APART = 0.25  # part of the lesser that does not overlap with the other
 
 
 def kernel_time_us(body: Block, target: CPU) -> float:
@@ -41,8 +38,7 @@ def block_time_us(body: Block, target: CPU) -> float:
     """Predicted time of a block on one core."""
     work = sum(_instructions(s, target) for s in body if isinstance(s, For))
     compute = work / target.vector_ops_per_ns
-    memory = memory_ns(body, target)
-    return (max(compute, memory) + APART * min(compute, memory)) / 1e3
+    return max(compute, memory_ns(body, target)) / 1e3
 
 
 def _instructions(stmt: For, target: CPU) -> float:

@@ -37,6 +37,8 @@ from weft.tile.traffic import memory_ns
 ROWS = 64  # of a block at most: enough for what rows share to be read seldom
 WORTH = 0.9  # of the memory traffic that the kernels have one by one
 
+SEEN = 0.5  # of the time to move memory, while a kernel computes
+
 Price = Callable[[Block], float]
 
 
@@ -70,10 +72,11 @@ def merge_rows(program: Program, price: Price, target: CPU) -> Program:
 
 
 def _better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: CPU) -> bool:
-    """Clearly less memory traffic, in no more time."""
+    """Clearly less memory traffic, in no more time; computing hides part of what moves."""
     moved = [sum(memory_ns(k.body, target) for k in kernels) for kernels in (one, apart)]
     times = [sum(price(k.body) for k in kernels) for kernels in (one, apart)]
-    return moved[0] < WORTH * moved[1] and times[0] <= times[1]
+    us = [t + SEEN * ns / target.cores / 1e3 for t, ns in zip(times, moved, strict=True)]
+    return moved[0] < WORTH * moved[1] and us[0] <= us[1]
 
 
 def _reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> Kernel | None:
