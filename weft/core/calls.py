@@ -16,18 +16,11 @@ from typing import Any, cast
 import torch
 
 from weft.core.errors import UnsupportedOpError
+from weft.core.types import DTYPES
 
-TORCH_DTYPES = {
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "f32": torch.float32,
-    "f64": torch.float64,
-    "i8": torch.int8,
-    "i16": torch.int16,
-    "i32": torch.int32,
-    "i64": torch.int64,
-    "u8": torch.uint8,
-    "bool": torch.bool,
+# NumPy and torch call them alike; torch knows no pairs.
+TORCH_DTYPES: dict[str, torch.dtype] = {
+    name: getattr(torch, d.numpy.name) for name, d in DTYPES.items() if d.kind != "pair"
 }
 TAGS: dict[str, type] = {
     "dtype": torch.dtype,

@@ -10,8 +10,9 @@ from __future__ import annotations
 import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from weft.core.errors import WeftError
@@ -161,25 +162,15 @@ class Rule:
     when: Callable[..., bool] | None = None
     reassociates: bool = False
     soundness: str = "exact"
-    _parameters: dict[str, tuple[str, ...]] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        functions = {"when": self.when, "replacement": self.replacement}
-        parameters = {
-            key: tuple(inspect.signature(f).parameters)
-            for key, f in functions.items()
-            if callable(f) and not isinstance(f, Pattern)
-        }
-        object.__setattr__(self, "_parameters", parameters)
 
     def apply(self, node: Node, build: Vocabulary) -> Node | None:
         """The rewritten node, of the same type; None when the rule does not apply."""
         for found in match(self.pattern, node, {}):
             values: dict[str, Any] = {**found, "node": node, "build": build}
-            if self.when is not None and not self.when(*self._take("when", values)):
+            if self.when is not None and not _called(self.when, values):
                 continue
             if callable(self.replacement):
-                new = self.replacement(*self._take("replacement", values))
+                new = _called(self.replacement, values)
             else:
                 new = _write(pattern(self.replacement), found, node, build)
             if new is None or new is node:
@@ -191,8 +182,15 @@ class Rule:
                 return fitted
         return None
 
-    def _take(self, key: str, values: dict[str, Any]) -> list[Any]:
-        return [values[p] for p in self._parameters[key]]
+
+@cache
+def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    return tuple(inspect.signature(function).parameters)
+
+
+def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """The function on the values it names its parameters after."""
+    return function(*(values[p] for p in _parameters(function)))
 
 
 def _write(form: Pattern, found: Bindings, root: Node, build: Vocabulary) -> Node:

@@ -300,15 +300,13 @@ class Tracer(TorchDispatchMode):
     def _batch_norm(self, op: OpOverload, args: Any) -> Any:
         """Batch norm writes its running statistics without saying so in its schema."""
         x, weight, bias, mean, var, training, momentum, eps = args[:8]
-        if mean is None:
-            call = (x, weight, bias, training, momentum, eps)
-            outs = self.record(aten._native_batch_norm_legit.no_stats, call, {})
-        else:
-            call = (x, weight, bias, mean, var, training, momentum, eps)
-            outs = self.record(aten._native_batch_norm_legit_functional.default, call, {})
-        if training and mean is not None:
-            for tensor, new in zip(args[3:5], outs[3:], strict=True):
-                write(self.ref(tensor), self.value(new), self.emit)
+        plain = aten._native_batch_norm_legit.no_stats
+        kept = aten._native_batch_norm_legit_functional.default
+        known = () if mean is None else (mean, var)
+        call = (x, weight, bias, *known, training, momentum, eps)
+        outs = self.record(kept if known else plain, call, {})
+        for tensor, new in zip(known, outs[3:], strict=True) if training else ():
+            write(self.ref(tensor), self.value(new), self.emit)
         unused = [outs[2]] * (_BATCH_NORMS[op] - 3)  # cudnn's workspace, for its backward only
         return (*outs[:3], *unused)
 

@@ -6,15 +6,8 @@ reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 
 from __future__ import annotations
 
 from weft.core.node import Node
-from weft.scalar.affine import (
-    Interval,
-    Ranges,
-    bounds,
-    from_linear,
-    function_of,
-    is_multiple,
-    linear,
-)
+from weft.scalar import affine
+from weft.scalar.affine import Interval, Ranges, bounds, from_linear, function_of, linear, plus
 from weft.scalar.nest import Acc, For, Local, Running, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, subtract
 
@@ -45,11 +38,7 @@ def _extreme(index: Node, loops: Loops, sign: int, rounds: int) -> float:
     atom = max(terms, key=lambda a: depth[a])
     rest = {a: k for a, k in terms.items() if a is not atom}
     for end in _ends(atom, loops, upper=terms[atom] * sign > 0):
-        more, shift = linear(end)
-        total = dict(rest)
-        for a, k in more.items():
-            total[a] = total.get(a, 0) + k * terms[atom]
-        term = from_linear({a: k for a, k in total.items() if k}, offset + shift * terms[atom])
+        term = from_linear(*plus((rest, offset), linear(end), terms[atom]))
         found = _extreme(term, loops, sign, rounds - 1)
         best = min(best, found) if sign > 0 else max(best, found)
     return best
@@ -74,7 +63,7 @@ def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
 
 def _least_gap(loop: For, end: Node) -> int:
     """How far the last value stays below an end that the loop does not go beyond."""
-    return loop.step if is_multiple(apply(subtract, end, loop.lo), loop.step) else 1
+    return loop.step if affine.is_multiple(apply(subtract, end, loop.lo), loop.step) else 1
 
 
 def _ranges(loops: Loops) -> dict[Node, Interval]:

@@ -12,10 +12,11 @@ from collections.abc import Callable
 
 from weft.core.graph import Graph
 from weft.core.node import Node, make
+from weft.core.rules import function_name
 from weft.scalar.monoid import MAX, SUM, SUMEXP, WELFORD, Monoid
 from weft.scalar.nest import Block, Buffer
 from weft.tensor.lower import lower_group
-from weft.tensor.ops import Input, Map, Reduce, Scalar, View
+from weft.tensor.ops import Reduce, Scalar, View
 from weft.tensor.terms import is_stored_only
 
 Price = Callable[[Block], float]
@@ -43,7 +44,7 @@ def _price(node: Node, x: Node, price: Price) -> float:
         n = stack.pop()
         for a in n.args:
             if a not in buffers:
-                if isinstance(a.op, Input) or is_stored_only(a):
+                if is_stored_only(a):
                     buffers[a] = Buffer(f"b{len(buffers)}", a.type)
                 else:
                     stack.append(a)
@@ -56,20 +57,18 @@ def _statistic(node: Node) -> tuple[Monoid, Node] | None:
     if not isinstance(node.op, Reduce) or node.op.monoid is not SUM or not node.type.dtype.is_float:
         return None
     value, axes = node.args[0], node.op.axes
-    if _is(value, "multiply") and value.args[0] is value.args[1] and _is(value.args[0], "subtract"):
+    if not value.args or function_name(value.args[0]) != "subtract":
+        return None
+    if function_name(value) == "multiply" and value.args[0] is value.args[1]:
         x, mean = value.args[0].args
         total = _statistic_of(mean, x, axes)
-        if total is not None and _is(total, "multiply") and _is_mean(total, x, axes):
+        if total is not None and function_name(total) == "multiply" and _is_mean(total, x, axes):
             return WELFORD, x
-    if _is(value, "exp") and _is(value.args[0], "subtract"):
+    if function_name(value) == "exp":
         x, top = value.args[0].args
         if _statistic_of(top, x, axes) is _reduce(MAX, axes, x):
             return SUMEXP, x
     return None
-
-
-def _is(node: Node, function: str) -> bool:
-    return isinstance(node.op, Map) and node.op.function.name == function
 
 
 def _reduce(monoid: Monoid, axes: tuple[int, ...], x: Node) -> Node:

@@ -16,7 +16,7 @@ from weft.scalar.index import FALSE, TRUE, Interval, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, checked_index, constant, guarded
-from weft.tensor.ops import Gather, Index, Input, Map, Reduce, Scalar, View, moved
+from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, moved
 
 Index_ = tuple[Node, ...]
 
@@ -231,6 +231,4 @@ def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
 
 def is_stored_only(node: Node) -> bool:
     """Nodes that have no term: they live in a buffer."""
-    return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce) or isinstance(
-        node.op, Input
-    )
+    return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce)

@@ -7,7 +7,7 @@ before  for b0 in 0..18 by 16:                  after   y{16}[0] = ...
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
 from weft.core.node import Node, make, postorder, substitute
@@ -280,21 +280,15 @@ def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
     return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
 
 
-def once(block: Block, outside: frozenset[str] = frozenset()) -> Block:
+def once(block: Block, outside: Collection[str] = ()) -> Block:
     """Declare each local buffer of a block once, and none under a name in use around it."""
     here = dict.fromkeys(s.buffer for s in block if isinstance(s, Local))
-    names: dict[Buffer, Buffer] = {}
-    for buffer in here:
-        name, n = buffer.name, 0
-        while name in outside:
-            name, n = f"{buffer.name}_{n}", n + 1
-        if name != buffer.name:
-            names[buffer] = replace(buffer, name=name)
-    block = rename_block(block, names) if names else block
-    inside = outside.union(names.get(b, b).name for b in here)
+    inside = set(outside)
+    names = {b: replace(b, name=fresh(b.name, inside)) for b in here}
+    names = {b: new for b, new in names.items() if new != b}
     out: list[Stmt] = []
     declared: set[Buffer] = set()
-    for stmt in block:
+    for stmt in rename_block(block, names) if names else block:
         if isinstance(stmt, Local):
             if stmt.buffer in declared:
                 continue

@@ -111,11 +111,7 @@ def _merged(members: Sequence[Kernel], readers: Mapping[Buffer, int], target: CP
     handed = {b: _Rows(b, members, depth) for b in passed}
     rows = trips(_leading(members[0])[depth - 1])
     whole = _Merge(members, depth, rows, handed).kernel()
-    size = sum(
-        s.buffer.type.size * s.buffer.type.dtype.bytes
-        for s in walk(whole.body)
-        if isinstance(s, Local)
-    )
+    size = sum(s.buffer.type.bytes for s in walk(whole.body) if isinstance(s, Local))
     block = _block(rows, target.l2 * rows // size, target.register_tile[0])
     return _Merge(members, depth, block, handed).kernel() if block else None
 

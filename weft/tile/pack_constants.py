@@ -17,6 +17,7 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
+from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import loads, map_statements, nodes
@@ -98,7 +99,7 @@ class _Packing:
         shape = (*sizes[0], -(-columns // width), *sizes[1], width)
         inputs = loads(c.right)
         panels = Buffer(
-            self.fresh(f"{inputs[0].name}_panels"), TensorType(c.right.type.dtype, shape)
+            fresh(f"{inputs[0].name}_panels", self.names), TensorType(c.right.type.dtype, shape)
         )
         each, n, whole = self.labels.axis("b"), self.labels.axis("j"), columns // width
 
@@ -130,13 +131,6 @@ class _Packing:
         if len(users) > 1 or by < 1 or trips(loop) % by:
             return loop.axis, loop
         return users[0], For(self.labels.axis("g"), constant(0), constant(trips(loop) // by), ())
-
-    def fresh(self, stem: str) -> str:
-        name, n = stem, 0
-        while name in self.names:
-            name, n = f"{stem}_{n}", n + 1
-        self.names.add(name)
-        return name
 
 
 def _updated(stmt: For, update: Update) -> For:

@@ -12,6 +12,7 @@ from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
 from weft.kernel import ops
 from weft.kernel.ops import Splat, VectorGather, VectorLoad, VectorScatter, VectorStore, lanes_of
+from weft.scalar.affine import plus
 from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import (
@@ -117,13 +118,10 @@ class Lowering:
         if step == 0 or uneven or (abs(step) > 1 and name in ("eq", "ne")):
             return None
         name = name if step > 0 else FLIPPED[name]
-        base, more = linear(v.base)
-        for a, k in base.items():
-            terms[a] = terms.get(a, 0) + step * k
-        offset += step * more
         sign = -1 if step > 0 else 1
         up = abs(step) - 1 if name in ("lt", "ge") else 0  # a quotient rounded up, or down
-        bound = from_linear({a: sign * k for a, k in terms.items() if k}, sign * offset + up)
+        start = plus((terms, offset), linear(v.base), step)
+        bound = from_linear(*plus(({}, up), start, sign))
         bound = apply(floordiv, bound, constant(abs(step))) if abs(step) > 1 else bound
         clamped = apply(minimum, apply(maximum, bound, constant(-1)), constant(v.lanes))
         scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
@@ -176,10 +174,7 @@ class Lowering:
         assert v is not None
         terms, offset = linear(where)
         rest = {a: k for a, k in terms.items() if a is not v.axis}
-        base, more = linear(v.base)
-        for a, k in base.items():
-            rest[a] = rest.get(a, 0) + k * step
-        return from_linear({a: k for a, k in rest.items() if k}, offset + more * step)
+        return from_linear(*plus((rest, offset), linear(v.base), step))
 
     def _wide(self, where: Node) -> Node:
         wide = self.term(where)

@@ -187,12 +187,15 @@ class Cursor:
         return -value if negative else value
 
     def listed(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
-        """Comma-separated items up to the closing mark; a trailing comma is fine."""
+        """Comma-separated items up to the closing mark, the end of the line if that is "".
+
+        A trailing comma is fine.
+        """
         items: list[T] = []
         while not self.accept(close):
             items.append(item())
             if not self.accept(","):
-                self.expect(close)
+                self.expect(close) if close else self.end()
                 break
         return tuple(items)
 

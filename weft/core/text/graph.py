@@ -165,15 +165,10 @@ def no_output(lines: list[Line]) -> NoReturn:
 
 def _read_output(cursor: Cursor, scope: GraphScope, rest: list[Line]) -> tuple[Node, ...]:
     cursor.expect("output")
-    outputs: list[Node] = []
-    while cursor.peek():
-        outputs.append(scope.operand(cursor))
-        if not cursor.accept(","):
-            break
-    cursor.end()
+    outputs = cursor.listed(lambda: scope.operand(cursor), "")
     if rest:
         Cursor(rest[0]).fail("a line after the output line")
-    return tuple(outputs)
+    return outputs
 
 
 def _read_input(cursor: Cursor, scope: GraphScope) -> Node:

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.frontend.aten.table import Row, per_axis, require, rows
-from weft.frontend.aten.windows import Extents, Window, gather_windows, spread_windows
+from weft.frontend.aten.windows import Extents, Window
 from weft.scalar.ops import apply, constant
 from weft.tensor.build import Tensor, reshape, total, unsqueeze, view
 from weft.tensor.ops import position
@@ -28,7 +28,7 @@ def forward(x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Exten
     shape = (x.shape[0], outs, *sizes, ins, *window.kernel)
     source = channel_of(1, 2 + n, outs // groups, ins)
     taps = range(3 + n, 3 + 2 * n)
-    windows = gather_windows(x, shape, [position(0), source], range(2, 2 + n), taps, window)
+    windows = window.gather(x, shape, [position(0), source], range(2, 2 + n), taps)
     chosen = view(weight, shape, [position(1), position(2 + n), *map(position, taps)])
     return total(windows * chosen, range(2 + n, 3 + 2 * n))
 
@@ -41,7 +41,7 @@ def backward_to_input(
     shape = (g.shape[0], ins * groups, *size, outs // groups, *window.kernel)
     source = channel_of(1, 2 + n, ins, outs // groups)
     taps = range(3 + n, 3 + 2 * n)
-    windows = spread_windows(g, shape, [position(0), source], range(2, 2 + n), taps, window)
+    windows = window.spread(g, shape, [position(0), source], range(2, 2 + n), taps)
     local = apply("floormod", position(1), constant(max(ins, 1)))
     chosen = view(weight, shape, [source, local, *map(position, taps)])
     return total(windows * chosen, range(2 + n, 3 + 2 * n))
@@ -54,7 +54,7 @@ def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> 
     groups = x.shape[1] // max(ins, 1)
     batch, at = 2 + n, range(3 + n, 3 + 2 * n)
     source = channel_of(0, 1, outs // max(groups, 1), ins)
-    windows = gather_windows(x, box, [position(batch), source], at, range(2, 2 + n), window)
+    windows = window.gather(x, box, [position(batch), source], at, range(2, 2 + n))
     grads = view(g, box, [position(batch), position(0), *map(position, at)])
     return total(windows * grads, [batch, *at])
 
@@ -79,12 +79,8 @@ def convolution(
     if transposed:
         extra = per_axis(output_padding, n)
         size = [
-            (x.shape[2 + i] - 1) * window.stride[i]
-            - 2 * window.pad[i]
-            + window.dilation[i] * (window.kernel[i] - 1)
-            + extra[i]
-            + 1
-            for i in range(n)
+            (m - 1) * window.stride[i] - 2 * window.pad[i] + window.reach(i) + extra[i]
+            for i, m in enumerate(x.shape[2:])
         ]
         out = backward_to_input(x, weight, groups, window, size)
     else:

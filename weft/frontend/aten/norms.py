@@ -39,24 +39,18 @@ def trailing(x: Tensor, shape: Sequence[int]) -> list[int]:
     return list(range(x.rank - len(shape), x.rank))
 
 
-def native_layer_norm(
-    x: Tensor, shape: Sequence[int], weight: Optional, bias: Optional, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    axes = trailing(x, shape)
-    center = mean(x, axes, keep=True)
-    scale = rsqrt(variance(x, axes, keep=True) + eps)
-    return affine_of((x - center) * scale, weight, bias), center, scale
-
-
-def layer_norm(
+def layer_norm_all(
     x: Tensor,
     shape: Sequence[int],
     weight: Optional = None,
     bias: Optional = None,
     eps: float = 1e-5,
     *_: Any,
-) -> Tensor:
-    return native_layer_norm(x, shape, weight, bias, eps)[0]
+) -> tuple[Tensor, Tensor, Tensor]:
+    axes = trailing(x, shape)
+    center = mean(x, axes, keep=True)
+    scale = rsqrt(variance(x, axes, keep=True) + eps)
+    return affine_of((x - center) * scale, weight, bias), center, scale
 
 
 def rms_norm_both(
@@ -72,8 +66,8 @@ def rms_norm_both(
 NORMS: dict[str, Callable[..., Any]] = {
     "_softmax": softmax_row,
     "_log_softmax": log_softmax,
-    "native_layer_norm": native_layer_norm,
-    "layer_norm": layer_norm,
+    "native_layer_norm": layer_norm_all,
+    "layer_norm": lambda *args: layer_norm_all(*args)[0],
 }
 
 ROWS: dict[str, Row] = {

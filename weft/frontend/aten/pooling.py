@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from weft.core.node import Node
 from weft.frontend.aten.table import Row, per_axis, require, rows
-from weft.frontend.aten.windows import Extents, Window, gather_windows, spread_windows
+from weft.frontend.aten.windows import Extents, Window
 from weft.scalar.monoid import MAX, MONOIDS, lowest
 from weft.scalar.ops import apply, constant
 from weft.tensor import build
@@ -24,15 +25,14 @@ def pooled(x: Tensor, window: Window, fill: Number) -> tuple[Tensor, range]:
     lead = x.rank - window.rank
     taps = range(x.rank, x.rank + window.rank)
     shape = (*x.shape[:lead], *window.sizes(x.shape[lead:]), *window.kernel)
-    windows = gather_windows(x, shape, positions(lead), range(lead, x.rank), taps, window, fill)
-    return windows, taps
+    return window.gather(x, shape, positions(lead), range(lead, x.rank), taps, fill), taps
 
 
 def unpooled(t: Tensor, x: Tensor, window: Window) -> tuple[Tensor, range]:
     """[x, kernel]: what t has for each window over an element of x, and which axes the taps are."""
     lead, taps = x.rank - window.rank, range(x.rank, x.rank + window.rank)
     box = (*x.shape, *window.kernel)
-    return spread_windows(t, box, positions(lead), range(lead, x.rank), taps, window), taps
+    return window.spread(t, box, positions(lead), range(lead, x.rank), taps), taps
 
 
 def max_pool(
@@ -128,16 +128,12 @@ def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tens
     return total(*unpooled(divided(g, count), x, window))
 
 
-def of_rank(n: int, row: Callable[..., Any]) -> Callable[..., Any]:
-    return lambda *args, **kwargs: row(n, *args, **kwargs)
-
-
 POOLING: dict[str, Callable[..., Any]] = {
-    "max_pool2d_with_indices": of_rank(2, max_pool),
-    "max_pool3d_with_indices": of_rank(3, max_pool),
+    "max_pool2d_with_indices": partial(max_pool, 2),
+    "max_pool3d_with_indices": partial(max_pool, 3),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": max_pool_backward,
-    "avg_pool2d": of_rank(2, avg_pool),
-    "avg_pool3d": of_rank(3, avg_pool),
+    "avg_pool2d": partial(avg_pool, 2),
+    "avg_pool3d": partial(avg_pool, 3),
     "avg_pool2d_backward avg_pool3d_backward": avg_pool_backward,
 }
 

@@ -15,6 +15,7 @@ from weft.scalar.ops import apply, constant, eq, floordiv, floormod
 from weft.tensor.build import Number, Tensor, affine, all_of, view, within
 
 Extents = Sequence[int]
+Lead = Sequence[Node]
 Each = int | Extents  # one number is the same for every axis
 
 
@@ -43,56 +44,39 @@ class Window:
     def rank(self) -> int:
         return len(self.kernel)
 
+    def reach(self, i: int) -> int:
+        """Elements from its first tap to its last, both included."""
+        return self.dilation[i] * (self.kernel[i] - 1) + 1
+
     def sizes(self, extents: Extents) -> tuple[int, ...]:
         """How many windows fit."""
         out: list[int] = []
         for i, n in enumerate(extents):
-            span = n + 2 * self.pad[i] - self.dilation[i] * (self.kernel[i] - 1) - 1
+            span = n + 2 * self.pad[i] - self.reach(i)
             count = -(-span // self.stride[i]) if self.ceil_mode else span // self.stride[i]
             past = self.ceil_mode and count * self.stride[i] >= n + self.pad[i]
             out.append(count if past else count + 1)
         return tuple(out)
 
-    def gathered(self, i: int, at: int, tap: int) -> Node:
-        """Input coordinate i, from the output's axis `at` and the tap's axis."""
-        return affine({at: self.stride[i], tap: self.dilation[i]}, -self.pad[i])
+    def gather(
+        self, x: Tensor, shape: Extents, lead: Lead, at: Extents, taps: Extents, fill: Number = 0
+    ) -> Tensor:
+        """x[lead..., gathered...]; `at` and `taps` name the output axes of positions and taps."""
+        moves = zip(at, taps, self.stride, self.dilation, self.pad, strict=True)
+        index = [affine({a: stride, tap: by}, -pad) for a, tap, stride, by, pad in moves]
+        inside = [within(i, n) for i, n in zip(index, x.shape[len(lead) :], strict=True)]
+        return view(x, shape, [*lead, *index], all_of(inside), fill)
 
-    def spread(self, i: int, at: int, tap: int) -> tuple[Node, Node]:
-        """Output coordinate i, from the input's axis `at`; and whether it is a whole number."""
-        back = affine({at: 1, tap: -self.dilation[i]}, self.pad[i])
-        step = constant(self.stride[i])
-        whole = apply(eq, apply(floormod, back, step), constant(0))
-        return apply(floordiv, back, step), whole
-
-
-def gather_windows(
-    x: Tensor,
-    shape: Extents,
-    lead: Sequence[Node],
-    at: Extents,
-    taps: Extents,
-    window: Window,
-    fill: Number = 0,
-) -> Tensor:
-    """x[lead..., gathered...]; `at` and `taps` name the output axes of positions and taps."""
-    index = [window.gathered(i, at[i], taps[i]) for i in range(window.rank)]
-    inside = [within(i, n) for i, n in zip(index, x.shape[len(lead) :], strict=True)]
-    return view(x, shape, [*lead, *index], all_of(inside), fill)
-
-
-def spread_windows(
-    x: Tensor,
-    shape: Extents,
-    lead: Sequence[Node],
-    at: Extents,
-    taps: Extents,
-    window: Window,
-) -> Tensor:
-    """x[lead..., spread...], zero where no output reads that input."""
-    index: list[Node] = list(lead)
-    valid: list[Node] = []
-    for i in range(window.rank):
-        place, whole = window.spread(i, at[i], taps[i])
-        valid += [within(place, x.shape[len(index)]), whole]
-        index.append(place)
-    return view(x, shape, index, all_of(valid))
+    def spread(self, x: Tensor, shape: Extents, lead: Lead, at: Extents, taps: Extents) -> Tensor:
+        """x[lead..., spread...], zero where no output reads that input."""
+        index: list[Node] = list(lead)
+        valid: list[Node] = []
+        for a, tap, stride, by, pad in zip(
+            at, taps, self.stride, self.dilation, self.pad, strict=True
+        ):
+            back, step = affine({a: 1, tap: -by}, pad), constant(stride)
+            place = apply(floordiv, back, step)
+            whole = apply(eq, apply(floormod, back, step), constant(0))
+            valid += [within(place, x.shape[len(index)]), whole]
+            index.append(place)
+        return view(x, shape, index, all_of(valid))

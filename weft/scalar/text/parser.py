@@ -6,8 +6,6 @@ Lets only name terms; the statements hold the terms themselves, the very nodes t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, Line
 from weft.core.text.graph import no_output
@@ -195,21 +193,16 @@ def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
     return Call(target, arguments, inputs, outputs, reason)
 
 
-def _read_outputs(cursor: Cursor, buffers: _Buffers) -> Iterator[Buffer]:
-    """output y, z; with a type where the last kernel sees the buffer differently."""
-    cursor.expect("output")
-    while cursor.peek():
-        name = cursor.name("a buffer")
-        if name not in buffers.known:
-            cursor.unknown("undefined buffer", name, buffers.known)
-        found = buffers.known[name]
-        if cursor.accept(":"):
-            buffers.check(cursor, (Buffer(name, type_ := cursor.tensor_type()),))
-            found = Buffer(name, type_)
-        yield found
-        if not cursor.accept(","):
-            break
-    cursor.end()
+def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
+    """y; with a type where the last kernel sees the buffer differently."""
+    name = cursor.name("a buffer")
+    if name not in buffers.known:
+        cursor.unknown("undefined buffer", name, buffers.known)
+    if not cursor.accept(":"):
+        return buffers.known[name]
+    found = Buffer(name, cursor.tensor_type())
+    buffers.check(cursor, (found,))
+    return found
 
 
 def read_nest(level: Level, name: str, given: list[Line]) -> Program:
@@ -231,7 +224,8 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
         elif word == "call":
             steps.append(_read_call(cursor, buffers))
         elif word == "output":
-            outputs = tuple(_read_outputs(cursor, buffers))
+            cursor.expect("output")
+            outputs = cursor.listed(lambda c=cursor: _read_output(c, buffers), "")
             if lines.peek() is not None:
                 lines.take().fail("a line after the output line")
             return Program(level.word, name, tuple(inputs), outputs, tuple(steps))

@@ -15,9 +15,8 @@ from weft.scalar import nest
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
 from weft.scalar.text.terms import Ref, is_inline, show_call, show_term
 
-SHOW_STATEMENT: dict[
-    type[nest.Stmt], Callable[[nest.Stmt, Ref], str]
-] = {}  # statements of other levels
+# Statements of other levels.
+SHOW_STATEMENT: dict[type[nest.Stmt], Callable[[nest.Stmt, Ref], str]] = {}
 INDENT = "    "
 
 
@@ -167,11 +166,12 @@ def _labels(kernel: nest.Kernel) -> set[str]:
     return taken
 
 
-def _first_updates(
-    loop: nest.For,
-) -> dict[tuple[str, ...], tuple[nest.Update, tuple[nest.For, ...]]]:
+Updates = dict[tuple[str, ...], tuple[nest.Update, tuple[nest.For, ...]]]
+
+
+def _first_updates(loop: nest.For) -> Updates:
     """The first update of each fold inside a loop, and the loops from this one down to it."""
-    found: dict[tuple[str, ...], tuple[nest.Update, tuple[nest.For, ...]]] = {}
+    found: Updates = {}
 
     def visit(block: nest.Block, path: tuple[nest.For, ...]) -> None:
         for stmt in block:

@@ -35,19 +35,22 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     inner = stmt.body[0]
     if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
         return None
-    outer_count, inner_count = trips(stmt), trips(inner)
-    if not outer_count or not inner_count or stmt.axis in postorder(inner.lo, inner.hi):
+    if not trips(stmt) or not trips(inner) or stmt.axis in postorder(inner.lo, inner.hi):
         return None
-    joint = labels.axis("j")
-    values = {
-        stmt.axis: _at(stmt, apply(floordiv, joint, constant(inner_count))),
-        inner.axis: _at(inner, apply(floormod, joint, constant(inner_count))),
-    }
-    body = substitute_block(inner.body, values)
-    end = constant(outer_count * inner_count)
-    loop = replace(stmt, axis=joint, lo=constant(0), hi=end, step=1, body=body)
+    loop = joined(stmt, inner, labels)
     # as a value the joint axis would be divided: only addresses absorb that
-    return loop if _even(loop) and not value_uses(loop.body, joint) else None
+    return loop if _even(loop) and not value_uses(loop.body, loop.axis) else None
+
+
+def joined(outer: For, inner: For, labels: Labels) -> For:
+    """Both loops as one, over as many iterations as they have together."""
+    joint, count = labels.axis("j"), constant(trips(inner))
+    values = {
+        outer.axis: _at(outer, apply(floordiv, joint, count)),
+        inner.axis: _at(inner, apply(floormod, joint, count)),
+    }
+    body, end = substitute_block(inner.body, values), constant(trips(outer) * trips(inner))
+    return replace(outer, axis=joint, lo=constant(0), hi=end, step=1, body=body)
 
 
 def _at(loop: For, turn: Node) -> Node:

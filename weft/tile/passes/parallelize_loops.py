@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import For, Kernel, Local
-from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.targets.cpu import CPU
 from weft.tile.access import trips
 from weft.tile.cost import block_time_us
 from weft.tile.moves import Labels
+from weft.tile.passes.collapse_loops import joined
 
 
 def parallelize_loops(kernel: Kernel, target: CPU) -> Kernel:
@@ -39,7 +38,9 @@ def _parallel(stmt: For, target: CPU, labels: Labels) -> For:
     if len(stmt.body) == 1 and stmt.step == 1 and isinstance(inner, For) and inner.role == "free":
         even = inner.extent is not None and inner.extent % inner.step == 0
         if even and inner.bind in ("", "serial"):
-            return _parallel(_joined(stmt, inner, labels), target, labels)
+            # the threads share more, smaller pieces
+            both = replace(joined(stmt, inner, labels), bind="serial")
+            return _parallel(both, target, labels)
     return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
 
 
@@ -48,15 +49,3 @@ def _descend(stmt: For, target: CPU, labels: Labels) -> For:
     body = tuple(_parallel(s, target, labels) if isinstance(s, For) else s for s in stmt.body)
     has_local = any(isinstance(s, Local) for s in stmt.body)
     return stmt if has_local else replace(stmt, body=body)
-
-
-def _joined(stmt: For, inner: For, labels: Labels) -> For:
-    """Both loops as one, so that the threads share more, smaller pieces."""
-    joint, count = labels.axis("j"), trips(inner)
-    at = apply(floormod, joint, constant(count))
-    values = {
-        stmt.axis: apply("add", stmt.lo, apply(floordiv, joint, constant(count))),
-        inner.axis: apply("add", inner.lo, apply("multiply", at, constant(inner.step))),
-    }
-    body = substitute_block(inner.body, values)
-    return For(joint, constant(0), constant(trips(stmt) * count), body, bind="serial")

@@ -26,6 +26,7 @@ from weft.scalar.index import bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply, subtract
 from weft.scalar.rules import VOCABULARY, fold
+from weft.tile.access import ranges_in
 from weft.tile.moves import ending
 from weft.tile.peel import Ranges, axis_range
 
@@ -59,10 +60,7 @@ def skip_masked(kernel: Kernel, target: object) -> Kernel:
 
 def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
     """Each condition by which columns from some end on are ruled out."""
-    roots, inside = _roots(block), dict(ranges)
-    for loop in walk(block):
-        if isinstance(loop, For):
-            inside[loop.axis] = axis_range(loop, inside)
+    roots, inside = _roots(block), ranges_in(block, ranges)
     compared = (t for t in nodes(block) if function_of(t) in HOLDS)
     for condition in (t for t in compared if t.args[0].type == BEYOND.type):
         form, offset = linear(HOLDS[function_of(condition) or ""](*condition.args))

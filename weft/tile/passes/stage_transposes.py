@@ -12,11 +12,11 @@ square goes to a local tile first, and the computation reads its rows.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from weft.core.node import Node, make, postorder, substitute
+from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.blocks import substitute_block
+from weft.scalar.blocks import nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.cpu import CPU
@@ -29,17 +29,16 @@ def stage_transposes(kernel: Kernel, target: CPU) -> Kernel:
     """Tile every nest of free loops that stores along one axis what it reads along another."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block) -> Block:
-        out: list[Stmt] = []
-        for stmt in block:
-            tiled = None
-            if isinstance(stmt, For) and stmt.bind in ("", "serial"):
-                tiled = None if stmt.bind else _tile(stmt, target, labels)
-                stmt = replace(stmt, body=visit(stmt.body))
-            out.append(tiled or stmt)
-        return tuple(out)
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.bind not in ("", "serial"):
+            return stmt
+        tiled = None if stmt.bind else _tile(stmt, target, labels)
+        return tiled or replace(stmt, body=tuple(map(one, stmt.body)))
 
-    return replace(kernel, body=visit(kernel.body))
+    return replace(kernel, body=tuple(map(one, kernel.body)))
+
+
+Span = tuple[Node, Node]
 
 
 def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
@@ -53,79 +52,74 @@ def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
     if along is None:
         return None
     crossing: dict[Node, For] = {}
-    for term in postorder(*(t for s in stores for t in s.terms())):
+    for term in nodes(body):
         if isinstance(term.op, Load) and not term.op.masked:
             at = address(term.op.buffer, term.args, ranges)
-            other = next(
-                (f for f in loops if f is not along and stride_along(at, f.axis) == 1), None
-            )
+            others = (f for f in loops if f is not along and stride_along(at, f.axis) == 1)
+            other = next(others, None)
             if stride_along(at, along.axis) not in (0, 1) and other is not None:
                 crossing[term] = other
     across = set(crossing.values())
     lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in crossing))))
     if len(across) != 1 or min(longest(f.lo, f.hi) or 0 for f in (along, *across)) < lanes:
         return None
-    return _nest(loops, along, across.pop(), list(crossing), stores, lanes, labels)
+    found = (loops, along, across.pop(), list(crossing), body, lanes, labels)
+    return _Squares(*found).nest()
 
 
-def _nest(
-    loops: list[For],
-    along: For,
-    across: For,
-    loads: list[Node],
-    stores: list[Store],
-    lanes: int,
-    labels: Labels,
-) -> For:
-    """Squares of lanes in blocks: whole pages are read before others are written."""
-    # a block reads long pieces of few rows, and writes lines of as many rows as a TLB holds
-    steps = (along, 4 * lanes), (across, 16 * lanes), (along, lanes), (across, lanes)
+@dataclass
+class _Squares:
+    """A nest in squares of lanes, along the loop it stores along and across to the other."""
 
-    def tiles(depth: int, rows: tuple[Node, Node], columns: tuple[Node, Node]) -> For:
-        loop, width = steps[depth]
-        lo, hi = columns if loop is along else rows
+    loops: list[For]
+    along: For
+    across: For
+    loads: list[Node]  # those that cross
+    stores: Block
+    lanes: int
+    labels: Labels
 
-        def inner(start: Node, end: Node) -> Block:
-            part = (rows, (start, end)) if loop is along else ((start, end), columns)
-            if depth + 1 < len(steps):
-                return (tiles(depth + 1, *part),)
-            return _block(*part, along, across, loads, stores, lanes, labels)
+    def nest(self) -> For:
+        """Squares in blocks: whole pages are read before others are written."""
+        along, across, lanes = self.along, self.across, self.lanes
+        # a block reads long pieces of few rows, and writes lines of as many rows as a TLB holds
+        steps = (along, 4 * lanes), (across, 16 * lanes), (along, lanes), (across, lanes)
 
-        return blocked(replace(loop, lo=lo, hi=hi), labels.axis("b"), width, inner)
+        def tiles(depth: int, rows: Span, columns: Span) -> For:
+            loop, width = steps[depth]
+            lo, hi = columns if loop is along else rows
 
-    nest = tiles(0, (across.lo, across.hi), (along.lo, along.hi))
-    for loop in reversed([f for f in loops if f is not along and f is not across]):
-        nest = replace(loop, body=(nest,), bind="serial")
-    return nest
+            def inner(start: Node, end: Node) -> Block:
+                part = (rows, (start, end)) if loop is along else ((start, end), columns)
+                return (tiles(depth + 1, *part),) if depth + 1 < len(steps) else self.block(*part)
 
+            return blocked(replace(loop, lo=lo, hi=hi), self.labels.axis("b"), width, inner)
 
-def _block(
-    rows: tuple[Node, Node],
-    columns: tuple[Node, Node],
-    along: For,
-    across: For,
-    loads: list[Node],
-    stores: list[Store],
-    lanes: int,
-    labels: Labels,
-) -> Block:
-    """Fill a tile, as registers that a load crosses, then store from it; a copy needs no tile."""
+        nest = tiles(0, (across.lo, across.hi), (along.lo, along.hi))
+        for loop in reversed([f for f in self.loops if f is not along and f is not across]):
+            nest = replace(loop, body=(nest,), bind="serial")
+        return nest
 
-    def crossed(bind: str, body: Block, m: Node = across.axis, n: Node = along.axis) -> For:
-        lane = For(n, *columns, body, 1, "free", f"vector{lanes}")
-        return For(m, *rows, (lane,), 1, "free", bind)
+    def block(self, rows: Span, columns: Span) -> Block:
+        """Fill a tile, as registers that a load crosses, then store from it; a copy needs none."""
+        across, along, labels = self.across.axis, self.along.axis, self.labels
 
-    if all(s.value in loads and s.mask is None for s in stores):
-        return (crossed("register", tuple(stores)),)
-    before: list[Stmt] = []
-    reads: dict[Node, Node] = {}
-    for load in loads:
-        shape = (lanes, lanes)
-        buffer = Buffer(labels.buffer("tile"), TensorType(load.type.dtype, shape), "local")
-        at = apply(subtract, across.axis, rows[0]), apply(subtract, along.axis, columns[0])
-        m, n = labels.axis("m"), labels.axis("n")
-        value, *index = substitute((load, *at), {across.axis: m, along.axis: n})
-        fill = crossed("register", (Store(buffer, tuple(index), value),), m, n)
-        before += [Local(buffer), fill]
-        reads[load] = make(Load(buffer), *at)
-    return (*before, crossed("serial", substitute_block(tuple(stores), reads)))
+        def crossed(bind: str, body: Block, m: Node = across, n: Node = along) -> For:
+            lane = For(n, *columns, body, 1, "free", f"vector{self.lanes}")
+            return For(m, *rows, (lane,), 1, "free", bind)
+
+        values = (s.value for s in self.stores if isinstance(s, Store) and s.mask is None)
+        if sum(value in self.loads for value in values) == len(self.stores):
+            return (crossed("register", self.stores),)
+        before: list[Stmt] = []
+        reads: dict[Node, Node] = {}
+        for load in self.loads:
+            shape = (self.lanes, self.lanes)
+            buffer = Buffer(labels.buffer("tile"), TensorType(load.type.dtype, shape), "local")
+            at = apply(subtract, across, rows[0]), apply(subtract, along, columns[0])
+            m, n = labels.axis("m"), labels.axis("n")
+            value, *index = substitute((load, *at), {across: m, along: n})
+            fill = crossed("register", (Store(buffer, tuple(index), value),), m, n)
+            before += [Local(buffer), fill]
+            reads[load] = make(Load(buffer), *at)
+        return (*before, crossed("serial", substitute_block(self.stores, reads)))
