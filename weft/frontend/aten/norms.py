@@ -67,7 +67,7 @@ NORMS: dict[str, Callable[..., Any]] = {
     "_softmax": softmax_row,
     "_log_softmax": log_softmax,
     "native_layer_norm": layer_norm_all,
-    "layer_norm": lambda *args: layer_norm_all(*args)[0],
+    "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
 }
 
 ROWS: dict[str, Row] = {

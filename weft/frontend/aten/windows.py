@@ -71,9 +71,8 @@ class Window:
         """x[lead..., spread...], zero where no output reads that input."""
         index: list[Node] = list(lead)
         valid: list[Node] = []
-        for a, tap, stride, by, pad in zip(
-            at, taps, self.stride, self.dilation, self.pad, strict=True
-        ):
+        moves = zip(at, taps, self.stride, self.dilation, self.pad, strict=True)
+        for a, tap, stride, by, pad in moves:
             back, step = affine({a: 1, tap: -by}, pad), constant(stride)
             place = apply(floordiv, back, step)
             whole = apply(eq, apply(floormod, back, step), constant(0))
