@@ -15,7 +15,7 @@ from __future__ import annotations
 import functools
 import inspect
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -72,8 +72,7 @@ def modules_of(fn: Callable[..., Any]) -> dict[str, torch.nn.Module]:
     if inspect.ismethod(fn):
         found["self"], fn = fn.__self__, fn.__func__
     if inspect.isfunction(fn):
-        scope = {n: fn.__globals__[n] for n in fn.__code__.co_names if n in fn.__globals__}
-        found |= scope
+        found |= {n: fn.__globals__[n] for n in fn.__code__.co_names if n in fn.__globals__}
         for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
             try:
                 found[name] = cell.cell_contents
@@ -184,9 +183,7 @@ def _argument_names(fn: Callable[..., Any], in_tree: TreeSpec) -> list[str]:
 
 
 def _shared_storages(tensors: list[torch.Tensor]) -> set[int]:
-    seen: defaultdict[int, int] = defaultdict(int)
-    for t in tensors:
-        seen[t.untyped_storage()._cdata] += 1
+    seen = Counter(t.untyped_storage()._cdata for t in tensors)
     return {storage for storage, count in seen.items() if count > 1}
 
 

@@ -108,7 +108,8 @@ class Stmt:
     uses: ClassVar[tuple[str, ...]] = ()
 
     def terms(self) -> tuple[Node, ...]:
-        return tuple(t for name in self.uses for t in _terms_in(getattr(self, name)))
+        held = (getattr(self, name) for name in self.uses)
+        return tuple(t for h in held if h is not None for t in (h if type(h) is tuple else (h,)))
 
     def map_terms(self, change: Callable[[Node], Node]) -> Self:
         changed = {n: _mapped(getattr(self, n), change) for n in self.uses}
@@ -116,10 +117,6 @@ class Stmt:
 
 
 Held = Node | tuple[Node, ...] | None
-
-
-def _terms_in(held: Held) -> tuple[Node, ...]:
-    return held if isinstance(held, tuple) else () if held is None else (held,)
 
 
 def _mapped(held: Held, change: Callable[[Node], Node]) -> Held:

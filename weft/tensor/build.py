@@ -25,6 +25,7 @@ from weft.tensor.ops import Index, Map, Reduce, Scalar, Scan, Shape, box, positi
 from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
+Extents = Sequence[int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,11 +143,7 @@ def all_of(conditions: Sequence[Node]) -> Node:
 
 
 def view(
-    x: Tensor,
-    shape: Sequence[int],
-    index: Sequence[Node],
-    valid: Node | None = None,
-    fill: Number = 0,
+    x: Tensor, shape: Extents, index: Sequence[Node], valid: Node | None = None, fill: Number = 0
 ) -> Tensor:
     """out[i0, ...] = x[index] where `valid`, else `fill`; terms are simplified over the shape."""
     return Tensor(viewed(x.node, tuple(shape), tuple(index), valid, fill))

@@ -83,13 +83,8 @@ class _Nest:
         """Reductions that can run in this block and depend on no other such reduction."""
         terms = [t for leaf in leaves for t in leaf.stmt.terms()]
         found = [n for n in postorder(*terms) if isinstance(n.op, Folded)]
-        here = [n for n in found if variables(n, self.depends) <= bound]
-        ready = set(here)
-        first: list[Node] = []
-        for n in here:
-            inner = (m for a in n.args for m in postorder(a))
-            if not any(m in ready for m in inner):
-                first.append(n)
+        ready = {n: None for n in found if variables(n, self.depends) <= bound}
+        first = [n for n in ready if not any(m in ready for m in postorder(*n.args))]
         if not first:
             return []
         axes = first[0].op.axes  # type: ignore[attr-defined]

@@ -125,19 +125,17 @@ class Cursor:
             self.fail(f"unexpected {self.peek()} after the end of the statement")
 
     def name(self, what: str = "a name") -> str:
-        kind, text = self.token()
-        if kind == "string":
-            return self.string()
-        if kind != "name":
+        return self.string() if self.token()[0] == "string" else self._take("name", what)
+
+    def _take(self, kind: str, what: str) -> str:
+        found, text = self.token()
+        if found != kind:
             self.expected(what)
         self.position += 1
         return text
 
     def string(self) -> str:
-        kind, text = self.token()
-        if kind != "string":
-            self.expected("a quoted string")
-        self.position += 1
+        text = self._take("string", "a quoted string")
         if text[0] == "'":
             return text[1:-1]
         try:
@@ -148,11 +146,7 @@ class Cursor:
     def literal(self) -> Literal:
         """A number or a bool; without a dtype an int is i64, a float f32, a bool bool."""
         sign = "-" if self.accept("-") else ""
-        kind, text = self.token()
-        if kind != "literal":
-            self.expected("a literal")
-        self.position += 1
-        text, _, suffix = text.partition(":")
+        text, _, suffix = self._take("literal", "a literal").partition(":")
         value = WORDS.get(text)
         if value is None:
             value = self._number(text)

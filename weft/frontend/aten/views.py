@@ -16,23 +16,24 @@ from weft.tensor.build import Number, Tensor, affine, reshape
 from weft.tensor.ops import position, positions
 
 Axes = Sequence[int]
+Bound = int | None  # of a slice
 
 
-def clamped(at: int | None, extent: int, default: int) -> int:
+def clamped(at: Bound, extent: int, default: int) -> int:
     """A slice's bound as Python means it."""
     if at is None:
         return default
     return min(max(at + extent if at < 0 else at, 0), extent)
 
 
-def slice_range(extent: int, start: int | None, end: int | None, step: int) -> tuple[int, int]:
+def slice_range(extent: int, start: Bound, end: Bound, step: int) -> tuple[int, int]:
     """First position and number of positions of start:end:step."""
     first, last = clamped(start, extent, 0), clamped(end, extent, extent)
     return first, max(0, -((first - last) // step))
 
 
 def slice_tensor(
-    x: Tensor, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
+    x: Tensor, dim: int = 0, start: Bound = None, end: Bound = None, step: int = 1
 ) -> Tensor:
     axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)
@@ -148,12 +149,7 @@ def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -
 
 
 def slice_scatter(
-    x: Tensor,
-    src: Tensor,
-    dim: int = 0,
-    start: int | None = None,
-    end: int | None = None,
-    step: int = 1,
+    x: Tensor, src: Tensor, dim: int = 0, start: Bound = None, end: Bound = None, step: int = 1
 ) -> Tensor:
     axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)

@@ -169,7 +169,6 @@ class _Buffers:
 
 
 def _read_kernel(cursor: Cursor, lines: _Lines, buffers: _Buffers) -> Kernel:
-    cursor.expect("kernel")
     name = cursor.name("the kernel's name")
     inputs, outputs = _read_signature(cursor)
     cursor.end()
@@ -180,7 +179,6 @@ def _read_kernel(cursor: Cursor, lines: _Lines, buffers: _Buffers) -> Kernel:
 
 
 def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
-    cursor.expect("call")
     target = cursor.name("the library function")
     cursor.expect("(")
     arguments = cursor.string()
@@ -213,18 +211,15 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
         cursor = lines.take()
         if line.indent:
             cursor.fail("unexpected indentation")
-        word = cursor.peek()
-        if word == "input":
-            cursor.expect("input")
+        if cursor.accept("input"):
             inputs.append(read_buffer(cursor))
             cursor.end()
             buffers.add(cursor, (inputs[-1],))
-        elif word == "kernel":
+        elif cursor.accept("kernel"):
             steps.append(_read_kernel(cursor, lines, buffers))
-        elif word == "call":
+        elif cursor.accept("call"):
             steps.append(_read_call(cursor, buffers))
-        elif word == "output":
-            cursor.expect("output")
+        elif cursor.accept("output"):
             outputs = cursor.listed(lambda c=cursor: _read_output(c, buffers), "")
             if lines.peek() is not None:
                 lines.take().fail("a line after the output line")

@@ -6,8 +6,10 @@ read_statement(Cursor(Line(7, "y[a0] = v0", "<text>")), scope)       # Store(y, 
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import takewhile
 
 from weft.core.node import Node
 from weft.core.text.attributes import make_node
@@ -47,8 +49,8 @@ class NestScope(TermReader):
 
     def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
         self.level = level
-        self.terms: list[dict[str, Node]] = [{}]
-        self.buffers: list[dict[str, Buffer]] = [buffers]
+        self.terms: ChainMap[str, Node] = ChainMap()
+        self.buffers: ChainMap[str, Buffer] = ChainMap(buffers)
         self.loops: list[Loop] = []
 
     def ops(self) -> list[str]:
@@ -58,31 +60,26 @@ class NestScope(TermReader):
         self.level.check(cursor, name)
 
     def open(self) -> None:
-        self.terms.append({})
-        self.buffers.append({})
+        self.terms, self.buffers = self.terms.new_child(), self.buffers.new_child()
 
     def close(self) -> None:
-        self.terms.pop()
-        self.buffers.pop()
+        self.terms, self.buffers = self.terms.parents, self.buffers.parents
 
     def define(self, cursor: Cursor, name: str, term: Node) -> None:
-        if any(name in frame for frame in self.terms):
+        if name in self.terms:
             cursor.fail(f"{name} is defined twice")
-        self.terms[-1][name] = term
+        self.terms[name] = term
 
     def name(self, cursor: Cursor, name: str) -> Node:
-        for frame in reversed(self.terms):
-            if name in frame:
-                return frame[name]
+        if name in self.terms:
+            return self.terms[name]
         words = [word for word in READ if word.isidentifier()]
-        return cursor.unknown("undefined name", name, [*(n for f in self.terms for n in f), *words])
+        return cursor.unknown("undefined name", name, [*self.terms, *words])
 
     def buffer(self, cursor: Cursor) -> Buffer:
         name = cursor.name("a buffer")
-        for frame in reversed(self.buffers):
-            if name in frame:
-                return frame[name]
-        return cursor.unknown("undefined buffer", name, {n for f in self.buffers for n in f})
+        known = self.buffers
+        return known[name] if name in known else cursor.unknown("undefined buffer", name, known)
 
     def running(self, cursor: Cursor, name: str) -> Node:
         for loop in reversed(self.loops):
@@ -129,10 +126,10 @@ def _read_local(cursor: Cursor, scope: NestScope) -> Local:
     cursor.name()
     found = read_buffer(cursor)
     space = cursor.name("a memory space") if cursor.accept("in") else "local"
-    if any(found.name in frame for frame in scope.buffers):
+    if found.name in scope.buffers:
         cursor.fail(f"buffer {found.name} is declared twice")
     buffer = replace(found, space=space)
-    scope.buffers[-1][found.name] = buffer
+    scope.buffers[found.name] = buffer
     return Local(buffer)
 
 
@@ -207,12 +204,9 @@ def _fold(
 
 
 def _default_home(cursor: Cursor, scope: NestScope, labels: tuple[str, ...]) -> Loop:
-    home = None
-    for loop in reversed(scope.loops):
-        if loop.role == "free":
-            break
-        home = loop
-    return home or cursor.fail(f"no loop around this update declares {labels[0]}")
+    around = list(takewhile(lambda loop: loop.role != "free", reversed(scope.loops)))
+    told = f"no loop around this update declares {labels[0]}"
+    return around[-1] if around else cursor.fail(told)
 
 
 # Statements of other levels: by the word they start with, before a name; or by the mark that
