@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from weft.cli.main import main
-from weft.driver import CPU_SCHEDULE
+from weft.tile.schedule import CPU_SCHEDULE
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 BLOCK = re.compile(r"^```\n\$ (.*)\n((?:.*\n)*?)```$", re.MULTILINE)

@@ -34,9 +34,8 @@ from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
-from weft.scalar.nest import Kernel, Program
+from weft.scalar.nest import Program
 from weft.scalar.structure import Unique
-from weft.targets.cpu import CPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
@@ -50,17 +49,7 @@ from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
 from weft.tile.merge_rows import merge_rows
 from weft.tile.pack_constants import pack_constants
-from weft.tile.passes.block_contraction import block_contraction
-from weft.tile.passes.block_sums import block_sums
-from weft.tile.passes.collapse_loops import collapse_loops
-from weft.tile.passes.parallelize_loops import parallelize_loops
-from weft.tile.passes.skip_masked import skip_masked
-from weft.tile.passes.split_ranges import split_ranges
-from weft.tile.passes.split_reduction import split_reduction
-from weft.tile.passes.stage_rows import stage_rows
-from weft.tile.passes.stage_transposes import stage_transposes
-from weft.tile.passes.stream_stores import stream_stores
-from weft.tile.passes.vectorize_loops import vectorize_loops
+from weft.tile.schedule import CPU_SCHEDULE, Step
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
@@ -69,24 +58,6 @@ STAGES = {
     "capture": "capture", "g": "torch", "n": "tensor", "l": "loop", "t": "tile", "k": "kernel",
     "s": "source", "cc": "compiler",
 }  # fmt: skip
-
-# Order matters: contractions claim their loops before what is left gets a vector axis, and
-# threads come after, when the price of a nest is that of its final form. Sums are blocked last:
-# their loops no longer have literal lengths.
-Step = Callable[[Kernel, CPU], Kernel]
-CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
-    ("001_split_ranges", split_ranges),
-    ("002_collapse_loops", collapse_loops),
-    ("003_block_contraction", block_contraction),
-    ("004_split_reduction", split_reduction),
-    ("005_stage_rows", stage_rows),
-    ("006_stage_transposes", stage_transposes),
-    ("007_vectorize_loops", vectorize_loops),
-    ("008_parallelize_loops", parallelize_loops),
-    ("009_block_sums", block_sums),
-    ("010_stream_stores", stream_stores),
-    ("011_skip_masked", skip_masked),
-)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ import torch
 
 import weft
 from weft.core.text import parse_program, print_program
-from weft.driver import CPU_SCHEDULE
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel.verify import verify as verify_kernel
 from weft.loop.verify import verify as verify_loop
@@ -22,6 +21,7 @@ from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile.cost import kernel_time_us
 from weft.tile.merge_rows import merge_rows
+from weft.tile.schedule import CPU_SCHEDULE
 
 ATTENTION = """
 program loop attention

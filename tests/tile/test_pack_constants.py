@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from weft.core.text import parse_program, print_program
-from weft.driver import CPU_SCHEDULE
 from weft.kernel import interpret as kernel_interpret
 from weft.loop.verify import verify as verify_loop
 from weft.scalar import interpret
 from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile.pack_constants import pack_constants
+from weft.tile.schedule import CPU_SCHEDULE
 
 LINEAR = """
 program loop linear

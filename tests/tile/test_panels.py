@@ -8,7 +8,6 @@ import pytest
 
 from tests.tile.test_passes import close, inputs_of
 from weft.core.text import parse_program, print_program
-from weft.driver import CPU_SCHEDULE
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
@@ -16,6 +15,7 @@ from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile import verify as tile_verify
+from weft.tile.schedule import CPU_SCHEDULE
 
 CONVOLUTION = """
 program loop convolution

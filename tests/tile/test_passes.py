@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 
 from weft.core.text import parse_program, print_program
-from weft.driver import CPU_SCHEDULE
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
@@ -20,6 +19,7 @@ from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile import verify as tile_verify
+from weft.tile.schedule import CPU_SCHEDULE
 
 PROGRAMS = {
     "split_ranges": """
@@ -212,8 +212,25 @@ for a0 in 0..4:  # free
 
 output y
 """,
+    "prefetch_rows": """
+program loop less_max
+input x: f32[80,40]
+
+kernel y(x: f32[80,40]) -> y: f32[80,40]
+for a0 in 0..80:  # free
+    for a1 in 0..40:  # reduce
+        in0 = load x[a0, a1]
+        acc0 <- maximum(acc0, in0)
+    for a2 in 0..40:  # free
+        in1 = load x[a0, a2]
+        v0 = subtract(in1, acc0)
+        y[a0, a2] = v0
+
+output y
+""",
 }
-FACTS = {"stream_stores": {"l3": 16 << 10}}  # a cache that its 25 KB do not fit
+# caches that their 25 KB do not fit
+FACTS = {"stream_stores": {"l3": 16 << 10}, "prefetch_rows": {"l2": 8 << 10, "l3": 16 << 10}}
 NAMES = [name.split("_", 1)[1] for name, _ in CPU_SCHEDULE]
 
 

@@ -96,6 +96,8 @@ class Terms:
                 n = "_n" if op.counted else ""
                 if op.stride != 1:
                     return f"gather_stride{n}_{kind}({at}, {op.stride}{counted})"
+                if op.ahead:
+                    return f"load_ahead_{kind}({at}, {op.ahead})"
                 return f"load{n}_{kind}({at}{counted})"
             case vectors.VectorMaskedLoad():
                 condition, other = term.args[1:]

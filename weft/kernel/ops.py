@@ -35,12 +35,14 @@ class VectorLoad(Op):
     """Lanes of a flat buffer at base, base + stride, ...; `counted`: the first n lanes, else 0.
 
     Arguments: base (i64), and n (i64) when counted. Memory beyond the n-th lane is not touched.
+    What is `ahead` elements on is fetched into the second-level cache meanwhile.
     """
 
     buffer: Buffer
     lanes: int
     stride: int = 1
     counted: bool = False
+    ahead: int = 0
 
     def infer(self, *types: ScalarType) -> ScalarType:
         require(

@@ -17,7 +17,7 @@ from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorSc
 from weft.scalar.nest import Buffer, Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
-from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope
+from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_ahead
 from weft.scalar.text.terms import SHOW, Ref
 
 
@@ -48,6 +48,8 @@ def _show_load(node: Node, ref: Ref) -> str:
     word, stride = ("gather", 1) if isinstance(load, VectorGather) else ("load", load.stride)
     index, *rest = map(ref, node.args)
     lanes = "".join(f" count {n}" for n in rest)
+    if ahead := getattr(load, "ahead", 0):
+        lanes = f" ahead {ahead}"
     if len(rest) == 2:
         lanes = f" if {rest[0]} else {rest[1]}"
     return f"{word}{_lanes(load.lanes, stride)} {show_name(load.buffer.name)}[{index}]{lanes}"
@@ -85,7 +87,8 @@ def _read_load(cursor: Cursor, scope: NestScope) -> Node:
         return make_node(cursor, VectorLoad(buffer, lanes, stride, True), index, count)
     mask = _read_mask(cursor, scope)
     if mask is None:
-        return make_node(cursor, VectorLoad(buffer, lanes, stride), index)
+        ahead = read_ahead(cursor)
+        return make_node(cursor, VectorLoad(buffer, lanes, stride, ahead=ahead), index)
     return make_node(cursor, VectorMaskedLoad(buffer, lanes, stride), index, *mask)
 
 

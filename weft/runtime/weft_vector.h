@@ -364,6 +364,10 @@ WEFT_FLOORDIV(f64, )
 #define WEFT_MEMORY(d, size, bits)                                                                 \
     WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
     WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
+    WEFT_FN V(d) F(load_ahead, d)(const d *p, i64 n) {                                             \
+        __builtin_prefetch(p + n, 0, 2);                                                           \
+        return F(load, d)(p);                                                                      \
+    }                                                                                              \
     WEFT_FN void F(store, d)(d *p, V(d) v) { *(WEFT_JOIN(V(d), u) *)p = v; }                       \
     WEFT_FN V(d) F(load_n, d)(const d *p, i64 n) { LOAD_N_##size(d) }                              \
     WEFT_FN void F(store_n, d)(d *p, V(d) v, i64 n) { STORE_N_##size(d) }                          \

@@ -38,10 +38,14 @@ class Buffer:
 
 @op("load")
 class Load(Op):
-    """Element of a buffer at i64 indices; `masked`: two more arguments, condition and default."""
+    """Element of a buffer at i64 indices; `masked`: two more arguments, condition and default.
+
+    ahead   elements from here to what is wanted in the caches soon, 0 for nothing
+    """
 
     buffer: Buffer
     masked: bool = False
+    ahead: int = 0
 
     def infer(self, *types: ScalarType) -> ScalarType:
         rank = self.buffer.type.rank

@@ -143,7 +143,8 @@ class Lowering:
         if condition is None and step is not None and step > 0:
             base = self.term(self._at_base(where, step))
             counted = () if v.count is None else (v.count,)
-            return make(VectorLoad(target, v.lanes, step, v.count is not None), base, *counted)
+            ahead = 0 if counted else load.ahead
+            return make(VectorLoad(target, v.lanes, step, bool(counted), ahead), base, *counted)
         if condition is not None and other is not None and step is not None and step > 0:
             base, active = self.term(self._at_base(where, step)), self._active(condition)
             return make(ops.VectorMaskedLoad(target, v.lanes, step), base, active, other)

@@ -110,10 +110,15 @@ def read_load(cursor: Cursor, scope: NestScope) -> Node:
     buffer = scope.buffer(cursor)
     index = scope.indices(cursor, buffer)
     if not cursor.accept("if"):
-        return make_node(cursor, Load(buffer), *index)
+        return make_node(cursor, Load(buffer, ahead=read_ahead(cursor)), *index)
     condition = scope.condition(cursor)
     cursor.expect("else")
     return make_node(cursor, Load(buffer, True), *index, condition, scope.expression(cursor))
+
+
+def read_ahead(cursor: Cursor) -> int:
+    """ahead 4096, or nothing."""
+    return cursor.integer() if cursor.accept("ahead") else 0
 
 
 READ["load"] = read_load

@@ -114,7 +114,7 @@ def _show_load(term: Node, ref: Ref) -> str:
     rank = load.buffer.type.rank
     text = f"load {show_name(load.buffer.name)}[{', '.join(map(ref, term.args[:rank]))}]"
     if not load.masked:
-        return text
+        return text + (f" ahead {load.ahead}" if load.ahead else "")
     condition, other = map(ref, term.args[rank:])
     return f"{text} if {condition} else {other}"
 

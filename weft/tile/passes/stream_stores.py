@@ -21,8 +21,7 @@ from weft.tile.vector import address, stride_along
 
 def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
-    touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target.l2).items())
-    if touched < 1.25 * target.l3:  # what it just does not hold it still holds most of
+    if not past_caches(kernel, target):
         return kernel
     read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)
@@ -44,6 +43,12 @@ def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
         return whole and own and stmt.mask is None and stride_along(where, axis) == 1
 
     return replace(kernel, body=visit(kernel.body, None))
+
+
+def past_caches(kernel: Kernel, target: CPU) -> bool:
+    """Whether it touches more than the last cache holds: what just exceeds it mostly stays."""
+    touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target.l2).items())
+    return touched >= 1.25 * target.l3
 
 
 def _bytes(buffer: Buffer) -> int:
