@@ -219,14 +219,12 @@ def _extent(first: torch.Tensor, flat: list[Any]) -> tuple[Geometry, int]:
     if any(t.dtype != first.dtype for t in group):
         raise CaptureError("inputs of different dtypes share a storage that is written")
     start = int(min(t.storage_offset() for t in group))
-    stop = max(
-        int(t.storage_offset())
-        + 1
-        + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
+    last = max(
+        t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
         for t in group
         if t.numel()
     )
-    return Geometry((stop - start,), (1,), start - int(first.storage_offset())), start
+    return Geometry((int(last) + 1 - start,), (1,), start - int(first.storage_offset())), start
 
 
 # State of modules

@@ -15,7 +15,9 @@ import linecache
 import sys
 import traceback
 from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
@@ -321,21 +323,18 @@ class Tracer(TorchDispatchMode):
         """The innermost line of the program itself: "model.py line 12: y = f(x)"."""
         if self.location is not None:
             return self.location
-        frame = sys._getframe(1)
-        while frame is not None:
-            place = program_line(frame.f_code.co_filename, frame.f_lineno)
-            if place is not None:
-                return place
-            frame = frame.f_back
-        return None
+        return _first_line(traceback.walk_stack(sys._getframe(1)))
 
     def raised_at(self, error: BaseException) -> str | None:
         """The innermost line of the program itself that an error passed through."""
         if self.location is not None:
             return self.location
-        frames = traceback.walk_tb(error.__traceback__)
-        lines = [program_line(f.f_code.co_filename, number) for f, number in frames]
-        return next((line for line in reversed(lines) if line is not None), None)
+        return _first_line(reversed([*traceback.walk_tb(error.__traceback__)]))
+
+
+def _first_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
+    lines = (program_line(f.f_code.co_filename, number) for f, number in frames)
+    return next((line for line in lines if line is not None), None)
 
 
 def program_line(filename: str, number: int) -> str | None:

@@ -45,9 +45,8 @@ class VectorLoad(Op):
     ahead: int = 0
 
     def infer(self, *types: ScalarType) -> ScalarType:
-        require(
-            len(types) == 1 + self.counted, f"vector load of {self.buffer.name}: base and count"
-        )
+        fits = len(types) == 1 + self.counted
+        require(fits, f"vector load of {self.buffer.name}: base and count")
         return ScalarType(self.buffer.type.dtype, self.lanes)
 
 
@@ -64,10 +63,8 @@ class VectorGather(Op):
 
     def infer(self, *types: ScalarType) -> ScalarType:
         require(len(types) == 1 + 2 * self.masked, f"vector gather of {self.buffer.name}")
-        if self.masked:
-            require(
-                types[1].dtype is boolean, f"vector gather of {self.buffer.name}: bool condition"
-            )
+        condition = not self.masked or types[1].dtype is boolean
+        require(condition, f"vector gather of {self.buffer.name}: bool condition")
         return ScalarType(self.buffer.type.dtype, self.lanes)
 
 

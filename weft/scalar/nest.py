@@ -48,19 +48,13 @@ class Load(Op):
     ahead: int = 0
 
     def infer(self, *types: ScalarType) -> ScalarType:
-        rank = self.buffer.type.rank
-        require(
-            len(types) == rank + 2 * self.masked,
-            f"load of {self.buffer.name} with {len(types) - 2 * self.masked} indices, not {rank}",
-        )
-        require(
-            all(t.dtype is i64 for t in types[:rank]),
-            f"load of {self.buffer.name}: indices must be i64",
-        )
-        if self.masked:
-            require(
-                types[rank].dtype is boolean, f"load of {self.buffer.name}: condition must be bool"
-            )
+        rank, name = self.buffer.type.rank, self.buffer.name
+        given = len(types) - 2 * self.masked
+        require(given == rank, f"load of {name} with {given} indices, not {rank}")
+        indices = all(t.dtype is i64 for t in types[:rank])
+        require(indices, f"load of {name}: indices must be i64")
+        condition = not self.masked or types[rank].dtype is boolean
+        require(condition, f"load of {name}: condition must be bool")
         return ScalarType(self.buffer.type.dtype)
 
 

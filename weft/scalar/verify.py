@@ -185,14 +185,15 @@ class _Verifier:
             self.that(node in self.readable, UNREADABLE[type(op)].format(op.label))
         elif type(op) in level.loads:
             buffer: nest.Buffer = op.buffer  # type: ignore[attr-defined]
-            allowed = buffer in self.kernel.inputs or buffer in self.locals
-            self.that(
-                allowed, f"{buffer.name} is loaded, but it is no input and no local buffer in scope"
-            )
+            self.visible(buffer, self.kernel.inputs, "loaded, but it is no input")
             self.touch("load of", buffer, level.loads[type(op)](op, node.args))
         self.own(node)
 
     # Memory
+
+    def visible(self, buffer: nest.Buffer, own: tuple[nest.Buffer, ...], told: str) -> None:
+        allowed = buffer in own or buffer in self.locals
+        self.that(allowed, f"{buffer.name} is {told} and no local buffer in scope")
 
     def touch(self, kind: str, buffer: nest.Buffer, touch: Touch | None) -> None:
         if touch is None or any(extent_of(f) == 0 for f in self.open):
@@ -200,22 +201,17 @@ class _Verifier:
         for axis, ((first, last), extent) in enumerate(zip(touch, buffer.type.shape, strict=True)):
             low, high = reach(first, self.loops)[0], reach(last, self.loops)[1]
             text = f"{kind} {buffer.name}[{', '.join(show(i) for i, _ in touch)}]"
-            self.that(
-                low >= 0 or not _attained(first), f"{text} reaches {low:.0f} along axis {axis}"
-            )
+            inside = low >= 0 or not _attained(first)
+            self.that(inside, f"{text} reaches {low:.0f} along axis {axis}")
             room = f"{buffer.name} has {extent} elements there"
             inside = high < extent or not _attained(last)
             self.that(inside, f"{text} reaches {high:.0f} along axis {axis}, {room}")
 
     def store(self, stmt: Any) -> None:
         buffer: nest.Buffer = stmt.buffer
-        self.that(
-            buffer not in self.kernel.inputs, f"{buffer.name} is an input, it cannot be stored to"
-        )
-        allowed = buffer in self.kernel.outputs or buffer in self.locals
-        self.that(
-            allowed, f"{buffer.name} is stored to, but it is no output and no local buffer in scope"
-        )
+        given = buffer in self.kernel.inputs
+        self.that(not given, f"{buffer.name} is an input, it cannot be stored to")
+        self.visible(buffer, self.kernel.outputs, "stored to, but it is no output")
         dtype, found = buffer.type.dtype, stmt.value.type.dtype
         self.that(found == dtype, f"a value of {found} goes to {buffer.name}, which is {dtype}")
         if isinstance(stmt, nest.Store):
@@ -248,11 +244,9 @@ class _Verifier:
 
     def loop(self, stmt: nest.For) -> None:
         level, label = self.level, stmt.label
-        self.that(
-            stmt.role in level.roles, f"role {stmt.role!r} is not one of the {level.name} level"
-        )
-        bind = any(re.fullmatch(b, stmt.bind) for b in level.binds)
-        self.that(bind, f"bind {stmt.bind!r} is not one of the {level.name} level")
+        for what, has, known in ("role", stmt.role, level.roles), ("bind", stmt.bind, level.binds):
+            fits = any(re.fullmatch(k, has) for k in known)
+            self.that(fits, f"{what} {has!r} is not one of the {level.name} level")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
         ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
         self.that(ends, "its bounds must be i64")
@@ -290,14 +284,12 @@ class _Verifier:
         fold, name = stmt.fold, ", ".join(stmt.fold.labels)
         self.that(fold in self.folds, f"{name} is updated outside the loop that declares it")
         between = [f.label for f in self.open[self.folds[fold] + 1 :] if f.role == "free"]
-        self.that(
-            not between, f"free loop {', '.join(between)} updates {name}, declared outside it"
-        )
+        told = f"free loop {', '.join(between)} updates {name}, declared outside it"
+        self.that(not between, told)
         carriers = len(fold.dtypes)
         wanted = carriers if stmt.partial else fold.monoid.inputs + fold.monoid.indexed
-        self.that(
-            len(stmt.values) == wanted, f"{len(stmt.values)} values, {fold.monoid} takes {wanted}"
-        )
+        given = len(stmt.values)
+        self.that(given == wanted, f"{given} values, {fold.monoid} takes {wanted}")
         lifted = stmt.values if stmt.partial else fold.monoid.lift(stmt.values)
         for value, dtype in zip(lifted, fold.dtypes, strict=True):
             found = value.type.dtype

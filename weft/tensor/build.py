@@ -260,9 +260,8 @@ def concat(pieces: Sequence[Tensor], axis: int) -> Tensor:
         ends.append(end)
     out = padded.pop()
     for piece, end in zip(reversed(padded), reversed(ends[:-1]), strict=True):
-        out = where(
-            index_of(out.shape, apply(scalar.lt, position(axis), constant(end))), piece, out
-        )
+        before = apply(scalar.lt, position(axis), constant(end))
+        out = where(index_of(out.shape, before), piece, out)
     return out
 
 

@@ -115,9 +115,8 @@ class Reduce(Op):
     axes: tuple[int, ...]
 
     def infer(self, x: TensorType) -> TensorType:
-        require(
-            all(0 <= a < x.rank for a in self.axes), f"axes {self.axes} of a rank-{x.rank} tensor"
-        )
+        inside = all(0 <= a < x.rank for a in self.axes)
+        require(inside, f"axes {self.axes} of a rank-{x.rank} tensor")
         shape = tuple(1 if i in self.axes else n for i, n in enumerate(x.shape))
         return TensorType(i64 if self.monoid.indexed else x.dtype, shape)
 
@@ -145,17 +144,12 @@ class View(Op):
     def _identity(self) -> tuple[object, ...]:
         return self.shape, self.index, self.valid, repr(self.fill)  # -0.0 is not 0.0, nan is nan
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, View) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
+    __eq__ = Constant.__eq__
+    __hash__ = Constant.__hash__
 
     def infer(self, x: TensorType) -> TensorType:
-        require(
-            len(self.index) == x.rank,
-            f"view with {len(self.index)} indices of a rank-{x.rank} tensor",
-        )
+        given = len(self.index)
+        require(given == x.rank, f"view with {given} indices of a rank-{x.rank} tensor")
         return TensorType(x.dtype, self.shape)
 
     def evaluate(self, x: Any) -> Any:
@@ -169,9 +163,8 @@ class View(Op):
         if x.size == 0:
             return np.full(self.shape, self.fill, x.dtype)
         where = [np.clip(i, 0, n - 1) for i, n in zip(where, x.shape, strict=True)]
-        return np.broadcast_to(
-            np.where(valid, x[tuple(where)], np.asarray(self.fill, x.dtype)), self.shape
-        )
+        out = np.where(valid, x[tuple(where)], np.asarray(self.fill, x.dtype))
+        return np.broadcast_to(out, self.shape)
 
 
 @op("index")

@@ -129,11 +129,8 @@ class Terms:
         if valid is TRUE:
             return (yield _Request(source, inner, mask))
         guard = valid if mask is None else apply("and", mask, valid)
-        if (
-            source in self.buffers
-            and source.type.dtype.compute is source.type.dtype
-            and mask is None
-        ):
+        plain = mask is None and source.type.dtype.compute is source.type.dtype
+        if plain and source in self.buffers:
             return make(Load(self.buffers[source], True), *inner, guard, fill)
         return apply("where", valid, (yield _Request(source, inner, guard)), fill)
 

@@ -73,13 +73,10 @@ def square(
         first = 0 if along == 1 else side.count - 1
         left = apply("add", side.lo, constant(first))
         fixed = {**values, side.axis: left}
-        rows = range(int(count.op.value))
-        bases = (
-            substitute((where,), fixed | {vector.axis: apply("add", vector.base, constant(row))})
-            for row in rows
-        )
-        found = tuple(simplify(base, ranges) for (base,) in bases)
-        return Square(flat(buffer), found, vector.lanes, abs(side.at - first), side.count)
+        rows = (apply("add", vector.base, constant(n)) for n in range(int(count.op.value)))
+        starts = (substitute((where,), fixed | {vector.axis: row})[0] for row in rows)
+        bases = tuple(simplify(start, ranges) for start in starts)
+        return Square(flat(buffer), bases, vector.lanes, abs(side.at - first), side.count)
     return None
 
 

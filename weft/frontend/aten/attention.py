@@ -35,21 +35,6 @@ def scores_of(
     return scores
 
 
-def attend(
-    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-) -> Tensor:
-    """A row whose keys are all masked gives zeros."""
-    scores = scores_of(q, k, mask, causal, scale)
-    keys = (scores.rank - 1,)
-    top = reduce(MAX, scores, keys, keep=True)
-    if mask is not None:
-        top = where(eq(top, -INFINITY), 0.0, top)
-    weights = exp(scores - top)
-    sums = total(weights, keys, keep=True)
-    divisor = sums if mask is None else where(eq(sums, 0.0), 1.0, sums)
-    return matmul(weights, v) / divisor
-
-
 def grouped(x: Tensor, heads: int, axis: int) -> Tensor:
     """Each key and value head serves several query heads."""
     n = x.shape[axis]
@@ -68,11 +53,20 @@ def sdpa(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
+    """A row whose keys are all masked gives zeros."""
     require(dropout_p == 0, "a random mask is drawn by torch")
     if enable_gqa:
         heads, axis = q.shape[-3], q.rank - 3
         k, v = grouped(k, heads, axis), grouped(v, heads, axis)
-    return attend(q, k, v, attn_mask, is_causal, scale)
+    scores = scores_of(q, k, attn_mask, is_causal, scale)
+    keys = (scores.rank - 1,)
+    top = reduce(MAX, scores, keys, keep=True)
+    if attn_mask is not None:
+        top = where(eq(top, -INFINITY), 0.0, top)
+    weights = exp(scores - top)
+    sums = total(weights, keys, keep=True)
+    divisor = sums if attn_mask is None else where(eq(sums, 0.0), 1.0, sums)
+    return matmul(weights, v) / divisor
 
 
 ATTENTION: dict[str, Callable[..., Any]] = {

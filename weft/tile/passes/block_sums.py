@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM
-from weft.scalar.nest import Block, Fold, For, Kernel, Update, walk
+from weft.scalar.nest import Block, Fold, For, Kernel, Stmt, Update, walk
 from weft.scalar.ops import apply, subtract
 from weft.scalar.reach import axis_range
 from weft.tile.access import Ranges
@@ -30,16 +30,15 @@ def block_sums(kernel: Kernel, target: object) -> Kernel:
     """Block every serial loop that adds more than two blocks of floats."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block, ranges: Ranges) -> Block:
-        return tuple(one(s, ranges) if isinstance(s, For) else s for s in block)
-
-    def one(stmt: For, ranges: Ranges) -> For:
+    def one(stmt: Stmt, ranges: Ranges) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
         inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
         if stmt.folds and all(_sums(f) for f in stmt.folds) and _is_serial(stmt):
             return blocked_sum(stmt, ranges, labels)
-        return replace(stmt, body=visit(stmt.body, inner))
+        return replace(stmt, body=tuple(one(s, inner) for s in stmt.body))
 
-    return replace(kernel, body=visit(kernel.body, {}))
+    return replace(kernel, body=tuple(one(s, {}) for s in kernel.body))
 
 
 def _sums(fold: Fold) -> bool:

@@ -20,7 +20,7 @@ from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free
 from weft.scalar.ops import Apply
 from weft.targets.cpu import CPU
 from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
-from weft.tile.moves import Labels, blocked, upto
+from weft.tile.moves import Labels, blocked, vectors
 from weft.tile.vector import address, stride_along
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
@@ -138,14 +138,11 @@ def apply_choice(stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels
     inner = squares == body and any(isinstance(s, For) for s in stmt.body)
     parts = PARTS if stmt.role == "reduce" or inner else 1
     parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
-    vector = replace(stmt, body=squares, folds=(), bind=f"vector{lanes}")
 
     def block(lo: Node, hi: Node) -> Block:
         if parts == 1:
-            return (replace(vector, lo=lo, hi=hi),)
-        origin = labels.axis("c")
-        lane = replace(vector, lo=origin, hi=upto(origin, lanes, hi))
-        return (For(origin, lo, hi, (lane,), lanes, stmt.role, "register"),)
+            return (For(stmt.axis, lo, hi, squares, 1, stmt.role, f"vector{lanes}"),)
+        return (vectors(stmt, lo, hi, lanes, labels, squares),)
 
     outer = blocked(stmt, labels.axis("b"), lanes * parts, block)
     return replace(outer, folds=stmt.folds)
