@@ -97,6 +97,12 @@ def gathered(x, rows, at):
     )
 
 
+def folded_at(x, rows, at, y, z):
+    """Along the first axis and the last, into what is computed, several at one place."""
+    into = torch.scatter_add(x * 2, 0, rows, y)
+    return into, x.scatter_add(1, at, z), x.index_add(0, rows[:, 0], y, alpha=3)
+
+
 def gathered_along(x, at):
     return x.gather(1, at), x.gather(0, at % 5), torch.gather(x * 2, 1, at).exp().sum(1)
 
@@ -159,6 +165,27 @@ SHAPES = cases(
         lambda x, rows: (x[rows], x.index_select(0, rows)),
         f32(5, 37),
         i32(4, below=5),
+    ),
+    folded_at=(
+        folded_at,
+        f32(5, 37),
+        i64(9, 37, below=5),
+        i64(5, 70, below=37),
+        f32(9, 37),
+        f32(5, 70),
+    ),
+    folded_at_flat=(lambda x, at, y: x.scatter_add(0, at, y), f32(11), i64(40, below=11), f32(40)),
+    folded_at_bf16=(
+        lambda x, at, y: x.scatter_add(1, at, y).exp(),
+        bf16(3, 5, 20),
+        i64(3, 9, 20, below=5),
+        bf16(3, 9, 20),
+    ),
+    folded_at_i32=(
+        lambda x, at, y: x.scatter_add(0, at, y),
+        i32(6, 33),
+        i64(8, 33, below=6),
+        i32(8, 33),
     ),
     gathered_along=(gathered_along, f32(5, 37), i64(5, 9, below=37)),
     gathered_u8=(lambda x, at: x.gather(1, at), u8(5, 37), i64(5, 9, below=37)),

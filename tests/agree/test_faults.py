@@ -30,6 +30,7 @@ READS: dict[str, Callable[..., Any]] = {
     "index": lambda w, i: w[i],
     "index_two": lambda w, i: w[i, i // 3],
     "take": lambda w, i: w.take(i * 3),
+    "scatter_add": lambda w, i: w.scatter_add(0, i[:, None].expand(-1, 3), w[:1].expand(len(i), 3)),
     "index_columns": lambda w, i: w.t()[:, i],
     "computed": lambda w, i: w.index_select(0, (9 - i) - 3),  # no index where i is 0, as in a tail
     "pad": lambda w, i: F.pad(w.index_select(0, (9 - i) - 3), (1, 1, 2, 2)),

@@ -21,7 +21,18 @@ from weft.scalar import ops as scalar
 from weft.scalar.index import TRUE, from_linear, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
-from weft.tensor.ops import Index, Map, Reduce, Scalar, Scan, Shape, box, position, positions
+from weft.tensor.ops import (
+    Index,
+    Map,
+    Reduce,
+    Scalar,
+    Scan,
+    Scatter,
+    Shape,
+    box,
+    position,
+    positions,
+)
 from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
@@ -288,6 +299,10 @@ def reduce(monoid: Monoid, x: Tensor, axes: Sequence[int], keep: bool = False) -
 
 def scan(monoid: Monoid, x: Tensor, axis: int, reverse: bool = False) -> Tensor:
     return Tensor(make(Scan(monoid, axis, reverse), x.node))
+
+
+def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
+    return Tensor(make(Scatter(monoid, axis), base.node, cast(index, i64).node, x.node))
 
 
 def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:

@@ -19,7 +19,18 @@ from weft.core.node import Node
 from weft.scalar.nest import Block, Buffer
 from weft.tensor import ops
 from weft.tensor.lower import lower_group, root_shape
-from weft.tensor.ops import Extern, Gather, Index, Input, Map, Part, Reduce, Scan, is_expansion
+from weft.tensor.ops import (
+    Extern,
+    Gather,
+    Index,
+    Input,
+    Map,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    is_expansion,
+)
 
 Group = tuple[Node, ...]
 Price = Callable[[Block], float]
@@ -41,12 +52,12 @@ def partition(graph: Graph, price: Price, fuse: Fuse = "greedy") -> list[Group]:
 
 
 def forced(graph: Graph) -> set[Node]:
-    """Tensors that must have a buffer: outputs, library calls, scans and what calls read."""
+    """Tensors that must have a buffer: outputs, calls, scans, scatters and what calls read."""
     found = {n for n in graph.outputs if not isinstance(n.op, Input)}
     for node in graph.nodes():
         if isinstance(node.op, Extern):
             found.update(a for a in node.args if not isinstance(a.op, Input))
-        if isinstance(node.op, Extern | Part | Scan):
+        if isinstance(node.op, Extern | Part | Scan | Scatter):
             found.add(node)
     return found
 
@@ -241,7 +252,7 @@ class _Partition:
 
     @staticmethod
     def _joinable(kernel: _Kernel) -> bool:
-        return not isinstance(kernel.outputs[0].op, Extern | Scan | Part)
+        return not isinstance(kernel.outputs[0].op, Extern | Scan | Scatter | Part)
 
     def _near(self, kernel: _Kernel) -> list[_Kernel]:
         """Kernels that read what it reads or makes, or make what it reads."""

@@ -17,9 +17,9 @@ from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.ops import Axis, apply, axis, constant
+from weft.scalar.ops import Axis, apply, axis, checked_index, constant
 from weft.scalar.structure import renumber
-from weft.tensor.ops import Extern, Input, Part, Scan, box
+from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
 
 Loop = tuple[str, int, str]  # label, extent, role
@@ -130,6 +130,8 @@ def lower_group(
     """The nest that computes a group's outputs from tensors that have buffers."""
     if isinstance(outputs[0].op, Scan):
         return _lower_scan(outputs[0], buffers, written)
+    if isinstance(outputs[0].op, Scatter):
+        return _lower_scatter(outputs[0], buffers, written)
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
@@ -173,6 +175,53 @@ def _lower_scan(
     return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
+TABLE = 1 << 17  # elements of a scatter's table, so that it stays cached; 16 columns at least
+
+
+def _lower_scatter(
+    node: Node, buffers: Mapping[Node, nest.Buffer], written: Mapping[Node, nest.Buffer]
+) -> nest.Block:
+    """A table of the indexed axis, and some columns of the last: filled, folded into, stored."""
+    op, shape = node.op, node.type.shape
+    assert isinstance(op, Scatter)
+    if 0 in shape:
+        return ()
+    last = len(shape) - 1
+    n = shape[last] if op.axis != last else 1
+    most = min(n, max(16, TABLE // shape[op.axis]))
+    width = max(d for d in range(1, most + 1) if n % d == 0)
+    sizes = [n // width if d == last else size for d, size in enumerate(shape)]
+    row, column = axis("row"), axis("column")
+    places = [axis(f"o{d}") for d in range(len(shape))]
+    ranges = {**dict(zip(places, ((0, s - 1) for s in sizes), strict=True)), column: (0, width - 1)}
+    outer = [(p, s) for d, (p, s) in enumerate(zip(places, sizes, strict=True)) if d != op.axis]
+    places[last] = apply("add", apply("multiply", places[last], constant(width)), column)
+
+    def loops(block: nest.Block, length: int, role: str = "free") -> nest.For:
+        inner = nest.For(column, constant(0), constant(width), block)
+        return nest.For(row, constant(0), constant(length), (inner,), role=role)
+
+    places[op.axis] = row
+    base, index, x = node.args
+    ranges[row] = (0, max(shape[op.axis], x.type.shape[op.axis]) - 1)
+    terms = Terms(buffers, ranges)
+    start, at, value = (terms.of(a, tuple(places)) for a in (base, index, x))
+    carrier = value.type.dtype
+    table = nest.Buffer("table", TensorType(carrier, (shape[op.axis], width)), "local")
+    target = (apply(checked_index, at, constant(shape[op.axis])), column)
+    (folded,) = op.monoid.combine((make(nest.Load(table), *target),), (value,))
+    result = stored(make(nest.Load(table), row, column), node.type.dtype)
+    block: nest.Block = (
+        nest.Local(table),
+        loops((nest.Store(table, (row, column), start),), shape[op.axis]),
+        loops((nest.Store(table, target, folded),), x.type.shape[op.axis], "scan"),
+        loops((nest.Store(written[node], tuple(places), result),), shape[op.axis]),
+    )
+    for variable, size in reversed(outer):
+        block = (nest.For(variable, constant(0), constant(size), block),)
+    return renumber(block)
+
+
 def lower(
     graph: Graph, groups: list[tuple[Node, ...]], layouts: tuple[TensorType, ...] | None = None
 ) -> nest.Program:
@@ -204,7 +253,8 @@ def lower(
         buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
         made = tuple(written[n] for n in group)
-        steps.append(nest.Kernel(made[-1].name, loads(*nodes(body)), made, body, lines))
+        reads = tuple(b for b in loads(*nodes(body)) if b.space == "global")
+        steps.append(nest.Kernel(made[-1].name, reads, made, body, lines))
         origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
     outputs: list[nest.Buffer] = []
     for node, layout in zip(graph.outputs, wanted, strict=True):

@@ -214,6 +214,9 @@ class Gather(Op):
         return np.broadcast_to(x[tuple(indices)], rows[0].shape)
 
 
+SCANNING = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
+
+
 @op("scan")
 class Scan(Op):
     """Running fold along one axis: out[..., i, ...] folds elements 0..i (reversed: i..n-1)."""
@@ -227,10 +230,36 @@ class Scan(Op):
         return TensorType(x.dtype, x.shape)
 
     def evaluate(self, x: Any) -> Any:
-        ufunc = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
         y = np.flip(x, self.axis) if self.reverse else x
-        out = ufunc[self.monoid.name].accumulate(y, axis=self.axis).astype(x.dtype)
+        out = SCANNING[self.monoid.name].accumulate(y, axis=self.axis).astype(x.dtype)
         return np.flip(out, self.axis) if self.reverse else out
+
+
+@op("scatter")
+class Scatter(Op):
+    """Values folded into a base where an index says: out[.., index[p], ..] with x[p], p in order.
+
+    Arguments: base, index (i64) and values; `axis` is the one that is indexed, along the others
+    all three are as long. IndexOutOfRange for an index that the axis has not.
+    """
+
+    monoid: Monoid
+    axis: int
+
+    def infer(self, base: TensorType, index: TensorType, x: TensorType) -> TensorType:
+        fits = base.rank == index.rank and index.shape == x.shape and self.axis < base.rank
+        sizes = zip(base.shape, x.shape, strict=False)
+        fits = fits and all(a == b for d, (a, b) in enumerate(sizes) if d != self.axis)
+        require(fits, f"scatter of {x} at {index} along axis {self.axis} of {base}")
+        require(index.dtype is i64 and base.dtype == x.dtype, f"scatter of {x} at {index}")
+        return TensorType(base.dtype, base.shape)
+
+    def evaluate(self, base: Any, index: Any, x: Any) -> Any:
+        place = list(np.indices(index.shape, sparse=True))
+        place[self.axis] = checked_index.evaluate(index, base.shape[self.axis])
+        out = base.copy()
+        SCANNING[self.monoid.name].at(out, tuple(place), x)
+        return out
 
 
 @op("extern")

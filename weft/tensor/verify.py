@@ -78,7 +78,7 @@ def check_attributes(check: Checker, node: Node) -> None:
     op = node.op
     if isinstance(op, ops.Reduce):
         check.that(len(set(op.axes)) == len(op.axes), node, f"folds an axis twice: {op.axes}")
-    if isinstance(op, ops.Scan):
+    if isinstance(op, ops.Scan | ops.Scatter):
         check.that(op.monoid.name in SCANS, node, f"{op.monoid} is not a monoid of scans")
     if isinstance(op, ops.Scalar):
         fits = type(op.value) is op.dtype.python

@@ -13,7 +13,8 @@ import numpy as np
 from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, axis_of, require, rows
-from weft.tensor.build import Tensor, broadcast_in, cast, reshape
+from weft.scalar.monoid import SUM
+from weft.tensor.build import Tensor, broadcast_in, cast, reshape, scatter
 from weft.tensor.ops import Gather
 
 Axes = Sequence[int]
@@ -75,11 +76,29 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return reshape(found, index.shape)
 
 
+def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+    require(x.rank > 0, "a scalar is indexed")
+    axis = axis_of(dim, x.rank)
+    whole = [n for d, n in enumerate(x.shape) if d != axis]
+    fits = whole == [n for d, n in enumerate(index.shape) if d != axis]
+    require(fits and index.shape == src.shape, "an index over part of the source or the result")
+    return scatter(SUM, x, axis, index, src)
+
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+    require(x.rank > 0 and source.rank == x.rank, "a scalar is indexed")
+    axis = axis_of(dim, x.rank)
+    rows_ = broadcast_in(reshape(index, (-1,)), source.shape, (axis,))
+    return scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
+
+
 INDEXING: dict[str, Callable[..., Any]] = {
     "gather": gather,
     "index_select": index_select,
     "embedding": embedding,
     "take": take,
+    "scatter_add": scatter_add,
+    "index_add": index_add,
     "index.Tensor _unsafe_index.Tensor": index_tensor,
 }
 
