@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
@@ -15,6 +16,7 @@ from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile import verify as tile_verify
+from weft.tile.pack_constants import pack_constants
 from weft.tile.schedule import CPU_SCHEDULE
 
 CONVOLUTION = """
@@ -84,6 +86,35 @@ def test_lines_are_packed_once(
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize(
+    ("h", "w", "n", "constant", "turned"),
+    [
+        (7, 7, 40, True, True),  # 49 columns fill three vectors and a lane
+        (7, 7, 40, False, False),  # weights that change would be packed again for every call
+        (2, 8, 40, True, False),
+    ],
+)
+def test_rows_run_over_lanes_where_columns_fill_them_badly(
+    h: int,
+    w: int,
+    n: int,
+    constant: bool,
+    turned: bool,
+    isa: str,
+    golden: Callable[[str, str], None],
+) -> None:
+    text = CONVOLUTION.format(h=h, w=w, n=n)
+    packed = pack_constants(parse_program(text), [1] if constant else [], CPUS[isa])
+    assert [k.name for k in packed.kernels] == ["pack_weight_panels"] * turned + ["y"]
+    after = schedule(print_program(packed), isa)
+    assert bool(re.search(r"for a0 in .* vector", after["block_contraction"])) == turned
+    if turned:  # what registers hold is transposed: rows of lanes are stored
+        assert "exchange" in after["kernel"] and "scatter" not in after["kernel"]
+    if (turned, isa) == (True, "avx512"):
+        golden("tile/turned.txt", after["block_contraction"])
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_a_transposed_side_is_packed_by_squares(isa: str) -> None:
     assert "# free register\n" in schedule(TRANSPOSED, isa)["stage_transposes"].split("panel0[")[0]
 
@@ -102,4 +133,5 @@ def schedule(text: str, isa: str) -> dict[str, str]:
     kernels = lower.lower(program)
     kernel_verify.verify(kernels)
     close(kernel_interpret.run(kernels, inputs, widen=True), want)
+    after["kernel"] = print_program(kernels)
     return after

@@ -105,6 +105,11 @@ class Contraction:
         return self.joined[0] if self.joined else self.columns
 
     @property
+    def bytes(self) -> int:
+        """Size of an accumulator."""
+        return self.update.values[0].type.dtype.bytes
+
+    @property
     def unit(self) -> int:
         """Columns of a line."""
         return trips(self.joined[1]) if self.joined else 1

@@ -69,7 +69,7 @@ def _scheduled(stmts: Sequence[Stmt]) -> float:
 
 def _contraction(c: Contraction, target: CPU) -> float:
     """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
-    lanes = target.lanes(c.update.values[0].type.dtype.bytes)
+    lanes = target.lanes(c.bytes)
     rows, wide = target.register_tile
     k = math.prod(trips(r) for r in c.reduce)
     outer = math.prod(trips(f) for f in c.outer)

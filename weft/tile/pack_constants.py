@@ -1,4 +1,4 @@
-"""pack_constants: the right side of a contraction that constants decide, packed in panels once.
+"""pack_constants: the side of a contraction that constants decide, packed in panels once.
 
 before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,512]) -> ...
             for a1 in 0..512:  # free                  for b0 in 0..16:  # free
@@ -7,6 +7,7 @@ before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,5
                                                                    ... = w[a2, b0 * 32 + j0]
                                                        and then x * panels[a1 // 32, a2, a1 % 32]
 
+That is the right side; the left one, and lanes run over the rows, where they fill lanes better.
 Rows of a panel lie one after another in the order the register tiles read them. The runtime runs
 kernels of constants alone once, and again when a constant has changed.
 """
@@ -27,7 +28,7 @@ from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multip
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, trips
 from weft.tile.moves import Labels
-from weft.tile.passes.block_contraction import pays, tile_width
+from weft.tile.passes.block_contraction import pays, tile_width, turned, turns
 
 
 def pack_constants(program: Program, constants: Collection[int], target: CPU) -> Program:
@@ -75,10 +76,15 @@ class _Packing:
         found = contraction(stmt)
         if found is None:
             return replace(stmt, body=self.block(stmt.body, (*around, stmt)))
-        if not pays(found) or not self.fixed(found.right):
+        if not pays(found):
             return stmt
-        read = self.pack(replace(found, outer=(*around, *found.outer)))
-        value = apply(found.times, found.left, read)
+        side, width = found, tile_width(found, self.target)
+        if not self.fixed(side.right):
+            side, width = turned(found), self.target.lanes(found.bytes)
+            if not self.fixed(side.right) or not turns(found, self.target):
+                return stmt
+        read = self.pack(replace(side, outer=(*around, *side.outer)), width)
+        value = apply(found.times, side.left, read)
         return _updated(stmt, replace(found.update, values=(value,)))
 
     def fixed(self, right: Node) -> bool:
@@ -87,9 +93,8 @@ class _Packing:
         read = loads(right)
         return free and bool(read) and all(b.name in self.known for b in read)
 
-    def pack(self, c: Contraction) -> Node:
-        """Emit the kernel that packs c.right; how to read it."""
-        width = tile_width(c, self.target)
+    def pack(self, c: Contraction, width: int) -> Node:
+        """Emit the kernel that packs c.right in panels of that width; how to read it."""
         columns, column = trips(c.columns), c.columns.axis
         within = set(postorder(c.right))
         parts = dict(self.part(f, c.right) for f in c.outer if f.axis in within)

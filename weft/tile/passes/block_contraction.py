@@ -29,6 +29,7 @@ from weft.tile.moves import Labels, blocked, upto, vectors
 from weft.tile.passes.collapse_loops import collapsed
 
 PACK = 8  # vectors multiplied and added in the time that packing one takes
+TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
 UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 
 
@@ -62,13 +63,17 @@ def pays(c: Contraction) -> bool:
 
 def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
     """Its tiles, which the cores share where it stands alone."""
-    lanes = target.lanes(c.update.values[0].type.dtype.bytes)
+    lanes = target.lanes(c.bytes)
     rows = min(target.register_tile[0], trips(c.rows))
     c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
+    crossed = in_panels(turned(c), lanes)
+    if crossed and not c.joined:  # both sides' panels fit
+        deep = math.prod(map(trips, c.reduce)) * c.right.type.dtype.bytes
+        size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
     outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
     enough = not alone or outer or _unevenness(trips(c.lines), size, target) < UNEVEN
-    shared = None if enough else _split_rows(c, rows, target, labels)
+    shared = None if enough else _split_rows(c, lanes if crossed else rows, target, labels)
     if shared is not None:
         c = replace(
             c, rows=replace(c.rows, lo=shared.axis, hi=upto(shared.axis, shared.step, shared.hi))
@@ -92,6 +97,9 @@ def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
             right = packed(at)
         elif pack:
             right, before = _panel(c, first, at, size, labels)
+        if crossed is not None:
+            most = min(size * c.unit, trips(c.columns))
+            return (*before, _turned(c, at, end, right, crossed, most, target, labels))
         return (*before, _rows(c, at, end, right, rows, width, lanes, labels))
 
     nest = blocked(c.lines, labels.axis("b"), size, block)
@@ -163,8 +171,32 @@ def _taps(c: Contraction, lines: For) -> int:
 
 def tile_width(c: Contraction, target: CPU) -> int:
     """Columns of a register tile."""
-    lanes = target.lanes(c.update.values[0].type.dtype.bytes)
+    lanes = target.lanes(c.bytes)
     return lanes * min(target.register_tile[1], -(-trips(c.columns) // lanes))
+
+
+def turned(c: Contraction) -> Contraction:
+    """Rows as columns and columns as rows, so that lanes run over the rows."""
+    within, around = set(postorder(c.left)), (*c.outer, *c.repeat)
+    return replace(
+        c,
+        rows=c.columns,
+        columns=c.rows,
+        left=c.right,
+        right=c.left,
+        outer=tuple(f for f in around if f.axis in within),
+        repeat=tuple(f for f in around if f.axis not in within),
+        joined=(),
+    )
+
+
+def turns(c: Contraction, target: CPU) -> bool:
+    """Whether rows fill lanes clearly better than columns do."""
+    lanes = target.lanes(c.bytes)
+    joint, lines = _joined(c, target, lanes, Labels(()))
+    blocks, left = divmod(trips(joint.lines), lines)
+    vectors = blocks * -(-lines * joint.unit // lanes) + -(-left * joint.unit // lanes)
+    return TURN * -(-trips(c.rows) // lanes) * trips(joint.columns) < trips(c.rows) * vectors
 
 
 def in_panels(c: Contraction, width: int) -> Callable[[Node], Node] | None:
@@ -247,6 +279,30 @@ def _rows(
     for loop in reversed(c.repeat):
         nest = replace(loop, body=(nest,), bind="serial")
     return nest
+
+
+def _turned(
+    c: Contraction,
+    at: Node,
+    end: Node,
+    left: Node,
+    read: Callable[[Node], Node],
+    most: int,
+    target: CPU,
+    labels: Labels,
+) -> For:
+    """Register tiles of a vector of rows, by as many of at most `most` columns as registers hold.
+
+    One row of a panel serves all of them, so that panels come from memory slowly.
+    """
+    part = replace(c.columns, lo=at, hi=end)
+    turn = replace(turned(c), rows=part, left=left, repeat=c.repeat)
+    even, lanes = -(-most // -(-most // (target.vector_registers - 4))), target.lanes(c.bytes)
+
+    def tiles(start: Node, stop: Node) -> Block:
+        return (_rows(turn, start, stop, read(start), even, lanes, lanes, labels),)
+
+    return blocked(c.rows, labels.axis("b"), lanes, tiles)
 
 
 def bound(stmt: Stmt) -> Stmt:
