@@ -16,6 +16,7 @@ from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes, substitute_block
+from weft.scalar.affine import Interval
 from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, apply, axis, checked_index, constant
 from weft.scalar.structure import renumber
@@ -193,7 +194,9 @@ def _lower_scatter(
     sizes = [n // width if d == last else size for d, size in enumerate(shape)]
     row, column = axis("row"), axis("column")
     places = [axis(f"o{d}") for d in range(len(shape))]
-    ranges = {**dict(zip(places, ((0, s - 1) for s in sizes), strict=True)), column: (0, width - 1)}
+    longest = max(shape[op.axis], node.args[2].type.shape[op.axis])
+    ranges: dict[Node, Interval] = {row: (0, longest - 1), column: (0, width - 1)}
+    ranges.update((p, (0, s - 1)) for p, s in zip(places, sizes, strict=True))
     outer = [(p, s) for d, (p, s) in enumerate(zip(places, sizes, strict=True)) if d != op.axis]
     places[last] = apply("add", apply("multiply", places[last], constant(width)), column)
 
@@ -203,11 +206,9 @@ def _lower_scatter(
 
     places[op.axis] = row
     base, index, x = node.args
-    ranges[row] = (0, max(shape[op.axis], x.type.shape[op.axis]) - 1)
     terms = Terms(buffers, ranges)
     start, at, value = (terms.of(a, tuple(places)) for a in (base, index, x))
-    carrier = value.type.dtype
-    table = nest.Buffer("table", TensorType(carrier, (shape[op.axis], width)), "local")
+    table = nest.Buffer("table", TensorType(value.type.dtype, (shape[op.axis], width)), "local")
     target = (apply(checked_index, at, constant(shape[op.axis])), column)
     (folded,) = op.monoid.combine((make(nest.Load(table), *target),), (value,))
     result = stored(make(nest.Load(table), row, column), node.type.dtype)
