@@ -15,8 +15,8 @@ from weft.core.node import Node, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.affine import Interval
+from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, apply, axis, checked_index, constant
 from weft.scalar.structure import renumber
