@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,11 +19,11 @@ from weft.tile.schedule import CPU_SCHEDULE
 
 LINEAR = """
 program loop linear
-input x: f32[11,7]
+input x: f32[{m},7]
 input w: f32[{n},7]
 
-kernel y(x: f32[11,7], w: f32[{n},7]) -> y: f32[11,{n}]
-for a0 in 0..11:  # free
+kernel y(x: f32[{m},7], w: f32[{n},7]) -> y: f32[{m},{n}]
+for a0 in 0..{m}:  # free
     for a1 in 0..{n}:  # free
         for a2 in 0..7:  # reduce
             in0 = load x[a0, a2]
@@ -56,7 +57,37 @@ for a0 in 0..3:  # free
 
 output y
 """
-PROGRAMS = {"even": LINEAR.format(n=64), "uneven": LINEAR.format(n=37), "computed": BATCHED}
+GATED = """
+program loop gated
+input x: f32[7]
+input w: bf16[60,7]
+input w2: bf16[60,7]
+
+kernel y(x: f32[7], w: bf16[60,7], w2: bf16[60,7]) -> y: f32[60]
+for a0 in 0..60:  # free
+    for a1 in 0..7:  # reduce
+        in0 = load x[a1]
+        in1 = load w[a0, a1]
+        v0 = f32(in1)
+        v1 = multiply(in0, v0)
+        acc0 <- add(acc0, v1)
+        in2 = load w2[a0, a1]
+        v2 = f32(in2)
+        v3 = multiply(in0, v2)
+        acc1 <- maximum(acc1, v3)
+    v4 = multiply(acc0, acc1)
+    y[a0] = v4
+
+output y
+"""
+PROGRAMS = {
+    "even": LINEAR.format(m=11, n=64),
+    "uneven": LINEAR.format(m=11, n=37),
+    "few_rows": LINEAR.format(m=3, n=60),
+    "one_row": GATED,
+    "computed": BATCHED,
+}
+FAR = {isa: replace(CPUS[isa], l2=1 << 9) for isa in ("avx512", "avx2")}  # holds no weights
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
@@ -69,9 +100,10 @@ def test_packed_programs_mean_the_same(
     inputs = [(random.standard_normal(b.type.shape) * 9).astype(b.type.dtype.numpy)
               for b in program.inputs]  # fmt: skip
     want = interpret.run(program, inputs, widen=True)[0]
-    packed = pack_constants(program, range(1, len(inputs)), CPUS[isa])
+    packed = pack_constants(program, range(1, len(inputs)), FAR[isa])
     verify_loop(packed)
-    assert [k.name.startswith("pack_w") for k in packed.kernels] == [True, False]
+    *packs, last = (k.name for k in packed.kernels)
+    assert packs and all(name.startswith("pack_w") for name in packs) and last == "y"
     np.testing.assert_allclose(interpret.run(packed, inputs, widen=True)[0], want, rtol=1e-12)
     tiled = packed
     for _, change in CPU_SCHEDULE:
@@ -85,6 +117,17 @@ def test_packed_programs_mean_the_same(
 
 
 @pytest.mark.parametrize("constants", [(), (0,)])
-def test_only_what_constants_decide_is_packed(constants: tuple[int, ...]) -> None:
-    program = parse_program(LINEAR.format(n=64))
+@pytest.mark.parametrize("rows", [3, 11])
+def test_only_what_constants_decide_is_packed(constants: tuple[int, ...], rows: int) -> None:
+    program = parse_program(LINEAR.format(m=rows, n=64))
     assert pack_constants(program, constants, CPUS["avx512"]).steps == program.steps
+
+
+def test_one_row_reads_what_the_cache_holds_as_it_is() -> None:
+    program = parse_program(GATED)
+    assert pack_constants(program, (1, 2), CPUS["avx512"]).steps == program.steps
+
+
+def test_few_rows_do_not_read_panels_that_are_mostly_empty() -> None:
+    program = parse_program(LINEAR.format(m=3, n=70))
+    assert pack_constants(program, (1,), CPUS["avx512"]).steps == program.steps

@@ -107,6 +107,11 @@ class Placeholder:
     def name(self) -> str:
         return self.value.name
 
+    @property
+    def held(self) -> torch.Tensor | None:
+        """What it stands for now, where a module or the trace holds that."""
+        return self.home[0].get(self.home[1]) if self.home else self.tensor
+
 
 @dataclass(frozen=True)
 class Result:
@@ -156,12 +161,13 @@ class Captured:
     seconds: float = 0.0
 
     def constants(self) -> tuple[int, ...]:
-        """Placeholders that seldom change between calls: parameters and the like, not written."""
+        """Placeholders that seldom change, and can tell: parameters and the like, not written."""
         written = {m.placeholder for m in self.mutations}
         return tuple(
             i
             for i, p in enumerate(self.placeholders)
             if (p.fixed or p.kind != "input") and p.region is None and i not in written
+            if (tensor := p.held) is None or not tensor.is_inference()
         )
 
 

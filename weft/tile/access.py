@@ -143,30 +143,38 @@ def chain(stmt: For, role: str) -> tuple[list[For], Block]:
     return loops, body
 
 
-def contraction(stmt: For) -> Contraction | None:
-    """The contraction a nest of free loops computes, None when it computes something else."""
-    if stmt.role != "free":
-        return None
+def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] | None:
+    """Free loops around reduce loops, what those fold and what is stored: if that is the nest."""
     free, body = chain(stmt, "free")
-    head, *stores = body
-    if not (isinstance(head, For) and head.role == "reduce" and stores):
+    head, *rest = body
+    stores = [s for s in rest if isinstance(s, Store)]
+    if not (isinstance(head, For) and stmt.role == "free" and head.role == "reduce" and stores):
         return None
     reduce, inner = chain(head, "reduce")
-    update = inner[0]
-    if len(inner) != 1 or not isinstance(update, Update) or update.fold.monoid is not SUM:
+    updates = [s for s in inner if isinstance(s, Update)]
+    all_ = len(stores) == len(rest) and len(updates) == len(inner)
+    return (free, reduce, updates, stores) if all_ else None
+
+
+def contraction(stmt: For) -> Contraction | None:
+    """The contraction a nest of free loops computes, None when it computes something else."""
+    found = folded(stmt)
+    if found is None or len(found[2]) != 1 or found[2][0].fold.monoid is not SUM:
         return None
-    written = [s for s in stores if isinstance(s, Store)]
-    if len(written) != len(stores) or len(head.folds) != 1:
-        return None
-    return _roles(free, reduce, update, written)
+    free, reduce, (update,), stores = found
+    return _roles(free, reduce, update, stores) if len(reduce[0].folds) == 1 else None
+
+
+def columns_of(free: list[For], stores: list[Store]) -> For | None:
+    """The innermost loop along which what the nest of `free` loops stores is contiguous."""
+    where = address(stores[0].buffer, stores[0].index, ranges_in((free[0],)))
+    return next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
 
 
 def _roles(
     free: list[For], reduce: list[For], update: Update, stores: list[Store]
 ) -> Contraction | None:
-    ranges = ranges_in((free[0],))
-    where = address(stores[0].buffer, stores[0].index, ranges)
-    columns = next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
+    columns = columns_of(free, stores)
     if columns is None or trips(columns) < 4:
         return None
     value = update.values[0]

@@ -8,12 +8,14 @@ before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,5
                                                        and then x * panels[a1 // 32, a2, a1 % 32]
 
 That is the right side; the left one, and lanes run over the rows, where they fill lanes better.
-Rows of a panel lie one after another in the order the register tiles read them. The runtime runs
+Few rows read panels too, one by one: `for p0 in 0..512 by 32: for a1 in p0..p0 + 32`. Rows of a
+panel lie one after another in the order the register tiles read them. The runtime runs
 kernels of constants alone once, and again when a constant has changed.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -21,14 +23,16 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_statements, nodes
+from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.targets.cpu import CPU
-from weft.tile.access import Contraction, contraction, trips
-from weft.tile.moves import Labels
-from weft.tile.passes.block_contraction import pays, tile_width, turned, turns
+from weft.tile.access import Contraction, columns_of, contraction, folded, trips
+from weft.tile.moves import Labels, blocked
+from weft.tile.passes.block_contraction import FEW, pays, tile_width, turned, turns
+
+FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
 
 
 def pack_constants(program: Program, constants: Collection[int], target: CPU) -> Program:
@@ -41,16 +45,21 @@ def pack_constants(program: Program, constants: Collection[int], target: CPU) ->
             if all(b.name in known for b in step.inputs):
                 known.update(b.name for b in step.outputs)
             else:
-                *packs, step = packed(step, known, names, target)
+                *packs, step = packed(step, known, names, target, few=True)
                 known.update(b.name for pack in packs for b in pack.outputs)
                 steps += packs
         steps.append(step)
     return replace(program, steps=tuple(steps))  # type: ignore[arg-type]
 
 
-def packed(kernel: Kernel, known: Collection[str], names: set[str], target: CPU) -> list[Kernel]:
-    """Kernels that pack what its contractions read of `known` buffers, then it over the panels."""
-    packing = _Packing(kernel, known, names, target)
+def packed(
+    kernel: Kernel, known: Collection[str], names: set[str], target: CPU, few: bool = False
+) -> list[Kernel]:
+    """Kernels that pack what its contractions read of `known` buffers, then it over the panels.
+
+    `few`: also where few rows read them, which pays where the panels are kept.
+    """
+    packing = _Packing(kernel, known, names, target, few)
     return [*packing.packs, packing.kernel]
 
 
@@ -58,9 +67,9 @@ class _Packing:
     """One kernel over packed panels, and the kernels that pack them."""
 
     def __init__(
-        self, kernel: Kernel, known: Collection[str], names: set[str], target: CPU
+        self, kernel: Kernel, known: Collection[str], names: set[str], target: CPU, few: bool
     ) -> None:
-        self.known, self.names, self.target = known, names, target
+        self.known, self.names, self.target, self.few = known, names, target, few
         self.labels = Labels(kernel.body)
         self.packs: list[Kernel] = []
         body = self.block(kernel.body)
@@ -74,10 +83,15 @@ class _Packing:
 
     def one(self, stmt: For, around: tuple[For, ...]) -> For:
         found = contraction(stmt)
-        if found is None:
-            return replace(stmt, body=self.block(stmt.body, (*around, stmt)))
-        if not pays(found):
-            return stmt
+        if found is not None and pays(found):
+            return self.whole(stmt, found, around)
+        panels = self.by_panels(stmt, around) if self.few else None
+        if panels is not None or found is not None:
+            return panels or stmt
+        return replace(stmt, body=self.block(stmt.body, (*around, stmt)))
+
+    def whole(self, stmt: For, found: Contraction, around: tuple[For, ...]) -> For:
+        """The contraction with a side that is fixed in panels."""
         side, width = found, tile_width(found, self.target)
         if not self.fixed(side.right):
             side, width = turned(found), self.target.lanes(found.bytes)
@@ -86,6 +100,45 @@ class _Packing:
         read = self.pack(replace(side, outer=(*around, *side.outer)), width)
         value = apply(found.times, side.left, read)
         return _updated(stmt, replace(found.update, values=(value,)))
+
+    def by_panels(self, stmt: For, around: tuple[For, ...]) -> For | None:
+        """Folds of few rows with constants, panel by panel; None for other nests.
+
+        One row reads each element once: what the cache holds is read as fast where it is.
+        """
+        free, reduce, updates, stores = folded(stmt) or ([], [], [], [])
+        column, along = columns_of(free, stores) if free else None, {r.axis for r in reduce}
+        if column is None:
+            return None
+        reads = {n: nest.free_variables(n) for n in nodes(tuple(updates)) if isinstance(n.op, Load)}
+        wide = [n for n, of in reads.items() if column.axis in of and along & of]
+        rows = math.prod(trips(f) for f in free if not any(f.axis in reads[n] for n in wide))
+        near = rows == 1 and sum(b.type.bytes for b in loads(*wide)) <= self.target.l2
+        if not wide or near or rows >= FEW or not all(map(self.plain, wide)):
+            return None
+        outer = (*around, *(f for f in free if f is not column))
+        roles = (column, column, outer, (), tuple(reduce), updates[0])
+        sides = [Contraction(*roles, n, n, tuple(stores)) for n in wide]
+        width = tile_width(sides[0], self.target)
+        if -(-trips(column) // width) * width > FILLED * trips(column):
+            return None
+        at, size = self.labels.axis("p"), constant(width)
+        place = {
+            apply(floordiv, column.axis, size): apply(floordiv, at, size),
+            apply(floormod, column.axis, size): apply("subtract", column.axis, at),
+        }
+        panels = {c.right: substitute((self.pack(c, width),), place)[0] for c in sides}
+
+        def part(s: Stmt) -> Stmt:
+            if not isinstance(s, For) or s.axis is not column.axis:
+                return s
+            return blocked(s, at, width, lambda lo, hi: (replace(s, lo=lo, hi=hi),), bind="")
+
+        return map_statements(substitute_block((stmt,), panels), part)[0]  # type: ignore[return-value]
+
+    def plain(self, read: Node) -> bool:
+        """Whether that is an element of a constant, wherever it is read."""
+        return isinstance(read.op, Load) and not read.op.masked and self.fixed(read)
 
     def fixed(self, right: Node) -> bool:
         """Whether only axes and constants decide the term."""

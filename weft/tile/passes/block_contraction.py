@@ -28,6 +28,7 @@ from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, upto, vectors
 from weft.tile.passes.collapse_loops import collapsed
 
+FEW = 4  # rows from which on the right side is read often enough to pack it
 PACK = 8  # vectors multiplied and added in the time that packing one takes
 TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
 UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
@@ -54,7 +55,7 @@ def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
 
 def pays(c: Contraction) -> bool:
     """Few rows reuse too little of the right side, if that is contiguous along a reduce axis."""
-    if trips(c.rows) >= 4:
+    if trips(c.rows) >= FEW:
         return True
     ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
     along = list(strides(c.update, c.columns.axis, ranges))
