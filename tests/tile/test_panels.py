@@ -66,6 +66,19 @@ for a0 in 0..20:  # free
 output y
 """
 
+SQUARES = """
+program loop transpose
+input x: f32[{rows},256]
+
+kernel y(x: f32[{rows},256]) -> y: f32[256,{rows}]
+for a0 in 0..256:  # free
+    for a1 in 0..{rows}:  # free
+        in0 = load x[a1, a0]
+        y[a0, a1] = in0
+
+output y
+"""
+
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 @pytest.mark.parametrize(
@@ -117,6 +130,13 @@ def test_rows_run_over_lanes_where_columns_fill_them_badly(
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_a_transposed_side_is_packed_by_squares(isa: str) -> None:
     assert "# free register\n" in schedule(TRANSPOSED, isa)["stage_transposes"].split("panel0[")[0]
+
+
+@pytest.mark.parametrize(("rows", "order"), [(32, ["1", "0"]), (33, ["0", "1"])])
+def test_squares_side_by_side_write_whole_lines(rows: int, order: list[str]) -> None:
+    text = SQUARES.format(rows=rows)
+    loops = re.findall(r"for b\d in b(\d)", schedule(text, "avx512")["stage_transposes"])
+    assert loops == order
 
 
 def schedule(text: str, isa: str) -> dict[str, str]:

@@ -6,8 +6,9 @@ before  for a0 in 0..512:  # free      after  for b0 in .. by 64, b1 in .. by 25
                                                           for a1 in b2..:  # free vector16
                                                               y[a0, a1] = x[a1, a0]
 
-Lowering reads and writes whole rows there (tile/square.py). Where more than a copy is computed, a
-square goes to a local tile first, and the computation reads its rows.
+Where y has many rows, each starting with a line of the cache, b2 and b3 change places and b0 steps
+by 128. Lowering reads and writes whole rows of squares (tile/square.py). Where more than a copy is
+computed, a square goes to a local tile first, and the computation reads its rows.
 """
 
 from __future__ import annotations
@@ -63,7 +64,10 @@ def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
     lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in crossing))))
     if len(across) != 1 or min(longest(f.lo, f.hi) or 0 for f in (along, *across)) < lanes:
         return None
-    found = (loops, along, across.pop(), list(crossing), body, lanes, labels)
+    other = across.pop()
+    line = (stride_along(where, other.axis) or 0) * stores[0].buffer.type.dtype.bytes
+    whole = line % target.vector_bytes == 0 and (longest(other.lo, other.hi) or 0) >= 16 * lanes
+    found = (loops, along, other, list(crossing), body, lanes, whole, labels)
     return _Squares(*found).nest()
 
 
@@ -77,13 +81,16 @@ class _Squares:
     loads: list[Node]  # those that cross
     stores: Block
     lanes: int
+    whole: bool  # it stores whole lines, of more rows than a block has
     labels: Labels
 
     def nest(self) -> For:
         """Squares in blocks: whole pages are read before others are written."""
         along, across, lanes = self.along, self.across, self.lanes
-        # a block reads long pieces of few rows, and writes lines of as many rows as a TLB holds
-        steps = (along, 4 * lanes), (across, 16 * lanes), (along, lanes), (across, lanes)
+        # a block writes to as many rows as a TLB holds: lines of them side by side, where rows
+        # start with one, or parts of lines while it reads long pieces of few rows
+        squares = ((along, lanes), (across, lanes))[:: -1 if self.whole else 1]
+        steps = (along, (8 if self.whole else 4) * lanes), (across, 16 * lanes), *squares
 
         def tiles(depth: int, rows: Span, columns: Span) -> For:
             loop, width = steps[depth]
