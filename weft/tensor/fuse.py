@@ -19,18 +19,6 @@ from weft.core.node import Node
 from weft.scalar.nest import Block, Buffer
 from weft.tensor import ops
 from weft.tensor.lower import lower_group, root_shape
-from weft.tensor.ops import (
-    Extern,
-    Gather,
-    Index,
-    Input,
-    Map,
-    Part,
-    Reduce,
-    Scan,
-    Scatter,
-    is_expansion,
-)
 
 Group = tuple[Node, ...]
 Price = Callable[[Block], float]
@@ -53,11 +41,11 @@ def partition(graph: Graph, price: Price, fuse: Fuse = "greedy") -> list[Group]:
 
 def forced(graph: Graph) -> set[Node]:
     """Tensors that must have a buffer: outputs, calls, scans, scatters and what calls read."""
-    found = {n for n in graph.outputs if not isinstance(n.op, Input)}
+    found = {n for n in graph.outputs if not isinstance(n.op, ops.Input)}
     for node in graph.nodes():
-        if isinstance(node.op, Extern):
-            found.update(a for a in node.args if not isinstance(a.op, Input))
-        if isinstance(node.op, Extern | Part | Scan | Scatter):
+        if isinstance(node.op, ops.Extern):
+            found.update(a for a in node.args if not isinstance(a.op, ops.Input))
+        if isinstance(node.op, ops.Extern | ops.Part | ops.Scan | ops.Scatter):
             found.add(node)
     return found
 
@@ -96,34 +84,35 @@ class _Partition:
             if node in self.forced or (fuse != "all" and self._starts_stored(node, fuse)):
                 self.stored.add(node)
         for node in sorted(self.stored, key=self.order.__getitem__):
-            if not isinstance(node.op, Part):
-                parts = [u for u in self.users[node] if isinstance(u.op, Part)]
+            if not isinstance(node.op, ops.Part):
+                parts = [u for u in self.users[node] if isinstance(u.op, ops.Part)]
                 self._put(self._kernel((node, *parts)))
 
     def _starts_stored(self, node: Node, fuse: Fuse) -> bool:
-        if not isinstance(node.op, Map | Reduce | Gather) or not node.type.rank:
+        if not isinstance(node.op, ops.Map | ops.Reduce | ops.Gather) or not node.type.rank:
             return False
         if self._is_contraction(node) or self._is_generated(node):
             return False
         users = self.users[node]
-        direct = len(users) == 1 and isinstance(users[0].op, Map | Reduce)
-        return fuse == "none" or isinstance(node.op, Reduce) or not direct
+        direct = len(users) == 1 and isinstance(users[0].op, ops.Map | ops.Reduce)
+        return fuse == "none" or isinstance(node.op, ops.Reduce) or not direct
 
     def _is_contraction(self, node: Node) -> bool:
         """Products that are folded at once."""
-        return is_expansion(node) and all(isinstance(u.op, Reduce) for u in self.users[node])
+        users = self.users[node]
+        return ops.is_expansion(node) and all(isinstance(u.op, ops.Reduce) for u in users)
 
     def _is_generated(self, node: Node) -> bool:
         """Computed from coordinates and scalars alone: no memory would be saved."""
-        return isinstance(node.op, Map) and all(
-            isinstance(s.op, Index | ops.Scalar) for s in ops.sources(node)
+        return isinstance(node.op, ops.Map) and all(
+            isinstance(s.op, ops.Index | ops.Scalar) for s in ops.sources(node)
         )
 
     # ---- kernels
 
     def _kernel(self, outputs: Group, without: Iterable[Node] = ()) -> _Kernel:
         """The kernel of these outputs when the stored tensors, `without` some, have buffers."""
-        if isinstance(outputs[0].op, Extern):
+        if isinstance(outputs[0].op, ops.Extern):
             return _Kernel(outputs, frozenset(outputs[0].args))
         reads: dict[Node, None] = {}
         number: dict[Node, int] = {}
@@ -207,7 +196,7 @@ class _Partition:
     def _saved_by_inlining(self, node: Node, readers: Iterable[_Kernel]) -> float:
         before, after = self.kernels[node].cost, 0.0
         for kernel in readers:
-            if isinstance(kernel.outputs[0].op, Extern):
+            if isinstance(kernel.outputs[0].op, ops.Extern):
                 return -NEVER
             before += kernel.cost
             after += self._kernel(kernel.outputs, (node,)).cost
@@ -252,7 +241,8 @@ class _Partition:
 
     @staticmethod
     def _joinable(kernel: _Kernel) -> bool:
-        return not isinstance(kernel.outputs[0].op, Extern | Scan | Scatter | Part)
+        alone = ops.Extern | ops.Scan | ops.Scatter | ops.Part
+        return not isinstance(kernel.outputs[0].op, alone)
 
     def _near(self, kernel: _Kernel) -> list[_Kernel]:
         """Kernels that read what it reads or makes, or make what it reads."""

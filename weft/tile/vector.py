@@ -15,22 +15,7 @@ from weft.kernel.ops import Splat, VectorGather, VectorLoad, VectorScatter, Vect
 from weft.scalar.affine import plus
 from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
-from weft.scalar.ops import (
-    CASTS,
-    SAFE,
-    Constant,
-    add,
-    apply,
-    bitand,
-    constant,
-    floordiv,
-    guarded,
-    lt,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from weft.scalar.ops import CASTS, SAFE, Constant, apply, constant, guarded
 
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
 
@@ -61,7 +46,7 @@ def address(buffer: Buffer, index: tuple[Node, ...], ranges: Mapping[Node, Inter
     total: Node = constant(0)
     for term, stride, extent in zip(index, buffer.type.layout, buffer.type.shape, strict=True):
         if stride and extent != 1:
-            total = apply(add, total, apply(multiply, term, constant(stride)))
+            total = apply("add", total, apply("multiply", term, constant(stride)))
     return simplify(total, ranges)
 
 
@@ -87,7 +72,7 @@ class Lowering:
     def _term(self, node: Node) -> Node:
         v = self.vector
         if v is not None and node is v.axis:
-            return apply(add, v.base, lanes_of(v.lanes))
+            return apply("add", v.base, lanes_of(v.lanes))
         if isinstance(node.op, Load):
             return self._load(node, node.op)
         if not node.args:
@@ -111,7 +96,7 @@ class Lowering:
         name = function_of(node)
         if name not in FLIPPED or node.args[0].type.dtype is not i64:
             return None
-        even, offset = linear(apply(subtract, *node.args))
+        even, offset = linear(apply("subtract", *node.args))
         terms = dict(even)
         step = terms.pop(v.axis, 0)
         uneven = any(v.axis in free_variables(a, self.free) for a in terms)
@@ -122,8 +107,8 @@ class Lowering:
         up = abs(step) - 1 if name in ("lt", "ge") else 0  # a quotient rounded up, or down
         start = plus((terms, offset), linear(v.base), step)
         bound = from_linear(*plus(({}, up), start, sign))
-        bound = apply(floordiv, bound, constant(abs(step))) if abs(step) > 1 else bound
-        clamped = apply(minimum, apply(maximum, bound, constant(-1)), constant(v.lanes))
+        bound = apply("floordiv", bound, constant(abs(step))) if abs(step) > 1 else bound
+        clamped = apply("minimum", apply("maximum", bound, constant(-1)), constant(v.lanes))
         scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
         lane = apply(CASTS[i32], lanes_of(v.lanes))
         return apply(name, lane, scalar)
@@ -167,8 +152,8 @@ class Lowering:
         if v.count is None:
             assert condition is not None
             return condition
-        inside = apply(lt, lanes_of(v.lanes), v.count)
-        return inside if condition is None else apply(bitand, condition, inside)
+        inside = apply("lt", lanes_of(v.lanes), v.count)
+        return inside if condition is None else apply("and", condition, inside)
 
     def _at_base(self, where: Node, step: int) -> Node:
         v = self.vector
@@ -204,5 +189,5 @@ def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) ->
     left = simplify(apply("subtract", hi, lo), ranges)
     if isinstance(left.op, Constant):
         return None if int(left.op.value) >= lanes else left
-    least = simplify(apply(minimum, left, constant(lanes)), ranges)
+    least = simplify(apply("minimum", left, constant(lanes)), ranges)
     return None if isinstance(least.op, Constant) and int(least.op.value) >= lanes else least
