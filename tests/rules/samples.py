@@ -16,7 +16,7 @@ from weft.tensor import build
 from weft.tensor.build import Tensor
 from weft.tensor.ops import Index, Input, Map, Reduce, Scan, View, position
 
-relu = build.pointwise(FUNCTIONS["relu"])
+relu = FUNCTIONS["relu"]
 NUMBERS = (f32, f16, bf16, f64, i64, i32, i8, u8)
 
 

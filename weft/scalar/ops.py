@@ -15,6 +15,7 @@ import numpy as np
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange
 from weft.core.node import Node, Op, make, op, require
+from weft.core.operators import Operators
 from weft.core.types import DTYPES, DType, ScalarType, boolean, dtype_of_literal, i64
 
 Evaluate = Callable[..., Any]
@@ -42,6 +43,10 @@ class Function:
 
     def __hash__(self) -> int:
         return hash(self.name)
+
+    def __call__(self, *args: Any) -> Any:
+        """The function of tensors (or patterns) and numbers, as an operator applies it."""
+        return next(a for a in args if isinstance(a, Operators)).apply(self.name, *args)
 
     def infer_dtype(self, dtypes: tuple[DType, ...]) -> DType:
         """Result dtype; VerifyError when arity, kinds or dtypes do not fit."""

@@ -1,14 +1,14 @@
 """Readable constructors over the tensor primitives: what lowerings and rules are written in.
 
 x = Tensor(make(Input("x", TensorType(f32, (16, 64)))))
-y = x * sigmoid(x + 1)                     # numbers take the dtype of the tensor they meet
-p = exp(y - reduce(MAX, y, (1,), keep=True))   # shapes broadcast through views
+y = x * scalar.sigmoid(x + 1)              # numbers take the dtype of the tensor they meet
+p = scalar.exp(y - reduce(MAX, y, (1,), keep=True))  # shapes broadcast through views
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,18 +21,8 @@ from weft.scalar import ops as scalar
 from weft.scalar.index import TRUE, from_linear, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
-from weft.tensor.ops import (
-    Index,
-    Map,
-    Reduce,
-    Scalar,
-    Scan,
-    Scatter,
-    Shape,
-    box,
-    position,
-    positions,
-)
+from weft.tensor import ops
+from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
@@ -74,7 +64,7 @@ def literal(value: Number, dtype: DType) -> Tensor:
     """A rank-0 constant; an integer wraps as a cast to that dtype does."""
     if dtype.python is int:
         value = np.asarray(int(value)).astype(dtype.numpy).item()
-    return Tensor(make(Scalar(dtype.python(value), dtype)))
+    return Tensor(make(ops.Scalar(dtype.python(value), dtype)))
 
 
 def map_(function: Function, *args: Operand) -> Tensor:
@@ -86,7 +76,7 @@ def map_(function: Function, *args: Operand) -> Tensor:
     tensors = [a if isinstance(a, Tensor) else literal(a, dtype) for a in args]
     shape = np.broadcast_shapes(*(t.shape for t in tensors))
     aligned = [t if t.rank == 0 else broadcast(t, shape) for t in tensors]
-    return Tensor(make(Map(function), *(t.node for t in aligned)))
+    return Tensor(make(ops.Map(function), *(t.node for t in aligned)))
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
@@ -97,37 +87,6 @@ def widen(x: Tensor) -> Tensor:
     """A 16-bit float as the f32 it is computed in."""
     return cast(x, x.dtype.compute)
 
-
-Pointwise = Callable[..., Tensor]
-
-
-def pointwise(function: Function) -> Pointwise:
-    return lambda *args: map_(function, *args)
-
-
-exp = pointwise(scalar.exp)
-exp2 = pointwise(scalar.exp2)
-expm1 = pointwise(scalar.expm1)
-log = pointwise(scalar.log)
-log1p = pointwise(scalar.log1p)
-sqrt = pointwise(scalar.sqrt)
-rsqrt = pointwise(scalar.rsqrt)
-reciprocal = pointwise(scalar.reciprocal)
-tanh = pointwise(scalar.tanh)
-sigmoid = pointwise(scalar.sigmoid)
-erf = pointwise(scalar.erf)
-trunc = pointwise(scalar.trunc)
-round_even = pointwise(scalar.round_even)
-maximum = pointwise(scalar.maximum)
-minimum = pointwise(scalar.minimum)
-power = pointwise(scalar.power)
-fmod = pointwise(scalar.fmod)
-floormod = pointwise(scalar.floormod)
-floordiv = pointwise(scalar.floordiv)
-truncdiv = pointwise(scalar.truncdiv)
-eq = pointwise(scalar.eq)
-ne = pointwise(scalar.ne)
-where = pointwise(scalar.where)
 
 # --- index terms --------------------------------------------------------------------------------
 
@@ -272,7 +231,7 @@ def concat(pieces: Sequence[Tensor], axis: int) -> Tensor:
     out = padded.pop()
     for piece, end in zip(reversed(padded), reversed(ends[:-1]), strict=True):
         before = apply(scalar.lt, position(axis), constant(end))
-        out = where(index_of(out.shape, before), piece, out)
+        out = scalar.where(index_of(out.shape, before), piece, out)
     return out
 
 
@@ -281,7 +240,7 @@ def concat(pieces: Sequence[Tensor], axis: int) -> Tensor:
 
 def index_of(shape: Sequence[int], term: Node) -> Tensor:
     """out[i0, ...] = term, an i64 or bool."""
-    return Tensor(make(Index(tuple(shape), simplify(term, box(tuple(shape))))))
+    return Tensor(make(ops.Index(tuple(shape), simplify(term, box(tuple(shape))))))
 
 
 def iota(shape: Sequence[int], axis: int) -> Tensor:
@@ -293,16 +252,16 @@ def iota(shape: Sequence[int], axis: int) -> Tensor:
 
 
 def reduce(monoid: Monoid, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
-    out = Tensor(make(Reduce(monoid, tuple(sorted(axes))), x.node)) if axes else x
+    out = Tensor(make(ops.Reduce(monoid, tuple(sorted(axes))), x.node)) if axes else x
     return out if keep else squeeze(out, axes)
 
 
 def scan(monoid: Monoid, x: Tensor, axis: int, reverse: bool = False) -> Tensor:
-    return Tensor(make(Scan(monoid, axis, reverse), x.node))
+    return Tensor(make(ops.Scan(monoid, axis, reverse), x.node))
 
 
 def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
-    return Tensor(make(Scatter(monoid, axis), base.node, cast(index, i64).node, x.node))
+    return Tensor(make(ops.Scatter(monoid, axis), base.node, cast(index, i64).node, x.node))
 
 
 def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
@@ -327,7 +286,7 @@ def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool =
 
 
 def softmax(x: Tensor, axis: int) -> Tensor:
-    weights = exp(x - reduce(MAX, x, (axis,), keep=True))
+    weights = scalar.exp(x - reduce(MAX, x, (axis,), keep=True))
     return weights / total(weights, (axis,), keep=True)
 
 

@@ -12,9 +12,9 @@ from typing import Any
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.monoid import MAX
-from weft.scalar.ops import apply, constant, floordiv, ge
+from weft.scalar.ops import apply, constant, eq, exp, floordiv, ge, where
 from weft.tensor import build
-from weft.tensor.build import Tensor, along, eq, exp, index_of, matmul, reduce, total, where
+from weft.tensor.build import Tensor, along, index_of, matmul, reduce, total
 from weft.tensor.ops import position
 
 INFINITY = math.inf

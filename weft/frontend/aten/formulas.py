@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.core.types import DType, boolean
-from weft.scalar.ops import Function, checked_divisor, divide, lt, subtract
+from weft.scalar import ops as s
+from weft.scalar.ops import Function
 from weft.tensor import build as t
 from weft.tensor.build import Number, Operand, Tensor
 
@@ -22,7 +23,7 @@ def scaled(x: Operand, by: Number) -> Operand:
 
 
 def is_nan(x: Operand) -> Tensor:
-    return t.ne(x, x)
+    return s.ne(x, x)
 
 
 def truth(x: Operand) -> Operand:
@@ -32,7 +33,7 @@ def truth(x: Operand) -> Operand:
 
 def rounding(function: Function) -> Callable[[Tensor], Tensor]:
     """A rounding function, which leaves integers as they are."""
-    return lambda x: t.map_(function, x) if x.dtype.is_float else x
+    return lambda x: function(x) if x.dtype.is_float else x
 
 
 def one_if(condition: Tensor, like: Tensor) -> Tensor:
@@ -45,50 +46,50 @@ def sign(x: Tensor) -> Tensor:
 
 
 def clamp(x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
-    x = x if low is None else t.maximum(x, low)
-    return x if high is None else t.minimum(x, high)
+    x = x if low is None else s.maximum(x, low)
+    return x if high is None else s.minimum(x, high)
 
 
 def is_negative(x: Tensor) -> Tensor:
     """The sign bit, which -0.0 has too."""
-    return (x < 0) | (t.eq(x, 0) & (t.reciprocal(x) < 0)) if x.dtype.is_float else x < 0
+    return (x < 0) | (s.eq(x, 0) & (s.reciprocal(x) < 0)) if x.dtype.is_float else x < 0
 
 
 def copysign(x: Tensor, y: Operand) -> Tensor:
     size = abs(x)
     if not isinstance(y, Tensor):
         return -size if math.copysign(1, y) < 0 else size
-    return t.where(is_negative(y), -size, size)
+    return s.where(is_negative(y), -size, size)
 
 
 def asinh(x: Tensor) -> Tensor:
     a = abs(x)
-    near = t.log1p(a + a * a / (1 + t.sqrt(a * a + 1)))
-    return copysign(t.where(a > 1e9, t.log(a) + math.log(2), near), x)
+    near = s.log1p(a + a * a / (1 + s.sqrt(a * a + 1)))
+    return copysign(s.where(a > 1e9, s.log(a) + math.log(2), near), x)
 
 
 def acosh(x: Tensor) -> Tensor:
     over = x - 1
-    return t.where(x > 1e9, t.log(x) + math.log(2), t.log1p(over + t.sqrt(over * (x + 1))))
+    return s.where(x > 1e9, s.log(x) + math.log(2), s.log1p(over + s.sqrt(over * (x + 1))))
 
 
 def atanh(x: Tensor) -> Tensor:
     a = abs(x)
-    return copysign(0.5 * t.log1p(2 * a / (1 - a)), x)
+    return copysign(0.5 * s.log1p(2 * a / (1 - a)), x)
 
 
 def hypot(x: Tensor, y: Tensor) -> Tensor:
     """Scaled by the larger side, so that squares do not overflow."""
     a, b = abs(x), abs(y)
-    large, small = t.maximum(a, b), t.minimum(a, b)
-    ratio = t.where(t.eq(large, 0), 0.0, small / large)
-    infinite = t.eq(a, INFINITY) | t.eq(b, INFINITY)
-    return t.where(infinite, INFINITY, large * t.sqrt(ratio * ratio + 1))
+    large, small = s.maximum(a, b), s.minimum(a, b)
+    ratio = s.where(s.eq(large, 0), 0.0, small / large)
+    infinite = s.eq(a, INFINITY) | s.eq(b, INFINITY)
+    return s.where(infinite, INFINITY, large * s.sqrt(ratio * ratio + 1))
 
 
 def pick(best: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """fmax and fmin: a number beats NaN."""
-    return lambda x, y: t.where(is_nan(x), y, t.where(is_nan(y), x, best(x, y)))
+    return lambda x, y: s.where(is_nan(x), y, s.where(is_nan(y), x, best(x, y)))
 
 
 def logical(combine: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
@@ -107,27 +108,28 @@ def divisor(x: Operand, y: Operand) -> Operand:
     """y as what divides x: no zero, for integers."""
     dtype = dtype_of(x, y)
     y = y if isinstance(y, Tensor) else t.literal(y, dtype)
-    return t.map_(checked_divisor, y) if dtype.is_integer else y
+    return s.checked_divisor(y) if dtype.is_integer else y
 
 
 def floor_divide(x: Operand, y: Operand) -> Tensor:
     """Python's //; on floats by fmod, as rounding x / y alone can be one off."""
+    y = divisor(x, y)
     if not dtype_of(x, y).is_float:
-        return t.floordiv(x, divisor(x, y))
-    rest = t.fmod(x, y)
-    quotient = t.map_(subtract, x, rest) / y
-    crosses = t.ne(rest, 0.0) & t.ne(t.map_(lt, y, 0.0), rest < 0)
-    whole = t.round_even(t.where(crosses, quotient - 1, quotient))
-    return t.where(t.eq(y, 0.0), t.map_(divide, x, y), whole)
+        return s.floordiv(x, y)
+    rest = s.fmod(x, y)
+    quotient = s.subtract(x, rest) / y
+    crosses = s.ne(rest, 0.0) & s.ne(s.lt(y, 0.0), rest < 0)
+    whole = s.round_even(s.where(crosses, quotient - 1, quotient))
+    return s.where(s.eq(y, 0.0), s.divide(x, y), whole)
 
 
 def divide_mode(x: Operand, y: Operand, rounding_mode: str | None = None) -> Tensor:
     if rounding_mode == "floor":
         return floor_divide(x, y)
     if rounding_mode == "trunc" and not dtype_of(x, y).is_float:
-        return t.truncdiv(x, divisor(x, y))
-    quotient = t.map_(divide, x, y)
-    return t.trunc(quotient) if rounding_mode == "trunc" else quotient
+        return s.truncdiv(x, divisor(x, y))
+    quotient = s.divide(x, y)
+    return s.trunc(quotient) if rounding_mode == "trunc" else quotient
 
 
 def power_of(x: Operand, y: Operand) -> Tensor:
@@ -135,25 +137,25 @@ def power_of(x: Operand, y: Operand) -> Tensor:
         return power_by(x, y)
     assert isinstance(y, Tensor)
     if not isinstance(x, Tensor) and x == 2 and y.dtype.is_float:
-        return t.exp2(y)
+        return s.exp2(y)
     if y.dtype.kind != "int":
-        return t.power(x, y)
+        return s.power(x, y)
     x = x if isinstance(x, Tensor) else t.literal(x, y.dtype)
-    odd = t.where(t.eq(t.floormod(y, 2), 0), one_if(t.eq(x, x), x), x)
-    inverse = t.where(t.eq(abs(x), 1), odd, 0)  # 1 / x rounded to zero
-    return t.where(y < 0, inverse, t.power(x, t.maximum(y, 0)))
+    odd = s.where(s.eq(s.floormod(y, 2), 0), one_if(s.eq(x, x), x), x)
+    inverse = s.where(s.eq(abs(x), 1), odd, 0)  # 1 / x rounded to zero
+    return s.where(y < 0, inverse, s.power(x, s.maximum(y, 0)))
 
 
 def power_by(x: Tensor, exponent: Number) -> Tensor:
     """x to a constant power: products, roots and their reciprocals where torch uses them."""
     if exponent == 0:
-        return one_if(t.eq(x, x) | t.ne(x, x), x)
+        return one_if(s.eq(x, x) | s.ne(x, x), x)
     if float(exponent).is_integer() and 0 < abs(exponent) <= 8:
         product = repeated_product(x, abs(int(exponent)))
-        return product if exponent > 0 else t.reciprocal(product)
+        return product if exponent > 0 else s.reciprocal(product)
     if abs(exponent) == 0.5:
-        return t.sqrt(x) if exponent > 0 else t.rsqrt(x)
-    return t.power(x, exponent)
+        return s.sqrt(x) if exponent > 0 else s.rsqrt(x)
+    return s.power(x, exponent)
 
 
 def repeated_product(x: Tensor, n: int) -> Tensor:
@@ -167,15 +169,15 @@ def round_decimals(x: Tensor, decimals: int = 0) -> Tensor:
     if not x.dtype.is_float:
         return x
     ten = float(10 ** abs(decimals))
-    return t.round_even(x * ten) / ten if decimals >= 0 else t.round_even(x / ten) * ten
+    return s.round_even(x * ten) / ten if decimals >= 0 else s.round_even(x / ten) * ten
 
 
 # --- activations --------------------------------------------------------------------------------
 
 
 def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
-    negative = scaled(t.expm1(scaled(x, input_scale)), alpha * scale)
-    return t.where(x > 0, scaled(x, scale), negative)
+    negative = scaled(s.expm1(scaled(x, input_scale)), alpha * scale)
+    return s.where(x > 0, scaled(x, scale), negative)
 
 
 GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
@@ -183,5 +185,5 @@ GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 def gelu(x: Tensor, approximate: str = "none") -> Tensor:
     if approximate == "tanh":
-        return 0.5 * x * (1 + t.tanh(GELU_SLOPE * (x + GELU_CUBE * (x * x * x))))
-    return 0.5 * x * (1 + t.erf(x * math.sqrt(0.5)))
+        return 0.5 * x * (1 + s.tanh(GELU_SLOPE * (x + GELU_CUBE * (x * x * x))))
+    return 0.5 * x * (1 + s.erf(x * math.sqrt(0.5)))

@@ -12,7 +12,8 @@ import ml_dtypes
 
 from weft.frontend.aten.table import Row, axis_of, rows
 from weft.scalar.monoid import MAX
-from weft.tensor.build import Tensor, exp, log, mean, reduce, rsqrt, softmax, total, variance, widen
+from weft.scalar.ops import exp, log, rsqrt
+from weft.tensor.build import Tensor, mean, reduce, softmax, total, variance, widen
 
 Optional = Tensor | None
 

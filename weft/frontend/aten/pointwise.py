@@ -12,13 +12,12 @@ from weft.core.types import boolean
 from weft.frontend.aten import formulas as f
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar import ops as scalar
-from weft.scalar.ops import FUNCTIONS, divide
 from weft.tensor import build
-from weft.tensor.build import Operand, Tensor, map_, pointwise
+from weft.tensor.build import Operand, Tensor
 
 # What ATen and the scalar functions call by one name.
 NAMESAKES = {
-    name: pointwise(FUNCTIONS[name])
+    name: scalar.FUNCTIONS[name]
     for name in (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"),
         *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh"),
@@ -30,12 +29,12 @@ ARITHMETIC = {
     "add.Tensor add.Scalar": lambda x, y, alpha=1: x + f.scaled(y, alpha),
     "sub.Tensor sub.Scalar": lambda x, y, alpha=1: x - f.scaled(y, alpha),
     "mul.Tensor mul.Scalar": lambda x, y: x * y,
-    "div.Tensor div.Scalar": lambda x, y: map_(divide, x, y),
+    "div.Tensor div.Scalar": scalar.divide,
     "div.Tensor_mode div.Scalar_mode": f.divide_mode,
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: build.floormod(
+    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: scalar.floormod(
         x, f.divisor(x, y)
     ),
-    "fmod.Tensor fmod.Scalar": lambda x, y: build.fmod(x, f.divisor(x, y)),
+    "fmod.Tensor fmod.Scalar": lambda x, y: scalar.fmod(x, f.divisor(x, y)),
     "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": f.power_of,
     "neg": lambda x: -x,
     "abs": abs,
@@ -44,8 +43,8 @@ ARITHMETIC = {
     "ceil": f.rounding(scalar.ceil),
     "trunc": f.rounding(scalar.trunc),
     "round round.decimals": f.round_decimals,
-    "fmax": f.pick(build.maximum),
-    "fmin": f.pick(build.minimum),
+    "fmax": f.pick(scalar.maximum),
+    "fmin": f.pick(scalar.minimum),
     "clamp clamp.Tensor": f.clamp,
     "copysign.Tensor copysign.Scalar": f.copysign,
     "hypot": f.hypot,
@@ -55,35 +54,33 @@ TRANSCENDENTAL = {
     "asinh": f.asinh,
     "acosh": f.acosh,
     "atanh": f.atanh,
-    "erfc": lambda x: 1 - build.erf(x),
+    "erfc": lambda x: 1 - scalar.erf(x),
 }
 
 ACTIVATIONS = {
-    "silu": lambda x: x * build.sigmoid(x),
+    "silu": lambda x: x * scalar.sigmoid(x),
     "gelu": f.gelu,
     "hardtanh": lambda x, low=-1, high=1: f.clamp(x, low, high),
-    "leaky_relu": lambda x, slope=0.01: build.where(x > 0, x, x * slope),
+    "leaky_relu": lambda x, slope=0.01: scalar.where(x > 0, x, x * slope),
     "elu": f.elu,
-    "softshrink_backward hardshrink_backward": lambda g, x, d: build.where(abs(x) <= d, 0, g),
+    "softshrink_backward hardshrink_backward": lambda g, x, d: scalar.where(abs(x) <= d, 0, g),
 }
 
 COMPARISONS = {
-    "eq.Tensor eq.Scalar": build.eq,
-    "ne.Tensor ne.Scalar": build.ne,
+    "eq.Tensor eq.Scalar": scalar.eq,
+    "ne.Tensor ne.Scalar": scalar.ne,
     "lt.Tensor lt.Scalar": lambda x, y: x < y,
     "le.Tensor le.Scalar": lambda x, y: x <= y,
     "gt.Tensor gt.Scalar": lambda x, y: x > y,
     "ge.Tensor ge.Scalar": lambda x, y: x >= y,
     "isnan": f.is_nan,
-    "isinf": lambda x: build.eq(abs(x), math.inf) if x.dtype.is_float else False,
+    "isinf": lambda x: scalar.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
     "logical_and": f.logical(lambda x, y: x & y),
     "logical_or": f.logical(lambda x, y: x | y),
     "logical_xor": f.logical(lambda x, y: x ^ y),
     "logical_not": lambda x: ~build.cast(x, boolean),
 }
-
-shift_left, shift_right = pointwise(scalar.shift_left), pointwise(scalar.shift_right)
 
 BITS = {
     "bitwise_and.Tensor bitwise_and.Scalar": lambda x, y: x & y,
@@ -93,12 +90,12 @@ BITS = {
     "bitwise_xor.Tensor bitwise_xor.Scalar": lambda x, y: x ^ y,
     "bitwise_xor.Scalar_Tensor": lambda x, y: y ^ x,
     "bitwise_not": lambda x: ~x,
-    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": shift_left,
-    "bitwise_left_shift.Scalar_Tensor": shift_left,
-    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": shift_right,
-    "bitwise_right_shift.Scalar_Tensor": shift_right,
-    "__lshift__.Tensor __lshift__.Scalar": shift_left,
-    "__rshift__.Tensor __rshift__.Scalar": shift_right,
+    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": scalar.shift_left,
+    "bitwise_left_shift.Scalar_Tensor": scalar.shift_left,
+    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": scalar.shift_right,
+    "bitwise_right_shift.Scalar_Tensor": scalar.shift_right,
+    "__lshift__.Tensor __lshift__.Scalar": scalar.shift_left,
+    "__rshift__.Tensor __rshift__.Scalar": scalar.shift_right,
 }
 
 # --- casts and selections: nothing is computed --------------------------------------------------
@@ -119,10 +116,10 @@ def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Ope
 
 
 def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    return build.where(f.truth(mask), value, x)
+    return scalar.where(f.truth(mask), value, x)
 
 
-SELECTIONS = {"where.self": (lambda condition, x, y: build.where(f.truth(condition), x, y))}
+SELECTIONS = {"where.self": (lambda condition, x, y: scalar.where(f.truth(condition), x, y))}
 CASTS = {
     "_to_copy clone alias detach lift_fresh lift_fresh_copy": same,
     "copy": copy,

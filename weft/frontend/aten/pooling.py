@@ -14,9 +14,8 @@ from weft.core.node import Node
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window
 from weft.scalar.monoid import MAX, MONOIDS, lowest
-from weft.scalar.ops import apply, constant
-from weft.tensor import build
-from weft.tensor.build import Number, Tensor, affine, index_of, reduce, total
+from weft.scalar.ops import apply, constant, eq, where
+from weft.tensor.build import Number, Tensor, affine, cast, index_of, reduce, total
 from weft.tensor.ops import positions
 
 
@@ -74,8 +73,8 @@ def max_pool_backward(
     window = Window.of(kernel, stride, padding, dilation, ceil_mode)
     (grads, taps), (winners, _) = unpooled(g, x, window), unpooled(indices, x, window)
     here = affine({a: math.prod(x.shape[a + 1 :]) for a in range(x.rank - window.rank, x.rank)})
-    chosen = build.eq(winners, index_of(winners.shape, here))
-    return total(build.where(chosen, grads, 0), taps)
+    chosen = eq(winners, index_of(winners.shape, here))
+    return total(where(chosen, grads, 0), taps)
 
 
 # --- averages -----------------------------------------------------------------------------------
@@ -112,7 +111,7 @@ def averaging(
 
 def divided(x: Tensor, count: Number | Node) -> Tensor:
     if isinstance(count, Node):
-        return x / build.cast(index_of(x.shape, count), x.dtype)
+        return x / cast(index_of(x.shape, count), x.dtype)
     return x * (1 / count)
 
 

@@ -12,8 +12,8 @@ from typing import Any
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, axes_of, axis_of, rows
 from weft.scalar.monoid import ALL, ANY, MAX, MIN, MONOIDS, PRODUCT, SUM, Monoid
-from weft.tensor import build
-from weft.tensor.build import Number, Tensor, cast, mean, power, reduce, scan, sqrt, total, variance
+from weft.scalar.ops import ne, power, sqrt
+from weft.tensor.build import Number, Tensor, cast, mean, reduce, scan, total, variance
 
 Dim = int | Sequence[int] | None
 
@@ -75,7 +75,7 @@ def norm(
     if math.isinf(p):
         return reduce(MAX if p > 0 else MIN, a, axes, keepdim)
     if p == 0:
-        return total(cast(build.ne(x, 0), x.dtype), axes, keepdim)
+        return total(cast(ne(x, 0), x.dtype), axes, keepdim)
     if p == 1:
         return total(a, axes, keepdim)
     if p == 2:

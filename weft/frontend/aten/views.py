@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.types import row_major
 from weft.frontend.aten.table import Row, axis_of, require, rows
-from weft.scalar.ops import apply, constant
+from weft.scalar.ops import apply, constant, where
 from weft.tensor import build
 from weft.tensor.build import Number, Tensor, affine, reshape
 from weft.tensor.ops import position, positions
@@ -145,7 +145,7 @@ def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -
     on_grid = apply("eq", apply("floormod", back, constant(step)), constant(0))
     inside = build.all_of([build.within(at, src.shape[axis]), on_grid])
     index = [at if a == axis else position(a) for a in range(x.rank)]
-    return build.where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
+    return where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
 
 
 def slice_scatter(
@@ -170,7 +170,7 @@ def diagonal_scatter(
     on_it = apply("eq", row, affine({b: 1}, -max(offset, 0)))
     inside = build.all_of([on_it, build.within(row, src.shape[-1])])
     index = [*(position(i) for i in range(x.rank) if i not in (a, b)), row]
-    return build.where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
+    return where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
 
 
 # --- padding and resizing -----------------------------------------------------------------------
