@@ -27,15 +27,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.aliasing import Ref, is_dense, read
 from weft.frontend.composites import tracing
-from weft.frontend.graph import (
-    Captured,
-    Geometry,
-    Leaf,
-    Meta,
-    Mutation,
-    Result,
-    remove_dead_nodes,
-)
+from weft.frontend.graph import Captured, Geometry, Leaf, Meta, Mutation, Result
 from weft.frontend.tracer import Home, Tracer
 
 CONSTANTS = (
@@ -57,7 +49,7 @@ def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         captured = _capture(fn, flat, in_tree, shared=_shared_storages(tensors))
     if captured is None:
         raise CaptureError("an input that is written shares its storage with a parameter")
-    captured = remove_dead_nodes(captured)
+    captured = captured.without_dead_nodes()
     captured.seconds = time.perf_counter() - start
     return captured
 

@@ -170,6 +170,17 @@ class Captured:
             if (tensor := p.held) is None or not tensor.is_inference()
         )
 
+    def without_dead_nodes(self) -> Captured:
+        """Without the nodes nobody reads; random ops stay, for they advance the generator."""
+        live = {r.value for r in self.results} | {m.value for m in self.mutations}
+        kept: list[Node] = []
+        for node in reversed(self.nodes):
+            stays = not node.values or torch.Tag.nondeterministic_seeded in node.op.tags
+            if stays or any(v in live for v in node.values):
+                live.update(node.operands())
+                kept.append(node)
+        return replace(self, nodes=kept[::-1])
+
 
 def values_in(args: Any) -> Iterator[Value]:
     """The Values in an argument, which may be nested in lists and tuples."""
@@ -195,15 +206,3 @@ def flat_results(out: Any) -> list[Any]:
     if not isinstance(out, (list, tuple)):
         return [out]
     return [t for item in out for t in flat_results(item)]
-
-
-def remove_dead_nodes(captured: Captured) -> Captured:
-    """Without the nodes nobody reads; random ops stay, for they advance the generator."""
-    live = {r.value for r in captured.results} | {m.value for m in captured.mutations}
-    kept: list[Node] = []
-    for node in reversed(captured.nodes):
-        stays = not node.values or torch.Tag.nondeterministic_seeded in node.op.tags
-        if stays or any(v in live for v in node.values):
-            live.update(node.operands())
-            kept.append(node)
-    return replace(captured, nodes=kept[::-1])

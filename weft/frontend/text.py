@@ -15,18 +15,9 @@ import torch
 from weft.core.calls import TAGS
 from weft.core.node import Node
 from weft.core.text import LEVELS, Level
-from weft.core.text.attributes import make_node, show_attributes
+from weft.core.text.attributes import make_node, show_op
 from weft.core.text.cursor import ELEMENT_TYPES, Cursor, show_number, show_string
-from weft.core.text.graph import (
-    DOTTED,
-    SHOW,
-    GraphScope,
-    Ref,
-    read_graph,
-    read_type,
-    show_arguments,
-    show_graph,
-)
+from weft.core.text.graph import DOTTED, SHOW, GraphScope, Ref, read_graph, show_graph
 from weft.core.types import TupleType
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dump
 
@@ -38,7 +29,7 @@ def _show_aten(node: Node, ref: Ref) -> str:
     assert isinstance(aten, Aten)
     tree = json.loads(aten.arguments)
     if not _is_usual(aten, tree, node.args):
-        return aten.name + show_attributes(aten) + show_arguments(node.args, ref)
+        return show_op(node, ref)
     names = [ref(a) for a in node.args]
     items = [_show(a, names) for a in tree["args"]]
     items += [f"{k}={_show(a, names)}" for k, a in tree["kwargs"].items()]
@@ -117,9 +108,8 @@ class _Arguments:
         return value if finite else {"float": str(value)}
 
     def tagged(self, cursor: Cursor, tag: str) -> Any:
-        cursor.expect("(")
         read = cursor.string if tag == "device" else lambda: cursor.literal()[0]
-        parts = cursor.listed(read, ")")
+        parts = cursor.listed(read, "()")
         if len(parts) != (1 if tag == "device" else 2):
             cursor.fail(f"{tag} of {len(parts)} values")
         return {tag: parts[0] if tag == "device" else list(parts)}
@@ -156,9 +146,8 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
         else:
             args.append(reader.value(cursor))
 
-    cursor.expect("(")
-    cursor.listed(item, ")")
-    type_ = read_type(Cursor(cursor.line, declared))
+    cursor.listed(item, "()")
+    type_ = Cursor(cursor.line, declared).result_type()
     results = type_.parts if isinstance(type_, TupleType) else (type_,)
     text = dump({"args": args, "kwargs": kwargs})
     return make_node(cursor, Aten(target, text, results, serial), *reader.nodes)

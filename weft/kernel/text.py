@@ -8,7 +8,6 @@ The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v
 
 from __future__ import annotations
 
-from weft.core.errors import VerifyError
 from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
@@ -37,10 +36,6 @@ def _read_lanes(cursor: Cursor) -> tuple[int, int]:
     return lanes, stride
 
 
-def _is_index(node: Node) -> bool:
-    return node.type.dtype.is_integer
-
-
 def _show_load(node: Node, ref: Ref) -> str:
     """A load or a gather: all of it, some lanes by their count, or some by a condition."""
     load = node.op
@@ -66,8 +61,8 @@ def _read_index(cursor: Cursor, scope: NestScope) -> Node:
     cursor.expect("[")
     index = scope.expression(cursor)
     cursor.expect("]")
-    if not _is_index(index):
-        raise VerifyError(f"an index must be i64, not {index.type}", str(cursor.line))
+    if not index.type.dtype.is_integer:
+        cursor.invalid(f"an index must be i64, not {index.type}")
     return index
 
 

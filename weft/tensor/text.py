@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from weft.core.node import Node
 from weft.core.text import LEVELS, Level
-from weft.core.text.attributes import make_node
+from weft.core.text.attributes import make_node, show_arguments
 from weft.core.text.cursor import Cursor, show_number
-from weft.core.text.graph import READ, SHOW, GraphScope, Ref, read_graph, show_arguments, show_graph
+from weft.core.text.graph import READ, SHOW, GraphScope, Ref, read_graph, show_graph
 from weft.core.types import boolean
 from weft.scalar.ops import Axis
 from weft.scalar.text.terms import TermReader, show_term
@@ -56,16 +56,14 @@ def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:
     """The word, and {[16,64] -> up to the index."""
     cursor.name()
     cursor.expect("{")
-    cursor.expect("[")
-    shape = cursor.extents("]")
+    shape = cursor.extents()
     cursor.expect("->")
     return shape, Positions(len(shape))
 
 
 def _read_view(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     shape, terms = _read_map(cursor)
-    cursor.expect("(")
-    index = cursor.listed(lambda: terms.index_term(cursor), ")")
+    index = cursor.listed(lambda: terms.index_term(cursor), "()")
     valid = terms.expression(cursor) if cursor.accept("where") else None
     if valid is not None and valid.type.dtype is not boolean:
         cursor.invalid(f"the condition of a view must be bool, not {valid.type}")

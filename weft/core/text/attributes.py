@@ -73,6 +73,15 @@ def show_attributes(op: Op) -> str:
     return "{" + ", ".join(items) + "}" if items else ""
 
 
+def show_arguments(args: tuple[Node, ...], ref: Callable[[Node], str]) -> str:
+    return f"({', '.join(map(ref, args))})" if args else ""
+
+
+def show_op(node: Node, ref: Callable[[Node], str]) -> str:
+    """An op with its attributes and its arguments, each as `ref` shows it."""
+    return node.op.name + show_attributes(node.op) + show_arguments(node.args, ref)
+
+
 def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
     """A value of the type that the hint names."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
@@ -111,16 +120,15 @@ def _read_union(cursor: Cursor, hints: tuple[Any, ...], scope: Scope) -> Any:
 
 
 def _read_tuple(cursor: Cursor, hints: tuple[Any, ...], scope: Scope) -> tuple[Any, ...]:
-    cursor.expect("(")
     if len(hints) == 2 and hints[1] is Ellipsis:
-        return cursor.listed(lambda: read_attribute(cursor, hints[0], scope), ")")
+        return cursor.listed(lambda: read_attribute(cursor, hints[0], scope), "()")
     left = iter(hints)
 
     def item() -> Any:
         hint = next(left, None)
         return cursor.expected("')'") if hint is None else read_attribute(cursor, hint, scope)
 
-    items = cursor.listed(item, ")")
+    items = cursor.listed(item, "()")
     return items if len(items) == len(hints) else cursor.fail(f"{len(items)} of {len(hints)} items")
 
 

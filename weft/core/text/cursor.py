@@ -17,7 +17,7 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from weft.core.errors import ParseError, VerifyError
-from weft.core.types import DTYPES, DType, ScalarType, TensorType, dtype_of_literal
+from weft.core.types import DTYPES, DType, ScalarType, TensorType, TupleType, dtype_of_literal
 
 T = TypeVar("T")
 Literal = tuple["int | float | bool", DType]
@@ -180,12 +180,15 @@ class Cursor:
         value = int(self._number(self.tokens[self.position - 1][1]))
         return -value if negative else value
 
-    def listed(self, item: Callable[[], T], close: str) -> tuple[T, ...]:
-        """Comma-separated items up to the closing mark, the end of the line if that is "".
+    def listed(self, item: Callable[[], T], marks: str) -> tuple[T, ...]:
+        """Comma-separated items between two marks such as "()"; a trailing comma is fine.
 
-        A trailing comma is fine.
+        ")" goes on to the closing mark where the opening one is behind, "" to the end of the line.
         """
+        for opening in marks[:-1]:
+            self.expect(opening)
         items: list[T] = []
+        close = marks[-1:]
         while not self.accept(close):
             items.append(item())
             if not self.accept(","):
@@ -196,8 +199,9 @@ class Cursor:
     def dtype(self) -> DType:
         return self.one_of("dtype", ELEMENT_TYPES)
 
-    def extents(self, close: str) -> tuple[int, ...]:
-        extents = self.listed(self.integer, close)
+    def extents(self) -> tuple[int, ...]:
+        """[16,64]."""
+        extents = self.listed(self.integer, "[]")
         if any(n < 0 for n in extents):
             self.fail(f"negative extent {min(extents)}")
         return extents
@@ -205,12 +209,17 @@ class Cursor:
     def tensor_type(self) -> TensorType:
         """f32[16,64], or f32[16,64]{1,16} with strides."""
         dtype = self.dtype()
-        self.expect("[")
-        shape = self.extents("]")
+        shape = self.extents()
         strides = self.listed(self.integer, "}") if self.accept("{") else None
         if strides is not None and len(strides) != len(shape):
             self.fail(f"{len(strides)} strides for {len(shape)} axes")
         return TensorType(dtype, shape, strides)
+
+    def result_type(self) -> TensorType | TupleType:
+        """f32[2,3], or (f32[2], i64[2]) for several results."""
+        if self.accept("("):
+            return TupleType(self.listed(self.tensor_type, ")"))
+        return self.tensor_type()
 
     def scalar_type(self) -> ScalarType:
         """f32, or f32x8 with lanes."""

@@ -14,10 +14,10 @@ from typing import NoReturn
 
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, Op
-from weft.core.text.attributes import Scope, make_node, read_attributes, show_attributes
+from weft.core.text.attributes import Scope, make_node, read_attributes, show_op
 from weft.core.text.cursor import NAME, WORDS, Cursor, Line, show_literal, show_name
 from weft.core.text.level import Level
-from weft.core.types import TensorType, TupleType
+from weft.core.types import TensorType
 
 Ref = Callable[[Node], str]
 SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
@@ -34,7 +34,7 @@ def show_graph(graph: Graph, origins: bool = False) -> str:
     for node in graph.nodes():
         if node in inputs or node.op.name == "scalar":
             continue
-        show = SHOW.get(node.op.name, _show_generic)
+        show = SHOW.get(node.op.name, show_op)
         line = f"{names.ref(node)} = {show(node, names.ref)}: {node.type}"
         if origins and node in graph.origin:
             line += f"  # {' '.join(graph.origin[node].split())}"
@@ -45,14 +45,6 @@ def show_graph(graph: Graph, origins: bool = False) -> str:
 
 def _input_type(node: Node) -> str:
     return str(getattr(node.op, "tensor", node.type))
-
-
-def _show_generic(node: Node, ref: Ref) -> str:
-    return node.op.name + show_attributes(node.op) + show_arguments(node.args, ref)
-
-
-def show_arguments(args: tuple[Node, ...], ref: Ref) -> str:
-    return f"({', '.join(map(ref, args))})" if args else ""
 
 
 class _Names:
@@ -206,14 +198,7 @@ def read_declared(cursor: Cursor) -> str:
     if at is None:
         return ""
     start, cursor.position = cursor.position, at + 1
-    text = str(read_type(cursor))
+    text = str(cursor.result_type())
     cursor.end()
     cursor.position = start
     return text
-
-
-def read_type(cursor: Cursor) -> TensorType | TupleType:
-    """f32[2,3], or (f32[2], i64[2]) for several results."""
-    if cursor.accept("("):
-        return TupleType(cursor.listed(cursor.tensor_type, ")"))
-    return cursor.tensor_type()

@@ -107,14 +107,13 @@ def _read_annotation(cursor: Cursor) -> Loop:
 def _read_fold(cursor: Cursor) -> Fold:
     """sum(acc0: f32x8)."""
     monoid = cursor.one_of("monoid", MONOIDS)
-    cursor.expect("(")
 
     def item() -> tuple[str, ScalarType]:
         label = cursor.name("an accumulator")
         cursor.expect(":")
         return label, cursor.scalar_type()
 
-    items = cursor.listed(item, ")")
+    items = cursor.listed(item, "()")
     if not items:
         cursor.fail(f"{monoid} of no accumulators")
     labels, types = zip(*items, strict=True)
@@ -135,8 +134,7 @@ def _declared(cursor: Cursor, loop: Loop) -> tuple[Fold, ...]:
 
 def _read_signature(cursor: Cursor) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
     """(x: f32[4], y: f32[4]) -> z: f32[4], several results in parentheses."""
-    cursor.expect("(")
-    inputs = cursor.listed(lambda: read_buffer(cursor), ")")
+    inputs = cursor.listed(lambda: read_buffer(cursor), "()")
     cursor.expect("->")
     if cursor.accept("("):
         return inputs, cursor.listed(lambda: read_buffer(cursor), ")")

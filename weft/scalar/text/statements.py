@@ -97,8 +97,7 @@ class NestScope(TermReader):
 
     def indices(self, cursor: Cursor, buffer: Buffer) -> tuple[Node, ...]:
         """[a0, a1]: one index for each axis of the buffer."""
-        cursor.expect("[")
-        found = cursor.listed(lambda: self.index_term(cursor), "]")
+        found = cursor.listed(lambda: self.index_term(cursor), "[]")
         if len(found) != buffer.type.rank:
             count = f"{len(found)} {'index' if len(found) == 1 else 'indices'}"
             cursor.invalid(f"{count} of {buffer.name}, which is {buffer.type}")

@@ -11,14 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from weft.core.node import OPS, Node
-from weft.core.text.attributes import (
-    CODECS,
-    Codec,
-    Scope,
-    make_node,
-    read_attributes,
-    show_attributes,
-)
+from weft.core.text.attributes import CODECS, Codec, Scope, make_node, read_attributes, show_op
 from weft.core.text.cursor import Cursor, show_literal, show_name
 from weft.core.types import boolean, i64
 from weft.scalar.monoid import MONOIDS, Monoid
@@ -102,10 +95,7 @@ def show_call(term: Node, ref: Ref) -> str:
         name = term.op.function.name
         short = SHORT.get(name) if all(map(is_index, term.args)) else None
         return f"{short or name}({', '.join(map(ref, term.args))})"
-    if term.op.name in SHOW:
-        return SHOW[term.op.name](term, ref)
-    arguments = f"({', '.join(map(ref, term.args))})" if term.args else ""
-    return term.op.name + show_attributes(term.op) + arguments
+    return SHOW.get(term.op.name, show_op)(term, ref)
 
 
 def _show_load(term: Node, ref: Ref) -> str:
