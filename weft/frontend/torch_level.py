@@ -11,7 +11,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 import torch
 
@@ -24,22 +23,18 @@ from weft.frontend.graph import Captured, Meta, Value, flat_results
 from weft.frontend.graph import Node as CapturedNode
 from weft.tensor.ops import Input, Part
 
+# Element types only library calls use: torch's names, and what NumPy holds one in.
+FOREIGN = {name: name for name in ("complex64", "complex128", "uint16", "uint32", "uint64")}
+FOREIGN |= {"complex32": "uint32", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
 
-def _foreign(name: str, bits: int, numpy: Any) -> DType:
-    """An element type only library calls use; its name is torch's."""
-    return DType(name, "foreign", bits, np.dtype(numpy))
+
+def _foreign(name: str, held: Any) -> DType:
+    return DType(name, "foreign", 8 * held.itemsize, held)
 
 
 DTYPE_OF: dict[torch.dtype, DType] = {
     **{t: DTYPES[name] for name, t in TORCH_DTYPES.items()},
-    torch.complex32: _foreign("complex32", 32, np.uint32),
-    torch.complex64: _foreign("complex64", 64, np.complex64),
-    torch.complex128: _foreign("complex128", 128, np.complex128),
-    torch.uint16: _foreign("uint16", 16, np.uint16),
-    torch.uint32: _foreign("uint32", 32, np.uint32),
-    torch.uint64: _foreign("uint64", 64, np.uint64),
-    torch.float8_e4m3fn: _foreign("float8_e4m3fn", 8, ml_dtypes.float8_e4m3fn),
-    torch.float8_e5m2: _foreign("float8_e5m2", 8, ml_dtypes.float8_e5m2),
+    **{getattr(torch, n): _foreign(n, np.dtype(held)) for n, held in FOREIGN.items()},
 }
 TORCH_DTYPE = {d: t for t, d in DTYPE_OF.items()}
 

@@ -6,8 +6,6 @@ The sum of weights divides the result, not the weights, so one pass over the key
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, require, rows
@@ -69,8 +67,4 @@ def sdpa(
     return matmul(weights, v) / divisor
 
 
-ATTENTION: dict[str, Callable[..., Any]] = {
-    "scaled_dot_product_attention": sdpa,
-}
-
-ROWS: dict[str, Row] = rows("widened", ATTENTION)
+ROWS: dict[str, Row] = rows("widened", {"scaled_dot_product_attention": sdpa})

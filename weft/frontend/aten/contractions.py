@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from weft.frontend.aten.formulas import scaled
 from weft.frontend.aten.table import Row, rows
@@ -47,7 +46,7 @@ def dot(a: Tensor, b: Tensor) -> Tensor:
     return total(a * b, (0,))
 
 
-CONTRACTIONS: dict[str, Callable[..., Any]] = {
+CONTRACTIONS = {
     "mm bmm mv": product,
     "addmm baddbmm addmv": added(product),
     "addbmm": added(lambda a, b: total(matmul(a, b), (0,))),

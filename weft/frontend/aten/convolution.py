@@ -5,9 +5,6 @@ out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 from weft.core.node import Node
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window
@@ -116,9 +113,6 @@ def convolution_backward(
     return to_input, to_weight, to_bias
 
 
-CONVOLUTIONS: dict[str, Callable[..., Any]] = {
-    "convolution": convolution,
-    "convolution_backward": convolution_backward,
-}
+CONVOLUTIONS = {"convolution": convolution, "convolution_backward": convolution_backward}
 
 ROWS: dict[str, Row] = rows("widened", CONVOLUTIONS)

@@ -38,7 +38,7 @@ def always(value: Number) -> Callable[..., Number]:
     return lambda *_, **__: value
 
 
-FACTORIES: dict[str, Callable[..., Any]] = {
+FACTORIES = {
     "zeros zeros_like new_zeros zero": always(0),
     "empty.memory_format empty_like empty_strided empty_permuted": always(0),
     "new_empty new_empty_strided": always(0),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any 
     return scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
-INDEXING: dict[str, Callable[..., Any]] = {
+INDEXING = {
     "gather": gather,
     "index_select": index_select,
     "embedding": embedding,

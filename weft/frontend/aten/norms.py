@@ -5,7 +5,7 @@ layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
@@ -64,7 +64,7 @@ def rms_norm_both(
     return affine_of(wide * scale, None if weight is None else widen(weight), None), scale
 
 
-NORMS: dict[str, Callable[..., Any]] = {
+NORMS = {
     "_softmax": softmax_row,
     "_log_softmax": log_softmax,
     "native_layer_norm": layer_norm_all,

@@ -6,7 +6,6 @@ max_pool2d: reduce{max}(windows of x), the argmax of the same windows gives the 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -127,7 +126,7 @@ def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tens
     return total(*unpooled(divided(g, count), x, window))
 
 
-POOLING: dict[str, Callable[..., Any]] = {
+POOLING = {
     "max_pool2d_with_indices": partial(max_pool, 2),
     "max_pool3d_with_indices": partial(max_pool, 3),
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": max_pool_backward,

@@ -90,7 +90,7 @@ def running(monoid: Monoid) -> Callable[..., Tensor]:
     return row
 
 
-REDUCTIONS: dict[str, Callable[..., Any]] = {
+REDUCTIONS = {
     "sum": lambda x, dtype=None: total(x, range(x.rank)),
     "sum.dim_IntList": over(total),
     "mean": lambda x, dtype=None: mean(x, range(x.rank)),
@@ -104,7 +104,7 @@ REDUCTIONS: dict[str, Callable[..., Any]] = {
     "cumprod": running(PRODUCT),
 }
 
-BEST: dict[str, Callable[..., Any]] = {
+BEST = {
     "amax max": folding(MAX),
     "amin min": folding(MIN),
     "max.dim": best_of(MAX, "argmax"),

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weft.core.types import row_major
@@ -191,7 +191,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     return build.concat(pieces, axis_of(dim, pieces[0].rank))
 
 
-VIEWS: dict[str, Callable[..., Any]] = {
+VIEWS = {
     "view reshape _unsafe_view _reshape_alias view_copy": lambda x, size, *_: reshape(x, size),
     "permute permute_copy": lambda x, dims: build.permute(x, [axis_of(a, x.rank) for a in dims]),
     "transpose.int": transpose_int,
@@ -211,7 +211,7 @@ VIEWS: dict[str, Callable[..., Any]] = {
     "constant_pad_nd": constant_pad,
 }
 
-PLACED: dict[str, Callable[..., Any]] = {
+PLACED = {
     "cat": cat,
     "slice_scatter": slice_scatter,
     "select_scatter": select_scatter,
