@@ -150,8 +150,8 @@ class Vocabulary:
 class Rule:
     """One identity: where `pattern` fits and `when` holds, the term becomes `replacement`.
 
-    `replacement` is a pattern, or a function of wildcards (by parameter name), `node` (the root)
-    and `build` (the vocabulary); None declines. `when` is a function in the same way.
+    `replacement` is a pattern, or a function of wildcards (by parameter name), `node` (the root),
+    `op` (its op) and `build` (the vocabulary); None declines. `when` is a function in the same way.
     `reassociates`: floats may round differently, so it needs permission; integers stay exact.
     `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap.
     """
@@ -166,7 +166,7 @@ class Rule:
     def apply(self, node: Node, build: Vocabulary) -> Node | None:
         """The rewritten node, of the same type; None when the rule does not apply."""
         for found in match(self.pattern, node, {}):
-            values: dict[str, Any] = {**found, "node": node, "build": build}
+            values: dict[str, Any] = {**found, "node": node, "op": node.op, "build": build}
             if self.when is not None and not _called(self.when, values):
                 continue
             if callable(self.replacement):

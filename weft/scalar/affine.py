@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from weft.core.node import Node
+from weft.core.types import ScalarType, i64
 from weft.scalar.ops import Apply, Axis, Constant, add, apply, constant, multiply, value_of
 
 Interval = tuple[float, float]  # inclusive; infinite where nothing is known
@@ -115,6 +116,20 @@ def plus(a: Linear, b: Linear, k: int = 1) -> Linear:
     for atom, v in b[0].items():
         total[atom] = total.get(atom, 0) + k * v
     return {atom: v for atom, v in total.items() if v}, a[1] + k * b[1]
+
+
+# each comparison as a difference that is not negative: its order, and what is added to it
+SIGNS = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
+
+
+def slack(condition: Node) -> Linear | None:
+    """What is not negative where a comparison of i64 holds: y - x - 1 of x < y; None of others."""
+    name = function_of(condition)
+    if name not in SIGNS or condition.args[0].type != ScalarType(i64):
+        return None
+    sign, more = SIGNS[name]
+    x, y = condition.args[::sign]
+    return plus(plus(linear(x), linear(y), -1), ({}, more))
 
 
 @lru_cache(maxsize=1 << 16)

@@ -297,10 +297,8 @@ class _Partition:
     def join_everything(self) -> None:
         """One kernel for all outputs over the same space, wherever that is legal."""
         self._order_kernels()
-        pair = self._legal_pair()
-        while pair is not None:
+        while (pair := self._legal_pair()) is not None:
             self._join(*pair)
-            pair = self._legal_pair()
 
     def _legal_pair(self) -> tuple[_Kernel, _Kernel] | None:
         kernels = [k for k in self.all() if self._joinable(k)]

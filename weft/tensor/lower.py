@@ -24,6 +24,7 @@ from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
 
 Loop = tuple[str, int, str]  # label, extent, role
+Buffers = Mapping[Node, nest.Buffer]
 
 
 @dataclass(frozen=True)
@@ -123,16 +124,15 @@ def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
     return root if fits or all(0 in s for s in shapes) else None
 
 
-def lower_group(
-    outputs: tuple[Node, ...],
-    buffers: Mapping[Node, nest.Buffer],
-    written: Mapping[Node, nest.Buffer],
-) -> nest.Block:
+def lower_group(outputs: tuple[Node, ...], buffers: Buffers, written: Buffers) -> nest.Block:
     """The nest that computes a group's outputs from tensors that have buffers."""
-    if isinstance(outputs[0].op, Scan):
-        return _lower_scan(outputs[0], buffers, written)
-    if isinstance(outputs[0].op, Scatter):
-        return _lower_scatter(outputs[0], buffers, written)
+    op = outputs[0].op
+    if isinstance(op, Scan | Scatter) and 0 in outputs[0].type.shape:
+        return ()
+    if isinstance(op, Scan):
+        return _lower_scan(outputs[0], op, buffers, written)
+    if isinstance(op, Scatter):
+        return _lower_scatter(outputs[0], op, buffers, written)
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
@@ -152,13 +152,8 @@ def lower_group(
     return renumber(_Nest().block(leaves, frozenset()))
 
 
-def _lower_scan(
-    node: Node, buffers: Mapping[Node, nest.Buffer], written: Mapping[Node, nest.Buffer]
-) -> nest.Block:
-    scan, shape = node.op, node.type.shape
-    assert isinstance(scan, Scan)
-    if 0 in shape:
-        return ()
+def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> nest.Block:
+    shape = node.type.shape
     labels = [f"o{i}" for i in range(len(shape))]
     ranges = box(shape, "o")
     index = list(ranges)
@@ -179,14 +174,9 @@ def _lower_scan(
 TABLE = 1 << 17  # elements of a scatter's table, so that it stays cached; 16 columns at least
 
 
-def _lower_scatter(
-    node: Node, buffers: Mapping[Node, nest.Buffer], written: Mapping[Node, nest.Buffer]
-) -> nest.Block:
+def _lower_scatter(node: Node, op: Scatter, buffers: Buffers, written: Buffers) -> nest.Block:
     """A table of the indexed axis, and some columns of the last: filled, folded into, stored."""
-    op, shape = node.op, node.type.shape
-    assert isinstance(op, Scatter)
-    if 0 in shape:
-        return ()
+    shape = node.type.shape
     last = len(shape) - 1
     n = shape[last] if op.axis != last else 1
     most = min(n, max(16, TABLE // shape[op.axis]))

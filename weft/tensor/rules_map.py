@@ -48,9 +48,9 @@ def _tensors(node: Node) -> list[Node]:
     return [a for a in node.args if a.type.rank]
 
 
-def pull_view(node: Node) -> Node | None:
+def pull_view(node: Node, op: Map) -> Node | None:
     """Every tensor argument is the same view, of tensors no larger than the result."""
-    if node.op.function in SAFE:  # type: ignore[attr-defined]  # nothing unseen is checked
+    if op.function in SAFE:  # nothing unseen is checked
         return None
     tensors = _tensors(node)
     views = [a.op for a in tensors if isinstance(a.op, View)]
@@ -103,10 +103,9 @@ def before_broadcast(node: Node) -> Node | None:
     return make(View(shape, index), inner)
 
 
-def map_of_index(node: Node, build: Vocabulary) -> Node | None:
+def map_of_index(node: Node, op: Map) -> Node | None:
     """Integers and bools computed from coordinates alone are one index term."""
-    function = node.op.function  # type: ignore[attr-defined]
-    if function.name not in INDEXABLE or node.type.dtype not in (i64, boolean):
+    if op.function.name not in INDEXABLE or node.type.dtype not in (i64, boolean):
         return None
     terms: list[Node] = []
     for a in node.args:
@@ -119,7 +118,7 @@ def map_of_index(node: Node, build: Vocabulary) -> Node | None:
             return None
     if node.type.rank == 0:
         return None
-    return make(Index(node.type.shape, simplify(apply(function, *terms), box(node.type.shape))))
+    return make(Index(node.type.shape, simplify(apply(op.function, *terms), box(node.type.shape))))
 
 
 MAPS = [

@@ -26,44 +26,40 @@ IDENTITY_OF_ONE = {"sum", "product", "max", "min", "any", "all"}
 IDEMPOTENT = {"max", "min", "any", "all"}
 
 
-def _op(node: Node) -> Reduce:
-    return node.op  # type: ignore[return-value]
-
-
-def drop_unit_axes(node: Node) -> Node | None:
+def drop_unit_axes(node: Node, op: Reduce) -> Node | None:
     """Axes of length 1 fold nothing."""
-    monoid, source = _op(node).monoid, node.args[0]
-    axes = tuple(i for i in _op(node).axes if source.type.shape[i] != 1)
+    monoid, source = op.monoid, node.args[0]
+    axes = tuple(i for i in op.axes if source.type.shape[i] != 1)
     if not axes and monoid.name not in IDENTITY_OF_ONE:
         return None
     return make(Reduce(monoid, axes), source) if axes else source
 
 
-def reduce_empty(node: Node) -> Node | None:
+def reduce_empty(node: Node, op: Reduce) -> Node | None:
     """No elements along a folded axis: the fold's value of nothing."""
-    source, monoid = node.args[0].type, _op(node).monoid
-    if monoid.name not in IDENTITY_OF_ONE or all(source.shape[i] for i in _op(node).axes):
+    source, monoid = node.args[0].type, op.monoid
+    if monoid.name not in IDENTITY_OF_ONE or all(source.shape[i] for i in op.axes):
         return None
     value = Reduce(monoid, (0,)).evaluate(np.zeros(0, source.dtype.numpy))
     return full(node.type.shape, scalar(python_number(value, source.dtype), source.dtype))
 
 
-def merge(node: Node) -> Node | None:
+def merge(node: Node, op: Reduce) -> Node | None:
     inner = node.args[0].op
     assert isinstance(inner, Reduce)
-    monoid = _op(node).monoid
+    monoid = op.monoid
     if monoid is not inner.monoid or monoid.name not in IDENTITY_OF_ONE:
         return None
     if is_expansion(node.args[0].args[0]):  # a contraction: computed once, folded where it is used
         return None
-    axes = tuple(sorted({*_op(node).axes, *inner.axes}))
+    axes = tuple(sorted({*op.axes, *inner.axes}))
     return make(Reduce(monoid, axes), node.args[0].args[0])
 
 
-def through_permutation(node: Node) -> Node | None:
+def through_permutation(node: Node, op: Reduce) -> Node | None:
     """A fold of permuted axes, or of axes of length 1 added and dropped, folds the source's."""
     source = node.args[0]
-    view, monoid = source.op, _op(node).monoid
+    view, monoid = source.op, op.monoid
     assert isinstance(view, View)
     if view.valid is not None:
         return None
@@ -73,7 +69,7 @@ def through_permutation(node: Node) -> Node | None:
     selects = any(n != 1 for i, n in extents if value_of(i) is not None)
     if len(variables) != len(wide) or set(variables) != wide or selects:
         return None
-    folded = {position(i) for i in _op(node).axes}
+    folded = {position(i) for i in op.axes}
     axes = tuple(j for j, i in enumerate(view.index) if i in folded)
     if not axes or (monoid.indexed and len(axes) > 1):  # the order of positions would change
         return None
@@ -81,13 +77,13 @@ def through_permutation(node: Node) -> Node | None:
     return make(View(node.type.shape, index), make(Reduce(monoid, axes), source.args[0]))
 
 
-def through_broadcast(node: Node) -> Node | None:
+def through_broadcast(node: Node, op: Reduce) -> Node | None:
     """A fold along axes that a view repeats: once for max, n times the value for a sum."""
-    view, monoid, dtype = node.args[0].op, _op(node).monoid, node.type.dtype
+    view, monoid, dtype = node.args[0].op, op.monoid, node.type.dtype
     assert isinstance(view, View)
     summed = monoid.name == "sum" and dtype.kind != "bool"
     used = axes_of(*view.index, view.valid)
-    repeated = [i for i in _op(node).axes if position(i) not in used and view.shape[i] > 1]
+    repeated = [i for i in op.axes if position(i) not in used and view.shape[i] > 1]
     if not repeated or not (summed or monoid.name in IDEMPOTENT):
         return None
     times = math.prod(view.shape[i] for i in repeated)
@@ -95,7 +91,7 @@ def through_broadcast(node: Node) -> Node | None:
         return None  # the count must be a number of the dtype
     shape = tuple(1 if i in repeated else n for i, n in enumerate(view.shape))
     small = viewed(node.args[0].args[0], shape, view.index, view.valid, view.fill)
-    out = make(Reduce(monoid, _op(node).axes), small)
+    out = make(Reduce(monoid, op.axes), small)
     return _times(out, times) if summed else out
 
 
@@ -106,23 +102,21 @@ def _times(x: Node, n: int) -> Node:
     return TENSORS.call("multiply", x, scalar(count, dtype))
 
 
-def scale_after(node: Node, x: Node, a: Node, build: Vocabulary) -> Node | None:
+def scale_after(node: Node, op: Reduce, x: Node, a: Node, build: Vocabulary) -> Node | None:
     """sum(x * a) -> sum(x) * a: one multiplication, of a normal number."""
     value, dtype = abs(float(literal_value(a) or 0)), node.type.dtype
     scales = dtype.is_integer or (dtype.bits >= 32 and 1e-6 <= value <= 1e6)
-    if _op(node).monoid.name != "sum" or not scales or x.type.rank == 0:
+    if op.monoid.name != "sum" or not scales or x.type.rank == 0:
         return None
-    return build.call("multiply", make(node.op, x), a)
+    return build.call("multiply", make(op, x), a)
 
 
-def negate_after(node: Node, x: Node, build: Vocabulary) -> Node | None:
-    return build.call("negate", make(node.op, x)) if _op(node).monoid.name == "sum" else None
+def negate_after(op: Reduce, x: Node, build: Vocabulary) -> Node | None:
+    return build.call("negate", make(op, x)) if op.monoid.name == "sum" else None
 
 
-def scan_unit(node: Node) -> Node | None:
-    scan = node.op
-    assert isinstance(scan, Scan)
-    one = node.type.shape[scan.axis] == 1 and scan.monoid.name in IDENTITY_OF_ONE
+def scan_unit(node: Node, op: Scan) -> Node | None:
+    one = node.type.shape[op.axis] == 1 and op.monoid.name in IDENTITY_OF_ONE
     return node.args[0] if one else None
 
 

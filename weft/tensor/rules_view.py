@@ -55,50 +55,45 @@ def viewed(
     return make(View(shape, tuple(simplify(i, known) for i in index), valid, fill), x)
 
 
-def simplify_view(node: Node) -> Node | None:
-    view: View = node.op  # type: ignore[assignment]
-    return viewed(node.args[0], view.shape, view.index, view.valid, view.fill)
+def simplify_view(node: Node, op: View) -> Node | None:
+    return viewed(node.args[0], op.shape, op.index, op.valid, op.fill)
 
 
-def compose(node: Node) -> Node | None:
+def compose(node: Node, op: View) -> Node | None:
     """view(view(x)): out[i] = x[inner(outer(i))]. Masks join when they fill with one value."""
-    outer: View = node.op  # type: ignore[assignment]
     inner: View = node.args[0].op  # type: ignore[assignment]
-    both = outer.valid is not None and inner.valid is not None
-    if both and not same_number(outer.fill, inner.fill):
+    both = op.valid is not None and inner.valid is not None
+    if both and not same_number(op.fill, inner.fill):
         return None
-    index = moved(inner.index, outer.index)
-    valid = outer.valid
+    index = moved(inner.index, op.index)
+    valid = op.valid
     if inner.valid is not None:
-        (seen,) = moved((inner.valid,), outer.index)
+        (seen,) = moved((inner.valid,), op.index)
         valid = seen if valid is None else apply(bitand, valid, seen)
-    fill = inner.fill if outer.valid is None else outer.fill
-    return viewed(node.args[0].args[0], outer.shape, index, valid, fill)
+    fill = inner.fill if op.valid is None else op.fill
+    return viewed(node.args[0].args[0], op.shape, index, valid, fill)
 
 
-def view_of_index(node: Node) -> Node:
+def view_of_index(node: Node, op: View) -> Node:
     """A view of coordinates is made of coordinates."""
-    view: View = node.op  # type: ignore[assignment]
-    (term,) = moved((node.args[0].op.term,), view.index)  # type: ignore[attr-defined]
-    if view.valid is not None:
-        term = apply(where, view.valid, term, constant(view.fill, term.type.dtype))
-    return make(Index(view.shape, simplify(term, box(view.shape))))
+    (term,) = moved((node.args[0].op.term,), op.index)  # type: ignore[attr-defined]
+    if op.valid is not None:
+        term = apply(where, op.valid, term, constant(op.fill, term.type.dtype))
+    return make(Index(op.shape, simplify(term, box(op.shape))))
 
 
-def simplify_index(node: Node) -> Node:
-    index: Index = node.op  # type: ignore[assignment]
-    term = simplify(index.term, box(index.shape))
+def simplify_index(op: Index) -> Node:
+    term = simplify(op.term, box(op.shape))
     if isinstance(term.op, Constant):
-        return full(index.shape, scalar(term.op.value, term.op.dtype))
-    return make(Index(index.shape, term))
+        return full(op.shape, scalar(term.op.value, term.op.dtype))
+    return make(Index(op.shape, term))
 
 
-def constant_with_fill(node: Node) -> Node | None:
+def constant_with_fill(node: Node, op: View) -> Node | None:
     """A constant padded with itself is that constant everywhere."""
-    view: View = node.op  # type: ignore[assignment]
     value = literal_value(node.args[0])
-    same = view.valid is not None and value is not None and same_number(value, view.fill)
-    return full(view.shape, node.args[0]) if same else None
+    same = op.valid is not None and value is not None and same_number(value, op.fill)
+    return full(op.shape, node.args[0]) if same else None
 
 
 VIEWS = [

@@ -21,24 +21,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, postorder, rebuild, substitute
+from weft.scalar.affine import bounds, function_of, slack
 from weft.scalar.blocks import accesses, nodes
-from weft.scalar.index import bounds, function_of, linear, simplify
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, walk
-from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply, subtract
+from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply
 from weft.scalar.rules import VOCABULARY, fold
 from weft.tile.access import ranges_in
 from weft.tile.moves import ending
 from weft.tile.peel import Ranges, axis_range
 
 BEYOND = axis("beyond")  # how far past the last column that is kept
-
-# a condition as a term that is not negative when it holds
-HOLDS = {
-    "ge": lambda a, b: apply(subtract, a, b),
-    "gt": lambda a, b: apply(subtract, apply(subtract, a, b), constant(1)),
-    "le": lambda a, b: apply(subtract, b, a),
-    "lt": lambda a, b: apply(subtract, apply(subtract, b, a), constant(1)),
-}
 
 
 def skip_masked(kernel: Kernel, target: object) -> Kernel:
@@ -61,9 +54,7 @@ def skip_masked(kernel: Kernel, target: object) -> Kernel:
 def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
     """Each condition by which columns from some end on are ruled out."""
     roots, inside = _roots(block), ranges_in(block, ranges)
-    compared = (t for t in nodes(block) if function_of(t) in HOLDS)
-    for condition in (t for t in compared if t.args[0].type == BEYOND.type):
-        form, offset = linear(HOLDS[function_of(condition) or ""](*condition.args))
+    for form, offset in filter(None, map(slack, nodes(block))):
         for column in (a for a, k in form.items() if k == -1 and a in roots):
             rest = {a: k for a, k in form.items() if a is not column}
             end = constant(offset + 1)

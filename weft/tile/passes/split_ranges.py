@@ -14,10 +14,10 @@ import math
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.affine import function_of, linear, linear_bounds
+from weft.scalar.affine import linear_bounds, slack
 from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
-from weft.scalar.ops import add, apply, constant, subtract
+from weft.scalar.ops import add, apply, constant
 from weft.scalar.structure import renumber
 from weft.targets.cpu import CPU
 from weft.tile.access import Ranges, contraction, ranges_in
@@ -25,9 +25,6 @@ from weft.tile.peel import axis_range, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
 STATEMENTS = 8  # and only while its body is small
-
-# each comparison as a difference that is not negative: its order, and what is added to it
-SIGNS = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
 
 
 def split_ranges(kernel: Kernel, target: CPU) -> Kernel:
@@ -72,13 +69,11 @@ def _cuts(stmt: Stmt, axis: Node, ranges: Ranges) -> set[int]:
     """From where on, or up to where, the statement's comparisons hold whatever other axes are."""
     found: set[int] = set()
     for term in postorder(*stmt.terms()):
-        name = function_of(term)
-        if name in SIGNS and term.args[0].type == axis.type:
-            sign, more = SIGNS[name]
-            terms, offset = linear(apply(subtract, *term.args[::sign]))
+        if (form := slack(term)) is not None:
+            terms, offset = form
             step = terms.get(axis, 0)
             others = {a: k for a, k in terms.items() if a is not axis}
-            least = linear_bounds(others, offset + more, ranges)[0]
+            least = linear_bounds(others, offset, ranges)[0]
             if step and math.isfinite(least):
                 found.add(math.ceil(-least / step) if step > 0 else int(least // -step) + 1)
     return found
