@@ -26,7 +26,7 @@ from weft.core.types import bf16
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import overload
 from weft.frontend.capture import capture
-from weft.frontend.graph import Captured, flat_results, map_args
+from weft.frontend.graph import Captured, flattened, map_args
 from weft.frontend.lower import to_tensor
 from weft.frontend.torch_level import from_captured
 from weft.tensor.evaluate import evaluate
@@ -64,7 +64,7 @@ def captured(func: Any, args: Any, kwargs: Any) -> tuple[Captured, list[torch.Te
         taken = iter(given)
         places = map_args([tuple(args), *kwargs.values()], torch.Tensor, lambda _: next(taken))
         out = func(*places[0], **dict(zip(kwargs, places[1:], strict=True)))
-        return [t.clone() for t in flat_results(out) if isinstance(t, torch.Tensor)]
+        return [t.clone() for t in flattened(out) if isinstance(t, torch.Tensor)]
 
     return capture(program, tuple(t.detach() for t in tensors), {}), tensors
 
@@ -98,7 +98,7 @@ def failure(func: Any, args: Any, kwargs: Any, out: Any) -> str | None:
     program, tensors = captured(func, args, kwargs)
     graph = to_tensor(from_captured(program), fallback="error")
     got = evaluate(graph, [to_numpy(t) for t in tensors])
-    wanted = [t for t in flat_results(out) if isinstance(t, torch.Tensor)]
+    wanted = [t for t in flattened(out) if isinstance(t, torch.Tensor)]
     for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
         wrong = difference(a, b)
         if wrong and (str(func), i) not in INEXACT and not nearer(a, b, func, args, kwargs, i):
@@ -111,7 +111,7 @@ def nearer(got: np.ndarray, eager: torch.Tensor, func: Any, args: Any, kwargs: A
     if not eager.is_floating_point():
         return False
         kwargs = {k: map_args(a, torch.Tensor, doubled) for k, a in kwargs.items()}
-    out = flat_results(func(*map_args(tuple(args), torch.Tensor, doubled), **kwargs))
+    out = flattened(func(*map_args(tuple(args), torch.Tensor, doubled), **kwargs))
     exact = to_numpy([t for t in out if isinstance(t, torch.Tensor)][i]).astype(np.float64)
     with np.errstate(invalid="ignore"):
         ours, theirs = (
@@ -141,7 +141,7 @@ class Exercise:
 
     def check(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         name = str(func)
-        tensors = [t for t in flat_results([*args, out]) if isinstance(t, torch.Tensor)]
+        tensors = [t for t in flattened([*args, out]) if isinstance(t, torch.Tensor)]
         if name not in NATIVE or self.calls[name] >= CALLS_PER_ROW:
             return
         if any(t.numel() > 20000 or t.is_complex() or t.is_sparse for t in tensors):
@@ -159,7 +159,7 @@ class Exercise:
             out = program()
             if not backward:
                 return
-            ends = [t for t in flat_results(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+            ends = [t for t in flattened(out) if isinstance(t, torch.Tensor) and t.requires_grad]
             with suppress(RuntimeError):  # of a derivative that torch does not have
                 torch.autograd.backward(ends, [torch.ones_like(t) for t in ends])
 

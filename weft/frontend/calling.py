@@ -69,18 +69,12 @@ class Compiled:
 
     def __init__(self, fn: Callable[..., Any], build: Backend, one_graph: bool) -> None:
         # Around __setattr__, which a compiled module hands to the module.
-        fields = self.__dict__
         if not isinstance(fn, torch.nn.Module):
             functools.update_wrapper(self, fn)
-        fields["__wrapped__"] = fn
-        fields["programs"] = []
-        fields["reasons"] = []
-        fields["_raw_build"] = build
-        fields["_one_graph"] = one_graph
-        fields["_entries"] = {}
-        fields["_hot"] = lambda args: MISS
-        fields["_lock"] = threading.RLock()
-        fields["_through_dynamo"] = None
+        fields = self.__dict__
+        fields.update(__wrapped__=fn, _raw_build=build, _one_graph=one_graph)
+        fields.update(programs=[], reasons=[], _entries={}, _lock=threading.RLock())
+        fields.update(_hot=lambda args: MISS, _through_dynamo=None)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not kwargs:

@@ -9,7 +9,7 @@ captured.placeholders, captured.nodes, captured.results, captured.mutations, cap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -78,9 +78,9 @@ class Node:
     values: tuple[Value | None, ...]
     where: str | None = None
 
-    def operands(self) -> Iterator[Value]:
-        yield from values_in(self.args)
-        yield from values_in(tuple(self.kwargs.values()))
+    def operands(self) -> list[Value]:
+        held = flattened([self.args, *self.kwargs.values()])
+        return [value for value in held if isinstance(value, Value)]
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,15 +182,6 @@ class Captured:
         return replace(self, nodes=kept[::-1])
 
 
-def values_in(args: Any) -> Iterator[Value]:
-    """The Values in an argument, which may be nested in lists and tuples."""
-    if isinstance(args, Value):
-        yield args
-    elif isinstance(args, (list, tuple)):
-        for a in args:
-            yield from values_in(a)
-
-
 def map_args(args: Any, kind: type, f: Callable[[Any], Any]) -> Any:
     """`args` with every instance of `kind`, at any depth of lists and tuples, replaced."""
     if isinstance(args, kind):
@@ -201,8 +192,8 @@ def map_args(args: Any, kind: type, f: Callable[[Any], Any]) -> Any:
     return args
 
 
-def flat_results(out: Any) -> list[Any]:
-    """What an ATen op returned, flat: one entry per tensor, list items included."""
+def flattened(out: Any) -> list[Any]:
+    """The items of lists and tuples at any depth: what an ATen op takes or returns."""
     if not isinstance(out, (list, tuple)):
         return [out]
-    return [t for item in out for t in flat_results(item)]
+    return [t for item in out for t in flattened(item)]

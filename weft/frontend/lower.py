@@ -18,7 +18,7 @@ from weft.core.node import Node, make
 from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
-from weft.frontend.graph import flat_results
+from weft.frontend.graph import flattened
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
 from weft.tensor.build import Number, Tensor, broadcast, full
 from weft.tensor.build import cast as cast_to
@@ -95,7 +95,7 @@ def _apply_row(aten: Aten, nodes: list[Node], layouts: list[tuple[int, ...]]) ->
     args, kwargs = _prepare(row, args, kwargs, aten.results)
     if row.operands == "strided":
         args.insert(1, layouts[0])
-    results = flat_results(row.function(*args, **kwargs))
+    results = flattened(row.function(*args, **kwargs))
     if len(results) != len(aten.results):
         raise VerifyError(f"the row of {aten.target} gives {len(results)} results")
     return tuple(_finish(aten, r, t).node for r, t in zip(results, aten.results, strict=True))

@@ -19,13 +19,13 @@ from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, Op, make, op
 from weft.core.types import DTYPES, DType, TensorType, TupleType, f32, row_major
-from weft.frontend.graph import Captured, Meta, Value, flat_results
+from weft.frontend.graph import Captured, Meta, Value, flattened
 from weft.frontend.graph import Node as CapturedNode
 from weft.tensor.ops import Input, Part
 
 # Element types only library calls use: torch's names, and what NumPy holds one in.
-FOREIGN = {name: name for name in ("complex64", "complex128", "uint16", "uint32", "uint64")}
-FOREIGN |= {"complex32": "uint32", "float8_e4m3fn": "float8_e4m3fn", "float8_e5m2": "float8_e5m2"}
+NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
+FOREIGN = {"complex32": "uint32", **{name: name for name in NUMPYS}}
 
 
 def _foreign(name: str, held: Any) -> DType:
@@ -149,7 +149,7 @@ def verify(graph: Graph) -> None:
             continue
         name, target = graph.names.get(node, "a call"), node.op.target
         try:
-            results = flat_results(_call_meta(node.op, [a.type for a in node.args]))
+            results = flattened(_call_meta(node.op, [a.type for a in node.args]))
         except NotImplementedError:
             continue  # an op that only runs on values
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -200,7 +200,7 @@ def evaluate(
             values[node] = args[0][node.op.number]
         elif isinstance(node.op, Aten):
             out = _call_double(node.op, args) if double else node.op.evaluate(*args)
-            parts = flat_results(out)
+            parts = flattened(out)
             values[node] = parts[0] if len(parts) == 1 else parts
     return [values[o] for o in graph.outputs]
 

@@ -28,7 +28,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from weft.core.errors import CaptureError
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
-from weft.frontend.graph import Geometry, Meta, Node, Placeholder, Value, flat_results, map_args
+from weft.frontend.graph import Geometry, Meta, Node, Placeholder, Value, flattened, map_args
 
 aten = torch.ops.aten
 
@@ -89,7 +89,7 @@ class Tracer(TorchDispatchMode):
         if what is schema.Effect.RESHAPE:
             return self._reshape(op, args, kwargs)
         outs = self.call(op, map_args(args, torch.Tensor, self.fake), self._fakes(kwargs))
-        if not any(isinstance(t, torch.Tensor) for t in flat_results(outs)):
+        if not any(isinstance(t, torch.Tensor) for t in flattened(outs)):
             return outs
         self.add(op, self._values(args), {k: self._values(a) for k, a in kwargs.items()}, outs)
         return outs
@@ -105,7 +105,7 @@ class Tracer(TorchDispatchMode):
 
     def add(self, op: OpOverload, args: Any, kwargs: dict[str, Any], outs: Any) -> Node:
         """A node whose results are fresh tensors."""
-        flat = flat_results(outs)
+        flat = flattened(outs)
         several = len(flat) > 1
         name = self._name(op._schema.name.split("::")[1])
         values: list[Value | None] = []
@@ -241,7 +241,7 @@ class Tracer(TorchDispatchMode):
             moved = value.meta.strides != parent.fake.stride()
             reshaped = aten.reshape.default if op is aten.view.default and moved else op
             made = self.add(reshaped, (value, *args[1:]), kwargs, outs).values
-        for i, (fake, new) in enumerate(zip(flat_results(outs), made, strict=True)):
+        for i, (fake, new) in enumerate(zip(flattened(outs), made, strict=True)):
             if fake is parent.fake:
                 continue
             assert new is not None
@@ -271,7 +271,7 @@ class Tracer(TorchDispatchMode):
             new = self._converted(self.value(args[1]), meta)
         else:
             outs = self.record(schema.functional(op), schema.with_defaults(op, args), rest)
-            new = self._converted(self.value(flat_results(outs)[0]), meta)
+            new = self._converted(self.value(flattened(outs)[0]), meta)
         write(ref, new, self.emit)
         return target
 

@@ -5,6 +5,8 @@ out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] 
 
 from __future__ import annotations
 
+from typing import Any
+
 from weft.core.node import Node
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window
@@ -56,23 +58,14 @@ def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> 
     return total(windows * grads, [batch, *at])
 
 
-def convolution(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: Extents,
-    padding: Extents,
-    dilation: Extents,
-    transposed: bool,
-    output_padding: Extents,
-    groups: int,
-) -> Tensor:
+def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
+    """`how`: stride, padding, dilation, whether it is transposed, output padding, groups."""
+    *moves, transposed, output_padding, groups = how
     if x.rank < weight.rank:  # no batch axis
-        rest = (stride, padding, dilation, transposed, output_padding, groups)
-        batched = convolution(unsqueeze(x, 0), weight, bias, *rest)
+        batched = convolution(unsqueeze(x, 0), weight, bias, *how)
         return reshape(batched, batched.shape[1:])
     n = weight.rank - 2
-    window = Window.of(weight.shape[2:], stride, padding, dilation)
+    window = Window.of(weight.shape[2:], *moves)
     if transposed:
         extra = per_axis(output_padding, n)
         size = [
@@ -86,21 +79,15 @@ def convolution(
 
 
 def convolution_backward(
-    g: Tensor,
-    x: Tensor,
-    weight: Tensor,
-    bias_sizes: Extents | None,
-    stride: Extents,
-    padding: Extents,
-    dilation: Extents,
-    transposed: bool,
-    output_padding: Extents,
-    groups: int,
-    wanted: list[bool],
+    g: Tensor, x: Tensor, weight: Tensor, bias_sizes: Extents | None, *how: Any
 ) -> tuple[Tensor | None, ...]:
-    """A transposed convolution is the transpose of one, so the two swap roles."""
+    """A transposed convolution is the transpose of one, so the two swap roles.
+
+    `how` is that of `convolution`, then which of the three gradients are wanted.
+    """
     require(x.rank == weight.rank, "the gradient of a convolution without a batch axis")
-    window = Window.of(weight.shape[2:], stride, padding, dilation)
+    *moves, transposed, _, groups, wanted = how
+    window = Window.of(weight.shape[2:], *moves)
     to_input = to_weight = None
     if wanted[0] and transposed:
         to_input = forward(g, weight, groups, window, x.shape[2:])

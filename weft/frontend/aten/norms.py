@@ -71,10 +71,6 @@ NORMS = {
     "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
 }
 
-ROWS: dict[str, Row] = {
-    **rows("widened", NORMS),
-    **rows(
-        "stored",
-        {"_fused_rms_norm": rms_norm_both, "rms_norm": lambda *args: rms_norm_both(*args)[0]},
-    ),
-}
+RMS = {"_fused_rms_norm": rms_norm_both, "rms_norm": lambda *args: rms_norm_both(*args)[0]}
+
+ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", RMS)}

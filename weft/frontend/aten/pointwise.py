@@ -83,12 +83,9 @@ COMPARISONS = {
 }
 
 BITS = {
-    "bitwise_and.Tensor bitwise_and.Scalar": lambda x, y: x & y,
-    "bitwise_and.Scalar_Tensor": lambda x, y: y & x,
-    "bitwise_or.Tensor bitwise_or.Scalar": lambda x, y: x | y,
-    "bitwise_or.Scalar_Tensor": lambda x, y: y | x,
-    "bitwise_xor.Tensor bitwise_xor.Scalar": lambda x, y: x ^ y,
-    "bitwise_xor.Scalar_Tensor": lambda x, y: y ^ x,
+    "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": scalar.bitand,
+    "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": scalar.bitor,
+    "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": scalar.bitxor,
     "bitwise_not": lambda x: ~x,
     "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": scalar.shift_left,
     "bitwise_left_shift.Scalar_Tensor": scalar.shift_left,

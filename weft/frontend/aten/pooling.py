@@ -34,17 +34,11 @@ def unpooled(t: Tensor, x: Tensor, window: Window) -> tuple[Tensor, range]:
 
 
 def max_pool(
-    n: int,
-    x: Tensor,
-    kernel: Extents,
-    stride: Extents = (),
-    padding: int | Extents = 0,
-    dilation: int | Extents = 1,
-    ceil_mode: bool = False,
+    n: int, x: Tensor, kernel: Extents, *moves: Any, **named: Any
 ) -> tuple[Tensor, Tensor]:
-    """Values and their row-major positions in the last axes of x."""
+    """Values and their row-major positions in the last axes of x; `moves` as in `Window.of`."""
     kernel = per_axis(kernel, n)
-    window = Window.of(kernel, stride, padding, dilation, ceil_mode)
+    window = Window.of(kernel, *moves, **named)
     windows, taps = pooled(x, window, lowest(x.dtype.numpy))
     tap, lead = reduce(MONOIDS["argmax"], windows, taps), x.rank - n
     where_: list[Tensor] = []
@@ -58,18 +52,13 @@ def max_pool(
     return reduce(MAX, windows, taps), flat
 
 
-def max_pool_backward(
-    g: Tensor,
-    x: Tensor,
-    kernel: Extents,
-    stride: Extents,
-    padding: Extents,
-    dilation: Extents,
-    ceil_mode: bool,
-    indices: Tensor,
-) -> Tensor:
-    """Each input sums the gradients of the windows over it whose maximum it was."""
-    window = Window.of(kernel, stride, padding, dilation, ceil_mode)
+def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
+    """Each input sums the gradients of the windows over it whose maximum it was.
+
+    `rest` is what `Window.of` takes, then the positions that the forward op gave.
+    """
+    *moves, indices = rest
+    window = Window.of(*moves)
     (grads, taps), (winners, _) = unpooled(g, x, window), unpooled(indices, x, window)
     here = affine({a: math.prod(x.shape[a + 1 :]) for a in range(x.rank - window.rank, x.rank)})
     chosen = eq(winners, index_of(winners.shape, here))

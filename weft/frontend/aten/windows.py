@@ -34,10 +34,15 @@ class Window:
 
     @staticmethod
     def of(
-        kernel: Extents, stride: Extents, pad: Each, dilation: Each, ceil_mode: bool = False
+        kernel: Extents,
+        stride: Extents = (),
+        padding: Each = 0,
+        dilation: Each = 1,
+        ceil_mode: bool = False,
     ) -> Window:
+        """From ATen's arguments, in its order; without a stride windows lie side by side."""
         n = len(kernel)
-        moves = per_axis(stride or kernel, n), per_axis(pad, n), per_axis(dilation, n)
+        moves = per_axis(stride or kernel, n), per_axis(padding, n), per_axis(dilation, n)
         return Window(tuple(kernel), *moves, ceil_mode)
 
     @property
