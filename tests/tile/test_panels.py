@@ -80,6 +80,36 @@ output y
 """
 
 
+ROWS = """
+program loop linear
+input x: f32[2,{n},48]
+input panels: f32[2,48,{width}]
+
+kernel y(x: f32[2,{n},48], panels: f32[2,48,{width}]) -> y: f32[2,{n},40]
+for a0 in 0..2:  # free
+    for a1 in 0..{n}:  # free
+        for a2 in 0..40:  # free
+            for a3 in 0..48:  # reduce
+                in0 = load x[a0, a1, a3]
+                in1 = load panels[a2 // {width}, a3, a2 % {width}]
+                v0 = multiply(in0, in1)
+                acc0 <- add(acc0, v0)
+            y[a0, a1, a2] = acc0
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("isa", "width", "n"), [("avx512", 32, 16), ("avx2", 16, 8)])
+def test_rows_of_two_loops_are_no_panels(isa: str, width: int, n: int) -> None:
+    """Collapsed, they are row // n and row % n, as where a panel of n lies."""
+    text = ROWS.format(n=n, width=width)
+    if isa == "avx2":
+        text = text.replace("f32[2,48,16]", "f32[3,48,16]")
+    after = schedule(text, isa)["block_contraction"]
+    assert re.search(r"for a2 in .* vector", after)
+
+
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 @pytest.mark.parametrize(
     ("h", "w", "n", "panel"),

@@ -68,7 +68,8 @@ def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
     rows = min(target.register_tile[0], trips(c.rows))
     c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
-    crossed = in_panels(turned(c), lanes)
+    packed = in_panels(c, width)
+    crossed = None if packed else in_panels(turned(c), lanes)
     if crossed and not c.joined:  # both sides' panels fit
         deep = math.prod(map(trips, c.reduce)) * c.right.type.dtype.bytes
         size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
@@ -88,7 +89,6 @@ def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
     close = max(across, default=0) <= width  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
     pack = apart or c.joined or not plain
-    packed = in_panels(c, width)
 
     def block(first: Node, last: Node) -> Block:
         at = apply(multiply, first, constant(c.unit)) if c.joined else first
@@ -204,7 +204,8 @@ def in_panels(c: Contraction, width: int) -> Callable[[Node], Node] | None:
     """How to read the right side in the tile at a column, where it lies in panels of that width."""
     column, size = c.columns.axis, constant(width)
     quotient, inside = apply(floordiv, column, size), apply(floormod, column, size)
-    if not isinstance(c.right.op, Load) or not {quotient, inside} <= set(c.right.args):
+    *others, last = c.right.args or (c.right,)
+    if not isinstance(c.right.op, Load) or last is not inside or quotient not in others:
         return None
 
     def read(at: Node) -> Node:
