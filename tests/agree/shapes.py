@@ -97,6 +97,12 @@ def gathered(x, rows, at):
     )
 
 
+def folded_slices(x):
+    """Folds of the first elements of an axis are not folds of the axis."""
+    pooled = F.max_pool2d(x[None, :3, :3], 2), F.avg_pool2d(x[None, :5, :5], 3)
+    return x[:, :2].sum(1), x[:3].amax(0), x.t()[:4].mean(0), x[:2, :2].prod(1), *pooled
+
+
 def folded_at(x, rows, at, y, z):
     """Along the first axis and the last, into what is computed, several at one place."""
     into = torch.scatter_add(x * 2, 0, rows, y)
@@ -158,6 +164,7 @@ SHAPES = cases(
     parted=(parted, f32(5, 37)[:4]),
     factories=(factories, f32(5, 37)),
     causal=(causal, f32(3, 19)),
+    folded_slices=(folded_slices, f32(5, 37)),
     gathered=(gathered, f32(5, 37), i64(4, below=5), i64(9, below=37)),
     gathered_bf16=(gathered, bf16(5, 37), i64(4, below=5), i64(9, below=37)),
     gathered_bool=(lambda x, rows: (x[rows], ~x[:, rows]), boolean(5, 37), i64(4, below=5)),

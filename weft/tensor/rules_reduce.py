@@ -65,11 +65,11 @@ def through_permutation(node: Node, op: Reduce) -> Node | None:
         return None
     variables = [i for i in view.index if value_of(i) is None]
     wide = {position(i) for i, n in enumerate(view.shape) if n != 1}
+    folded = {position(i): view.shape[i] for i in op.axes}
     extents = zip(view.index, source.args[0].type.shape, strict=True)
-    selects = any(n != 1 for i, n in extents if value_of(i) is not None)
+    selects = any(n != 1 if value_of(i) is not None else n != folded.get(i, n) for i, n in extents)
     if len(variables) != len(wide) or set(variables) != wide or selects:
         return None
-    folded = {position(i) for i in op.axes}
     axes = tuple(j for j, i in enumerate(view.index) if i in folded)
     if not axes or (monoid.indexed and len(axes) > 1):  # the order of positions would change
         return None
