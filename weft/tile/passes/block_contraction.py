@@ -116,9 +116,9 @@ def _unevenness(lines: int, size: int, target: CPU) -> float:
 
 def _split_rows(c: Contraction, rows: int, target: CPU, labels: Labels) -> For | None:
     """Too few column blocks for the cores: a loop that shares the rows instead."""
-    if trips(c.rows) < 2 * rows:
-        return None
     part = -(-trips(c.rows) // (target.cores * rows)) * rows
+    if trips(c.rows) < 2 * rows or trips(c.rows) % part:  # a rest would run by itself
+        return None
     return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
 
 

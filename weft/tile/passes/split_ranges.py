@@ -54,7 +54,8 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
     if stmt.role != "free" or stmt.extent is None or kept or len(inside) > STATEMENTS:
         return [stmt]
-    cuts = sorted({c for s in inside for c in _cuts(s, stmt.axis, ranges) if 0 < c < stmt.extent})
+    found = {c for s in inside for c in _cuts(s, stmt.axis, stmt.extent, ranges)}
+    cuts = sorted(c for c in found if 0 < c < stmt.extent)
     if not cuts or len(cuts) >= PIECES:
         return [stmt]
     pieces: list[For] = []
@@ -65,7 +66,7 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     return pieces
 
 
-def _cuts(stmt: Stmt, axis: Node, ranges: Ranges) -> set[int]:
+def _cuts(stmt: Stmt, axis: Node, extent: int, ranges: Ranges) -> set[int]:
     """From where on, or up to where, the statement's comparisons hold whatever other axes are."""
     found: set[int] = set()
     for term in postorder(*stmt.terms()):
@@ -73,7 +74,7 @@ def _cuts(stmt: Stmt, axis: Node, ranges: Ranges) -> set[int]:
             terms, offset = form
             step = terms.get(axis, 0)
             others = {a: k for a, k in terms.items() if a is not axis}
-            least = linear_bounds(others, offset, ranges)[0]
-            if step and math.isfinite(least):
+            least, most = linear_bounds(others, offset, ranges)
+            if step and most - least < abs(step) * extent / 2:  # else most stays undecided
                 found.add(math.ceil(-least / step) if step > 0 else int(least // -step) + 1)
     return found
