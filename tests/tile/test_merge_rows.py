@@ -97,6 +97,27 @@ def test_attention_is_one_kernel(isa: str, golden: Callable[[str, str], None]) -
         golden("tile/merge_rows.txt", print_program(merged))
 
 
+def test_two_results_do_not_lie_in_the_same_place() -> None:
+    """Both are computed by the loop that reads the scores last."""
+    text = ATTENTION.replace("-> (w: f32[4,96,96], t", "-> (w: f32[4,96,96], u: f32[4,96,96], t")
+    text = text.replace(
+        "            w[a0, a1, a3] = v1\n",
+        "            v2 = multiply(in1, 2.0)\n            w[a0, a1, a3] = v1\n"
+        "            u[a0, a1, a3] = v2\n",
+    )
+    text = text.replace("kernel y(w: f32[4,96,96],", "kernel y(w: f32[4,96,96], u: f32[4,96,96],")
+    head, tail = text.split("kernel y(")
+    both = ["in3 = load u[a0, a1, a3]", "v2 = add(in1, in3)", "v0 = multiply(v2, in2)"]
+    tail = tail.replace("v0 = multiply(in1, in2)", f"\n{' ' * 16}".join(both))
+    program = parse_program(f"{head}kernel y({tail}")
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
+    want = interpret.run(program, inputs, widen=True)[0]
+    merged = merge(program)
+    assert len(merged.kernels) < 4 and merged.kernels[-1].name == "y"
+    np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
+
+
 KEPT = {
     "an output": ATTENTION.replace("output y", "output y, w"),
     "rows that are shifted": ATTENTION.replace("load w[a0, a1, a3]", "load w[a0, 95 - a1, a3]"),

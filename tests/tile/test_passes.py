@@ -19,6 +19,7 @@ from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile import verify as tile_verify
+from weft.tile.passes.skip_masked import skip_masked
 from weft.tile.schedule import CPU_SCHEDULE
 
 PROGRAMS = {
@@ -242,6 +243,29 @@ def inputs_of(program: Program) -> list[np.ndarray]:
 def close(got: list[np.ndarray], want: list[np.ndarray]) -> None:
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(g, w, rtol=1e-10, atol=1e-12)
+
+
+TOTAL = """    for a10 in 0..32:  # reduce
+        for a11 in 0..128:  # reduce
+            in7 = load s[a10, a11]
+            acc4 <- add(acc4, in7)
+    for a4 in 0..32:  # free
+"""
+
+
+@pytest.mark.parametrize("total", [False, True])
+def test_columns_that_an_outer_sum_reads_are_not_skipped(total: bool) -> None:
+    """The sum of all scores is declared by a loop over rows, which is not shortened itself."""
+    text = PROGRAMS["skip_masked"]
+    if total:
+        text = text.replace("    for a4 in 0..32:  # free\n", TOTAL)
+        text = text.replace("divide(acc3, in6)", "divide(acc3, acc4)")
+    program: Program = parse_program(text)
+    inputs = inputs_of(program)
+    shorter = program.map_kernels("tile", lambda k: skip_masked(k, CPUS["avx512"]))
+    want = interpret.run(program, inputs, widen=True)
+    close(interpret.run(shorter, inputs, widen=True), want)
+    assert ("in 0..a0 * 32 + 32" in print_program(shorter)) != total
 
 
 def test_every_pass_has_a_program() -> None:

@@ -81,10 +81,10 @@ def peak_bytes(call: Callable[[], Any]) -> int | None:
     try:
         CLEAR.write_text(RESET_PEAK)
         before = status("VmRSS")
-        call()
-        return max(0, status("VmHWM") - before)
-    except (OSError, KeyError):
+    except OSError:
         return None
+    call()
+    return max(0, status("VmHWM") - before)
 
 
 def status(name: str) -> int:

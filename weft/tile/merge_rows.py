@@ -25,7 +25,14 @@ from typing import Any
 from weft.core.node import Node, make
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import Index, accesses, map_statements, rewrite_block, substitute_block
+from weft.scalar.blocks import (
+    Index,
+    accesses,
+    loads,
+    map_statements,
+    rewrite_block,
+    substitute_block,
+)
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Stmt, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
 from weft.scalar.structure import rename_block, renumber, structure
@@ -36,7 +43,6 @@ from weft.tile.traffic import memory_ns
 
 ROWS = 64  # of a block at most: enough for what rows share to be read seldom
 WORTH = 0.9  # of the memory traffic that the kernels have one by one
-
 SEEN = 0.5  # of the time to move memory, while a kernel computes
 
 Price = Callable[[Block], float]
@@ -153,17 +159,18 @@ def touches(block: Block, buffer: Buffer) -> list[Index]:
 
 
 def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, Buffer]:
-    """Buffers stored by the loop that reads another for the last time, element by element."""
+    """Buffers stored by the only statement that reads another for the last time, at one place."""
     found: dict[Buffer, Buffer] = {}
     for n, rows in enumerate(nests):
         last, before, after = rows.body[-1:], rows.body[:-1], tuple(nests[n + 1 :])
-        new = {s.buffer for s in walk(last) if isinstance(s, Store) and s.buffer in locals_}
-        for b in new:
-            for old in locals_:
-                at = set(touches(last, b)) | set(touches(last, old))
-                alike = old.type == b.type and len(at) == 1 and touches(last, old)
-                if old not in new and alike and not touches(after, old) and not touches(before, b):
-                    found[b] = found.get(old, old)
+        stmts = [s for s in walk(last) if s.terms()]
+        for old in (b for b in locals_ if not touches(after, b)):
+            readers = [s for s in stmts if old in loads(*s.terms())]
+            new = readers[0].buffer if len(readers) == 1 and isinstance(readers[0], Store) else old
+            alike = new in locals_ and new is not old and new.type == old.type
+            at = {*touches(last, new), *touches(last, old)}
+            if alike and len(at) == 1 and not touches(before, new):
+                found[new] = found.get(old, old)
     return found
 
 

@@ -17,14 +17,26 @@ nothing else is stored. As in eager's attention, 0 * x is taken to be 0 there wh
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, postorder, rebuild, substitute
 from weft.scalar.affine import bounds, function_of, slack
 from weft.scalar.blocks import accesses, nodes
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update, walk
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Fold,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    Update,
+    walk,
+)
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply
 from weft.scalar.rules import VOCABULARY, fold
 from weft.tile.access import ranges_in
@@ -132,6 +144,7 @@ class _Columns:
         ranges = self.inside | {BEYOND: (0, self.first.extent or 0)}
         stored: dict[Buffer, Node] = {}  # what the columns hold, where it is a literal
         folded: dict[Node, Node] = {}  # accumulators that are still what they start as
+        own: set[Fold] = set()  # declared by the loops that are cut, or inside them
 
         def change(node: Node) -> Node | None:
             if isinstance(node.op, Load) and BEYOND in postorder(*node.args):
@@ -147,6 +160,7 @@ class _Columns:
         def one(stmt: Stmt, cut: bool) -> bool:
             if isinstance(stmt, For):
                 cut = cut or stmt in self.loops
+                own.update(stmt.folds if cut else ())
                 for fold in stmt.folds if cut else ():
                     folded.update(zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True))
                 return visit(stmt.body, cut) and all(
@@ -155,7 +169,7 @@ class _Columns:
             if cut and isinstance(stmt, Store):
                 result = value(stmt.value)
                 stored.pop(stmt.buffer, None)
-                if isinstance(result.op, Constant):
+                if isinstance(result.op, Constant) and self._whole(stmt, columns):
                     stored[stmt.buffer] = result
                 local = stmt.buffer.space == "local"
                 return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
@@ -165,9 +179,18 @@ class _Columns:
                 if tuple(map(value, values)) != start:
                     for acc in stmt.fold.accs:
                         folded.pop(acc, None)
+                    return stmt.fold in own
             return True
 
         return visit(self.block, False)
+
+    def _whole(self, stmt: Store, columns: Collection[Node]) -> bool:
+        """Whether the store writes every row of its buffer."""
+        sizes = zip(stmt.index, stmt.buffer.type.shape, strict=True)
+        spans = [(self.roots.get(i), n) for i, n in sizes if i not in columns]
+        return stmt.mask is None and all(
+            f is not None and f.lo is constant(0) and f.hi is constant(n) for f, n in spans
+        )
 
 
 def _absorbed(node: Node) -> Node | None:

@@ -17,7 +17,18 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, free_variables
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    free_variables,
+    walk,
+)
 from weft.targets.cpu import CPU
 from weft.tile.access import is_index, term_cost, trips
 from weft.tile.moves import Labels
@@ -34,6 +45,8 @@ def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
         for i, first in enumerate(stmts):
             for j in range(i + 1, len(stmts)):
                 second = stmts[j]
+                if _stores(stmts[i:j]) & set(loads(*nodes((second,)))):
+                    continue  # what the first read may have changed
                 if isinstance(first, For) and isinstance(second, For) and _alike(first, second):
                     joint = _with_store(first, stmts[i + 1 : j], second)
                     if joint is not None:
@@ -45,6 +58,10 @@ def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
         return tuple(stmts)
 
     return replace(kernel, body=visit(kernel.body))
+
+
+def _stores(stmts: Sequence[Stmt]) -> set[Buffer]:
+    return {s.buffer for s in walk(tuple(stmts)) if isinstance(s, Store)}
 
 
 def _alike(first: For, second: For) -> bool:
