@@ -38,3 +38,11 @@ def test_a_norm_is_not_computed_again_for_every_column_of_a_product() -> None:
     with torch.no_grad():
         compiled.prepare(torch.empty(64, 256))
     assert len([k for k in compiled.report.kernels if not k.name.startswith("pack")]) == 2
+
+
+def test_statistics_of_a_group_are_not_computed_again_for_every_channel() -> None:
+    """What is read twice stands in the last cache: the second read is no reason to fuse."""
+    compiled = weft.compile(nn.GroupNorm(8, 64), target="cpu:avx512")
+    with torch.no_grad():
+        compiled.prepare(torch.empty(4, 64, 56, 56))
+    assert len(compiled.report.kernels) == 2

@@ -17,6 +17,7 @@ from weft.scalar.structure import restates
 from weft.targets.cpu import CPU
 from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
 from weft.tile.passes.block_contraction import in_panels, tile_width
+from weft.tile.passes.stage_rows import staged
 from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.traffic import memory_ns
 
@@ -25,6 +26,7 @@ def kernel_time_us(body: Block, target: CPU) -> float:
     """Predicted time of one kernel on all cores."""
     if restates(body):
         return 0.0  # linking leaves it out
+    body = staged(body, target)
     return block_time_us(body, target) / _shares(body, target) + target.launch_us
 
 

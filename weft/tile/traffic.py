@@ -29,11 +29,16 @@ def moved(body: Block, cache: int) -> dict[Buffer, float]:
 
 
 def memory_ns(body: Block, target: CPU) -> float:
-    """Time to move them: past the second-level cache, and past a core's share of the last one."""
+    """Time to move them past the second-level cache, and from memory what exceeds the last one.
+
+    Less than that is found there: a kernel mostly reads what another has just written.
+    """
     total = sum(moved(body, target.l2).values())
     if total < target.l2:
         return total / target.cache_bytes_per_ns
     beyond = sum(moved(body, max(target.l2, target.l3 // target.cores)).values())
+    if beyond < target.l3:
+        return total / target.l3_bytes_per_ns
     return max(total / target.l3_bytes_per_ns, beyond / target.memory_bytes_per_ns)
 
 

@@ -38,7 +38,12 @@ WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 
 def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
     """Stage where the row fits half of the second-level cache."""
-    labels = Labels(kernel.body)
+    return replace(kernel, body=staged(kernel.body, target))
+
+
+def staged(body: Block, target: CPU) -> Block:
+    """The same for a body; prices are of what it leaves."""
+    labels = Labels(body)
 
     def visit(block: Block) -> Block:
         stmts = [replace(s, body=visit(s.body)) if isinstance(s, For) else s for s in block]
@@ -57,7 +62,7 @@ def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
                         return visit((local, *stmts))
         return tuple(stmts)
 
-    return replace(kernel, body=visit(kernel.body))
+    return visit(body)
 
 
 def _stores(stmts: Sequence[Stmt]) -> set[Buffer]:
