@@ -28,10 +28,7 @@ from weft.kernel.interpret import run
 from weft.kernel.ops import (
     Extract,
     Shuffle,
-    VectorGather,
     VectorLoad,
-    VectorMaskedLoad,
-    VectorScatter,
     VectorStore,
     lanes_of,
 )
@@ -93,12 +90,12 @@ def test_strides_gathers_and_masks() -> None:
     column = make(VectorLoad(x, L, stride=4), c(1))  # 1, 5, 9, 13
     index = sub(c(15), lanes_of(L))
     even = apply("eq", apply("floormod", lanes_of(L), c(2)), c(0))
-    gathered = make(VectorGather(x, L, masked=True), index, even, c(-1.0))
-    partly = make(VectorMaskedLoad(x, L, 2), c(10), apply("lt", lanes_of(L), c(3)), c(0.5))
+    gathered = make(VectorLoad(x, L, 0, masked=True), index, even, c(-1.0))
+    partly = make(VectorLoad(x, L, 2, masked=True), c(10), apply("lt", lanes_of(L), c(3)), c(0.5))
     body = (
         loop(a0, 0, 16, Store(y, (a0,), c(0.0))),
         VectorStore(y, c(2), column, L, stride=4),
-        VectorScatter(z, sub(c(3), lanes_of(L)), gathered, L),
+        VectorStore(z, sub(c(3), lanes_of(L)), gathered, L, 0),
         VectorStore(w, c(0), c(9.0), L, mask=apply("not", even)),
         VectorStore(w, c(0), partly, L, mask=even),
     )
@@ -133,7 +130,7 @@ def test_tiles_lower_to_vectors(shape: tuple[int, int, int]) -> None:
 def part(**changes: object) -> Program:
     """A valid store of a vector, changed in one place."""
     x, y = buffer("x", 8), buffer("y", 8)
-    default = {"buffer": y, "base": c(0), "value": make(VectorLoad(x, L), c(0)), "lanes": L}
+    default = {"buffer": y, "index": c(0), "value": make(VectorLoad(x, L), c(0)), "lanes": L}
     fill = VectorStore(y, c(0), c(0.0), 8)
     return program((fill, VectorStore(**default | changes)), (x,), (y,), level="kernel")  # type: ignore[arg-type]
 
@@ -143,12 +140,12 @@ v8 = make(VectorLoad(x8, 8), c(0))
 INVALID = {
     "a value of 8 lanes is stored in 4": part(value=v8),
     "the mask must be bool x4, is boolx8": part(mask=apply("lt", lanes_of(8), c(3))),
-    "reaches 8 along axis 0, y has 8 elements there": part(base=c(5)),
-    r"reaches -1 along axis 0": part(base=c(-1)),
-    "reaches 9 along axis 0": part(base=c(4), count=c(6)),
+    "reaches 8 along axis 0, y has 8 elements there": part(index=c(5)),
+    r"reaches -1 along axis 0": part(index=c(-1)),
+    "reaches 9 along axis 0": part(index=c(4), count=c(6)),
     "shuffle by 4 of 4 lanes": part(value=make(Shuffle(4), make(VectorLoad(x8, L), c(0)))),
     "lane 9 of 8": part(value=make(Extract(9), v8)),
-    "the index of a gather of 4 has 8 lanes": part(value=make(VectorGather(x8, L), lanes_of(8))),
+    "the index of a gather of 4 has 8 lanes": part(value=make(VectorLoad(x8, L, 0), lanes_of(8))),
     "bind 'vector4' is not one of the kernel level": program(
         loop(a0, 0, 8, Store(y8, (a0,), c(0.0)), bind="vector4"), (), (y8,), level="kernel"
     ),

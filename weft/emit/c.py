@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from weft.core.node import Node, postorder
 from weft.emit.spelling import c_type, element
 from weft.emit.terms import Terms, is_dot, unnamed
-from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
+from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
 from weft.scalar.structure import is_checked
@@ -59,7 +59,7 @@ class Emitter(Terms):
         return name
 
     def fresh(self, term: Node) -> str:
-        if isinstance(term.op, nest.Load | VectorLoad | VectorGather | VectorMaskedLoad):
+        if isinstance(term.op, nest.Load | VectorLoad):
             self.loads += 1
             return self.spelt.fresh(f"in{self.loads - 1}")
         self.count += 1
@@ -81,7 +81,7 @@ class Emitter(Terms):
                     self.update(stmt, depth)
                 case nest.Local(buffer=buffer):
                     self.local(buffer, depth)
-                case nest.Store() | VectorStore() | VectorScatter():
+                case nest.Store() | VectorStore():
                     self.line(depth, self.store(stmt))
                 case _:
                     raise AssertionError(f"{type(stmt).__name__} at the kernel level")
@@ -216,7 +216,7 @@ class Emitter(Terms):
         widths = {1}
         for stmt in nest.walk(body):
             widths.update(t.type.lanes for term in stmt.terms() for t in postorder(term))
-            if isinstance(stmt, VectorStore | VectorScatter):
+            if isinstance(stmt, VectorStore):
                 widths.add(stmt.lanes)
         for lanes in sorted(widths):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'

@@ -10,6 +10,7 @@ from weft.core.node import Node, postorder
 from weft.core.types import ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
+from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.index import Interval, bounds
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, add, dot_bf16
@@ -61,65 +62,51 @@ class Terms:
         name = self.use(self.spelt.of(buffer.name))
         return name if offset == "0" else f"{name} + {offset}"
 
-    def store(self, stmt: Store | vectors.VectorStore | vectors.VectorScatter) -> str:
-        dtype = stmt.buffer.type.dtype.word
+    def store(self, stmt: Store | VectorStore) -> str:
         exact = stmt.value.args[0] if narrows(stmt.value) else stmt.value
         if isinstance(stmt, Store):
-            value, offset = self.atom(exact), self.index(stmt.index[0])
-            name = self.use(self.spelt.of(stmt.buffer.name))
-            special = dtype is boolean or register(dtype) is not dtype
-            at = f"{name} + {offset}"
-            text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
-            return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
+            return self._scalar_store(stmt, exact)
+        dtype = stmt.buffer.type.dtype.word
         value = self.wide(exact, ScalarType(dtype, stmt.lanes))
-        kind = f"{dtype}x{stmt.lanes}"
-        counted = "" if stmt.count is None else f", {self.index(stmt.count)}"
-        n = "_n" if counted else ""
-        if isinstance(stmt, vectors.VectorScatter):
-            name = self.use(self.spelt.of(stmt.buffer.name))
-            return f"scatter{n}_{kind}({name}, {self.atom(stmt.index)}, {value}{counted});"
-        at = self.pointer(stmt.buffer, stmt.base)
-        if stmt.stride != 1:
-            return f"scatter_stride{n}_{kind}({at}, {stmt.stride}, {value}{counted});"
-        name = "stream" if stmt.stream and not counted else f"store{n}"
-        return f"{name}_{kind}({at}, {value}{counted});"
+        some, counted = ("", "") if stmt.count is None else ("_n", f", {self.index(stmt.count)}")
+        word, at = self.lanes(stmt, stmt.index, "store", "scatter")
+        word = "stream" if stmt.stream and word == "store" and not counted else word
+        return f"{word}{some}_{dtype}x{stmt.lanes}({at}, {value}{counted});"
 
     def load(self, term: Node) -> str:
         op = term.op
-        match op:
-            case Load():
-                return self._scalar_load(term, op)
-            case vectors.VectorLoad():
-                kind = f"{op.buffer.type.dtype.word}x{op.lanes}"
-                at = self.pointer(op.buffer, term.args[0])
-                counted = f", {self.index(term.args[1])}" if op.counted else ""
-                n = "_n" if op.counted else ""
-                if op.stride != 1:
-                    return f"gather_stride{n}_{kind}({at}, {op.stride}{counted})"
-                if op.ahead:
-                    return f"load_ahead_{kind}({at}, {op.ahead})"
-                return f"load{n}_{kind}({at}{counted})"
-            case vectors.VectorMaskedLoad():
-                condition, other = term.args[1:]
-                fill = self.wide(other, term.type)
-                at = self.pointer(op.buffer, term.args[0])
-                kind = f"{op.buffer.type.dtype.word}x{op.lanes}"
-                if op.stride != 1:
-                    name, at = "gather_stride_where", f"{at}, {op.stride}"
-                else:
-                    name = "load_where"
-                return f"{name}_{kind}({at}, {self.atom(condition)}, {fill})"
-            case vectors.VectorGather():
-                kind = f"{op.buffer.type.dtype.word}x{op.lanes}"
-                name, where = self.use(self.spelt.of(op.buffer.name)), self.atom(term.args[0])
-                if not op.masked:
-                    return f"gather_{kind}({name}, {where})"
-                condition, fill = self.atom(term.args[1]), self.wide(term.args[2], term.type)
-                return f"gather_where_{kind}({name}, {where}, {condition}, {fill})"
-            case _:
-                raise AssertionError(op.name)
+        if not isinstance(op, VectorLoad):
+            return self._scalar_load(term)
+        word, at = self.lanes(op, term.args[0], "load", "gather")
+        some, rest = ("_ahead", f", {op.ahead}") if op.ahead else ("", "")
+        if op.counted:
+            some, rest = "_n", f", {self.index(term.args[1])}"
+        elif op.masked:
+            condition, fill = self.atom(term.args[1]), self.wide(term.args[2], term.type)
+            some, rest = "_where", f", {condition}, {fill}"
+        return f"{word}{some}_{op.buffer.type.dtype.word}x{op.lanes}({at}{rest})"
 
-    def _scalar_load(self, term: Node, op: Load) -> str:
+    def lanes(
+        self, part: VectorLoad | VectorStore, index: Node, near: str, far: str
+    ) -> tuple[str, str]:
+        """How the headers call an access of lanes, `near` or `far` apart; and where they are."""
+        if part.stride == 0:
+            return far, f"{self.use(self.spelt.of(part.buffer.name))}, {self.atom(index)}"
+        at = self.pointer(part.buffer, index)
+        return (near, at) if part.stride == 1 else (f"{far}_stride", f"{at}, {part.stride}")
+
+    def _scalar_store(self, stmt: Store, exact: Node) -> str:
+        dtype = stmt.buffer.type.dtype.word
+        value, offset = self.atom(exact), self.index(stmt.index[0])
+        name = self.use(self.spelt.of(stmt.buffer.name))
+        special = dtype is boolean or register(dtype) is not dtype
+        at = f"{name} + {offset}"
+        text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
+        return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
+
+    def _scalar_load(self, term: Node) -> str:
+        op = term.op
+        assert isinstance(op, Load)
         dtype, name = op.buffer.type.dtype.word, self.use(self.spelt.of(op.buffer.name))
         offset = self.index(term.args[0])
         special = dtype is boolean or register(dtype) is not dtype
@@ -149,9 +136,7 @@ class Terms:
 
     def value(self, term: Node) -> str:
         match term.op:
-            case (
-                Load() | vectors.VectorLoad() | vectors.VectorGather() | vectors.VectorMaskedLoad()
-            ):
+            case Load() | VectorLoad():
                 return self.load(term)
             case vectors.Lanes(lanes=lanes):
                 return f"iota_i64x{lanes}(0)"

@@ -32,56 +32,27 @@ class Lanes(Op):
 
 @op("vector_load")
 class VectorLoad(Op):
-    """Lanes of a flat buffer at base, base + stride, ...; `counted`: the first n lanes, else 0.
+    """Lanes of a flat buffer: lane i is at index + i * stride.
 
-    Arguments: base (i64), and n (i64) when counted. Memory beyond the n-th lane is not touched.
-    What is `ahead` elements on is fetched into the second-level cache meanwhile.
+    The index is one i64; or, with stride 0, a vector that has a place for each lane (a gather).
+    counted  one more argument n (i64): only the first n lanes, 0 elsewhere
+    masked   two more, a bool vector and a scalar: only where that holds, the scalar elsewhere
+    ahead    what is so many elements on is fetched into the second-level cache meanwhile
+    Memory of the lanes left out is not touched.
     """
 
     buffer: Buffer
     lanes: int
     stride: int = 1
     counted: bool = False
+    masked: bool = False
     ahead: int = 0
 
     def infer(self, *types: ScalarType) -> ScalarType:
-        fits = len(types) == 1 + self.counted
-        require(fits, f"vector load of {self.buffer.name}: base and count")
-        return ScalarType(self.buffer.type.dtype, self.lanes)
-
-
-@op("vector_gather")
-class VectorGather(Op):
-    """Lanes of a flat buffer at a vector of indices, where a bool vector holds; `fill` elsewhere.
-
-    Arguments: index (i64 vector), and condition (bool vector), fill (scalar) when masked.
-    """
-
-    buffer: Buffer
-    lanes: int
-    masked: bool = False
-
-    def infer(self, *types: ScalarType) -> ScalarType:
-        require(len(types) == 1 + 2 * self.masked, f"vector gather of {self.buffer.name}")
-        condition = not self.masked or types[1].dtype is boolean
-        require(condition, f"vector gather of {self.buffer.name}: bool condition")
-        return ScalarType(self.buffer.type.dtype, self.lanes)
-
-
-@op("vector_masked_load")
-class VectorMaskedLoad(Op):
-    """Lanes at base, base + stride, ... where a bool vector holds, `fill` elsewhere.
-
-    Arguments: base (i64), condition (bool vector), fill (scalar of the buffer's dtype). Memory
-    of the other lanes is not touched.
-    """
-
-    buffer: Buffer
-    lanes: int
-    stride: int = 1
-
-    def infer(self, *types: ScalarType) -> ScalarType:
-        require(types[1].dtype is boolean, f"masked load of {self.buffer.name}: bool condition")
+        fits = len(types) == 1 + self.counted + 2 * self.masked
+        require(fits, f"vector load of {self.buffer.name} with {len(types)} arguments")
+        condition = not self.masked or types[-2].dtype is boolean
+        require(condition, f"vector load of {self.buffer.name}: bool condition")
         return ScalarType(self.buffer.type.dtype, self.lanes)
 
 
@@ -149,33 +120,22 @@ class Splat(Op):
 
 @dataclass(frozen=True, eq=False)
 class VectorStore(Stmt):
-    """Lanes of `value` to a flat buffer at base, base + stride, ...
+    """Lanes of `value` to a flat buffer: lane i goes to index + i * stride, as in a VectorLoad.
 
+    With stride 0 the index is a vector that has a place for each lane (a scatter).
     count   only the first n lanes; mask (bool vector): only where it holds
     stream  past the caches (an output too large to be read back from them)
     """
 
     buffer: Buffer
-    base: Node
+    index: Node
     value: Node
     lanes: int
     stride: int = 1
     count: Node | None = None
     mask: Node | None = None
     stream: bool = False
-    uses = ("base", "value", "count", "mask")
-
-
-@dataclass(frozen=True, eq=False)
-class VectorScatter(Stmt):
-    """Lanes of `value` to a flat buffer at a vector of indices; only the first `count` lanes."""
-
-    buffer: Buffer
-    index: Node
-    value: Node
-    lanes: int
-    count: Node | None = None
-    uses = ("index", "value", "count")
+    uses = ("index", "value", "count", "mask")
 
 
 def lanes_of(lanes: int) -> Node:

@@ -12,49 +12,32 @@ from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
-from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
-from weft.scalar.nest import Buffer, Stmt
+from weft.kernel.ops import VectorLoad, VectorStore
+from weft.scalar.nest import Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
-from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_ahead
+from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_mask
 from weft.scalar.text.terms import SHOW, Ref
 
 
-def _lanes(lanes: int, stride: int = 1) -> str:
-    return f"{{{lanes}}}" if stride == 1 else f"{{{lanes}, stride {stride}}}"
+def _show_lanes(part: VectorLoad | VectorStore) -> str:
+    stride = f", stride {part.stride}" if part.stride > 1 else ""
+    return f"{{{part.lanes}{stride}}}"
 
 
-def _read_lanes(cursor: Cursor) -> tuple[int, int]:
+def _read_lanes(cursor: Cursor, apart: bool) -> tuple[int, int]:
+    """{16, stride 4}: how many lanes, and how far apart they are; 0 where each has its index."""
     cursor.expect("{")
-    lanes, stride = cursor.integer(), 1
+    lanes, stride = cursor.integer(), 0 if apart else 1
     if not 1 <= lanes <= 4096:
         cursor.fail(f"{lanes} lanes")
     if cursor.accept(","):
         cursor.expect("stride")
         stride = cursor.integer()
+        if apart or stride < 1:
+            cursor.fail(f"a stride of {stride}")
     cursor.expect("}")
     return lanes, stride
-
-
-def _show_load(node: Node, ref: Ref) -> str:
-    """A load or a gather: all of it, some lanes by their count, or some by a condition."""
-    load = node.op
-    assert isinstance(load, VectorLoad | VectorMaskedLoad | VectorGather)
-    word, stride = ("gather", 1) if isinstance(load, VectorGather) else ("load", load.stride)
-    index, *rest = map(ref, node.args)
-    lanes = "".join(f" count {n}" for n in rest)
-    if ahead := getattr(load, "ahead", 0):
-        lanes = f" ahead {ahead}"
-    if len(rest) == 2:
-        lanes = f" if {rest[0]} else {rest[1]}"
-    return f"{word}{_lanes(load.lanes, stride)} {show_name(load.buffer.name)}[{index}]{lanes}"
-
-
-def _read_source(cursor: Cursor, scope: NestScope) -> tuple[int, int, Buffer, Node]:
-    """{16, stride 4} x[index]."""
-    lanes, stride = _read_lanes(cursor)
-    buffer = scope.buffer(cursor)
-    return lanes, stride, buffer, _read_index(cursor, scope)
 
 
 def _read_index(cursor: Cursor, scope: NestScope) -> Node:
@@ -66,77 +49,58 @@ def _read_index(cursor: Cursor, scope: NestScope) -> Node:
     return index
 
 
-def _read_mask(cursor: Cursor, scope: NestScope) -> tuple[Node, Node] | None:
-    """if v2 else 0.0."""
-    if not cursor.accept("if"):
-        return None
-    condition = scope.condition(cursor)
-    cursor.expect("else")
-    return condition, scope.expression(cursor)
+def _show_load(node: Node, ref: Ref) -> str:
+    load = node.op
+    assert isinstance(load, VectorLoad)
+    index, *rest = map(ref, node.args)
+    some = f" ahead {load.ahead}" if load.ahead else ""
+    if load.counted:
+        some = f" count {rest[0]}"
+    elif load.masked:
+        some = f" if {rest[0]} else {rest[1]}"
+    word = "load" if load.stride else "gather"
+    return f"{word}{_show_lanes(load)} {show_name(load.buffer.name)}[{index}]{some}"
 
 
-def _read_load(cursor: Cursor, scope: NestScope) -> Node:
-    lanes, stride, buffer, index = _read_source(cursor, scope)
+def _read_load(cursor: Cursor, scope: NestScope, apart: bool = False) -> Node:
+    lanes, stride = _read_lanes(cursor, apart)
+    buffer, index = scope.buffer(cursor), _read_index(cursor, scope)
+    counted, mask, ahead = (), (), 0
     if cursor.accept("count"):
-        count = scope.expression(cursor)
-        return make_node(cursor, VectorLoad(buffer, lanes, stride, True), index, count)
-    mask = _read_mask(cursor, scope)
-    if mask is None:
-        ahead = read_ahead(cursor)
-        return make_node(cursor, VectorLoad(buffer, lanes, stride, ahead=ahead), index)
-    return make_node(cursor, VectorMaskedLoad(buffer, lanes, stride), index, *mask)
+        counted = (scope.expression(cursor),)
+    elif not (mask := read_mask(cursor, scope)) and cursor.accept("ahead"):
+        ahead = cursor.integer()
+    load = VectorLoad(buffer, lanes, stride, bool(counted), bool(mask), ahead)
+    return make_node(cursor, load, index, *counted, *mask)
 
 
 def _read_gather(cursor: Cursor, scope: NestScope) -> Node:
-    lanes, stride, buffer, index = _read_source(cursor, scope)
-    if stride != 1:
-        cursor.fail("a gather has no stride")
-    mask = _read_mask(cursor, scope)
-    return make_node(cursor, VectorGather(buffer, lanes, mask is not None), index, *(mask or ()))
+    return _read_load(cursor, scope, apart=True)
 
 
 def _show_store(stmt: Stmt, ref: Ref) -> str:
     assert isinstance(stmt, VectorStore)
-    target = f"{show_name(stmt.buffer.name)}{_lanes(stmt.lanes, stmt.stride)}[{ref(stmt.base)}]"
+    target = f"{show_name(stmt.buffer.name)}{_show_lanes(stmt)}[{ref(stmt.index)}]"
+    target = target if stmt.stride else f"scatter {target}"
     count = "" if stmt.count is None else f" count {ref(stmt.count)}"
     mask = "" if stmt.mask is None else f" if {ref(stmt.mask)}"
     return f"{target} = {ref(stmt.value)}{count}{mask}{' stream' if stmt.stream else ''}"
 
 
 def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
+    apart = cursor.at_name(1) and cursor.accept("scatter")
     buffer = scope.buffer(cursor)
-    lanes, stride = _read_lanes(cursor)
-    base = _read_index(cursor, scope)
-    cursor.expect("=")
-    value = scope.expression(cursor)
-    count = scope.expression(cursor) if cursor.accept("count") else None
-    mask = scope.condition(cursor) if cursor.accept("if") else None
-    stream = cursor.accept("stream")
-    return VectorStore(buffer, base, value, lanes, stride, count, mask, stream)
-
-
-def _show_scatter(stmt: Stmt, ref: Ref) -> str:
-    assert isinstance(stmt, VectorScatter)
-    target = f"scatter {show_name(stmt.buffer.name)}{_lanes(stmt.lanes)}[{ref(stmt.index)}]"
-    count = "" if stmt.count is None else f" count {ref(stmt.count)}"
-    return f"{target} = {ref(stmt.value)}{count}"
-
-
-def _read_scatter(cursor: Cursor, scope: NestScope) -> VectorScatter:
-    cursor.expect("scatter")
-    buffer = scope.buffer(cursor)
-    lanes, stride = _read_lanes(cursor)
-    if stride != 1:
-        cursor.fail("a scatter has no stride")
+    lanes, stride = _read_lanes(cursor, apart)
     index = _read_index(cursor, scope)
     cursor.expect("=")
     value = scope.expression(cursor)
     count = scope.expression(cursor) if cursor.accept("count") else None
-    return VectorScatter(buffer, index, value, lanes, count)
+    mask = scope.condition(cursor) if cursor.accept("if") else None
+    return VectorStore(buffer, index, value, lanes, stride, count, mask, cursor.accept("stream"))
 
 
-SHOW.update(dict.fromkeys(("vector_load", "vector_masked_load", "vector_gather"), _show_load))
+SHOW[VectorLoad.name] = _show_load
 READ.update({"load{": _read_load, "gather{": _read_gather})
-SHOW_STATEMENT.update({VectorStore: _show_store, VectorScatter: _show_scatter})
-READ_STATEMENT.update({"{": _read_store, "scatter": _read_scatter})
+SHOW_STATEMENT[VectorStore] = _show_store
+READ_STATEMENT.update({"{": _read_store, "scatter": _read_store})
 LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

@@ -11,29 +11,28 @@ from __future__ import annotations
 from weft.core.node import Node, Op, require
 from weft.core.types import boolean
 from weft.kernel import ops
-from weft.kernel.ops import VectorGather, VectorLoad, VectorMaskedLoad, VectorScatter, VectorStore
+from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import Apply, Axis, Constant, apply, constant
 from weft.scalar.verify import LOADS, STORES, Level, Touch, verify_program
 
 
-def _lanes_touch(base: Node, count: Node, stride: int) -> Touch:
+def _touch(index: Node, count: Node, stride: int) -> Touch | None:
+    """None where indices are data: then bounds are the interpreter's to check."""
     last = apply("multiply", apply("subtract", count, constant(1)), constant(stride))
-    return [(base, apply("add", base, last))]
+    return [(index, apply("add", index, last))] if stride else None
 
 
-def _vector_load(op: VectorLoad, args: tuple[Node, ...]) -> Touch:
-    return _lanes_touch(args[0], args[1] if op.counted else constant(op.lanes), op.stride)
+def _load(op: VectorLoad, args: tuple[Node, ...]) -> Touch | None:
+    if op.masked:
+        return None
+    return _touch(args[0], args[1] if op.counted else constant(op.lanes), op.stride)
 
 
-def _vector_store(stmt: VectorStore) -> Touch | None:
+def _store(stmt: VectorStore) -> Touch | None:
     if stmt.mask is not None:
         return None
-    return _lanes_touch(stmt.base, stmt.count or constant(stmt.lanes), stmt.stride)
-
-
-def _guarded(*args: object) -> None:
-    """Indices are data, or lanes run under a condition: bounds are the interpreter's to check."""
+    return _touch(stmt.index, stmt.count or constant(stmt.lanes), stmt.stride)
 
 
 def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
@@ -46,12 +45,11 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     elif isinstance(part, nest.For):
         free = part.bind != "parallel" or part.role == "free"
         require(free, f"a parallel loop must be free, not {part.role}")
-    elif isinstance(part, VectorStore | VectorScatter):
+    elif isinstance(part, VectorStore):
         agree = part.value.type.lanes in (1, part.lanes)
         require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")
-        if isinstance(part, VectorScatter):
-            require(part.index.type.lanes == part.lanes, f"the index needs {part.lanes} lanes")
-        elif part.mask is not None:
+        _check_index(part, part.index, "scatter")
+        if part.mask is not None:
             _check_condition(part.mask, part.lanes)
     elif isinstance(part, nest.Store):
         lanes = max(t.type.lanes for t in part.terms())
@@ -71,33 +69,38 @@ def _check_condition(condition: Node, lanes: int) -> None:
     )
 
 
+def _check_index(part: VectorLoad | VectorStore, index: Node, word: str) -> None:
+    found, wanted = index.type.lanes, 1 if part.stride else part.lanes
+    what = f"stride {part.stride}" if part.stride else f"a {word} of {part.lanes}"
+    require(found == wanted, f"the index of {what} has {found} lanes")
+
+
 def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
     lanes = [a.type.lanes for a in args]
-    if isinstance(op, nest.Load | VectorLoad):
-        require(max(lanes) == 1, f"{op.name} of {op.buffer.name} takes scalar arguments")
-    elif isinstance(op, VectorGather):
-        require(lanes[0] == op.lanes, f"the index of a gather of {op.lanes} has {lanes[0]} lanes")
-    elif isinstance(op, VectorMaskedLoad):
-        require(lanes[0] == 1, f"the base of a masked load has {lanes[0]} lanes")
+    if isinstance(op, VectorLoad):
+        _check_index(op, args[0], "gather")
+        require(not op.counted or lanes[1] == 1, f"a count of {lanes[-1]} lanes")
+        if op.masked:
+            _check_condition(args[-2], op.lanes)
+    elif isinstance(op, nest.Load):
+        require(max(lanes) == 1, f"load of {op.buffer.name} takes scalar arguments")
     elif isinstance(op, ops.Shuffle | ops.Exchange):
         even = lanes[0] & (lanes[0] - 1) == 0 and 0 < op.distance < lanes[0]
         require(even, f"{op.name} by {op.distance} of {lanes[0]} lanes")
     elif isinstance(op, ops.Extract):
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
-    if isinstance(op, VectorGather | VectorMaskedLoad) and len(args) > 1:
-        _check_condition(args[1], op.lanes)
 
 
 SCALARS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
 LANEWISE = (ops.Shuffle, ops.Exchange, ops.Extract, ops.Splat)
 KERNEL = Level(
     "kernel",
-    statements=(nest.For, nest.Update, nest.Store, nest.Local, VectorStore, VectorScatter),
-    terms=(*SCALARS, ops.Lanes, VectorLoad, VectorGather, VectorMaskedLoad, *LANEWISE),
+    statements=(nest.For, nest.Update, nest.Store, nest.Local, VectorStore),
+    terms=(*SCALARS, ops.Lanes, VectorLoad, *LANEWISE),
     roles=("free", "reduce", "scan"),
     binds=("", "serial", "parallel"),
-    loads=LOADS | {VectorLoad: _vector_load, VectorGather: _guarded, VectorMaskedLoad: _guarded},
-    stores=STORES | {VectorStore: _vector_store, VectorScatter: _guarded},
+    loads=LOADS | {VectorLoad: _load},
+    stores=STORES | {VectorStore: _store},
     check=_check,
     flat=True,
 )

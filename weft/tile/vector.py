@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
-from weft.kernel import ops
-from weft.kernel.ops import Splat, VectorGather, VectorLoad, VectorScatter, VectorStore, lanes_of
+from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
 from weft.scalar.affine import plus
 from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
@@ -124,24 +123,25 @@ class Lowering:
         if v is None or (not depends and (condition is None or condition.type.lanes == 1)):
             extra = () if condition is None or other is None else (condition, other)
             return make(Load(target, load.masked), self.term(where), *extra)
-        step = stride_along(where, v.axis) if depends else None
-        if condition is None and step is not None and step > 0:
-            base = self.term(self._at_base(where, step))
+        index, step = self._lane_places(where, v)
+        if condition is None and (step or v.count is None):
             counted = () if v.count is None else (v.count,)
             ahead = 0 if counted else load.ahead
-            return make(VectorLoad(target, v.lanes, step, bool(counted), ahead), base, *counted)
-        if condition is not None and other is not None and step is not None and step > 0:
-            base, active = self.term(self._at_base(where, step)), self._active(condition)
-            return make(ops.VectorMaskedLoad(target, v.lanes, step), base, active, other)
-        return self._gather(target, self._wide(where), condition, other, v)
-
-    def _gather(
-        self, target: Buffer, where: Node, condition: Node | None, other: Node | None, v: Vector
-    ) -> Node:
-        if condition is None and v.count is None:
-            return make(VectorGather(target, v.lanes), where)
+            wide = VectorLoad(target, v.lanes, step, bool(counted), ahead=ahead if step else 0)
+            return make(wide, index, *counted)
         fill = constant(0, target.type.dtype) if other is None else other
-        return make(VectorGather(target, v.lanes, True), where, self._active(condition), fill)
+        active = self._active(condition)
+        return make(VectorLoad(target, v.lanes, step, masked=True), index, active, fill)
+
+    def _lane_places(self, where: Node, v: Vector) -> tuple[Node, int]:
+        """Where lane 0 is and how far the next one; or where each lane is, and 0."""
+        step = stride_along(where, v.axis)
+        if step is None or step <= 0:
+            wide = self.term(where)
+            return wide if wide.type.lanes > 1 else make(Splat(v.lanes), wide), 0
+        terms, offset = linear(where)
+        rest = {a: k for a, k in terms.items() if a is not v.axis}
+        return self.term(from_linear(*plus((rest, offset), linear(v.base), step))), step
 
     def _active(self, condition: Node | None) -> Node:
         """The condition as lanes, false beyond the count."""
@@ -155,18 +155,6 @@ class Lowering:
         inside = apply("lt", lanes_of(v.lanes), v.count)
         return inside if condition is None else apply("and", condition, inside)
 
-    def _at_base(self, where: Node, step: int) -> Node:
-        v = self.vector
-        assert v is not None
-        terms, offset = linear(where)
-        rest = {a: k for a, k in terms.items() if a is not v.axis}
-        return from_linear(*plus((rest, offset), linear(v.base), step))
-
-    def _wide(self, where: Node) -> Node:
-        wide = self.term(where)
-        assert self.vector is not None
-        return wide if wide.type.lanes > 1 else make(Splat(self.vector.lanes), wide)
-
     def store(self, stmt: Store) -> Stmt:
         """The store in lanes when it moves along the vector axis."""
         target, v = flat(stmt.buffer), self.vector
@@ -177,11 +165,8 @@ class Lowering:
             return Store(target, (self.term(where),), value, mask)
         if value.type.lanes == 1:
             value = make(Splat(v.lanes), value)
-        step = stride_along(where, v.axis)
-        if step is None or step <= 0:
-            return VectorScatter(target, self._wide(where), value, v.lanes, v.count)
-        base = self.term(self._at_base(where, step))
-        return VectorStore(target, base, value, v.lanes, step, v.count, mask, stmt.stream)
+        index, step = self._lane_places(where, v)
+        return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.stream)
 
 
 def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:

@@ -108,16 +108,18 @@ def read_load(cursor: Cursor, scope: NestScope) -> Node:
     """load x[a0, a1], or load x[a0] if v0 else 0.0; the word itself is behind the cursor."""
     buffer = scope.buffer(cursor)
     index = scope.indices(cursor, buffer)
+    mask = read_mask(cursor, scope)
+    ahead = cursor.integer() if not mask and cursor.accept("ahead") else 0
+    return make_node(cursor, Load(buffer, bool(mask), ahead), *index, *mask)
+
+
+def read_mask(cursor: Cursor, scope: NestScope) -> tuple[Node, ...]:
+    """if v2 else 0.0, or nothing."""
     if not cursor.accept("if"):
-        return make_node(cursor, Load(buffer, ahead=read_ahead(cursor)), *index)
+        return ()
     condition = scope.condition(cursor)
     cursor.expect("else")
-    return make_node(cursor, Load(buffer, True), *index, condition, scope.expression(cursor))
-
-
-def read_ahead(cursor: Cursor) -> int:
-    """ahead 4096, or nothing."""
-    return cursor.integer() if cursor.accept("ahead") else 0
+    return condition, scope.expression(cursor)
 
 
 READ["load"] = read_load
