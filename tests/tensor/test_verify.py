@@ -22,12 +22,6 @@ def program(output: Node, *inputs: Node, level: str = "tensor") -> Graph:
     return Graph(level, "main", inputs or (X,), (output,), names, origin)
 
 
-def cyclic() -> Node:
-    node = Node(ops.Map(exp), (), TensorType(f32, (4, 6)))
-    node.args = (node,)
-    return node
-
-
 def retyped() -> Node:
     return Node(ops.Map(exp), (X,), TensorType(f32, (6, 4)))
 
@@ -42,7 +36,6 @@ def view(*index: Node, shape: tuple[int, ...] = (4, 6), valid: Node | None = Non
 
 
 INVALID = {
-    "v0: the graph has a cycle through this node": cyclic,
     "v0: axis is not an op of the tensor level": lambda: make(Axis("a")),
     "v0: is f32[6,4], but its op gives f32[4,6]": retyped,
     "v0: exp takes 1 arguments, got 2": lambda: Node(ops.Map(exp), (X, X), TensorType(f32, (4, 6))),

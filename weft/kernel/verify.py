@@ -13,8 +13,8 @@ from weft.core.types import boolean
 from weft.kernel import ops
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
-from weft.scalar.ops import Apply, Axis, Constant, apply, constant
-from weft.scalar.verify import LOADS, STORES, Level, Touch, verify_program
+from weft.scalar.ops import apply, constant
+from weft.scalar.verify import STATEMENTS, TERMS, Level, Touch, verify_program
 
 
 def _touch(index: Node, count: Node, stride: int) -> Touch | None:
@@ -91,16 +91,13 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
 
 
-SCALARS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
-LANEWISE = (ops.Shuffle, ops.Exchange, ops.Extract, ops.Splat)
 KERNEL = Level(
     "kernel",
-    statements=(nest.For, nest.Update, nest.Store, nest.Local, VectorStore),
-    terms=(*SCALARS, ops.Lanes, VectorLoad, *LANEWISE),
-    roles=("free", "reduce", "scan"),
     binds=("", "serial", "parallel"),
-    loads=LOADS | {VectorLoad: _load},
-    stores=STORES | {VectorStore: _store},
+    statements=(*STATEMENTS, VectorStore),
+    terms=(*TERMS, ops.Lanes, VectorLoad, ops.Shuffle, ops.Exchange, ops.Extract, ops.Splat),
+    loads={VectorLoad: _load},
+    stores={VectorStore: _store},
     check=_check,
     flat=True,
 )

@@ -6,16 +6,6 @@ for a0 in 0..16:  # free            statements: For, Update, Store, Local
 
 from __future__ import annotations
 
-from weft.scalar.nest import Acc, For, Load, Local, Running, Store, Update
-from weft.scalar.ops import Apply, Axis, Constant
-from weft.scalar.verify import LOADS, STORES, Level
+from weft.scalar.verify import Level
 
-LOOP = Level(
-    "loop",
-    statements=(For, Update, Store, Local),
-    terms=(Axis, Constant, Apply, Load, Acc, Running),
-    roles=("free", "reduce", "scan"),
-    binds=("",),
-    loads=LOADS,
-    stores=STORES,
-)
+LOOP = Level("loop", binds=("",))

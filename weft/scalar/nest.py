@@ -126,6 +126,9 @@ def _mapped(held: Held, change: Callable[[Node], Node]) -> Held:
 Block = tuple[Stmt, ...]
 
 
+ROLES = ("free", "reduce", "scan")
+
+
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
     """Iterate `axis` over lo, lo + step, ... < hi.

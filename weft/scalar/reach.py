@@ -8,8 +8,8 @@ from __future__ import annotations
 from weft.core.node import Node
 from weft.scalar import affine
 from weft.scalar.affine import Interval, Ranges, bounds, from_linear, function_of, linear, plus
-from weft.scalar.nest import Acc, For, Local, Running, Stmt, Store, Update
-from weft.scalar.ops import Axis, Constant, apply, constant, subtract
+from weft.scalar.nest import For
+from weft.scalar.ops import Constant, apply, constant, subtract
 
 Loops = dict[Node, For]  # by axis
 ROUNDS = 16
@@ -80,37 +80,3 @@ def axis_range(loop: For, ranges: Ranges) -> Interval:
     if isinstance(loop.lo.op, Constant) and isinstance(loop.hi.op, Constant):
         high = low + (high - low) // loop.step * loop.step
     return low, high
-
-
-SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "//", "floormod": "%"}
-
-
-def show(term: Node) -> str:
-    """A term for an error's sentence: short, not meant to be parsed."""
-    match term.op:
-        case Axis() | Acc() | Running():
-            return term.op.label
-        case Constant():
-            return str(term.op.value)
-        case _:
-            name = function_of(term)
-    if name in SIGNS:
-        left, right = (f"({t})" if " " in t else t for t in map(show, term.args))
-        return f"{left} {SIGNS[name]} {right}"
-    return f"{name or term.op.name}({', '.join(map(show, term.args))})"
-
-
-def describe(stmt: Stmt) -> str:
-    """A statement for an error's sentence."""
-    match stmt:
-        case For():
-            return f"for {stmt.label}"
-        case Update():
-            return f"update of {', '.join(stmt.fold.labels)}"
-        case Store():
-            return f"store to {stmt.buffer.name}[{', '.join(map(show, stmt.index))}]"
-        case Local():
-            return f"local {stmt.buffer.name}"
-        case _:
-            buffer = getattr(stmt, "buffer", None)
-            return type(stmt).__name__ + (f" to {buffer.name}" if buffer is not None else "")

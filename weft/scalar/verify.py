@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.errors import VerifyError
@@ -31,10 +31,16 @@ from weft.core.node import Node, Op, require
 from weft.core.types import TensorType, boolean, i64
 from weft.scalar import nest
 from weft.scalar.affine import linear
-from weft.scalar.ops import Axis, Constant
-from weft.scalar.reach import Loops, describe, extent_of, reach, show
+from weft.scalar.ops import Apply, Axis, Constant
+from weft.scalar.reach import Loops, extent_of, reach
+from weft.scalar.text.printer import describe
+from weft.scalar.text.terms import show_term
 
 Touch = list[tuple[Node, Node]]  # lowest and highest index along each axis of the buffer
+Reach = Callable[..., Touch | None]
+
+STATEMENTS = (nest.For, nest.Update, nest.Store, nest.Local)
+TERMS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
 
 
 def _load(op: nest.Load, args: tuple[Node, ...]) -> Touch | None:
@@ -50,18 +56,17 @@ class Level:
     """What a level is made of, and what its verifier adds to the invariants above.
 
     binds           patterns of what a loop may be bound to
-    loads, stores   the memory ops and statements, with the indices they reach (None: guarded)
+    loads, stores   memory ops and statements beyond nest's, with what they reach (None: guarded)
     check           the level's own invariants of one statement or term
     flat            whether kernels see a buffer as a run of elements
     """
 
     name: str
-    statements: tuple[type[nest.Stmt], ...]
-    terms: tuple[type[Op], ...]
-    roles: tuple[str, ...]
     binds: tuple[str, ...]
-    loads: Mapping[type[Op], Callable[..., Touch | None]]
-    stores: Mapping[type[nest.Stmt], Callable[..., Touch | None]]
+    statements: tuple[type[nest.Stmt], ...] = STATEMENTS
+    terms: tuple[type[Op], ...] = TERMS
+    loads: Mapping[type[Op], Reach] = field(default_factory=dict[type[Op], Reach])
+    stores: Mapping[type[nest.Stmt], Reach] = field(default_factory=dict[type[nest.Stmt], Reach])
     check: Callable[[Any, tuple[nest.For, ...]], None] = lambda part, loops: None
     flat: bool = False
 
@@ -72,8 +77,6 @@ UNREADABLE: dict[type[Op], str] = {
     nest.Acc: "{} is read, but no loop before here declares it",
     nest.Running: "running {} is read outside its scan, or before its update",
 }
-LOADS: dict[type[Op], Callable[..., Touch | None]] = {nest.Load: _load}
-STORES: dict[type[nest.Stmt], Callable[..., Touch | None]] = {nest.Store: _store}
 
 
 def verify_program(program: nest.Program, level: Level) -> None:
@@ -107,6 +110,8 @@ class _Verifier:
 
     def __init__(self, kernel: nest.Kernel, level: Level) -> None:
         self.kernel, self.level = kernel, level
+        self.loads: dict[type[Op], Reach] = {nest.Load: _load, **level.loads}
+        self.stores: dict[type[nest.Stmt], Reach] = {nest.Store: _store, **level.stores}
         self.loops: Loops = {}
         self.open: list[nest.For] = []
         self.here: nest.Stmt | None = None
@@ -157,7 +162,7 @@ class _Verifier:
             buffer = stmt.buffer
             self.that(buffer.space == "local", f"{buffer.name} is declared, but not local")
             self.locals.add(buffer)
-        elif kind in level.stores:
+        elif kind in self.stores:
             self.store(stmt)
 
     def own(self, part: nest.Stmt | Node) -> None:
@@ -183,10 +188,10 @@ class _Verifier:
         self.that(isinstance(op, level.terms), f"{op.name} is not a term of the {level.name} level")
         if isinstance(op, Axis | nest.Acc | nest.Running):
             self.that(node in self.readable, UNREADABLE[type(op)].format(op.label))
-        elif type(op) in level.loads:
+        elif type(op) in self.loads:
             buffer: nest.Buffer = op.buffer  # type: ignore[attr-defined]
             self.visible(buffer, self.kernel.inputs, "loaded, but it is no input")
-            self.touch("load of", buffer, level.loads[type(op)](op, node.args))
+            self.touch("load of", buffer, self.loads[type(op)](op, node.args))
         self.own(node)
 
     # Memory
@@ -200,7 +205,7 @@ class _Verifier:
             return
         for axis, ((first, last), extent) in enumerate(zip(touch, buffer.type.shape, strict=True)):
             low, high = reach(first, self.loops)[0], reach(last, self.loops)[1]
-            text = f"{kind} {buffer.name}[{', '.join(show(i) for i, _ in touch)}]"
+            text = f"{kind} {buffer.name}[{', '.join(show_term(i) for i, _ in touch)}]"
             inside = low >= 0 or not _attained(first)
             self.that(inside, f"{text} reaches {low:.0f} along axis {axis}")
             room = f"{buffer.name} has {extent} elements there"
@@ -221,7 +226,7 @@ class _Verifier:
             self.that(all(i.type.dtype is i64 for i in stmt.index), "indices must be i64")
             masked = stmt.mask is not None and stmt.mask.type.dtype is not boolean
             self.that(not masked, "the mask must be bool")
-        self.touch("store to", buffer, self.level.stores[type(stmt)](stmt))
+        self.touch("store to", buffer, self.stores[type(stmt)](stmt))
         before, more = self.covered.get(buffer, 0), self.elements(stmt)
         self.covered[buffer] = None if before is None or more is None else before + more
 
@@ -244,7 +249,7 @@ class _Verifier:
 
     def loop(self, stmt: nest.For) -> None:
         level, label = self.level, stmt.label
-        for what, has, known in ("role", stmt.role, level.roles), ("bind", stmt.bind, level.binds):
+        for what, has, known in ("role", stmt.role, nest.ROLES), ("bind", stmt.bind, level.binds):
             fits = any(re.fullmatch(k, has) for k in known)
             self.that(fits, f"{what} {has!r} is not one of the {level.name} level")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")

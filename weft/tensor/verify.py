@@ -1,6 +1,6 @@
 """What a valid tensor program is. verify(graph) raises VerifyError at the first broken line.
 
-1. The graph's level is "tensor"; its nodes form no cycle and are tensor ops only.
+1. The graph's level is "tensor"; its nodes are tensor ops only.
 2. Every node has the type that its op infers from its arguments' types.
 3. Inputs are `input` nodes with different labels, and every `input` node is one of them.
 4. Outputs are tensors; only a `part` reads an extern of several results, within their number.

@@ -12,11 +12,9 @@ from weft.core.text.graph import no_output
 from weft.core.text.level import Level
 from weft.core.types import ScalarType
 from weft.scalar.monoid import MONOIDS
-from weft.scalar.nest import Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
+from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
 from weft.scalar.ops import Axis
 from weft.scalar.text.statements import Loop, NestScope, read_buffer, read_statement
-
-ROLES = ("free", "reduce", "scan")
 
 
 class _Lines:

@@ -190,3 +190,17 @@ def _show_fold(fold: nest.Fold, known: bool) -> str:
         return ", ".join(map(show_name, fold.labels))
     types = (f"{show_name(a.op.label)}: {a.type}" for a in fold.accs)  # type: ignore[attr-defined]
     return f"{fold.monoid.name}({', '.join(types)})"
+
+
+def describe(stmt: nest.Stmt) -> str:
+    """A statement for an error's sentence."""
+    match stmt:
+        case nest.For():
+            return f"for {stmt.label}"
+        case nest.Update():
+            return f"update of {', '.join(stmt.fold.labels)}"
+        case nest.Store():
+            return f"store to {stmt.buffer.name}[{', '.join(map(show_term, stmt.index))}]"
+        case _:
+            buffer = getattr(stmt, "buffer", None)
+            return type(stmt).__name__ + (f" to {buffer.name}" if buffer is not None else "")
