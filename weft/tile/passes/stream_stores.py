@@ -46,9 +46,12 @@ def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
 
 
 def past_caches(kernel: Kernel, target: CPU) -> bool:
-    """Whether it touches more than the last cache holds: what just exceeds it mostly stays."""
+    """Whether it touches more than the last cache keeps: three quarters, as glibc's memcpy says.
+
+    Half of it was measured too: a transpose of 13 MB was slower, of 25 MB faster, out of 32.
+    """
     touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target.l2).items())
-    return touched >= 1.25 * target.l3
+    return touched >= 0.75 * target.l3
 
 
 def _bytes(buffer: Buffer) -> int:
