@@ -1,0 +1,69 @@
+// weft_cuda.cuh: the instructions of NVIDIA GPUs that CUDA C++ has no words for, as functions.
+//
+//     #include "weft_cuda.cuh"
+//     extern "C" __global__ void k(const f32 *x, f32 *y) { ... cp_async_16(tile, x); ... }
+//
+// Inline PTX stands in these files and nowhere else. weft/sim/include has the same functions in
+// C++, so a kernel's text runs unchanged on the CPU; a test compares the declarations.
+#pragma once
+
+#define WEFT_FN __device__ __forceinline__
+
+#include "weft_gpu.cuh"
+
+// ---- 16-bit floats
+
+WEFT_FN f32 cast_f16_f32(f16 x) {
+    f32 y;
+    asm("cvt.f32.f16 %0, %1;" : "=f"(y) : "h"(x.bits));
+    return y;
+}
+
+WEFT_FN f32 cast_bf16_f32(bf16 x) { return __uint_as_float((u32)x.bits << 16); }
+
+WEFT_FN f16 cast_f32_f16(f32 x) {
+    f16 y;
+    asm("cvt.rn.f16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+WEFT_FN bf16 cast_f32_bf16(f32 x) {
+    bf16 y;
+    asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+    return y;
+}
+
+// Two values in a register, the first in the low half: an operand of mma.
+WEFT_FN u32 pack(f16 low, f16 high) { return low.bits | (u32)high.bits << 16; }
+WEFT_FN u32 pack(bf16 low, bf16 high) { return low.bits | (u32)high.bits << 16; }
+
+// f32 with the 10 mantissa bits of tf32, ties away from zero.
+WEFT_FN u32 cast_f32_tf32(f32 x) {
+    u32 y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
+// ---- shared memory
+
+// The block's dynamic shared memory; the launch says how many bytes.
+WEFT_FN u8 *dynamic_shared() {
+    extern __shared__ __align__(1024) u8 weft_dynamic_shared[];
+    return weft_dynamic_shared;
+}
+
+// A generic pointer as an address inside shared memory.
+WEFT_FN u32 shared_address(const void *pointer) { return (u32)__cvta_generic_to_shared(pointer); }
+
+// ---- barriers of a part of the block: id 1 to 15, and how many threads take part (whole warps)
+
+WEFT_FN void barrier_sync(int id, int threads) {
+    asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+WEFT_FN void barrier_arrive(int id, int threads) {
+    asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+
+#include "weft_cuda_copy.cuh"
+#include "weft_cuda_mma.cuh"

@@ -1,0 +1,63 @@
+// weft_gpu.cuh: types of emitted GPU kernels, the same on a device and in the simulator.
+//
+//     #include "weft_cuda.cuh"                       // brings this file in
+//     const f32x4 v = load<f32x4>(x + i);            // one 16-byte access
+//     y[i] = cast_f32_bf16(v[0] + cast_bf16_f32(b[i]));
+//
+// No CUDA header is needed: NVRTC's wheel has none. 16-bit floats are storage; arithmetic is f32.
+#pragma once
+
+typedef signed char i8;
+typedef short i16;
+typedef int i32;
+typedef long long i64;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef unsigned long long u64;
+typedef float f32;
+typedef double f64;
+
+struct f16 { u16 bits; };
+struct bf16 { u16 bits; };
+
+// N values that one instruction loads or stores: aligned to all their bytes, at most 16.
+template <class T, int N> struct alignas(sizeof(T) * N) vec {
+    T at[N];
+    WEFT_FN T &operator[](int i) { return at[i]; }
+    WEFT_FN const T &operator[](int i) const { return at[i]; }
+};
+
+typedef vec<f32, 2> f32x2;
+typedef vec<f32, 4> f32x4;
+typedef vec<f64, 2> f64x2;
+typedef vec<i32, 2> i32x2;
+typedef vec<i32, 4> i32x4;
+typedef vec<u32, 2> u32x2;
+typedef vec<u32, 4> u32x4;
+typedef vec<i64, 2> i64x2;
+typedef vec<f16, 2> f16x2;
+typedef vec<f16, 4> f16x4;
+typedef vec<f16, 8> f16x8;
+typedef vec<bf16, 2> bf16x2;
+typedef vec<bf16, 4> bf16x4;
+typedef vec<bf16, 8> bf16x8;
+typedef vec<i8, 4> i8x4;
+typedef vec<i8, 16> i8x16;
+typedef vec<u8, 4> u8x4;
+typedef vec<u8, 16> u8x16;
+
+// One access of a whole vector; the address must be a multiple of its size.
+template <class V> WEFT_FN V load(const void *address) { return *(const V *)address; }
+template <class V> WEFT_FN void store(void *address, const V &value) { *(V *)address = value; }
+
+// A box of a tensor in global memory, for the copy engine: what cuTensorMapEncodeTiled fills in.
+// Kernels take it by value: `const __grid_constant__ TensorMap map`.
+struct alignas(64) TensorMap { u64 words[16]; };
+
+// How the copy engine permutes 16-byte pieces of a row in shared memory, so that columns are read
+// without bank conflicts: piece p of a row is found at swizzle<128>(byte offset from a multiple of
+// 1024 bytes), and so on for 64 (512) and 32 (256).
+template <int BYTES> WEFT_FN u32 swizzle(u32 offset) {
+    return offset ^ ((offset >> 3) & (BYTES - 16));
+}

@@ -1,0 +1,179 @@
+"""Run a kernel's text on the CPU, checked and counted.
+
+report = simulate(source, "scale", grid=4, block=256, args=[x, y, 1024])   # y is changed in place
+assert not report.faults, str(report)
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from weft.core.errors import WeftError
+from weft.sim.build import Program, build, lines_of
+from weft.sim.report import Access, Fault, SimReport, message
+
+ALIGNMENT = 256
+Size = int | tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """What the copy engine knows of an array: the box it moves, and how it permutes its rows."""
+
+    array: np.ndarray
+    box: tuple[int, ...]
+    swizzle: int = 0  # bytes: 0, 32, 64 or 128
+
+
+Argument = np.ndarray | TensorMap | np.generic | int | float
+
+
+@dataclass
+class Job:
+    """The text that tells the program of a launch, and the arrays it names."""
+
+    lines: list[str] = field(default_factory=list)
+    arrays: dict[int, np.ndarray] = field(default_factory=dict)
+
+    def number(self, array: np.ndarray, name: str) -> int:
+        """The number of an array's buffer; one array is one buffer, however often it is given."""
+        if id(array) not in self.arrays:
+            if not array.flags.c_contiguous:
+                raise WeftError(f"argument {name} of a simulated kernel must be contiguous")
+            self.lines.append(f"buffer {name} {array.nbytes}")
+            self.arrays[id(array)] = array
+        return list(self.arrays).index(id(array))
+
+    def add(self, argument: Argument, name: str) -> None:
+        if isinstance(argument, np.ndarray):
+            number = self.number(argument, name)
+            self.lines.append(f"pointer {number}")
+        elif isinstance(argument, TensorMap):
+            self.lines.append(map_line(argument, self.number(argument.array, name)))
+        else:
+            dtype = {int: np.int32, float: np.float32}.get(type(argument))
+            value = np.asarray(argument, dtype)
+            self.lines.append(f"value {value.tobytes().hex()}")
+
+
+def map_line(map: TensorMap, buffer: int) -> str:
+    """Sizes, box and strides of an array, innermost first and padded to three dimensions."""
+    array = map.array
+    if not 1 <= array.ndim <= 3 or len(map.box) != array.ndim:
+        raise WeftError("a tensor map has one to three dimensions, and a box of as many")
+    if map.box[-1] * array.itemsize % 16 or max(map.box) > 256:
+        raise WeftError(f"a box of {map.box}: its rows are multiples of 16 bytes, its sides <= 256")
+    if map.swizzle and map.box[-1] * array.itemsize > map.swizzle:
+        raise WeftError(f"a box of {map.box}: rows of a swizzle of {map.swizzle} bytes are longer")
+    dims = [*zip(array.shape[::-1], map.box[::-1], array.strides[::-1], strict=True)]
+    dims += [(1, 1, 0)] * (3 - len(dims))
+    words = [buffer, array.ndim, array.itemsize, map.swizzle, *[n for dim in dims for n in dim]]
+    return "map " + " ".join(map_str(words))
+
+
+def map_str(words: Sequence[int]) -> list[str]:
+    return [str(word) for word in words]
+
+
+def simulate(
+    source: str,
+    kernel: str,
+    grid: Size,
+    block: Size,
+    args: Sequence[Argument],
+    shared_bytes: int = 0,
+    warp: int = 32,
+    seconds: int = 60,
+) -> SimReport:
+    """Run `kernel` of `source` over a grid of blocks, one after another; arrays change in place.
+
+    A Python int is an i32 and a float an f32; NumPy scalars keep their type. `shared_bytes` are
+    dynamic. A launch that takes longer than `seconds` is a fault.
+    """
+    program = build(source, kernel)
+    job = Job([f"grid {triple(grid)}", f"block {triple(block)}", f"warp {warp}"])
+    job.lines += [f"seconds {seconds}", f"grain {program.grain}", f"dynamic {shared_bytes}"]
+    job.lines += [f"shared {name} {at} {size}" for name, at, size in program.shared]
+    for argument, name in zip(args, names(source, kernel, len(args)), strict=True):
+        job.add(argument, name)
+    found = launch(program, job)
+    return readable(found, program, source.splitlines())
+
+
+def triple(size: Size) -> str:
+    sizes = (size,) if isinstance(size, int) else size
+    return " ".join(map_str((*sizes, 1, 1)[:3]))
+
+
+def names(source: str, kernel: str, count: int) -> list[str]:
+    """The names of the kernel's parameters, for messages."""
+    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)", source)
+    parts = found[1].split(",") if found and found[1].strip() else []
+    if len(parts) != count:
+        raise WeftError(f"kernel {kernel} takes {len(parts)} arguments, and {count} were given")
+    return [re.findall(r"\w+", part)[-1] for part in parts]
+
+
+def launch(program: Program, job: Job) -> dict[str, Any]:
+    """Run the program over copies of the arrays, and take back what it wrote."""
+    with tempfile.TemporaryDirectory() as folder:
+        data, text, out = Path(folder, "data"), Path(folder, "job"), Path(folder, "report")
+        text.write_text("\n".join(job.lines) + "\n")
+        with data.open("wb") as file:
+            for array in job.arrays.values():
+                file.write(array.tobytes() + bytes(-array.nbytes % ALIGNMENT))
+        done = subprocess.run([program.path, text, data, out], capture_output=True, text=True)
+        if done.returncode != 0:
+            return {"died": done.returncode, "why": done.stderr.strip()}
+        read_back(data.read_bytes(), job)
+        return json.loads(out.read_text())
+
+
+def read_back(data: bytes, job: Job) -> None:
+    at = 0
+    for array in job.arrays.values():
+        part = data[at : at + array.nbytes]
+        if array.flags.writeable:
+            array.reshape(-1).view(np.uint8)[:] = np.frombuffer(part, np.uint8)
+        at += array.nbytes + -array.nbytes % ALIGNMENT
+
+
+def readable(found: dict[str, Any], program: Program, text: list[str]) -> SimReport:
+    """The report with lines of the kernel for addresses of the program."""
+    if "died" in found:
+        why = found["why"] or f"the simulated kernel died (status {found['died']})"
+        return SimReport((Fault("crash", 0, "", why, (0, 0, 0), -1, 1),), ())
+    rows = [*found["faults"], *found["accesses"]]
+    addresses = {row[key] for row in rows for key in ("pc", "other") if row.get(key)}
+    lines = lines_of(program, sorted(addresses)) if addresses else {}
+    lines[0] = 0
+
+    def words(line: int) -> str:
+        return text[line - 1].strip() if 0 < line <= len(text) else ""
+
+    def fault(row: dict[str, Any]) -> Fault:
+        line, other = lines[row["pc"]], lines[row["other"]]
+        by = f"line {other}" if other else "no line (it has ended)"
+        says = message(row["kind"], row["where"], row["offset"], f"{by}, thread {row['other_thread']}", 0)
+        return Fault(row["kind"], line, words(line), says, tuple(row["block"]), row["thread"],
+                     row["count"], other or None)  # fmt: skip
+
+    def access(row: dict[str, Any]) -> Access:
+        line, space = lines[row["pc"]], ("global", "shared")[row["space"]]
+        kind = ("load", "store", "atomic")[row["kind"]]
+        return Access(line, words(line), space, kind, row["bytes"], row["requests"],
+                      row["transactions"], row["ideal"])  # fmt: skip
+
+    faults = [fault(row) for row in found["faults"]]
+    faults = [f for f in faults if f.kind != "divergence" or f.line != f.other_line]
+    accesses = sorted(map(access, found["accesses"]), key=lambda a: (a.line, a.space, a.kind))
+    return SimReport(tuple(faults), tuple(accesses))

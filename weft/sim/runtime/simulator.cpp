@@ -1,0 +1,284 @@
+// simulator.cpp: runs one launch of a kernel that is linked with it.
+//
+//     ./kernel job data report.json
+//
+// The job is text: `grid 4 1 1`, `block 256 1 1`, `warp 32`, `seconds 60`, `grain 4` (bytes
+// of the kernel's smallest access), `dynamic 4096`, `shared tile 0 4096` (a static array: offset,
+// bytes), `buffer x 65536` (bytes; the contents follow one another in `data`, each at a multiple
+// of 256), and the arguments in order: `pointer 0`, `value <hex>`, `map 0 ...` (see read_map). The buffers are
+// written back to `data` in the end.
+#include "mma.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+extern "C" {
+extern const u32 weft_sim_argument_count;  // behind the kernel's text, as is the next
+extern const u32 *const weft_sim_argument_bytes;
+}
+
+extern "C" u32 weft_shared_address(const void *pointer) {
+    uintptr_t address = (uintptr_t)pointer, dynamic = (uintptr_t)weft_dynamic_shared;
+    if (address - dynamic < sizeof weft_dynamic_shared) return (128 << 10) + (address - dynamic);
+    return address - ((uintptr_t)__start_weft_shared & ~(uintptr_t)1023);
+}
+
+// ---- the job
+
+struct Buffer {
+    u8 *data;
+    size_t bytes, offset;
+};
+static std::vector<Buffer> buffers;
+static std::vector<std::vector<u8>> arguments;
+static const char *report_path, *data_path;
+
+template <class T> static void add_argument(const T &value) {
+    arguments.emplace_back((const u8 *)&value, (const u8 *)(&value + 1));
+}
+
+static void read_map(std::istream &line) {
+    TensorMap m = {};
+    u32 buffer;
+    line >> buffer >> m.rank >> m.element >> m.swizzle;
+    m.base = (u64)buffers[buffer].data;
+    for (int i = 0; i < 3; i++) line >> m.size[i] >> m.box[i] >> m.stride[i];
+    add_argument(m);
+}
+
+static void read_value(std::istream &line) {
+    std::string hex;
+    line >> hex;
+    arguments.emplace_back();
+    for (size_t i = 0; i < hex.size(); i += 2)
+        arguments.back().push_back(std::stoi(hex.substr(i, 2), nullptr, 16));
+}
+
+static void read_buffer(std::istream &line, size_t &offset) {
+    std::string name;
+    size_t bytes;
+    line >> name >> bytes;
+    buffers.push_back({(u8 *)add_buffer(name, bytes), bytes, offset});
+    offset += (bytes + 255) / 256 * 256;
+}
+
+static void read_line(const std::string &text, size_t &offset) {
+    std::istringstream line(text);
+    std::string key, name;
+    size_t at, bytes;
+    line >> key;
+    if (key == "grid") line >> launch.grid.x >> launch.grid.y >> launch.grid.z;
+    if (key == "block") line >> launch.block.x >> launch.block.y >> launch.block.z;
+    if (key == "warp") line >> launch.lanes;
+    if (key == "grain") line >> at, grain = __builtin_ctz(at);
+    if (key == "seconds") line >> at, alarm(at);
+    if (key == "buffer") read_buffer(line, offset);
+    if (key == "value") read_value(line);
+    if (key == "map") read_map(line);
+    if (key == "pointer") line >> at, add_argument(buffers[at].data);
+    if (key == "dynamic" && line >> bytes)
+        add_region((uintptr_t)weft_dynamic_shared, bytes, SHARED, "dynamic_shared");
+    if (key == "shared" && line >> name >> at >> bytes)
+        add_region((uintptr_t)__start_weft_shared + at, bytes, SHARED, name);
+}
+
+static void move_data(bool in) {
+    int file = open(data_path, in ? O_RDONLY : O_WRONLY);
+    for (Buffer &b : buffers)
+        for (size_t done = 0; done < b.bytes;) {
+            ssize_t n = in ? pread(file, b.data + done, b.bytes - done, b.offset + done)
+                           : pwrite(file, b.data + done, b.bytes - done, b.offset + done);
+            if (n <= 0) give_up("cannot move the data");
+            done += n;
+        }
+    close(file);
+}
+
+// ---- one block
+
+static void begin_block() {
+    block_start = ++now;
+    for (Region *r : regions)  // so that what reads it unwritten gets NaN
+        if (r->space == SHARED) memset((void *)r->begin, 0xff, r->end - r->begin);
+    for (Thread &t : threads) {
+        t.state = READY;
+        t.abandoned = t.published = false;
+        t.floor = t.warp_floor = block_start;
+        t.fenced = 0;
+        t.known.clear();
+        t.group.clear(), t.groups.clear(), t.store.clear(), t.stores.clear();
+    }
+    abandoned_threads = 0;
+    abandoned_lanes.assign(launch.warps, 0);
+    waiting_in_warp.assign(launch.warps, 0);
+    for (Threads &waiting : at_barrier) waiting.clear();
+    mbarriers.clear();
+    loads.clear();
+    acquired.clear();
+    observed.clear();
+}
+
+static void end_thread(Thread &t) {
+    self = &t;
+    if (!t.abandoned && (!t.stores.empty() || !t.store.empty())) {
+        report(ASYNC, t.pc, nullptr, -1, "store");
+        weft_tma_store_commit();
+        weft_tma_store_wait(0);
+    }
+    if (t.abandoned) try_open(0, launch.threads);
+    self = nullptr;
+}
+
+// Nobody can go on: who waits where, without whom? Barriers are let go; the rest is abandoned.
+static bool stuck() {
+    Thread *missing = nullptr;
+    for (Thread &t : threads)
+        if (t.state == ENDED && !t.abandoned && !missing) missing = &t;
+    for (Thread &t : threads) {
+        if (t.state != AT_BARRIER && t.state != AT_WARP) continue;
+        Threads some;
+        for (Thread &u : threads)
+            if (u.state == t.state && (t.state == AT_BARRIER || u.warp == t.warp))
+                some.push_back(&u);
+        self = &t;
+        Thread *elsewhere = nullptr;
+        for (Thread &u : threads)
+            if (u.state != t.state && u.state != ENDED) elsewhere = &u;
+        if (!abandoned_threads)
+            report(DIVERGENCE, t.pc, elsewhere ? elsewhere->pc : nullptr,
+               elsewhere ? elsewhere->index : missing ? missing->index : -1, "",
+               some.size());
+        self = nullptr;
+        for (Threads &waiting : at_barrier) waiting.clear();
+        if (t.state == AT_WARP) waiting_in_warp[t.warp] = 0;
+        meet(some);
+        wake(some);
+        return true;
+    }
+    for (Thread &t : threads)
+        if (t.state == AT_MBARRIER) {
+            self = &t;
+            report(HANG, t.pc, nullptr, -1, "mbarrier");
+        }
+    self = nullptr;
+    return false;
+}
+
+static bool run_block() {
+    begin_block();
+    for (;;) {
+        bool ran = false, left = false;
+        for (Thread &t : threads)
+            if (t.state == READY) {
+                ran = true;
+                resume(t);
+                if (t.state == ENDED) end_thread(t);
+            }
+        for (Thread &t : threads) left = left || t.state != ENDED;
+        if (!left) break;
+        if (!ran && !finish_load() && !stuck()) return false;
+    }
+    for (const Load &load : loads) report(ASYNC, load.site->pc, nullptr, -1, "load");
+    for (u32 w = 0; w < launch.warps; w++) close_requests(w);
+    return true;
+}
+
+// ---- the report
+
+static void write_report() {
+    FILE *out = fopen(report_path, "w");
+    const char *comma = "";
+    fprintf(out, "{\"faults\": [");
+    for (const Fault &f : faults) {
+        fprintf(out,
+                "%s\n{\"kind\": \"%s\", \"pc\": %lu, \"other\": %lu, \"where\": \"%s\", "
+                "\"offset\": %ld, \"block\": [%u, %u, %u], \"thread\": %d, "
+                "\"other_thread\": %d, \"count\": %lu}",
+                comma, f.kind, (u64)f.pc, (u64)f.other, f.where.c_str(), f.offset, f.block.x,
+                f.block.y, f.block.z, f.thread, f.other_thread, f.count);
+        comma = ",";
+    }
+    fprintf(out, "],\n\"accesses\": [");
+    comma = "";
+    for (const Site *s : sites) {
+        if (!s->requests) continue;
+        fprintf(out,
+                "%s\n{\"pc\": %lu, \"kind\": %d, \"space\": %d, \"bytes\": %u, \"requests\": %lu, "
+                "\"transactions\": %lu, \"ideal\": %lu}",
+                comma, (u64)s->pc, s->kind, s->space, s->size, s->requests, s->transactions,
+                s->ideal);
+        comma = ",";
+    }
+    fprintf(out, "]}\n");
+    fclose(out);
+}
+
+[[noreturn]] static void stop_launch() {
+    report(HANG, self->pc, nullptr, -1, "time");
+    write_report();
+    _exit(0);
+}
+
+static void on_alarm(int) {
+    if (out_of_time) _exit(3);  // in a loop without memory accesses
+    out_of_time = true;
+    alarm(2);
+}
+
+static void set_up() {
+    launch.threads = launch.block.x * launch.block.y * launch.block.z;
+    launch.warps = divide_up(launch.threads, launch.lanes);
+    weft_grid_dim = launch.grid;
+    weft_block_dim = launch.block;
+    weft_warp_size = launch.lanes;
+    dirty.resize(launch.warps);
+    sites.push_back(new Site{});
+    add_region((uintptr_t)&__executable_start, &_end - &__executable_start, OTHER, "");
+    make_fibers();
+    for (u32 i = 0; i < launch.threads; i++) {
+        Index b = launch.block;
+        threads[i].index = i;
+        threads[i].warp = i / launch.lanes;
+        threads[i].lane = i % launch.lanes;
+        threads[i].at = {i % b.x, i / b.x % b.y, i / (b.x * b.y)};
+    }
+}
+
+static std::vector<void *> checked_arguments() {
+    std::vector<void *> pointers;
+    if (arguments.size() != weft_sim_argument_count) give_up("wrong number of arguments");
+    for (size_t i = 0; i < arguments.size(); i++) {
+        if (arguments[i].size() != weft_sim_argument_bytes[i]) give_up("wrong argument size");
+        pointers.push_back(arguments[i].data());
+    }
+    return pointers;
+}
+
+int main(int, char **argv) {
+    signal(SIGALRM, on_alarm);
+    data_path = argv[2];
+    report_path = argv[3];
+    std::ifstream job(argv[1]);
+    size_t offset = 0;
+    for (std::string line; std::getline(job, line);) read_line(line, offset);
+    move_data(true);
+    set_up();
+    std::vector<void *> pointers = checked_arguments();
+    kernel_arguments = pointers.data();
+    Index g = launch.grid;
+    bool good = true;
+    for (u32 z = 0; z < g.z && good; z++)
+        for (u32 y = 0; y < g.y && good; y++)
+            for (u32 x = 0; x < g.x && good; x++) {
+                block_index = weft_block_index = {x, y, z};
+                good = run_block();
+            }
+    move_data(false);
+    write_report();
+    _exit(0);
+}
