@@ -22,6 +22,8 @@ from weft.sim.build import Program, build, lines_of
 from weft.sim.report import Access, Fault, SimReport, message
 
 ALIGNMENT = 256
+SPACES = ("global", "shared")  # by the numbers in runtime/state.h
+KINDS = ("load", "store", "atomic")
 Size = int | tuple[int, ...]
 
 
@@ -162,18 +164,21 @@ def readable(found: dict[str, Any], program: Program, text: list[str]) -> SimRep
 
     def fault(row: dict[str, Any]) -> Fault:
         line, other = lines[row["pc"]], lines[row["other"]]
-        by = f"line {other}" if other else "no line (it has ended)"
-        says = message(row["kind"], row["where"], row["offset"], f"{by}, thread {row['other_thread']}", 0)
+        by = f"line {other}, thread {row['other_thread']}" if other else "a thread that has ended"
+        says = message(row["kind"], row["where"], row["offset"], by)
         return Fault(row["kind"], line, words(line), says, tuple(row["block"]), row["thread"],
                      row["count"], other or None)  # fmt: skip
 
-    def access(row: dict[str, Any]) -> Access:
-        line, space = lines[row["pc"]], ("global", "shared")[row["space"]]
-        kind = ("load", "store", "atomic")[row["kind"]]
-        return Access(line, words(line), space, kind, row["bytes"], row["requests"],
-                      row["transactions"], row["ideal"])  # fmt: skip
+    def access(key: tuple[int, int, int, int], parts: list[dict[str, Any]]) -> Access:
+        line, space, kind, size = key
+        sums = [sum(part[name] for part in parts) for name in ("requests", "transactions", "ideal")]
+        return Access(line, words(line), SPACES[space], KINDS[kind], size, *sums)
 
     faults = [fault(row) for row in found["faults"]]
     faults = [f for f in faults if f.kind != "divergence" or f.line != f.other_line]
-    accesses = sorted(map(access, found["accesses"]), key=lambda a: (a.line, a.space, a.kind))
+    places: dict[tuple[int, int, int, int], list[dict[str, Any]]] = {}
+    for row in found["accesses"]:
+        key = (lines[row["pc"]], row["space"], row["kind"], row["bytes"])
+        places.setdefault(key, []).append(row)
+    accesses = [access(key, places[key]) for key in sorted(places)]
     return SimReport(tuple(faults), tuple(accesses))

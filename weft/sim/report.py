@@ -93,19 +93,22 @@ def table(accesses: tuple[Access, ...]) -> str:
     )
 
 
-def message(kind: str, where: str, offset: int, other: str, arrived: int) -> str:
+def message(kind: str, where: str, offset: int, other: str) -> str:
     """The sentence of a fault; `other` says which line, of which thread, it collides with."""
+    byte = f"byte {offset} of {where}"
     sentences = {
-        "out of bounds": f"out of bounds: byte {offset} of {where}"
+        "out of bounds": f"{byte} is out of bounds"
         if where
-        else f"out of bounds: address {offset:#x} is in no buffer",
-        "misaligned": f"byte {offset} of {where} is no multiple of the size of the access",
-        "race": f"race: {other} touches byte {offset} of {where}, with no barrier in between",
-        "unwritten": f"byte {offset} of {where} in shared memory is read, and nothing wrote it",
-        "async": f"byte {offset} of {where} is of a copy still under way, started at {other}",
-        "proxy": f"byte {offset} of {where} was written at {other}, with no fence_proxy_async",
-        "divergence": f"not all threads get here: one is at {other}",
-        "hang": "waits for ever",
-        "usage": f"{where} does not fit: {offset}",
+        else f"address {offset:#x} is in no buffer",
+        "misaligned": f"{byte} is no multiple of the size of the access",
+        "race": f"{other} touches {byte} as well, and nothing orders the two",
+        "unwritten": f"{byte} in shared memory is read before anything wrote it",
+        "async": f"{byte} belongs to a copy under way, started by {other}"
+        if where
+        else "the block ends while this copy is under way",
+        "proxy": f"{byte} was written by {other} with no fence_proxy_async behind it",
+        "divergence": f"not all threads that must come here do: {other} does not",
+        "hang": "this does not end",
+        "usage": f"the {where} {offset} is not allowed here",
     }
     return sentences[kind]

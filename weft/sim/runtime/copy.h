@@ -73,7 +73,7 @@ static Mbarrier *mbarrier_at(void *address, void *pc) {
     touch((uintptr_t)address, 8, ATOMIC, pc, false);
     for (Mbarrier &m : mbarriers)
         if (m.address == (uintptr_t)address) return &m;
-    report(USAGE, pc, nullptr, -1, "mbarrier", 0);
+    report(USAGE, pc, nullptr, -1, "mbarrier without mbarrier_init", (uintptr_t)address);
     abandon();
 }
 
@@ -234,7 +234,7 @@ static void tma_store(const TensorMap &m, const void *from, const i32 (&at)[3], 
         Region *target = bytes ? locate(global, bytes, pc) : nullptr;
         if (!target) return;
         check(*target, global, bytes, WRITE, site_at(pc, WRITE, GLOBAL, 16), *self);
-        Piece p = {global, shared, bytes, 0, 0};
+        Piece p = {global, shared, bytes, 0, site_at(pc, WRITE, GLOBAL, 16).number};
         mark(p, false, true);
         self->store.push_back(p);
     });

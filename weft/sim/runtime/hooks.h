@@ -8,9 +8,11 @@
 
 extern "C" {
 extern char __executable_start, etext, _end;
-extern char __start_weft_shared[] __attribute__((weak)), __stop_weft_shared[] __attribute__((weak));
+extern char __start_weft_shared[], __stop_weft_shared[];  // the kernel's __shared__ arrays
 alignas(1024) u8 weft_dynamic_shared[256 << 10];
 }
+// The linker puts it behind the kernel's, whose arrays each have a gap before them.
+__attribute__((section("weft_shared"), used)) static char weft_gap_last[1024];
 static const u64 PATIENCE = 1 << 24;  // accesses of a thread that others may have to wait for
 static std::vector<u16> site_numbers;
 static volatile bool out_of_time;
@@ -29,7 +31,6 @@ static Site &site_at(void *pc, Kind kind, Space space, u32 size) {
     return *sites[number];
 }
 
-// Static arrays lie between those two symbols, with gaps (see cuda_language.h).
 static bool is_shared(uintptr_t address) {
     return (address >= (uintptr_t)__start_weft_shared && address < (uintptr_t)__stop_weft_shared) ||
            address - (uintptr_t)weft_dynamic_shared < sizeof weft_dynamic_shared;

@@ -56,20 +56,21 @@ static void check_cell(Region &r, Cell &c, Kind kind, Site &site, const Thread &
         race(ASYNC, w, site, r, offset);
     else if (r.space == SHARED && !current && kind != WRITE)
         report(UNWRITTEN, site.pc, nullptr, -1, r.name, offset);
-    else if (!happened_before(w, by, r.space) && !(kind == ATOMIC && w.atomic))
+    else if (!happened_before(w, by, r.space))
         race(w.thread == launch.threads ? ASYNC : RACE, w, site, r, offset);
-    if (kind == READ) {
-        if (c.read[0].thread != mine.thread || c.read[0].stamp < block_start) c.read[1] = c.read[0];
-        c.read[0] = mine;
-        return;
-    }
-    for (Access &read : c.read) {
-        if (!happened_before(read, by, r.space) && !(kind == ATOMIC && read.atomic))
+    for (Access &read : c.read)  // and atomics, which conflict with plain reads
+        if ((kind == WRITE || kind == ATOMIC != read.atomic) &&
+            !happened_before(read, by, r.space))
             race(RACE, read, site, r, offset);
-        read.stamp = 0;
+    if (kind == WRITE) {
+        c.write = mine;
+        c.read[0].stamp = c.read[1].stamp = 0;
+    } else {
+        Access &last = c.read[0];
+        if (last.thread != mine.thread || last.atomic != mine.atomic || last.stamp < block_start)
+            c.read[1] = last;
+        last = mine;
     }
-    c.write = mine;
-    if (kind == ATOMIC) c.read[0] = mine;
 }
 
 static void check(Region &r, uintptr_t address, u32 bytes, Kind kind, Site &site,

@@ -125,11 +125,10 @@ static void begin_block() {
 
 static void end_thread(Thread &t) {
     self = &t;
-    if (!t.abandoned && (!t.stores.empty() || !t.store.empty())) {
-        report(ASYNC, t.pc, nullptr, -1, "store");
-        weft_tma_store_commit();
-        weft_tma_store_wait(0);
-    }
+    weft_tma_store_commit();
+    for (const Group &group : t.stores)
+        if (!group.empty() && !t.abandoned) report(ASYNC, sites[group[0].site]->pc);
+    weft_tma_store_wait(0);
     if (t.abandoned) try_open(0, launch.threads);
     self = nullptr;
 }
@@ -183,7 +182,7 @@ static bool run_block() {
         if (!left) break;
         if (!ran && !finish_load() && !stuck()) return false;
     }
-    for (const Load &load : loads) report(ASYNC, load.site->pc, nullptr, -1, "load");
+    for (const Load &load : loads) report(ASYNC, load.site->pc);
     for (u32 w = 0; w < launch.warps; w++) close_requests(w);
     return true;
 }

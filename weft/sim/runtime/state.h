@@ -47,7 +47,7 @@ struct Access {
 };
 
 struct Cell {  // of as many bytes as the kernel's smallest access
-    Access write, read[2];
+    Access write, read[2];  // the last plain write, and the last two others
 };
 
 static u32 grain;  // log2 of the bytes of a cell
