@@ -34,7 +34,8 @@ PLANTED: list[tuple[Callable[[], Launch], str, str, str, str]] = [
      "x + i / 2"),
     # races in shared memory: a missing barrier before, and after
     (kernels.transpose, "__syncthreads();", "", "race", "= tile[threadIdx.x][i]"),
-    (kernels.matmul, "        }\n        __syncthreads();\n    }", "}\n    }", "race", "tile_a[i % 4"),
+    (kernels.matmul, "        }\n        __syncthreads();\n    }", "}\n    }", "race",
+     "tile_a[i % 4"),
     (kernels.softmax, "    __syncthreads();\n    f32 sum", "    f32 sum", "race", "] = sum;"),
     (kernels.mma_matmul, "__syncthreads();", "__syncwarp();", "race", "ldmatrix_x2_trans"),
     (kernels.atomic_sum, "atomicAdd(&part, x[i]);", "part += x[i];", "race", "part += x[i]"),
@@ -68,13 +69,14 @@ PLANTED: list[tuple[Callable[[], Launch], str, str, str, str]] = [
      "load<f32x4>(&tile_b"),
     (kernels.tma_scale, "        mbarrier_wait(&full[s], box / 3 % 2);", "", "async", "2.0f * at"),
     (kernels.tma_scale, "box / 3 % 2", "1 - box / 3 % 2", "async", "2.0f * at"),
-    (kernels.tma_scale, "                tma_store_wait<0>();", "", "async", "tma_load_2d(tile[s], x"),
+    (kernels.tma_scale, "                tma_store_wait<0>();", "", "async",
+     "tma_load_2d(tile[s], x"),
     (kernels.tma_scale, "    if (threadIdx.x == 0) tma_store_wait<0>();", "", "async", "tma_store"),
     (kernels.tma_scale, "        fence_proxy_async();", "", "proxy", "tma_store_2d"),
     (kernels.tma_scale, "    __syncthreads();", "", "race", "mbarrier_wait"),
     # waits without end
-    (kernels.tma_scale, "mbarrier_expect(&full[s], 4096)", "mbarrier_expect(&full[s], 8192)", "hang",
-     "mbarrier_wait"),
+    (kernels.tma_scale, "mbarrier_expect(&full[s], 4096)", "mbarrier_expect(&full[s], 8192)",
+     "hang", "mbarrier_wait"),
 ]  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +62,9 @@ class Job:
         elif isinstance(argument, TensorMap):
             self.lines.append(map_line(argument, self.number(argument.array, name)))
         else:
-            dtype = {int: np.int32, float: np.float32}.get(type(argument))
-            value = np.asarray(argument, dtype)
-            self.lines.append(f"value {value.tobytes().hex()}")
+            own = isinstance(argument, np.generic)
+            dtype = None if own else np.int32 if isinstance(argument, int) else np.float32
+            self.lines.append(f"value {np.asarray(argument, dtype).tobytes().hex()}")
 
 
 def map_line(map: TensorMap, buffer: int) -> str:
@@ -169,16 +169,21 @@ def readable(found: dict[str, Any], program: Program, text: list[str]) -> SimRep
         return Fault(row["kind"], line, words(line), says, tuple(row["block"]), row["thread"],
                      row["count"], other or None)  # fmt: skip
 
-    def access(key: tuple[int, int, int, int], parts: list[dict[str, Any]]) -> Access:
-        line, space, kind, size = key
+    def access(place: tuple[int, int, int, int], parts: list[dict[str, Any]]) -> Access:
+        line, space, kind, size = place
         sums = [sum(part[name] for part in parts) for name in ("requests", "transactions", "ideal")]
         return Access(line, words(line), SPACES[space], KINDS[kind], size, *sums)
 
-    faults = [fault(row) for row in found["faults"]]
-    faults = [f for f in faults if f.kind != "divergence" or f.line != f.other_line]
+    faults: dict[tuple[str, int, int | None], Fault] = {}
+    for new in map(fault, found["faults"]):
+        if new.kind == "divergence" and new.line == new.other_line:
+            continue  # copies of one barrier that the compiler made
+        key = (new.kind, new.line, new.other_line)
+        known = faults.get(key, replace(new, count=0))
+        faults[key] = replace(known, count=known.count + new.count)
     places: dict[tuple[int, int, int, int], list[dict[str, Any]]] = {}
     for row in found["accesses"]:
-        key = (lines[row["pc"]], row["space"], row["kind"], row["bytes"])
-        places.setdefault(key, []).append(row)
-    accesses = [access(key, places[key]) for key in sorted(places)]
-    return SimReport(tuple(faults), tuple(accesses))
+        place = (lines[row["pc"]], row["space"], row["kind"], row["bytes"])
+        places.setdefault(place, []).append(row)
+    accesses = [access(place, places[place]) for place in sorted(places)]
+    return SimReport(tuple(faults.values()), tuple(accesses))

@@ -8,11 +8,7 @@
 
 extern "C" {
 extern char __executable_start, etext, _end;
-extern char __start_weft_shared[], __stop_weft_shared[];  // the kernel's __shared__ arrays
-alignas(1024) u8 weft_dynamic_shared[256 << 10];
 }
-// The linker puts it behind the kernel's, whose arrays each have a gap before them.
-__attribute__((section("weft_shared"), used)) static char weft_gap_last[1024];
 static const u64 PATIENCE = 1 << 24;  // accesses of a thread that others may have to wait for
 static std::vector<u16> site_numbers;
 static volatile bool out_of_time;
@@ -29,11 +25,6 @@ static Site &site_at(void *pc, Kind kind, Space space, u32 size) {
         sites.push_back(new Site{pc, kind, space, size, number, nullptr, 0, 0, 0, {}});
     }
     return *sites[number];
-}
-
-static bool is_shared(uintptr_t address) {
-    return (address >= (uintptr_t)__start_weft_shared && address < (uintptr_t)__stop_weft_shared) ||
-           address - (uintptr_t)weft_dynamic_shared < sizeof weft_dynamic_shared;
 }
 
 // The region of an access that is in bounds, or null.

@@ -28,8 +28,20 @@ static void *add_buffer(const std::string &name, size_t bytes) {
     return (void *)begin;
 }
 
-// The address is in no region: name the one it missed, if any is near. Around global buffers it can
-// be touched without harm, so that the thread goes on; elsewhere the thread ends here.
+extern "C" {
+extern char __start_weft_shared[], __stop_weft_shared[];  // the kernel's __shared__ arrays
+alignas(1024) u8 weft_dynamic_shared[256 << 10];
+}
+// The linker puts it behind the kernel's, whose arrays each have a gap before them.
+__attribute__((section("weft_shared"), used)) static char weft_gap_last[1024];
+
+static bool is_shared(uintptr_t address) {
+    return (address >= (uintptr_t)__start_weft_shared && address < (uintptr_t)__stop_weft_shared) ||
+           address - (uintptr_t)weft_dynamic_shared < sizeof weft_dynamic_shared;
+}
+
+// The address is in no region: name the one it missed, if any is near. In the gaps around buffers
+// it can be touched without harm, so that the thread goes on; elsewhere the thread ends here.
 static void out_of_bounds(uintptr_t address, void *pc) {
     Region *missed = nullptr;
     u64 least = GUARD;
@@ -39,8 +51,8 @@ static void out_of_bounds(uintptr_t address, void *pc) {
     }
     report(OUT_OF_BOUNDS, pc, nullptr, -1, missed ? missed->name : "",
            missed ? (i64)(address - missed->begin) : (i64)address);
-    bool harmless = missed && missed->space == GLOBAL && least < GUARD - PAGE;
-    if (!harmless) abandon();
+    bool near = missed && missed->space == GLOBAL && least < GUARD - PAGE;
+    if (!near && !is_shared(address)) abandon();
 }
 
 static void race(const char *kind, const Access &earlier, Site &site, const Region &r, i64 offset) {

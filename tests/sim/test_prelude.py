@@ -1,0 +1,66 @@
+"""The device prelude and the simulator's side of it: the same functions, and what they compute."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import weft
+from weft.sim import simulate
+
+PACKAGE = Path(weft.__file__).parent
+DEVICE, HOST = PACKAGE / "runtime" / "gpu", PACKAGE / "sim" / "include"
+FILES = ("weft_cuda.cuh", "weft_cuda_copy.cuh", "weft_cuda_mma.cuh")
+
+
+def declarations(path: Path) -> list[str]:
+    """Signatures of the functions of a file, with their template heads."""
+    found = re.findall(r"^(template <.*> )?WEFT_FN ([^{]*) \{", path.read_text(), re.MULTILINE)
+    return [" ".join((head + signature).split()) for head, signature in found]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_both_sides_declare_the_same(name: str) -> None:
+    device = declarations(DEVICE / name)
+    assert len(device) >= 8
+    assert declarations(HOST / name) == device
+
+
+def test_ptx_stands_in_the_prelude_alone() -> None:
+    files = {path for path in PACKAGE.rglob("*") if path.suffix in (".py", ".h", ".cuh", ".c")}
+    inline = [path for path in files if re.search(r"\basm (volatile)?\(", path.read_text())]
+    assert not [path.name for path in inline if path.parent != DEVICE]
+
+
+CASTS = """#include "weft_cuda.cuh"
+extern "C" __global__ void casts(const f32 *x, f16 *half, bf16 *brain, f32 *tf, f32 *back) {
+    i32 i = threadIdx.x;
+    half[i] = cast_f32_f16(x[i]);
+    brain[i] = cast_f32_bf16(x[i]);
+    tf[i] = __uint_as_float(cast_f32_tf32(x[i]));
+    back[i] = cast_f16_f32(half[i]);
+}
+"""
+
+
+def test_casts() -> None:
+    bits = np.random.default_rng(0).integers(0, 2**32, 1024, np.uint64).astype(np.uint32)
+    x = bits.view(np.float32)
+    x[:512] = np.random.default_rng(1).standard_normal(512) * 10.0 ** np.arange(-8, 8).repeat(32)
+    x[:6] = [0.0, -0.0, np.inf, -np.inf, np.nan, 65519.0]
+    half, brain = np.zeros(1024, np.float16), np.zeros(1024, ml_dtypes.bfloat16)
+    tf, back = np.zeros(1024, np.float32), np.zeros(1024, np.float32)
+    report = simulate(CASTS, "casts", 1, 1024, [x, half, brain, tf, back])
+    assert not report.faults, str(report)
+    with np.errstate(all="ignore"):
+        np.testing.assert_array_equal(half, x.astype(np.float16))
+        expected = x.astype(ml_dtypes.bfloat16).astype(np.float32)
+        np.testing.assert_array_equal(brain.astype(np.float32), expected)
+        normal = np.isfinite(x) & (abs(x) > 1e-30) & (abs(x) < 1e38)
+        assert (abs(tf - x)[normal] <= abs(x)[normal] * 2**-11).all()
+    np.testing.assert_array_equal(back, half.astype(np.float32))
+    assert not (tf.view(np.uint32)[normal] & 0x1FFF).any()

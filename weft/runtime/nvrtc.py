@@ -1,0 +1,143 @@
+"""CUDA text to machine code by NVRTC, with no driver and no GPU; cached on disk.
+
+cubin = compile_cubin(source, "sm_90a", Cache(config.cache))
+cubin.kernels["softmax"].registers     # 30; also spill_bytes, stack_bytes, shared_bytes
+cubin.path.read_bytes()
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from weft.core.errors import CompilerError
+from weft.runtime.cache import Cache, digest
+
+HEADERS = Path(__file__).parent / "gpu"
+FLAGS = ("--std=c++17", "--ptxas-options=-v", f"--include-path={HEADERS}")
+FILE = "kernel.cu"
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What ptxas says that a kernel takes: per thread, and shared memory per block."""
+
+    registers: int
+    spill_bytes: int  # stores and loads
+    stack_bytes: int
+    shared_bytes: int  # static
+
+
+@dataclass(frozen=True)
+class Cubin:
+    """Machine code for one architecture, and the resources of each kernel in it."""
+
+    path: Path
+    kernels: dict[str, Resources]
+
+
+def compile_cubin(source: str, arch: str, store: Cache) -> Cubin:
+    """Compile for "sm_80", "sm_90a", "sm_120" ...; CompilerError names the line that is wrong."""
+    key = f"{digest(headers(), version(), *FLAGS)}\n{arch}\n{source}"
+    entry = store.address("cubins", key)
+
+    def fill(folder: Path) -> None:
+        code, log = compile_text(source, arch)
+        kernels = {name: asdict(used) for name, used in resources(log).items()}
+        (folder / "kernel.cubin").write_bytes(code)
+        (folder / "resources.json").write_text(json.dumps(kernels))
+
+    if not entry.is_dir():
+        store.entry("cubins", key, fill)
+    kernels = json.loads((entry / "resources.json").read_text())
+    return Cubin(
+        entry / "kernel.cubin", {name: Resources(**used) for name, used in kernels.items()}
+    )
+
+
+@cache
+def nvrtc() -> Any:
+    """NVIDIA's bindings, with a library behind them that loads."""
+    try:
+        from cuda.bindings import nvrtc as bindings  # pyright: ignore[reportAttributeAccessIssue]
+
+        bindings.nvrtcVersion()
+    except (ImportError, RuntimeError) as e:
+        raise CompilerError("compiling CUDA needs NVRTC: pip install 'weft[cuda]'") from e
+    return cast(Any, bindings)
+
+
+@cache
+def version() -> str:
+    return str(nvrtc().nvrtcVersion())
+
+
+@cache
+def headers() -> str:
+    """What an emitted kernel can include, for cache keys."""
+    return "\n".join(path.read_text() for path in sorted(HEADERS.iterdir()))
+
+
+def compile_text(source: str, arch: str) -> tuple[bytes, str]:
+    """The cubin, and the log with what ptxas says of each kernel."""
+    library = nvrtc()
+    program = check(library.nvrtcCreateProgram(source.encode(), FILE.encode(), 0, [], []))
+    try:
+        options = [f"--gpu-architecture={arch}".encode(), *[flag.encode() for flag in FLAGS]]
+        (status,) = library.nvrtcCompileProgram(program, len(options), options)
+        log = fetch(library.nvrtcGetProgramLogSize, library.nvrtcGetProgramLog, program).decode()
+        if status != library.nvrtcResult.NVRTC_SUCCESS:
+            raise refusal(log, source, arch, status.name)
+        return fetch(library.nvrtcGetCUBINSize, library.nvrtcGetCUBIN, program), log
+    finally:
+        library.nvrtcDestroyProgram(program)
+
+
+def check(result: tuple[Any, ...]) -> Any:
+    """The value of an NVRTC call; its first part is the status."""
+    status, *values = result
+    if status != nvrtc().nvrtcResult.NVRTC_SUCCESS:
+        raise CompilerError(f"NVRTC failed: {status.name}")
+    return values[0] if values else None
+
+
+def fetch(size: Callable[[Any], Any], get: Callable[[Any, bytes], Any], program: Any) -> bytes:
+    """A text or an image, which NVRTC writes into bytes that it is given."""
+    buffer = bytes(check(size(program)))
+    check(get(program, buffer))
+    return buffer
+
+
+def refusal(log: str, source: str, arch: str, status: str) -> CompilerError:
+    """The first error of the log, with the line of the text it is about."""
+    found = re.search(rf"^{re.escape(FILE)}\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
+    if found:
+        line = source.splitlines()[int(found[1]) - 1].strip()
+        return CompilerError(f"NVRTC refused a kernel for {arch}: {found[2]}",
+                             f"line {found[1]}: {line}")  # fmt: skip
+    other = re.search(r"(?:error|fatal)\s*:\s*(.*)", log)
+    return CompilerError(f"NVRTC refused a kernel for {arch}: {other[1] if other else status}")
+
+
+def resources(log: str) -> dict[str, Resources]:
+    """Each kernel's part of what `ptxas -v` prints."""
+    parts = re.split(r"Compiling entry function '(\w+)' for '\w+'", log)
+    return {
+        name: resources_of(name, text) for name, text in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def resources_of(name: str, text: str) -> Resources:
+    own = text.partition(f"Function properties for {name}\n")[2]
+
+    def number(what: str) -> int:
+        found = re.search(rf"(\d+) {what}", own)
+        return int(found[1]) if found else 0
+
+    spills = number("bytes spill stores") + number("bytes spill loads")
+    return Resources(number("registers"), spills, number("bytes stack frame"), number("bytes smem"))
