@@ -4,9 +4,9 @@ run(program, [x, w])                 # outputs, in the order of program.outputs
 run(program, [x, w], widen=True)     # every float computed in float64
 
 Each loop of the nest is one dimension of every array: a term is computed for all iterations of the
-loops around it at once, a reduction folds its dimension by the monoid's own combine. A loop runs
-in chunks that keep arrays small; a chunk is one iteration where iterations depend on each other.
-The last dimension is a vector's lanes.
+loops around it at once, where `place` puts it; a reduction folds its dimension by the monoid's own
+combine. A loop runs in chunks that keep arrays small; a chunk is one iteration where iterations
+depend on each other. The last dimension is a vector's lanes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from weft.core.node import Node, Op, postorder
 from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
-from weft.scalar.ops import CASTS, SAFE, Apply, Axis, Constant, round_bf16, round_f16
+from weft.scalar.ops import CASTS, SAFE, Apply, Constant, round_bf16, round_f16
 
 LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
 ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
@@ -79,7 +79,7 @@ def run(
             if isinstance(step, nest.Call):
                 run_call(step, memory)
             else:
-                _Machine(step, memory, accesses, widen).block(step.body)
+                _Machine(step, memory, accesses, widen).block(nest.place(step.body))
     return [np.array(logical(memory[b.name], b.type)) for b in program.outputs]
 
 
@@ -96,58 +96,27 @@ class _Machine:
         self.active: list[Any] = [None]  # by level: which of them run; None is all
         self.folds: dict[nest.Fold, Carriers] = {}
         self.known: dict[Node, Any] = {}
-        self.levels: list[list[Node]] = [[] for _ in range(_depth(kernel.body) + 1)]
-        self.level: dict[Node, int] = {}  # of variables: loops they are bound under
-        self.users: dict[Node | str, set[Node]] = {}  # known terms by what may change under them
-        self.needs: dict[Node, frozenset[Node | str]] = {}
-        self.orders: dict[Node, tuple[Node, ...]] = {}
         self.parallel: dict[nest.For, bool] = {}
-        self.stored = {s.buffer.name for s in nest.walk(kernel.body) if type(s) in accesses.stores}  # type: ignore[attr-defined]
-        self.rank = len(self.levels)  # a dimension for each level of loops, and the lanes
+        self.rank = 1 + _depth(kernel.body)  # a dimension for each level of loops, and the lanes
 
     # Terms
 
     def value(self, term: Node) -> Any:
-        """The term over the open loops; computed once until something it depends on changes."""
-        if term not in self.known:
-            if term not in self.orders:
-                self.orders[term] = tuple(postorder(term))
-            for node in self.orders[term]:
-                if node not in self.known:
-                    self._learn(node)
-        return self.known[term]
+        """The term over the open loops: a literal, or what was placed and computed before."""
+        return self.known[term] if term in self.known else self._compute(term)
 
-    def _learn(self, node: Node) -> None:
-        if isinstance(node.op, Axis | nest.Acc | nest.Running):
-            raise self.error(f"{node.op} is used outside the loop that binds it")
-        if node not in self.needs:
-            own = (node.op.buffer.name,) if type(node.op) in self.accesses.loads else ()  # type: ignore[attr-defined]
-            needs = frozenset(n for n in own if n in self.stored)
-            self.needs[node] = needs.union(*(self._needs(a) for a in node.args))
-        level = 0
-        for need in self.needs[node]:
-            level = max(level, self.level.get(need, 0))  # type: ignore[arg-type]
-            self.users.setdefault(need, set()).add(node)
-        self.levels[level].append(node)
-        self.known[node] = self._compute(node, level)
-
-    def _needs(self, node: Node) -> frozenset[Node | str]:
-        if isinstance(node.op, Axis | nest.Acc | nest.Running):
-            return frozenset((node,))
-        return self.needs.get(node, frozenset())
-
-    def _compute(self, node: Node, level: int) -> Any:
+    def _compute(self, node: Node) -> Any:
         op, dtype = node.op, element(node.type.dtype, self.widen)
         if isinstance(op, Constant):
             return dtype.type(op.value)
-        args = [self.known[a] for a in node.args]
+        args = [self.value(a) for a in node.args]
         if type(op) in self.accesses.loads:
-            return self._read(self.accesses.loads[type(op)](op, *args), level)
+            return self._read(self.accesses.loads[type(op)](op, *args))
         if isinstance(op, Apply):
             if self.widen and op.function in ROUNDINGS:
                 return np.asarray(args[0]).astype(dtype)
-            if op.function in SAFE and self.active[level] is not None:
-                args[0] = np.where(self.active[level], args[0], SAFE[op.function])
+            if op.function in SAFE and self.active[-1] is not None:
+                args[0] = np.where(self.active[-1], args[0], SAFE[op.function])
         else:
             args = [self._spread(v, a.type.lanes) for v, a in zip(args, node.args, strict=True)]
         value = op.evaluate(*args)
@@ -156,23 +125,6 @@ class _Machine:
     def _spread(self, value: Any, lanes: int) -> Any:
         """With its lanes spelt out, where one value stood for all of them."""
         return np.broadcast_to(value, np.broadcast_shapes(np.shape(value), (lanes,)))
-
-    def define(self, variable: Node, value: Any, level: int) -> None:
-        """Give a variable a new value: what was computed from the old one is forgotten."""
-        self.forget(variable)
-        self.known[variable], self.level[variable] = value, level
-        self.levels[level].append(variable)
-
-    def forget(self, changed: Node | str) -> None:
-        for term in self.users.pop(changed, ()):
-            self.known.pop(term, None)
-
-    def leave(self, level: int) -> None:
-        """Forget what is bound under that many loops or more."""
-        for terms in self.levels[level:]:
-            for term in terms:
-                self.known.pop(term, None)
-            terms.clear()
 
     # Memory
 
@@ -197,8 +149,8 @@ class _Machine:
             address = address + i * access.buffer.type.layout[k]
         return address if access.buffer.type.size else address * 0
 
-    def _read(self, access: Access, level: int) -> Any:
-        runs = both(self.active[level], access.condition)
+    def _read(self, access: Access) -> Any:
+        runs = both(self.active[-1], access.condition)
         value = self._memory(access.buffer).data[self._address("load of", access, runs)]
         if access.condition is None:
             return value
@@ -218,7 +170,6 @@ class _Machine:
         if all(n == m for n, m in zip(self.sizes, free, strict=True)) and repeats(address):
             raise self.error(f"two iterations store to one element of {access.buffer.name}")
         data[address] = value
-        self.forget(access.buffer.name)
 
     # Statements
 
@@ -231,7 +182,7 @@ class _Machine:
             elif isinstance(stmt, nest.Local):
                 self._declare(stmt.buffer)
             elif isinstance(stmt, nest.Let):
-                self.value(stmt.term)
+                self.known[stmt.term] = self._compute(stmt.term)
             elif type(stmt) in self.accesses.stores:
                 self._write(self.accesses.stores[type(stmt)](stmt, self.value))
             else:
@@ -243,7 +194,6 @@ class _Machine:
         base = np.arange(copies).reshape(*self.sizes, *(1,) * (self.rank - len(self.sizes)))
         data = poison(copies * max(buffer.type.span, 1), element(buffer.type.dtype, self.widen))
         self.locals[buffer.name] = Memory(data, base * buffer.type.span)
-        self.forget(buffer.name)
 
     def _loop(self, loop: nest.For) -> None:
         depth = len(self.loops)
@@ -259,29 +209,20 @@ class _Machine:
         width, locals_ = self._width(loop), dict(self.locals)
         self.loops.append(loop)
         for first in range(0, total, width):
-            self.leave(depth + 1)
             here = np.arange(first, min(first + width, total))
             here = here.reshape(*(1,) * depth, -1, *(1,) * (self.rank - depth - 1))
             runs = None if even or (below := here < count).all() else below
             self.sizes.append(here.size)
             self.active.append(runs)
-            self.define(loop.axis, lo + here * loop.step, depth + 1)
+            self.known[loop.axis] = lo + here * loop.step
             self.block(loop.body)
             self.sizes.pop()
             self.active.pop()
-        self.leave(depth + 1)
         self.loops.pop()
-        self._restore(locals_)
+        self.locals = locals_
         for fold in loop.folds:
             for acc, carrier in zip(fold.accs, self.folds.pop(fold).values, strict=True):
-                self.define(acc, carrier, depth)
-
-    def _restore(self, locals_: dict[str, Memory]) -> None:
-        """Leave the scope of the local buffers that a loop declared."""
-        for name, memory in self.locals.items():
-            if locals_.get(name) is not memory:
-                self.forget(name)
-        self.locals = locals_
+                self.known[acc] = carrier
 
     def _width(self, loop: nest.For) -> int:
         """Iterations to do at once."""
@@ -317,7 +258,7 @@ class _Machine:
         else:
             seen = fold.add(parts, len(self.loops))
         for running, carrier in zip(stmt.fold.running, seen, strict=True):
-            self.define(running, carrier, fold.depth + 1)
+            self.known[running] = carrier
 
     def _over_loops(self, value: Any, depth: int) -> Any:
         """The value with the dimensions of the loops from `depth` in spelt out."""
