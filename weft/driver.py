@@ -6,9 +6,9 @@ list of named passes. `build` adds the C compiler, the cache and the launch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -34,8 +34,9 @@ from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
-from weft.scalar.nest import Program
+from weft.scalar.nest import Buffer, Program
 from weft.scalar.structure import Unique
+from weft.targets.cpu import CPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
@@ -64,91 +65,78 @@ STAGES = {
 class Levels:
     """One program at every level it has been lowered through.
 
-    Below the loop level only one kernel of each structure is lowered; `tile` and `kernel` are
-    whole programs again, made when they are asked for.
+    Below the loop level `made` has only one kernel of each structure, which `unique` tells.
     """
 
-    torch: Graph | None = None
-    tensor: Graph | None = None
-    loop: Program | None = None
-    scheduled: Program | None = None
-    lowered: Program | None = None
-    unique: Unique | None = None
-    sources: dict[str, str] = field(default_factory=dict)
-    symbols: dict[str, str] = field(default_factory=dict)  # kernel -> C function
+    made: Mapping[str, Any]  # by level
+    unique: Unique | None
+    sources: Mapping[str, str]
+    symbols: Mapping[str, str]  # kernel -> C function
 
-    @cached_property
-    def tile(self) -> Program | None:
-        return self._whole(self.scheduled)
+    def program(self, level: str) -> Any:
+        """The whole program at that level; WeftError where it started below."""
+        if level not in self.made:
+            raise WeftError(f"this program started below the {level} level")
+        partly = self.unique is not None and level in ("tile", "kernel")
+        return self.unique.restore(self.made[level]) if partly else self.made[level]  # type: ignore[union-attr]
 
-    @cached_property
-    def kernel(self) -> Program | None:
-        return self._whole(self.lowered)
-
-    def _whole(self, program: Program | None) -> Program | None:
-        if program is None or self.unique is None:
-            return program
-        return self.unique.restore(program)
+    def text(self, level: str) -> str:
+        """Text of one level; `source` and `c` are the emitted files."""
+        if level in ("source", "c"):
+            return "\n".join(self.sources.values())
+        if level not in VERIFY:
+            raise WeftError(f"unknown level {level!r}: {', '.join(VERIFY)}, source, c")
+        return print_program(self.program(level))
 
 
-def lower_graph(
-    graph: Graph, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
+def on_kernels(program: Program, step: Step, target: CPU) -> Program:
+    """One step of the schedule on every kernel."""
+    return program.map_kernels(program.level, lambda kernel: step(kernel, target))
+
+
+def lower(
+    start: Any, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
 ) -> Levels:
-    """From the torch level to C: the whole compiler, in order."""
-    target = find_target(options.target)
-    tensor = log.time("n", lambda: to_tensor(graph, options.fallback))
-    tensor = log.run("n", "001_simplify", lambda g: simplify(g, log.fired), tensor, print_program)
-    one_pass = partial(fold_in_one_pass, price=partial(kernel_time_us, target=target))
-    tensor = log.run("n", "002_fold_in_one_pass", one_pass, tensor, print_program)
-    if target.pairs:
-        tensor = log.run("n", "003_pair_bf16", pair_bf16, tensor, print_program)
-    return replace(lower_tensor(tensor, options, log, layouts, fixed), torch=graph)
-
-
-def lower_tensor(
-    tensor: Graph, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
-) -> Levels:
-    """From the tensor level on (IR text)."""
+    """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     price = partial(kernel_time_us, target=target)
-    groups = log.time("l", lambda: partition(tensor, price, options.fuse))
-    loop = log.time("l", lambda: tensor_lower.lower(tensor, groups, layouts))
-    pack = partial(pack_constants, constants=fixed, target=target)
-    loop = log.run("l", "001_pack_constants", pack, loop, print_program)
-    if options.fuse == "greedy":
-        merge = partial(merge_rows, price=price, target=target)
-        loop = log.run("l", "002_merge_rows", merge, loop, print_program)
-    return replace(lower_loop(loop, options, log), tensor=tensor)
+    program: Any = start
+    made, unique = {program.level: program}, None
 
+    def take(changed: Any) -> None:
+        nonlocal program
+        program = made[changed.level] = changed
 
-def lower_loop(loop: Program, options: Options, log: PassLog) -> Levels:
-    """Schedule, materialise and emit; kernels of one structure go the way once."""
-    target = find_target(options.target)
-    unique = Unique(loop)
-    tile = replace(unique.program, level="tile")
-    for name, schedule in CPU_SCHEDULE:
+    def down(letter: str, lowered: Callable[[Any], Any]) -> None:
+        take(log.time(letter, lambda: lowered(program)))
 
-        def change(program: Program, step: Step = schedule) -> Program:
-            return program.map_kernels("tile", lambda kernel: step(kernel, target))
+    def run(letter: str, name: str, change: Callable[[Any], Any]) -> None:
+        take(log.run(letter, name, change, program, print_program))
 
-        tile = log.run("t", name, change, tile, print_program)
-    made = lower_tile(tile, log)
-    return replace(made, loop=loop, unique=unique, symbols=unique.all(made.symbols))
-
-
-def lower_tile(tile: Program, log: PassLog) -> Levels:
-    """From the tile level on (IR text)."""
-    kernel = log.time("k", lambda: tile_lower.lower(tile))
-    return replace(lower_kernel(kernel, log), scheduled=tile)
-
-
-def lower_kernel(kernel: Program, log: PassLog) -> Levels:
-    """From the kernel level on (IR text)."""
+    if program.level == "torch":
+        down("n", partial(to_tensor, fallback=options.fallback))
+        run("n", "001_simplify", lambda graph: simplify(graph, log.fired))
+        run("n", "002_fold_in_one_pass", partial(fold_in_one_pass, price=price))
+        if target.pairs:
+            run("n", "003_pair_bf16", pair_bf16)
+    if program.level == "tensor":
+        groups = log.time("l", lambda: partition(program, price, options.fuse))
+        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts))
+        run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
+        if options.fuse == "greedy":
+            run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
+    if program.level == "loop":
+        unique = Unique(program)
+        take(replace(unique.program, level="tile"))
+        for name, step in CPU_SCHEDULE:
+            run("t", name, partial(on_kernels, step=step, target=target))
+    if program.level == "tile":
+        down("k", tile_lower.lower)
     names = Names()
-    symbols = {k.name: names.of(f"k_{k.name}") for k in kernel.kernels}
-    named = [(symbols[k.name], k) for k in kernel.kernels]
+    symbols = {k.name: names.of(f"k_{k.name}") for k in program.kernels}
+    named = [(symbols[k.name], k) for k in program.kernels]
     sources = log.time("s", lambda: {name: emit_kernel(k, name) for name, k in named})
-    return Levels(lowered=kernel, sources=sources, symbols=symbols)
+    return Levels(made, unique, sources, unique.all(symbols) if unique else symbols)
 
 
 # ---- captured programs
@@ -163,19 +151,7 @@ class Artifact:
     levels: Callable[[], Levels]
 
     def ir(self, level: str) -> str:
-        return level_text(self.levels(), level)
-
-
-def level_text(levels: Levels, level: str) -> str:
-    """Text of one level; `source` and `c` are the emitted files."""
-    if level in ("source", "c"):
-        return "\n".join(levels.sources.values())
-    if level not in ("torch", "tensor", "loop", "tile", "kernel"):
-        raise WeftError(f"unknown level {level!r}: torch, tensor, loop, tile, kernel, source, c")
-    program = getattr(levels, level)
-    if program is None:
-        raise WeftError(f"this program started below the {level} level")
-    return print_program(program)
+        return self.levels().text(level)
 
 
 def build(captured: Captured, options: Options) -> Runner:
@@ -192,12 +168,12 @@ def build(captured: Captured, options: Options) -> Runner:
 
     def levels() -> Levels:
         if not made:
-            made.append(lower_graph(graph, options, PassLog(), layouts, constants))
+            made.append(lower(graph, options, PassLog(), layouts, constants))
         return made[0]
 
     linked = log.time("cc", lambda: reload(key)) if options.verbose == 0 else None
     if linked is None:
-        made.append(lower_graph(graph, options, log, layouts, constants))
+        made.append(lower(graph, options, log, layouts, constants))
         linked = _link(made[0], options, log, writes, constants, key)
     report = make_report(linked, log, captured.name)
     artifact = Artifact(runner(linked, report, options), report, levels)
@@ -226,11 +202,11 @@ def _link(
     key: str | None,
 ) -> Linked:
     target = find_target(options.target)
-    program = levels.loop or levels.scheduled or levels.lowered
-    assert program is not None
-    first = levels.unique.program if levels.unique else program
+    unique, made = levels.unique, levels.made
+    program = unique.full if unique else made.get("tile", made["kernel"])
+    first = unique.program if unique else program
     predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
-    predicted = levels.unique.all(predicted) if levels.unique else predicted
+    predicted = unique.all(predicted) if unique else predicted
     facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
     return log.time("cc", lambda: link(program, *facts))
 
@@ -320,12 +296,11 @@ class TextProgram:
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, dtype and shape of every input."""
-        return [(b.name, str(b.type.dtype), b.type.shape) for b in self._kernel.inputs]
+        return [(b.name, str(b.type.dtype), b.type.shape) for b in self._inputs]
 
     @property
-    def _kernel(self) -> Program:
-        assert self.levels.kernel is not None
-        return self.levels.kernel
+    def _inputs(self) -> Sequence[Buffer]:
+        return self.levels.made["kernel"].inputs
 
     def prepare(self, *args: Any, **kwargs: Any) -> TextProgram:
         return self
@@ -333,13 +308,13 @@ class TextProgram:
     def __call__(self, *args: torch.Tensor) -> Any:
         given = [
             torch.empty_strided(b.type.shape, b.type.layout, dtype=a.dtype).copy_(a)
-            for a, b in zip(args, self._kernel.inputs, strict=True)
+            for a, b in zip(args, self._inputs, strict=True)
         ]
         out = self.run(given)
         return out[0] if len(out) == 1 else out
 
     def ir(self, level: str) -> str:
-        return level_text(self.levels, level)
+        return self.levels.text(level)
 
     def interpret(self, *args: torch.Tensor) -> list[Any]:
         """What the level's own interpreter gives in float64: the reference of a check."""
@@ -361,11 +336,7 @@ def compile_text(
     program = parse_program(text, filename)
     with located(text, filename):
         VERIFY[program.level](program)
-    lower = {"torch": lower_graph, "tensor": lower_tensor, "loop": lower_loop}
-    if program.level in lower:
-        levels = lower[program.level](program, options, log)
-    else:
-        levels = {"tile": lower_tile, "kernel": lower_kernel}[program.level](program, log)
+    levels = lower(program, options, log)
     linked = _link(levels, options, log, {}, (), None)
     report = make_report(linked, log, program.name)
     return TextProgram(program, levels, report, runner(linked, report, options))

@@ -77,15 +77,18 @@ def check(fn: Callable[..., Any], args: Sequence[Any], externs: bool = False) ->
         raise Disagreement(f"library calls: {artifact.report.externs}")
     given = recorder.given[0]
     reference = check_levels(artifact.levels(), given)
-    check_fusions(artifact.levels().torch, recorder.captured[0], given, reference)
+    check_fusions(artifact.levels().program("torch"), recorder.captured[0], given, reference)
     compare_trees(fn, args, out, expected, ours, theirs)
 
 
 def check_levels(levels: Any, given: list[torch.Tensor]) -> list[np.ndarray]:
     """Verify, print and parse, and interpret every level; what float64 gives."""
-    expected = [driver.to_numpy(t) for t in torch_level.evaluate(levels.torch, given, double=True)]
+    expected = [
+        driver.to_numpy(t)
+        for t in torch_level.evaluate(levels.program("torch"), given, double=True)
+    ]
     for level in LEVELS:
-        program = getattr(levels, level)
+        program = levels.program(level)
         driver.VERIFY[level](program)
         text = print_program(program)
         if print_program(parse_program(text)) != text:
@@ -111,10 +114,11 @@ def check_fusions(
     metas = [*(r.meta for r in captured.results), *written]
     layouts = tuple(map(torch_level.type_of, metas))
     for fuse, target in (("none", "cpu:avx2"), ("all", "cpu:plain")):
-        levels = driver.lower_graph(graph, driver.Options(target, fuse), PassLog(), layouts)
-        driver.VERIFY["loop"](levels.loop)
-        driver.VERIFY["kernel"](levels.kernel)
-        close(f"kernel, fuse={fuse}", interpreted(levels.kernel, given, True), expected)
+        levels = driver.lower(graph, driver.Options(target, fuse), PassLog(), layouts)
+        driver.VERIFY["loop"](levels.program("loop"))
+        kernels = levels.program("kernel")
+        driver.VERIFY["kernel"](kernels)
+        close(f"kernel, fuse={fuse}", interpreted(kernels, given, True), expected)
 
 
 def close(who: str, got: Sequence[np.ndarray], expected: Sequence[np.ndarray]) -> None:

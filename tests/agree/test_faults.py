@@ -70,9 +70,9 @@ def faults(fn: Callable[..., Any], *args: torch.Tensor, levels: bool = True) -> 
     made = f.programs[0].artifact.levels()  # type: ignore[attr-defined]
     for level in LEVELS[1:] if levels else ():
         with pytest.raises(type(ours.value)):
-            interpreted(getattr(made, level), recorder.given[0], True)
+            interpreted(made.program(level), recorder.given[0], True)
     with pytest.raises((IndexError, RuntimeError)):
-        torch_level.evaluate(made.torch, recorder.given[0], double=True)
+        torch_level.evaluate(made.program("torch"), recorder.given[0], double=True)
     return ours.value
 
 
