@@ -183,9 +183,10 @@ class Emitter(Terms):
         fields = [f"    {self._field(t)}{n};" for n, t in inner.captured.items()]
         unpack = [f"    {self._field(t)}{n} = p->{n};" for n, t in inner.captured.items()]
         args = f"{self.symbol}_args{number}"
-        head = (
-            f"static void {self.symbol}_body{number}(void *args, i64 begin, i64 end, int worker) {{"
-        )
+        name = f"{self.symbol}_body{number}"
+        # One thread runs what many run: a copy inlined for it alone takes the compiler twice the time.
+        once = "static __attribute__((noinline)) "
+        head = f"{once}void {name}(void *args, i64 begin, i64 end, int worker) {{"
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]
         struct = [f"struct {args} {{", *(fields or ["    int none;"]), "};"]
         return "\n".join([*struct, head, *first, *unpack, *_whole(inner), "}", ""])
