@@ -33,6 +33,7 @@ class Launch:
     args: list[Argument]
     result: np.ndarray
     expected: np.ndarray
+    shared_bytes: int = 0
 
     def run(self, old: str = "", new: str = "", seconds: int = 20) -> SimReport:
         """Run the text, with one place of it changed."""
@@ -44,6 +45,7 @@ class Launch:
             self.grid,
             self.block,
             self.args,
+            self.shared_bytes,
             seconds=seconds,
         )
 
@@ -82,6 +84,26 @@ def tma_scale() -> Launch:
     return Launch("tma_scale", "tma_scale", 2, 128, [*maps, 5], y, 2 * x)
 
 
+def pipeline() -> Launch:
+    x, y = normal(5 * 384), normal(5 * 384, seed=1)
+    return Launch("pipeline", "pipeline", 1, 128, [x, y, 5], y, 3 * x, shared_bytes=3104)
+
+
+def wgmma_matmul() -> Launch:
+    a, b = (normal(128, 192, seed=seed).astype(ml_dtypes.bfloat16) for seed in (0, 1))
+    c = normal(128, 128)
+    maps = [TensorMap(array, box=(64, 64), swizzle=128) for array in (a, b)]
+    expected = a.astype(np.float32) @ b.astype(np.float32).T
+    return Launch("wgmma", "wgmma_matmul", (2, 2), 128, [*maps, c, 128, 192], c, expected)
+
+
+def wgmma_by_rows() -> Launch:
+    a, b = (normal(*shape).astype(np.float16) for shape in ((64, 32), (32, 128)))
+    c = normal(64, 128)
+    expected = a.astype(np.float32) @ b.astype(np.float32)
+    return Launch("wgmma", "wgmma_by_rows", 1, 128, [a, b, c], c, expected)
+
+
 def copy(kernel: str, step: int = 1) -> Launch:
     x, y = normal(1024 * step), normal(1024)
     return Launch("copies", kernel, 1 if step > 1 else 4, 1024 if step > 1 else 256, [x, y],
@@ -106,6 +128,7 @@ def last_block_sum() -> Launch:
 
 
 ALL = [
-    softmax, transpose, matmul, async_matmul, mma_matmul, tma_scale, by_four, atomic_sum,
+    softmax, transpose, matmul, async_matmul, mma_matmul, tma_scale, pipeline, wgmma_matmul,
+    wgmma_by_rows, by_four, atomic_sum,
     last_block_sum,
 ]  # fmt: skip

@@ -74,7 +74,17 @@ PLANTED: list[tuple[Callable[[], Launch], str, str, str, str]] = [
     (kernels.tma_scale, "    if (threadIdx.x == 0) tma_store_wait<0>();", "", "async", "tma_store"),
     (kernels.tma_scale, "        fence_proxy_async();", "", "proxy", "tma_store_2d"),
     (kernels.tma_scale, "    __syncthreads();", "", "race", "mbarrier_wait"),
+    (kernels.pipeline, "                mbarrier_wait(empty + i % 2, 1 - i / 2 % 2);", "", "async",
+     "bulk_load"),
+    (kernels.pipeline, "            mbarrier_wait(full + i % 2, i / 2 % 2);", "", "unwritten",
+     "load<f32x4>(tile"),
+    (kernels.wgmma_by_rows, "    fence_proxy_async();", "", "proxy", "wgmma_f16"),
+    (kernels.wgmma_matmul, "        wgmma_fence();", "", "usage", "wgmma_bf16"),
+    (kernels.wgmma_matmul, "        wgmma_wait<0>();\n        __syncthreads();", "__syncthreads();",
+     "async", "tma_load_2d(tile_a"),
     # waits without end
+    (kernels.pipeline, "mbarrier_init(empty + s, 96)", "mbarrier_init(empty + s, 97)", "hang",
+     "mbarrier_wait(empty"),
     (kernels.tma_scale, "mbarrier_expect(&full[s], 4096)", "mbarrier_expect(&full[s], 8192)",
      "hang", "mbarrier_wait"),
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from weft.sim import simulate
 
 PACKAGE = Path(weft.__file__).parent
 DEVICE, HOST = PACKAGE / "runtime" / "gpu", PACKAGE / "sim" / "include"
-FILES = ("weft_cuda.cuh", "weft_cuda_copy.cuh", "weft_cuda_mma.cuh")
+FILES = ("weft_cuda.cuh", "weft_cuda_copy.cuh", "weft_cuda_mma.cuh", "weft_cuda_wgmma.cuh")
 
 
 def declarations(path: Path) -> list[str]:

@@ -1,6 +1,7 @@
-"""From the text of a kernel to a program that runs it on the CPU; built once, then cached.
+"""From CUDA text to a program that runs its kernels on the CPU; built once, then cached.
 
-program = build(source, "softmax")       # Program(path, shared=(("tile", 0, 4096),))
+program = build(source, "sm_90a")
+program.path, program.shared        # an executable; (("softmax", "part", 0, 16),)
 """
 
 from __future__ import annotations
@@ -15,12 +16,13 @@ from functools import cache
 from pathlib import Path
 
 from weft.config import config
-from weft.core.errors import CompilerError
+from weft.core.errors import CompilerError, WeftError
 from weft.runtime.cache import Cache, digest
 from weft.runtime.compiler import first_error
 
 HERE = Path(__file__).parent
 DEVICE_HEADERS = HERE.parent / "runtime" / "gpu"  # those of ours that have no other side here
+INCLUDE = (f"-I{HERE / 'include'}", f"-I{DEVICE_HEADERS}")
 FILE = "kernel.cu"
 FLAGS = ("-O1", "-g1", "-std=c++17", "-pipe", "-fno-pie", "-w")
 KERNEL_FLAGS = (
@@ -33,33 +35,58 @@ KERNEL_FLAGS = (
 )
 
 
+KERNEL = re.compile(
+    r"__global__\s+(?:void\s+)?(?:__launch_bounds__\s*\([^)]*\)\s*)?(?:void\s+)?(\w+)\s*\(([^)]*)\)"
+)
+
+
 @dataclass(frozen=True)
 class Program:
-    """An executable, and what its symbols say of the kernel."""
+    """An executable, and what its symbols say."""
 
     path: Path
-    shared: tuple[tuple[str, int, int], ...]  # static shared arrays: name, offset, bytes
-    grain: int  # bytes of its smallest access to memory, at most 4
+    shared: tuple[tuple[str, str, int, int], ...]  # static arrays: kernel, name, offset, bytes
+    grain: int  # bytes of the smallest access to memory, at most 4
 
 
-def build(source: str, kernel: str) -> Program:
-    """The program that runs `kernel` of that text; CompilerError with the line that is wrong."""
+def kernels_of(source: str) -> dict[str, list[str]]:
+    """The kernels of a text, with the names of their parameters."""
+    return {
+        name: [re.findall(r"\w+", part)[-1] for part in parameters.split(",") if part.strip()]
+        for name, parameters in KERNEL.findall(source)
+    }
+
+
+def build(source: str, arch: str) -> Program:
+    """The program for all kernels of a text; CompilerError with the line that is wrong."""
     store = Cache(config.cache, salt())
 
     def fill(folder: Path) -> None:
-        (folder / FILE).write_text(f"{source}\nWEFT_SIMULATE({kernel})\n")
-        run("g++", *FLAGS, *KERNEL_FLAGS, f"-I{HERE / 'include'}", f"-I{DEVICE_HEADERS}",
-            "-xc++", FILE, "-c", "-o", "kernel.o", folder=folder)  # fmt: skip
+        table = "".join(f"WEFT_KERNEL({name})\n" for name in kernels_of(source))
+        text = f"{source}\nWEFT_KERNELS_BEGIN\n{table}WEFT_KERNELS_END\n"
+        (folder / FILE).write_text(text)
+        flags = (*FLAGS, *KERNEL_FLAGS, *arch_flags(arch), *INCLUDE)
+        run("g++", *flags, "-xc++", FILE, "-c", "-o", "kernel.o", folder=folder)
         run("g++", "-no-pie", "kernel.o", str(simulator(store)), "-o", "kernel", folder=folder)
         arrays = shared_arrays(run("nm", "-SC", "kernel", folder=folder))
         grain = smallest_access(run("nm", "-u", "kernel.o", folder=folder))
         (folder / "symbols.json").write_text(json.dumps([arrays, grain]))
 
-    entry = store.address("simulated", f"{kernel}\n{source}")
+    key = f"{arch}\n{source}"
+    entry = store.address("simulated", key)
     if not entry.is_dir():
-        store.entry("simulated", f"{kernel}\n{source}", fill)
+        store.entry("simulated", key, fill)
     arrays, grain = json.loads((entry / "symbols.json").read_text())
-    return Program(entry / "kernel", tuple((name, at, size) for name, at, size in arrays), grain)
+    return Program(entry / "kernel", tuple(tuple(array) for array in arrays), grain)
+
+
+def arch_flags(arch: str) -> list[str]:
+    """What NVRTC defines for sm_80, sm_90a ...: text and prelude ask for it."""
+    found = re.fullmatch(r"sm_(\d+)(a?)", arch)
+    if not found:
+        raise WeftError(f"the simulator knows architectures such as sm_90a, and not {arch}")
+    special = [f"-D__CUDA_ARCH_FEAT_SM{found[1]}_ALL"] if found[2] else []
+    return [f"-D__CUDA_ARCH__={found[1]}0", *special]
 
 
 def simulator(store: Cache) -> Path:
@@ -67,7 +94,17 @@ def simulator(store: Cache) -> Path:
 
     def fill(folder: Path) -> None:
         source = HERE / "runtime" / "simulator.cpp"
-        run("g++", "-O2", *FLAGS[1:], "-c", str(source), "-o", "simulator.o", folder=folder)
+        run(
+            "g++",
+            "-O2",
+            "-std=c++17",
+            "-fno-pie",
+            "-c",
+            str(source),
+            "-o",
+            "simulator.o",
+            folder=folder,
+        )
 
     entry = store.address("simulator", "")
     if not entry.is_dir():
@@ -84,18 +121,15 @@ def salt() -> str:
     return digest(version, *FLAGS, *KERNEL_FLAGS, *[path.read_text() for path in files])
 
 
-def shared_arrays(symbols: str) -> list[tuple[str, int, int]]:
-    """Name, offset and bytes of each static shared array, from what nm prints."""
-    start = re.search(r"^(\w+) . __start_weft_shared$", symbols, re.MULTILINE)
-    stop = re.search(r"^(\w+) . __stop_weft_shared$", symbols, re.MULTILINE)
-    if not start or not stop:
-        return []
-    begin, end = int(start[1], 16), int(stop[1], 16)
-    found = re.findall(r"^(\w+) (\w+) . (?:.*::)?(\w+)$", symbols, re.MULTILINE)
+def shared_arrays(symbols: str) -> list[tuple[str, str, int, int]]:
+    """Function, name, offset and bytes of each static shared array, from what nm prints."""
+    found = re.findall(r"^(\w+) (?:(\w+) )?. (?:(\w+)(?:\(.*\))?::)?(\w+)$", symbols, re.MULTILINE)
+    places = {name: int(at, 16) for at, _, _, name in found}
+    begin, end = places["__start_weft_shared"], places["__stop_weft_shared"]
     return [
-        (name, int(at, 16) - begin, int(size, 16))
-        for at, size, name in found
-        if begin <= int(at, 16) < end and not name.startswith("weft_gap_")
+        (function, name, int(at, 16) - begin, int(size, 16))
+        for at, size, function, name in found
+        if size and begin <= int(at, 16) < end and not name.startswith("weft_gap_")
     ]
 
 
@@ -119,7 +153,7 @@ def lines_of(program: Program, addresses: list[int]) -> dict[int, int]:
 
 
 def run(tool: str, *arguments: str, folder: Path) -> str:
-    """What a tool prints; CompilerError with its first error, or when it is missing."""
+    """What a tool prints; CompilerError with the line it refuses, or when it is missing."""
     path = shutil.which(tool)
     if path is None:
         raise CompilerError(f"simulating a kernel needs {tool}: install it with `apt install g++`")
@@ -127,7 +161,13 @@ def run(tool: str, *arguments: str, folder: Path) -> str:
     done = subprocess.run(
         [path, *arguments], capture_output=True, text=True, cwd=folder, env=environment
     )
-    if done.returncode != 0:
+    if done.returncode == 0:
+        return done.stdout
+    wrong = re.search(rf"^{re.escape(FILE)}:(\d+):\d+: (?:fatal )?error: (.*)$", done.stderr, re.M)
+    if not wrong:
         message = first_error(done.stderr) or f"exit status {done.returncode}"
-        raise CompilerError(f"{tool} refused the kernel: {message}")
-    return done.stdout
+        raise CompilerError(f"{tool} refused a simulated kernel: {message}")
+    line = (folder / FILE).read_text().splitlines()[int(wrong[1]) - 1].strip()
+    raise CompilerError(
+        f"{tool} refused a simulated kernel: {wrong[2]}", f"line {wrong[1]}: {line}"
+    )

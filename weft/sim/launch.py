@@ -7,7 +7,6 @@ assert not report.faults, str(report)
 from __future__ import annotations
 
 import json
-import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import WeftError
-from weft.sim.build import Program, build, lines_of
+from weft.sim.build import Program, build, kernels_of, lines_of
 from weft.sim.report import Access, Fault, SimReport, message
 
 ALIGNMENT = 256
@@ -79,11 +78,7 @@ def map_line(map: TensorMap, buffer: int) -> str:
     dims = [*zip(array.shape[::-1], map.box[::-1], array.strides[::-1], strict=True)]
     dims += [(1, 1, 0)] * (3 - len(dims))
     words = [buffer, array.ndim, array.itemsize, map.swizzle, *[n for dim in dims for n in dim]]
-    return "map " + " ".join(map_str(words))
-
-
-def map_str(words: Sequence[int]) -> list[str]:
-    return [str(word) for word in words]
+    return " ".join(["map", *(str(word) for word in words)])
 
 
 def simulate(
@@ -93,6 +88,7 @@ def simulate(
     block: Size,
     args: Sequence[Argument],
     shared_bytes: int = 0,
+    arch: str = "sm_90a",
     warp: int = 32,
     seconds: int = 60,
 ) -> SimReport:
@@ -101,28 +97,27 @@ def simulate(
     A Python int is an i32 and a float an f32; NumPy scalars keep their type. `shared_bytes` are
     dynamic. A launch that takes longer than `seconds` is a fault.
     """
-    program = build(source, kernel)
-    job = Job([f"grid {triple(grid)}", f"block {triple(block)}", f"warp {warp}"])
-    job.lines += [f"seconds {seconds}", f"grain {program.grain}", f"dynamic {shared_bytes}"]
-    job.lines += [f"shared {name} {at} {size}" for name, at, size in program.shared]
-    for argument, name in zip(args, names(source, kernel, len(args)), strict=True):
+    kernels = kernels_of(source)
+    if kernel not in kernels:
+        raise WeftError(f"the text has no kernel {kernel}; it has {', '.join(kernels) or 'none'}")
+    names = kernels[kernel]
+    if len(names) != len(args):
+        raise WeftError(f"kernel {kernel} takes {len(names)} arguments; {len(args)} were given")
+    program = build(source, arch)
+    job = Job([f"kernel {kernel}", f"grid {triple(grid)}", f"block {triple(block)}"])
+    job.lines += [f"warp {warp}", f"seconds {seconds}", f"grain {program.grain}"]
+    job.lines += [f"dynamic {shared_bytes}"] * (shared_bytes > 0)
+    for function, name, at, size in program.shared:
+        if function == kernel or function not in kernels:
+            job.lines.append(f"shared {name} {at} {size}")
+    for argument, name in zip(args, names, strict=True):
         job.add(argument, name)
-    found = launch(program, job)
-    return readable(found, program, source.splitlines())
+    return readable(launch(program, job), program, source.splitlines())
 
 
 def triple(size: Size) -> str:
     sizes = (size,) if isinstance(size, int) else size
-    return " ".join(map_str((*sizes, 1, 1)[:3]))
-
-
-def names(source: str, kernel: str, count: int) -> list[str]:
-    """The names of the kernel's parameters, for messages."""
-    found = re.search(rf"\b{re.escape(kernel)}\s*\(([^)]*)\)", source)
-    parts = found[1].split(",") if found and found[1].strip() else []
-    if len(parts) != count:
-        raise WeftError(f"kernel {kernel} takes {len(parts)} arguments, and {count} were given")
-    return [re.findall(r"\w+", part)[-1] for part in parts]
+    return " ".join(map(str, (*sizes, 1, 1)[:3]))
 
 
 def launch(program: Program, job: Job) -> dict[str, Any]:
@@ -135,7 +130,7 @@ def launch(program: Program, job: Job) -> dict[str, Any]:
                 file.write(array.tobytes() + bytes(-array.nbytes % ALIGNMENT))
         done = subprocess.run([program.path, text, data, out], capture_output=True, text=True)
         if done.returncode != 0:
-            return {"died": done.returncode, "why": done.stderr.strip()}
+            raise WeftError(f"cannot simulate the kernel: {done.stderr.strip() or done.returncode}")
         read_back(data.read_bytes(), job)
         return json.loads(out.read_text())
 
@@ -151,9 +146,6 @@ def read_back(data: bytes, job: Job) -> None:
 
 def readable(found: dict[str, Any], program: Program, text: list[str]) -> SimReport:
     """The report with lines of the kernel for addresses of the program."""
-    if "died" in found:
-        why = found["why"] or f"the simulated kernel died (status {found['died']})"
-        return SimReport((Fault("crash", 0, "", why, (0, 0, 0), -1, 1),), ())
     rows = [*found["faults"], *found["accesses"]]
     addresses = {row[key] for row in rows for key in ("pc", "other") if row.get(key)}
     lines = lines_of(program, sorted(addresses)) if addresses else {}
@@ -164,6 +156,8 @@ def readable(found: dict[str, Any], program: Program, text: list[str]) -> SimRep
 
     def fault(row: dict[str, Any]) -> Fault:
         line, other = lines[row["pc"]], lines[row["other"]]
+        if row["kind"] in ("hang", "crash"):
+            line, other = line or other, 0
         by = f"line {other}, thread {row['other_thread']}" if other else "a thread that has ended"
         says = message(row["kind"], row["where"], row["offset"], by)
         return Fault(row["kind"], line, words(line), says, tuple(row["block"]), row["thread"],

@@ -109,6 +109,7 @@ def message(kind: str, where: str, offset: int, other: str) -> str:
         "proxy": f"{byte} was written by {other} with no fence_proxy_async behind it",
         "divergence": f"not all threads that must come here do: {other} does not",
         "hang": "this does not end",
+        "crash": f"the thread dies here: {where}",
         "usage": f"the {where} {offset} is not allowed here",
     }
     return sentences[kind]

@@ -5,7 +5,7 @@ extern "C" __global__ void
 tma_scale(const __grid_constant__ TensorMap x, const __grid_constant__ TensorMap y, i32 boxes) {
     __shared__ __align__(1024) f32 tile[3][32][32];
     __shared__ __align__(8) u64 full[3];
-#if __CUDA_ARCH__ >= 900 || !defined(__CUDACC__)
+#if __CUDA_ARCH__ >= 900
     if (threadIdx.x == 0) {
         for (i32 s = 0; s < 3; s++) mbarrier_init(&full[s], 1);
         mbarrier_init_fence();

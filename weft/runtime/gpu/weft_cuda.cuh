@@ -67,3 +67,4 @@ WEFT_FN void barrier_arrive(int id, int threads) {
 
 #include "weft_cuda_copy.cuh"
 #include "weft_cuda_mma.cuh"
+#include "weft_cuda_wgmma.cuh"

@@ -164,34 +164,42 @@ WEFT_MIN_MAX(unsigned long long)
 WEFT_MIN_MAX(float)
 WEFT_MIN_MAX(double)
 
-// ---- the launch: the simulator calls the kernel with pointers to its arguments
+// ---- the launch: the simulator finds a kernel by name, and gives it pointers to its arguments
 
-#define WEFT_UNSEEN static __attribute__((no_sanitize("thread")))
+struct weft_kernel {
+    const char *name;
+    unsigned count;
+    const unsigned *bytes;  // of each argument
+    void (*call)(void **args);
+};
 
 template <unsigned... I> struct weft_indices {};
 
 template <class... A> struct weft_signature {
-    static const unsigned count = sizeof...(A);
     static constexpr unsigned bytes[] = {sizeof(A)..., 0};
-    template <unsigned... I>
-    WEFT_UNSEEN void call(void (*kernel)(A...), void **args, weft_indices<I...>) {
-        kernel(*(A *)args[I]...);
+
+    template <void (*KERNEL)(A...), unsigned... I>
+    __attribute__((no_sanitize("thread"))) static void call(void **args, weft_indices<I...>) {
+        KERNEL(*(A *)args[I]...);
     }
-    WEFT_UNSEEN void call(void (*kernel)(A...), void **args) {
-        call(kernel, args, weft_indices<__integer_pack(sizeof...(A))...>());
+    template <void (*KERNEL)(A...)> static void call(void **args) {
+        call<KERNEL>(args, weft_indices<__integer_pack(sizeof...(A))...>());
+    }
+    template <void (*KERNEL)(A...)> static constexpr weft_kernel entry(const char *name) {
+        return {name, sizeof...(A), bytes, call<KERNEL>};
     }
 };
 
 template <class... A> weft_signature<A...> weft_signature_of(void (*)(A...));
 
-// Stands behind the kernel's text.
-#define WEFT_SIMULATE(kernel)                                                                      \
-    typedef decltype(weft_signature_of(&kernel)) weft_of_kernel;                                   \
+// Behind the kernels' text: a table of them.
+#define WEFT_KERNELS_BEGIN                                                                         \
     extern "C" {                                                                                   \
-    extern const unsigned weft_sim_argument_count, *const weft_sim_argument_bytes;                 \
-    const unsigned weft_sim_argument_count = weft_of_kernel::count;                                \
-    const unsigned *const weft_sim_argument_bytes = weft_of_kernel::bytes;                         \
-    __attribute__((no_sanitize("thread"))) void weft_sim_kernel(void **args) {                     \
-        weft_of_kernel::call(kernel, args);                                                        \
+    extern const weft_kernel weft_kernels[];                                                       \
+    const weft_kernel weft_kernels[] = {
+#define WEFT_KERNEL(name) decltype(weft_signature_of(&name))::entry<&name>(#name),
+#define WEFT_KERNELS_END                                                                           \
+    {}                                                                                             \
     }                                                                                              \
+    ;                                                                                              \
     }

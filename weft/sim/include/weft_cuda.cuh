@@ -40,3 +40,4 @@ WEFT_FN void barrier_arrive(int id, int threads) { weft_barrier_arrive(id, threa
 
 #include "weft_cuda_copy.cuh"
 #include "weft_cuda_mma.cuh"
+#include "weft_cuda_wgmma.cuh"

@@ -14,8 +14,16 @@ static void **kernel_arguments;
 extern "C" {
 Index weft_thread_index, weft_block_index, weft_block_dim, weft_grid_dim;
 int weft_warp_size;
-void weft_sim_kernel(void **args);  // written behind the kernel's text
 }
+
+struct Kernel {  // weft_kernel of include/cuda_language.h
+    const char *name;
+    u32 count;
+    const u32 *bytes;
+    void (*call)(void **args);
+};
+extern "C" const Kernel weft_kernels[];  // behind the kernels' text
+static const Kernel *kernel;
 
 static void park() {
     if (!_setjmp(self->context)) _longjmp(scheduler, 1);
@@ -24,7 +32,7 @@ static void park() {
 static void fiber() {
     park();
     for (;;) {  // once a block
-        if (!_setjmp(self->base)) weft_sim_kernel(kernel_arguments);
+        if (!_setjmp(self->base)) kernel->call(kernel_arguments);
         self->state = ENDED;
         park();
     }

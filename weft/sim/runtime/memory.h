@@ -40,6 +40,23 @@ static bool is_shared(uintptr_t address) {
            address - (uintptr_t)weft_dynamic_shared < sizeof weft_dynamic_shared;
 }
 
+// Addresses inside shared memory: static arrays, then the dynamic part.
+static const uintptr_t shared_begin = (uintptr_t)__start_weft_shared & ~(uintptr_t)1023;
+
+static u32 dynamic_offset() { return ((uintptr_t)__stop_weft_shared - shared_begin + 1023) & ~1023; }
+
+static void *shared_pointer(u32 address) {
+    u32 dynamic = dynamic_offset();
+    return address < dynamic ? (void *)(shared_begin + address)
+                             : (void *)(weft_dynamic_shared + (address - dynamic));
+}
+
+extern "C" u32 weft_shared_address(const void *pointer) {
+    uintptr_t address = (uintptr_t)pointer, dynamic = (uintptr_t)weft_dynamic_shared;
+    if (address - dynamic >= sizeof weft_dynamic_shared) return address - shared_begin;
+    return dynamic_offset() + (address - dynamic);
+}
+
 // The address is in no region: name the one it missed, if any is near. In the gaps around buffers
 // it can be touched without harm, so that the thread goes on; elsewhere the thread ends here.
 static void out_of_bounds(uintptr_t address, void *pc) {

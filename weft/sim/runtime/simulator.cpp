@@ -1,13 +1,13 @@
-// simulator.cpp: runs one launch of a kernel that is linked with it.
+// simulator.cpp: runs one launch of a kernel that it is linked with.
 //
 //     ./kernel job data report.json
 //
-// The job is text: `grid 4 1 1`, `block 256 1 1`, `warp 32`, `seconds 60`, `grain 4` (bytes
+// The job is text: `kernel softmax`, `grid 4 1 1`, `block 256 1 1`, `warp 32`, `seconds 60`, `grain 4` (bytes
 // of the kernel's smallest access), `dynamic 4096`, `shared tile 0 4096` (a static array: offset,
 // bytes), `buffer x 65536` (bytes; the contents follow one another in `data`, each at a multiple
 // of 256), and the arguments in order: `pointer 0`, `value <hex>`, `map 0 ...` (see read_map). The buffers are
 // written back to `data` in the end.
-#include "mma.h"
+#include "wgmma.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -16,17 +16,6 @@
 #include <fstream>
 #include <iterator>
 #include <sstream>
-
-extern "C" {
-extern const u32 weft_sim_argument_count;  // behind the kernel's text, as is the next
-extern const u32 *const weft_sim_argument_bytes;
-}
-
-extern "C" u32 weft_shared_address(const void *pointer) {
-    uintptr_t address = (uintptr_t)pointer, dynamic = (uintptr_t)weft_dynamic_shared;
-    if (address - dynamic < sizeof weft_dynamic_shared) return (128 << 10) + (address - dynamic);
-    return address - ((uintptr_t)__start_weft_shared & ~(uintptr_t)1023);
-}
 
 // ---- the job
 
@@ -72,6 +61,8 @@ static void read_line(const std::string &text, size_t &offset) {
     std::string key, name;
     size_t at, bytes;
     line >> key;
+    if (key == "kernel" && line >> name)
+        for (kernel = weft_kernels; name != kernel->name;) kernel++;
     if (key == "grid") line >> launch.grid.x >> launch.grid.y >> launch.grid.z;
     if (key == "block") line >> launch.block.x >> launch.block.y >> launch.block.z;
     if (key == "warp") line >> launch.lanes;
@@ -117,6 +108,7 @@ static void begin_block() {
     abandoned_lanes.assign(launch.warps, 0);
     waiting_in_warp.assign(launch.warps, 0);
     for (Threads &waiting : at_barrier) waiting.clear();
+    products.assign(launch.threads, {});
     mbarriers.clear();
     loads.clear();
     acquired.clear();
@@ -125,6 +117,7 @@ static void begin_block() {
 
 static void end_thread(Thread &t) {
     self = &t;
+    weft_wgmma_wait(0);
     weft_tma_store_commit();
     for (const Group &group : t.stores)
         if (!group.empty() && !t.abandoned) report(ASYNC, sites[group[0].site]->pc);
@@ -217,16 +210,35 @@ static void write_report() {
     fclose(out);
 }
 
-[[noreturn]] static void stop_launch() {
-    report(HANG, self->pc, nullptr, -1, "time");
+// Two places: where it is, which may be no line of the kernel, and the last access before.
+[[noreturn]] static void stop(const char *kind, void *pc, const char *why) {
+    report(kind, pc, self ? self->pc : nullptr, -1, why);
     write_report();
     _exit(0);
 }
 
-static void on_alarm(int) {
-    if (out_of_time) _exit(3);  // in a loop without memory accesses
+[[noreturn]] static void stop_launch() { stop(HANG, self->pc, ""); }
+
+static void on_signal(int signal, siginfo_t *, void *context) {
+#ifdef __x86_64__
+    void *pc = (char *)((ucontext_t *)context)->uc_mcontext.gregs[REG_RIP] + 1;
+#else
+    void *pc = nullptr;
+#endif
+    if (signal != SIGALRM) stop(CRASH, pc, strsignal(signal));
+    if (out_of_time) stop(HANG, pc, "");  // a loop without memory accesses
     out_of_time = true;
-    alarm(2);
+    alarm(1);
+}
+
+static void catch_signals() {
+    static char stack[64 << 10];  // a fiber's may be what is used up
+    stack_t other = {stack, 0, sizeof stack};
+    sigaltstack(&other, nullptr);
+    struct sigaction action = {};
+    action.sa_sigaction = on_signal;
+    action.sa_flags = SA_ONSTACK | SA_SIGINFO;
+    for (int s : {SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(s, &action, nullptr);
 }
 
 static void set_up() {
@@ -250,16 +262,16 @@ static void set_up() {
 
 static std::vector<void *> checked_arguments() {
     std::vector<void *> pointers;
-    if (arguments.size() != weft_sim_argument_count) give_up("wrong number of arguments");
+    if (arguments.size() != kernel->count) give_up("wrong number of arguments");
     for (size_t i = 0; i < arguments.size(); i++) {
-        if (arguments[i].size() != weft_sim_argument_bytes[i]) give_up("wrong argument size");
+        if (arguments[i].size() != kernel->bytes[i]) give_up(("argument " + std::to_string(i) + " has another size").c_str());
         pointers.push_back(arguments[i].data());
     }
     return pointers;
 }
 
 int main(int, char **argv) {
-    signal(SIGALRM, on_alarm);
+    catch_signals();
     data_path = argv[2];
     report_path = argv[3];
     std::ifstream job(argv[1]);

@@ -181,3 +181,4 @@ static const char PROXY[] = "proxy";
 static const char DIVERGENCE[] = "divergence";
 static const char HANG[] = "hang";
 static const char USAGE[] = "usage";
+static const char CRASH[] = "crash";
