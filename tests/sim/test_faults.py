@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -45,7 +46,7 @@ PLANTED: list[tuple[Callable[[], Launch], str, str, str, str]] = [
     # races in global memory, between blocks
     (lambda: copy("coalesced"), "y[i] =", "y[threadIdx.x] =", "race", "y[threadIdx.x]"),
     (kernels.atomic_sum, "atomicAdd(sum, part);", "*sum += part;", "race", "*sum += part"),
-    (kernels.last_block_sum, "__threadfence();", "", "race", "+= parts[b]"),
+    (kernels.last_block_sum, "__threadfence();", "", "race", "? parts[threadIdx.x]"),
     # barriers and shuffles not reached by all
     (kernels.softmax, "__syncthreads();", "if (threadIdx.x < 64) __syncthreads();", "divergence",
      "if (threadIdx.x < 64)"),
@@ -95,3 +96,32 @@ def test_planted(make: Callable[[], Launch], old: str, new: str, kind: str, line
     report = make().run(old, new)
     found = [f for f in report.faults if f.kind == kind and line in f.text]
     assert found, str(report)
+
+
+# Whatever makes threads, copies and products wait for one another.
+SYNCHRONISES = re.compile(
+    r"(__sync|__threadfence|cp_async_(wait|commit)|mbarrier_(init_|expect|wait|arrive)"
+    r"|fence_proxy_async|tma_store_(wait|commit)|wgmma_(fence|wait|commit))[^;]*;"
+)
+
+
+def places() -> list[tuple[Callable[[], Launch], int]]:
+    found: list[tuple[Callable[[], Launch], int]] = []
+    for make in kernels.ALL:
+        text, name = kernels.text(make().file), make().kernel
+        begin = text.index(f"{name}(")
+        end = text.find("__global__", begin)
+        whole = SYNCHRONISES.finditer(text, begin, end if end > 0 else len(text))
+        found += [(make, match.start()) for match in whole]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("make", "at"), places(), ids=lambda value: getattr(value, "__name__", None)
+)
+def test_none_can_be_left_out(make: Callable[[], Launch], at: int) -> None:
+    launch = make()
+    text = kernels.text(launch.file)
+    end = text.index(";", at)
+    report = launch.run(text[:end], text[:at], seconds=5)
+    assert report.faults, text[at:end]

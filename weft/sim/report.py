@@ -105,8 +105,8 @@ def message(kind: str, where: str, offset: int, other: str) -> str:
         "unwritten": f"{byte} in shared memory is read before anything wrote it",
         "async": f"{byte} belongs to a copy under way, started by {other}"
         if where
-        else "the block ends while this copy is under way",
-        "proxy": f"{byte} was written by {other} with no fence_proxy_async behind it",
+        else "the block ends while this is under way",
+        "proxy": f"{byte} was written by {other}, with no fence for the copy engine behind it",
         "divergence": f"not all threads that must come here do: {other} does not",
         "hang": "this does not end",
         "crash": f"the thread dies here: {where}",

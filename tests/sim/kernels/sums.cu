@@ -22,9 +22,9 @@ extern "C" __global__ void last_block_sum(const f32 *x, f32 *parts, u32 *done, f
         __threadfence();
     }
     __syncthreads();
-    if (before == gridDim.x - 1 && threadIdx.x == 0) {
-        f32 total = 0.0f;
-        for (i32 b = 0; b < gridDim.x; b++) total += parts[b];
-        *sum = total;
+    if (before == gridDim.x - 1) {
+        f32 total = threadIdx.x < gridDim.x ? parts[threadIdx.x] : 0.0f;
+        for (i32 lane = 16; lane; lane /= 2) total += __shfl_down_sync(0xffffffff, total, lane);
+        if (threadIdx.x == 0) *sum = total;
     }
 }

@@ -8,6 +8,7 @@ void weft_cp_async_16(void *to, const void *from, u32 bytes);
 void weft_cp_async_commit();
 void weft_cp_async_wait(u32 pending);
 void weft_mbarrier_init(void *barrier, u32 arrivals);
+void weft_mbarrier_init_fence();
 void weft_mbarrier_arrive(void *barrier);
 void weft_mbarrier_expect(void *barrier, u32 bytes);
 void weft_mbarrier_wait(void *barrier, u32 parity);
@@ -36,7 +37,7 @@ template <int PENDING> WEFT_FN void cp_async_wait() { weft_cp_async_wait(PENDING
 // ---- mbarrier
 
 WEFT_FN void mbarrier_init(u64 *barrier, u32 arrivals) { weft_mbarrier_init(barrier, arrivals); }
-WEFT_FN void mbarrier_init_fence() {}
+WEFT_FN void mbarrier_init_fence() { weft_mbarrier_init_fence(); }
 WEFT_FN void mbarrier_arrive(u64 *barrier) { weft_mbarrier_arrive(barrier); }
 WEFT_FN void mbarrier_expect(u64 *barrier, u32 bytes) { weft_mbarrier_expect(barrier, bytes); }
 WEFT_FN void mbarrier_wait(u64 *barrier, u32 parity) { weft_mbarrier_wait(barrier, parity); }

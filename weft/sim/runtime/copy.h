@@ -66,6 +66,9 @@ struct Mbarrier {
     i64 bytes;  // expected and not there yet
     Clock clock, ended;  // of all arrivals, and of those up to the last end of a phase
     Threads waiting;
+    const Thread *by;  // who initialised it, in which line, and whether the copy engine knows
+    void *pc;
+    bool fenced;
 };
 static std::vector<Mbarrier> mbarriers;  // of the block
 
@@ -102,7 +105,8 @@ void weft_mbarrier_init(void *address, u32 arrivals) {
     touch((uintptr_t)address, 8, WRITE, CALLER, false);
     for (Mbarrier &m : mbarriers)
         if (m.address == (uintptr_t)address) m.address = 0;
-    mbarriers.push_back({(uintptr_t)address, arrivals, 0, 0, 0, {}, {}, {}});
+    mbarriers.push_back(
+        {(uintptr_t)address, arrivals, 0, 0, 0, {}, {}, {}, self, CALLER, false});
 }
 
 void weft_mbarrier_arrive(void *address) { arrive(address, 0, CALLER); }
@@ -116,7 +120,14 @@ void weft_mbarrier_wait(void *address, u32 parity) {
     wait(AT_MBARRIER);
 }
 
-void weft_fence_proxy_async() { self->fenced = ++now; }
+void weft_mbarrier_init_fence() {
+    for (Mbarrier &m : mbarriers) m.fenced = m.fenced || m.by == self;
+}
+
+void weft_fence_proxy_async() {
+    self->fenced = ++now;
+    weft_mbarrier_init_fence();
+}
 }
 
 // ---- the copy engine
@@ -166,6 +177,8 @@ static bool usable(const TensorMap &m, uintptr_t shared, u32 rank, void *pc) {
 }
 
 static void start_load(Load &load, void *barrier, void *pc) {
+    Mbarrier &m = *mbarrier_at(barrier, pc);
+    if (!m.fenced) report(PROXY, pc, m.pc, m.by->index, "an mbarrier");
     load.site = &site_at(pc, WRITE, SHARED, 16);
     load.barrier = (uintptr_t)barrier;
     for (Piece &p : load.pieces) {
@@ -204,7 +217,6 @@ static bool finish_load() {
 
 static void tma_load(void *to, const TensorMap &m, void *barrier, const i32 (&at)[3], u32 rank,
                      void *pc) {
-    mbarrier_at(barrier, pc);
     if (!usable(m, (uintptr_t)to, rank, pc)) return;
     Load load = {};
     each_piece(m, (uintptr_t)to, at, [&](uintptr_t shared, uintptr_t global, u32 bytes) {
@@ -250,7 +262,6 @@ void weft_tma_store(const TensorMap *m, const void *from, u32 rank, i32 x, i32 y
 }
 
 void weft_bulk_load(void *to, const void *from, u32 bytes, void *barrier) {
-    mbarrier_at(barrier, CALLER);
     uintptr_t shared = (uintptr_t)to, global = (uintptr_t)from;
     if (shared % 16 || global % 16 || bytes % 16)
         return report(USAGE, CALLER, nullptr, -1, "alignment", shared % 16);

@@ -117,10 +117,15 @@ static void begin_block() {
 
 static void end_thread(Thread &t) {
     self = &t;
-    weft_wgmma_wait(0);
+    weft_wgmma_commit();
     weft_tma_store_commit();
-    for (const Group &group : t.stores)
-        if (!group.empty() && !t.abandoned) report(ASYNC, sites[group[0].site]->pc);
+    if (!t.abandoned) {  // it ends, and has not waited
+        for (const auto &group : products[t.index].groups)
+            if (!group.empty()) report(ASYNC, group[0].pc);
+        for (const Group &group : t.stores)
+            if (!group.empty()) report(ASYNC, sites[group[0].site]->pc);
+    }
+    weft_wgmma_wait(0);
     weft_tma_store_wait(0);
     if (t.abandoned) try_open(0, launch.threads);
     self = nullptr;

@@ -41,7 +41,8 @@ struct Product {
     std::vector<f32> before;  // of d, for the first product that adds to it
     Tile a, b;
     u32 columns;
-    u32 row;  // of this thread's first value
+    u32 row;  // of this warp's first value
+    void *pc;
 };
 
 struct Products {  // of a thread
@@ -102,7 +103,8 @@ void weft_wgmma(f32 *d, u64 a, u64 b, int columns, int b_by_rows, int is_bf16) {
     if (!mine.fenced) report(USAGE, CALLER, nullptr, -1, "wgmma without wgmma_fence", 0);
     meet_in_warp(all_lanes(self->warp), 0, 0, combine_nothing, false, CALLER);
     u32 row = self->warp % 4 * 16;
-    Product p = {d, {}, Tile(a, false, is_bf16), Tile(b, b_by_rows, is_bf16), (u32)columns, row};
+    Product p = {d, {}, Tile(a, false, is_bf16), Tile(b, b_by_rows, is_bf16), (u32)columns, row,
+                 CALLER};
     mark_tiles(p, CALLER, true);
     if (!is_pending(mine, d)) {
         p.before.assign(d, d + columns / 2);
