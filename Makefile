@@ -28,7 +28,7 @@ typecheck: $(READY)
 	@$(BIN)/pyright
 
 docs: $(READY)
-	@$(BIN)/python -m pytest -q tests/test_docs.py --update-golden
+	@$(BIN)/python -m pytest -q tests/test_docs.py tests/sim/test_page.py --update-golden
 
 setup: $(READY)
 

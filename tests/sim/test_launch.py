@@ -8,7 +8,7 @@ import pytest
 from tests.sim.kernels import normal, text
 from weft.core.errors import CompilerError, WeftError
 from weft.sim import TensorMap, simulate
-from weft.sim.launch import Argument
+from weft.sim.launch import Argument, Size
 
 ENDLESS = """#include "weft_cuda.cuh"
 extern "C" __global__ void spins(const volatile i32 *flag, i32 *y) {
@@ -64,6 +64,42 @@ def test_scalars() -> None:
         simulate(SCALARS, "other", 1, 1, [y])
     with pytest.raises(WeftError, match="must be contiguous"):
         simulate(SCALARS, "scalars", 1, 1, [np.zeros((2, 3)).T, *args[1:]])
+
+
+@pytest.mark.parametrize(
+    ("grid", "block", "shared", "says"),
+    [
+        (1, 1025, 0, "1 to 1024 threads, not 1025"),
+        (1, (32, 64), 0, "1 to 1024 threads"),
+        ((1, 65536), 32, 0, "y and z at most 65535"),
+        (0, 32, 0, "a grid of 0: 1 or more"),
+        (1, 32, 240_000, "kernel scalars: 240000 bytes of shared memory; 232448 at most"),
+    ],
+)
+def test_limits(grid: Size, block: Size, shared: int, says: str) -> None:
+    with pytest.raises(WeftError, match=says):
+        simulate(SCALARS, "scalars", grid, block, [np.zeros(5), 1, 1.0, 1, 1, 1], shared)
+
+
+BYTES = """#include "weft_cuda.cuh"
+extern "C" __global__ void bytes(const u8 *x, u8 *y) {
+    __shared__ __align__(16) u8 tile[64];
+    if (threadIdx.x == 0) memset(tile, 7, 64);
+    __syncthreads();
+    memcpy(tile + threadIdx.x * 16, x + threadIdx.x * 16, 12);
+    __syncthreads();
+    y[threadIdx.x] = tile[threadIdx.x];
+}
+"""
+
+
+def test_bytes_that_move_by_library_calls() -> None:
+    x, y = np.arange(64, dtype=np.uint8), np.zeros(64, np.uint8)
+    report = simulate(BYTES, "bytes", 1, 4, [x, y])
+    assert not report.faults, str(report)
+    np.testing.assert_array_equal(y[:4], x[:4])
+    short = simulate(BYTES, "bytes", 1, 4, [x[:59].copy(), y])
+    assert [(f.kind, f.line) for f in short.faults] == [("out of bounds", 6)]
 
 
 def test_one_array_given_twice_is_one_buffer() -> None:

@@ -136,7 +136,8 @@ def shared_arrays(symbols: str) -> list[tuple[str, str, int, int]]:
 def smallest_access(undefined: str) -> int:
     """Bytes of the smallest access among the hooks that a kernel calls, at most 4."""
     hooks = re.findall(r"__tsan_\w*?(?:read|write)(\d+|_range)$", undefined, re.MULTILINE)
-    return min([4, *(int(size) if size.isdigit() else 1 for size in hooks)])
+    byte = [1] if re.search(r"weft_mem(cpy|set)$", undefined, re.MULTILINE) else []
+    return min([4, *byte, *(int(size) if size.isdigit() else 1 for size in hooks)])
 
 
 def lines_of(program: Program, addresses: list[int]) -> dict[int, int]:

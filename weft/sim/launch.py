@@ -7,6 +7,7 @@ assert not report.faults, str(report)
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -21,6 +22,8 @@ from weft.sim.build import Program, build, kernels_of, lines_of
 from weft.sim.report import Access, Fault, SimReport, message
 
 ALIGNMENT = 256
+MOST_THREADS = 1024
+MOST_SHARED = 227 * 1024  # of sm_90; others have less
 SPACES = ("global", "shared")  # by the numbers in runtime/state.h
 KINDS = ("load", "store", "atomic")
 Size = int | tuple[int, ...]
@@ -103,8 +106,9 @@ def simulate(
     names = kernels[kernel]
     if len(names) != len(args):
         raise WeftError(f"kernel {kernel} takes {len(names)} arguments; {len(args)} were given")
+    check_limits(kernel, grid, block, shared_bytes)
     program = build(source, arch)
-    job = Job([f"kernel {kernel}", f"grid {triple(grid)}", f"block {triple(block)}"])
+    job = Job([f"kernel {kernel}", sizes("grid", grid), sizes("block", block)])
     job.lines += [f"warp {warp}", f"seconds {seconds}", f"grain {program.grain}"]
     job.lines += [f"dynamic {shared_bytes}"] * (shared_bytes > 0)
     for function, name, at, size in program.shared:
@@ -115,9 +119,26 @@ def simulate(
     return readable(launch(program, job), program, source.splitlines())
 
 
-def triple(size: Size) -> str:
-    sizes = (size,) if isinstance(size, int) else size
-    return " ".join(map(str, (*sizes, 1, 1)[:3]))
+def sizes(name: str, size: Size) -> str:
+    return " ".join([name, *map(str, triple(size))])
+
+
+def check_limits(kernel: str, grid: Size, block: Size, shared_bytes: int) -> None:
+    """What no NVIDIA GPU launches."""
+    threads = math.prod(triple(block))
+    if not 0 < threads <= MOST_THREADS or triple(block)[2] > 64:
+        raise WeftError(f"kernel {kernel}: a block has 1 to {MOST_THREADS} threads, not {block}")
+    if min(triple(grid)) < 1 or max(triple(grid)[1:]) > 65535:
+        raise WeftError(f"kernel {kernel}: a grid of {grid}: 1 or more, y and z at most 65535")
+    if shared_bytes > MOST_SHARED:
+        raise WeftError(
+            f"kernel {kernel}: {shared_bytes} bytes of shared memory; {MOST_SHARED} at most"
+        )
+
+
+def triple(size: Size) -> tuple[int, int, int]:
+    x, y, z = (*((size,) if isinstance(size, int) else size), 1, 1)[:3]
+    return x, y, z
 
 
 def launch(program: Program, job: Job) -> dict[str, Any]:

@@ -126,6 +126,15 @@ template <class T> WEFT_FN T __ldcg(const T *address) { return *address; }
 template <class T> WEFT_FN void __stcs(T *address, decltype(T()) value) { *address = value; }
 template <class T> WEFT_FN void __stcg(T *address, decltype(T()) value) { *address = value; }
 
+// ---- bytes: g++ would expand these itself, unseen
+
+extern "C" {
+void *weft_memcpy(void *to, const void *from, unsigned long bytes);
+void *weft_memset(void *to, int value, unsigned long bytes);
+}
+#define memcpy weft_memcpy
+#define memset weft_memset
+
 // ---- math that C has not
 
 WEFT_FN float rsqrtf(float x) { return 1.0f / sqrtf(x); }

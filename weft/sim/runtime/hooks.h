@@ -52,6 +52,13 @@ static void touch(uintptr_t address, u32 bytes, Kind kind, void *pc, bool counts
     if (++self->accesses % PATIENCE == 0) park();  // it may wait for what others write
 }
 
+// As the compiler of a device would: by the largest words that both ends allow.
+static void touch_range(uintptr_t address, size_t bytes, Kind kind, void *pc) {
+    u32 word = (address | bytes) & -(address | bytes) & 15;
+    if (!word) word = 16;
+    for (size_t i = 0; i < bytes; i += word) touch(address + i, word, kind, pc);
+}
+
 #define HOOK(name, bytes, kind)                                                                    \
     void __tsan_##name(void *a) { touch((uintptr_t)a, bytes, kind, CALLER); }
 
@@ -74,8 +81,18 @@ HOOK(unaligned_write2, 2, WRITE)
 HOOK(unaligned_write4, 4, WRITE)
 HOOK(unaligned_write8, 8, WRITE)
 HOOK(unaligned_write16, 16, WRITE)
-void __tsan_read_range(void *a, size_t n) { touch((uintptr_t)a, n, READ, CALLER); }
-void __tsan_write_range(void *a, size_t n) { touch((uintptr_t)a, n, WRITE, CALLER); }
+void __tsan_read_range(void *a, size_t n) { touch_range((uintptr_t)a, n, READ, CALLER); }
+void __tsan_write_range(void *a, size_t n) { touch_range((uintptr_t)a, n, WRITE, CALLER); }
+
+void *weft_memcpy(void *to, const void *from, size_t n) {
+    touch_range((uintptr_t)from, n, READ, CALLER);
+    touch_range((uintptr_t)to, n, WRITE, CALLER);
+    return memcpy(to, from, n);
+}
+void *weft_memset(void *to, int value, size_t n) {
+    touch_range((uintptr_t)to, n, WRITE, CALLER);
+    return memset(to, value, n);
+}
 void __tsan_vptr_update(void *, void *) {}
 void __tsan_init() {}
 void __tsan_func_entry(void *) {}
