@@ -184,7 +184,7 @@ class Emitter(Terms):
         unpack = [f"    {self._field(t)}{n} = p->{n};" for n, t in inner.captured.items()]
         args = f"{self.symbol}_args{number}"
         name = f"{self.symbol}_body{number}"
-        # One thread runs what many run: a copy inlined for it alone takes the compiler twice the time.
+        # One thread runs what many run: a copy inlined for it would double the compiler's work.
         once = "static __attribute__((noinline)) "
         head = f"{once}void {name}(void *args, i64 begin, i64 end, int worker) {{"
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]

@@ -109,9 +109,10 @@ def _leaf(tag: str, value: Any) -> Any:
 
 
 def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Tensor:
-    """A row's result in the dtype and shape torch promises."""
-    if value is None or not isinstance(value, Tensor):
-        return full(wanted.shape, value or 0, wanted.dtype)
+    """A row's result in the dtype and shape torch promises: nothing, where that is empty."""
+    if not isinstance(value, Tensor) or not wanted.size:
+        number = 0 if value is None or isinstance(value, Tensor) else value
+        return full(wanted.shape, number, wanted.dtype)
     out = cast_to(value, wanted.dtype)
     if out.rank == 0 and wanted.shape:
         out = broadcast(out, wanted.shape)

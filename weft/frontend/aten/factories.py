@@ -11,7 +11,7 @@ from typing import Any
 
 from weft.core.types import DType, f64, i64
 from weft.frontend.aten.table import Row, rows
-from weft.tensor.build import Number, Tensor, cast, iota
+from weft.tensor.build import Number, Tensor, affine, cast, index_of, iota
 
 
 def arange(
@@ -22,11 +22,12 @@ def arange(
     whole = all(isinstance(v, int) for v in given) if dtype is None else dtype.is_integer
     if whole and dtype in (None, i64):
         start, end, step = (int(v) for v in given)
-    i = iota((max(0, math.ceil((end - start) / step)),), 0)
-    if not whole:
-        i, start, step = cast(i, f64), float(start), float(step)
-    scaled = i if step == 1 else i * (int(step) if whole else step)
-    return scaled if start == 0 else scaled + (int(start) if whole else start)
+    shape = (max(0, math.ceil((end - start) / step)),)
+    if whole:
+        return index_of(shape, affine({0: int(step)}, int(start)))
+    i = cast(iota(shape, 0), f64)
+    scaled = i if step == 1 else i * float(step)
+    return scaled if start == 0 else scaled + float(start)
 
 
 def filled(*args: Any, fill_value: Number | None = None, **_: Any) -> Number:

@@ -14,8 +14,18 @@ from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar.monoid import SUM
-from weft.tensor.build import Tensor, broadcast_in, cast, reshape, scatter
-from weft.tensor.ops import Gather
+from weft.tensor.build import (
+    Tensor,
+    broadcast_in,
+    cast,
+    full,
+    iota,
+    mean,
+    reshape,
+    scatter,
+    total,
+)
+from weft.tensor.ops import Gather, Index
 
 Axes = Sequence[int]
 
@@ -49,6 +59,32 @@ def embedding(weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
     shape = (*indices.shape, *weight.shape[1:])
     rows_ = broadcast_in(indices, shape, range(indices.rank))
     return read(weight, (0,), [rows_], range(indices.rank, len(shape)))
+
+
+def embedding_bag(
+    weight: Tensor,
+    indices: Tensor,
+    offsets: Tensor,
+    scale_grad_by_freq: bool = False,
+    mode: int = 0,
+    sparse: bool = False,
+    per_sample_weights: Tensor | None = None,
+    include_last_offset: bool = False,
+    padding_idx: int = -1,
+) -> tuple[Tensor, ...]:
+    """Sums or means (mode 1) of rows; then each index's bag, the bags' lengths, and no maxima."""
+    bags, length = offsets.shape[0], indices.shape[0] // max(1, *offsets.shape)
+    starts = offsets.node.op.evaluate() if isinstance(offsets.node.op, Index) else ()
+    even = length > 0 and np.array_equal(starts, np.arange(bags) * length)
+    require(even and bags * length == indices.shape[0], "its bags differ in length")
+    require(mode < 2 and padding_idx < 0 and not include_last_offset, "its mode has no row")
+    found = embedding(weight, reshape(indices, (bags, length)))
+    if per_sample_weights is not None:
+        found = found * reshape(per_sample_weights, (bags, length, 1))
+    sums = (mean if mode == 1 else total)(found, (1,))
+    lengths = full((bags,), length, indices.dtype)
+    of = broadcast_in(cast(iota((bags,), 0), indices.dtype), (bags, length), (0,))
+    return sums, reshape(of, indices.shape), lengths, lengths
 
 
 def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
@@ -96,6 +132,7 @@ INDEXING = {
     "gather": gather,
     "index_select": index_select,
     "embedding": embedding,
+    "_embedding_bag _embedding_bag_forward_only": embedding_bag,
     "take": take,
     "scatter_add": scatter_add,
     "index_add": index_add,
