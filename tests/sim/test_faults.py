@@ -10,6 +10,7 @@ import pytest
 
 from tests.sim import kernels
 from tests.sim.kernels import Launch, copy
+from weft.sim import simulate
 
 
 @pytest.mark.parametrize("make", kernels.ALL, ids=lambda make: make.__name__)
@@ -96,6 +97,35 @@ def test_planted(make: Callable[[], Launch], old: str, new: str, kind: str, line
     report = make().run(old, new)
     found = [f for f in report.faults if f.kind == kind and line in f.text]
     assert found, str(report)
+
+
+HELPERS = """#include "weft_cuda.cuh"
+template <class T> __device__ __forceinline__ T reversed(T value, i32 beyond) {
+    __shared__ T tile[32];
+    tile[threadIdx.x] = value;
+    __syncwarp();
+    return tile[31 + beyond - threadIdx.x];
+}
+__device__ i32 seen;
+__constant__ f32 turns[2] = {1.0f, 1.0f};
+extern "C" __global__ void twice(const f32 *x, f32 *y, i32 beyond) {
+    __shared__ f32 part[32];
+    part[threadIdx.x] = reversed(x[threadIdx.x], beyond);
+    __syncwarp();
+    seen += 1;
+    y[threadIdx.x] = turns[threadIdx.x % 2] * reversed(part[31 - threadIdx.x], 0);
+}
+"""
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_shared_arrays_of_helpers(beyond: int) -> None:
+    x, y = kernels.normal(32), kernels.normal(32)
+    report = simulate(HELPERS, "twice", 1, 32, [x, y, beyond])
+    kinds = {(fault.kind, fault.line) for fault in report.faults}
+    assert kinds == ({("out of bounds", 6)} if beyond else set()), str(report)
+    if not beyond:
+        np.testing.assert_array_equal(y, x[::-1])
 
 
 # Whatever makes threads, copies and products wait for one another.

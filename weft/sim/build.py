@@ -1,7 +1,7 @@
 """From CUDA text to a program that runs its kernels on the CPU; built once, then cached.
 
 program = build(source, "sm_90a")
-program.path, program.shared        # an executable; (("softmax", "part", 0, 16),)
+program.path, program.variables     # an executable; (("shared", "softmax", "part", 4242432, 16),)
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ HERE = Path(__file__).parent
 DEVICE_HEADERS = HERE.parent / "runtime" / "gpu"  # those of ours that have no other side here
 INCLUDE = (f"-I{HERE / 'include'}", f"-I{DEVICE_HEADERS}")
 FILE = "kernel.cu"
+GAP = "weft_gap_"
 FLAGS = ("-O1", "-g1", "-std=c++17", "-pipe", "-fno-pie", "-w")
 KERNEL_FLAGS = (
     "-fsanitize=thread",  # only its calls before each access: they go to sim/runtime
@@ -45,7 +46,8 @@ class Program:
     """An executable, and what its symbols say."""
 
     path: Path
-    shared: tuple[tuple[str, str, int, int], ...]  # static arrays: kernel, name, offset, bytes
+    # of the kernel: shared, gap or other; function, name, address, bytes
+    variables: tuple[tuple[str, str, str, int, int], ...]
     grain: int  # bytes of the smallest access to memory, at most 4
 
 
@@ -68,16 +70,16 @@ def build(source: str, arch: str) -> Program:
         flags = (*FLAGS, *KERNEL_FLAGS, *arch_flags(arch), *INCLUDE)
         run("g++", *flags, "-xc++", FILE, "-c", "-o", "kernel.o", folder=folder)
         run("g++", "-no-pie", "kernel.o", str(simulator(store)), "-o", "kernel", folder=folder)
-        arrays = shared_arrays(run("nm", "-SC", "kernel", folder=folder))
-        grain = smallest_access(run("nm", "-u", "kernel.o", folder=folder))
-        (folder / "symbols.json").write_text(json.dumps([arrays, grain]))
+        own = run("nm", "-SC", "kernel.o", folder=folder)
+        found = variables(own, run("nm", "-SC", "kernel", folder=folder))
+        (folder / "symbols.json").write_text(json.dumps([found, smallest_access(own)]))
 
     key = f"{arch}\n{source}"
     entry = store.address("simulated", key)
     if not entry.is_dir():
         store.entry("simulated", key, fill)
-    arrays, grain = json.loads((entry / "symbols.json").read_text())
-    return Program(entry / "kernel", tuple(tuple(array) for array in arrays), grain)
+    found, grain = json.loads((entry / "symbols.json").read_text())
+    return Program(entry / "kernel", tuple(tuple(variable) for variable in found), grain)
 
 
 def arch_flags(arch: str) -> list[str]:
@@ -94,17 +96,8 @@ def simulator(store: Cache) -> Path:
 
     def fill(folder: Path) -> None:
         source = HERE / "runtime" / "simulator.cpp"
-        run(
-            "g++",
-            "-O2",
-            "-std=c++17",
-            "-fno-pie",
-            "-c",
-            str(source),
-            "-o",
-            "simulator.o",
-            folder=folder,
-        )
+        flags = ("-O2", "-std=c++17", "-fno-pie")
+        run("g++", *flags, "-c", str(source), "-o", "simulator.o", folder=folder)
 
     entry = store.address("simulator", "")
     if not entry.is_dir():
@@ -121,22 +114,31 @@ def salt() -> str:
     return digest(version, *FLAGS, *KERNEL_FLAGS, *[path.read_text() for path in files])
 
 
-def shared_arrays(symbols: str) -> list[tuple[str, str, int, int]]:
-    """Function, name, offset and bytes of each static shared array, from what nm prints."""
-    found = re.findall(r"^(\w+) (?:(\w+) )?. (?:(\w+)(?:\(.*\))?::)?(\w+)$", symbols, re.MULTILINE)
-    places = {name: int(at, 16) for at, _, _, name in found}
-    begin, end = places["__start_weft_shared"], places["__stop_weft_shared"]
+def variables(own: str, all: str) -> list[tuple[str, str, str, int, int]]:
+    """The kernel's variables, from what nm prints of its object file and of the program.
+
+    A function's static variables are shared arrays if there are gaps between them; see __shared__
+    in include/cuda_language.h. Others are __device__ or __constant__.
+    """
+    line = re.compile(r"^(\w+) (\w+) [bBdDuV] ((?:(\w+).*::)?(\w+))$", re.MULTILINE)
+    names = {match[3] for match in line.finditer(own)}
+    found = [match for match in line.finditer(all) if match[3] in names]
+    functions = {match[4] for match in found if match[5].startswith(GAP)} - {None}
+    if [m for m in found if not m[4] and m[5].startswith(GAP) and m[5] != f"{GAP}last"]:
+        raise CompilerError("a simulated text has a __shared__ array outside of any function")
     return [
-        (function, name, int(at, 16) - begin, int(size, 16))
-        for at, size, function, name in found
-        if size and begin <= int(at, 16) < end and not name.startswith("weft_gap_")
-    ]
+        (
+            "gap" if m[5].startswith(GAP) else "shared" if m[4] in functions else "other",
+            m[4] or "", m[5], int(m[1], 16), int(m[2], 16),
+        )
+        for m in found
+    ]  # fmt: skip
 
 
-def smallest_access(undefined: str) -> int:
+def smallest_access(symbols: str) -> int:
     """Bytes of the smallest access among the hooks that a kernel calls, at most 4."""
-    hooks = re.findall(r"__tsan_\w*?(?:read|write)(\d+|_range)$", undefined, re.MULTILINE)
-    byte = [1] if re.search(r"weft_mem(cpy|set)$", undefined, re.MULTILINE) else []
+    hooks = re.findall(r"__tsan_\w*?(?:read|write)(\d+|_range)$", symbols, re.MULTILINE)
+    byte = [1] if re.search(r"weft_mem(cpy|set)$", symbols, re.MULTILINE) else []
     return min([4, *byte, *(int(size) if size.isdigit() else 1 for size in hooks)])
 
 

@@ -111,9 +111,9 @@ def simulate(
     job = Job([f"kernel {kernel}", sizes("grid", grid), sizes("block", block)])
     job.lines += [f"warp {warp}", f"seconds {seconds}", f"grain {program.grain}"]
     job.lines += [f"dynamic {shared_bytes}"] * (shared_bytes > 0)
-    for function, name, at, size in program.shared:
-        if function == kernel or function not in kernels:
-            job.lines.append(f"shared {name} {at} {size}")
+    for kind, function, name, at, size in program.variables:
+        of_another = function in kernels and function != kernel
+        job.lines.append(f"{'gap' if of_another else kind} {name} {at} {size}")
     for argument, name in zip(args, names, strict=True):
         job.add(argument, name)
     return readable(launch(program, job), program, source.splitlines())

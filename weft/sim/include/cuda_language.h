@@ -21,10 +21,11 @@
 #define __align__(n) __attribute__((aligned(n)))
 #define __restrict__ __restrict
 
-// Arrays in shared memory lie in a section of their own, each behind a gap that nobody may touch.
+// Arrays in shared memory are static, each behind a gap that nobody may touch. build.py finds both
+// among the symbols, by the names of the gaps.
 #define WEFT_JOIN(a, b) a##b
 #define WEFT_NAME(a, b) WEFT_JOIN(a, b)
-#define WEFT_SHARED static __attribute__((section("weft_shared"), used))
+#define WEFT_SHARED static __attribute__((used))
 #define __shared__ WEFT_SHARED char WEFT_NAME(weft_gap_, __COUNTER__)[256]; WEFT_SHARED
 
 // ---- built-in variables: const, so that reading one is no access to memory that a kernel makes
@@ -201,8 +202,9 @@ template <class... A> struct weft_signature {
 
 template <class... A> weft_signature<A...> weft_signature_of(void (*)(A...));
 
-// Behind the kernels' text: a table of them.
+// Behind the kernels' text: a table of them, and a gap behind the last shared array.
 #define WEFT_KERNELS_BEGIN                                                                         \
+    WEFT_SHARED char weft_gap_last[1024];                                                          \
     extern "C" {                                                                                   \
     extern const weft_kernel weft_kernels[];                                                       \
     const weft_kernel weft_kernels[] = {

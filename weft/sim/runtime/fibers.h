@@ -69,7 +69,6 @@ static void wait(State state) {
     park();
 }
 
-static u32 abandoned_threads;
 static std::vector<u64> abandoned_lanes;  // per warp
 
 // What follows in this thread would read or write no memory of the kernel: it ends here.

@@ -7,7 +7,7 @@
 #include "counts.h"
 
 extern "C" {
-extern char __executable_start, etext, _end;
+extern char __executable_start, etext, data_start;
 }
 static const u64 PATIENCE = 1 << 24;  // accesses of a thread that others may have to wait for
 static std::vector<u16> site_numbers;
@@ -31,7 +31,7 @@ static Site &site_at(void *pc, Kind kind, Space space, u32 size) {
 static Region *locate(uintptr_t address, u32 bytes, void *pc) {
     if (address - stacks < stacks_size) return nullptr;
     Region *r = find(address, bytes);
-    if (!r || (r->space == OTHER && is_shared(address))) out_of_bounds(address, pc);
+    if (!r) out_of_bounds(address, pc);
     return r && r->space != OTHER ? r : nullptr;
 }
 

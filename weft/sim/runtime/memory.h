@@ -29,31 +29,40 @@ static void *add_buffer(const std::string &name, size_t bytes) {
 }
 
 extern "C" {
-extern char __start_weft_shared[], __stop_weft_shared[];  // the kernel's __shared__ arrays
 alignas(1024) u8 weft_dynamic_shared[256 << 10];
 }
-// The linker puts it behind the kernel's, whose arrays each have a gap before them.
-__attribute__((section("weft_shared"), used)) static char weft_gap_last[1024];
+static std::vector<std::pair<uintptr_t, uintptr_t>> gaps;  // between static shared arrays
 
 static bool is_shared(uintptr_t address) {
-    return (address >= (uintptr_t)__start_weft_shared && address < (uintptr_t)__stop_weft_shared) ||
-           address - (uintptr_t)weft_dynamic_shared < sizeof weft_dynamic_shared;
+    for (auto &gap : gaps)
+        if (gap.first <= address && address < gap.second) return true;
+    return address - (uintptr_t)weft_dynamic_shared < sizeof weft_dynamic_shared;
 }
 
 // Addresses inside shared memory: static arrays, then the dynamic part.
-static const uintptr_t shared_begin = (uintptr_t)__start_weft_shared & ~(uintptr_t)1023;
+static uintptr_t shared_begin() {
+    uintptr_t least = 0;
+    for (auto &gap : gaps) least = least ? std::min(least, gap.first) : gap.first;
+    return least & ~(uintptr_t)1023;
+}
 
-static u32 dynamic_offset() { return ((uintptr_t)__stop_weft_shared - shared_begin + 1023) & ~1023; }
+static u32 dynamic_offset() {
+    uintptr_t most = shared_begin();
+    for (Region *r : regions)
+        if (r->space == SHARED && r->begin != (uintptr_t)weft_dynamic_shared)
+            most = std::max(most, r->end);
+    return (most - shared_begin() + 1023) & ~1023;
+}
 
 static void *shared_pointer(u32 address) {
     u32 dynamic = dynamic_offset();
-    return address < dynamic ? (void *)(shared_begin + address)
+    return address < dynamic ? (void *)(shared_begin() + address)
                              : (void *)(weft_dynamic_shared + (address - dynamic));
 }
 
 extern "C" u32 weft_shared_address(const void *pointer) {
     uintptr_t address = (uintptr_t)pointer, dynamic = (uintptr_t)weft_dynamic_shared;
-    if (address - dynamic >= sizeof weft_dynamic_shared) return address - shared_begin;
+    if (address - dynamic >= sizeof weft_dynamic_shared) return address - shared_begin();
     return dynamic_offset() + (address - dynamic);
 }
 

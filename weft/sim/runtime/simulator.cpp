@@ -2,11 +2,16 @@
 //
 //     ./kernel job data report.json
 //
-// The job is text: `kernel softmax`, `grid 4 1 1`, `block 256 1 1`, `warp 32`, `seconds 60`, `grain 4` (bytes
-// of the kernel's smallest access), `dynamic 4096`, `shared tile 0 4096` (a static array: offset,
-// bytes), `buffer x 65536` (bytes; the contents follow one another in `data`, each at a multiple
-// of 256), and the arguments in order: `pointer 0`, `value <hex>`, `map 0 ...` (see read_map). The buffers are
-// written back to `data` in the end.
+// The job is text, a line each:
+//     kernel softmax           grid 4 1 1       block 256 1 1      warp 32      seconds 60
+//     grain 4                  bytes of the smallest access of the kernel's text
+//     dynamic 4096             bytes of dynamic shared memory
+//     shared tile 4242432 64   a static shared array: address, bytes
+//     other table 4243000 64   a __device__ variable
+//     gap g 4242000 256        what nobody may touch
+//     buffer x 65536           global memory; the contents follow one another in `data`, each at a
+//                              multiple of 256 bytes, and are written back there in the end
+// and the arguments in order: `pointer 0` (a buffer), `value <hex>`, `map ...` (see read_map).
 #include "wgmma.h"
 
 #include <fcntl.h>
@@ -74,8 +79,9 @@ static void read_line(const std::string &text, size_t &offset) {
     if (key == "pointer") line >> at, add_argument(buffers[at].data);
     if (key == "dynamic" && line >> bytes)
         add_region((uintptr_t)weft_dynamic_shared, bytes, SHARED, "dynamic_shared");
-    if (key == "shared" && line >> name >> at >> bytes)
-        add_region((uintptr_t)__start_weft_shared + at, bytes, SHARED, name);
+    if (key == "shared" && line >> name >> at >> bytes) add_region(at, bytes, SHARED, name);
+    if (key == "other" && line >> name >> at >> bytes) add_region(at, bytes, OTHER, name);
+    if (key == "gap" && line >> name >> at >> bytes) gaps.push_back({at, at + bytes});
 }
 
 static void move_data(bool in) {
@@ -146,8 +152,7 @@ static bool stuck() {
         Thread *elsewhere = nullptr;
         for (Thread &u : threads)
             if (u.state != t.state && u.state != ENDED) elsewhere = &u;
-        if (!abandoned_threads)
-            report(DIVERGENCE, t.pc, elsewhere ? elsewhere->pc : nullptr,
+        report(DIVERGENCE, t.pc, elsewhere ? elsewhere->pc : nullptr,
                elsewhere ? elsewhere->index : missing ? missing->index : -1, "",
                some.size());
         self = nullptr;
@@ -254,7 +259,7 @@ static void set_up() {
     weft_warp_size = launch.lanes;
     dirty.resize(launch.warps);
     sites.push_back(new Site{});
-    add_region((uintptr_t)&__executable_start, &_end - &__executable_start, OTHER, "");
+    add_region((uintptr_t)&__executable_start, &data_start - &__executable_start, OTHER, "");
     make_fibers();
     for (u32 i = 0; i < launch.threads; i++) {
         Index b = launch.block;

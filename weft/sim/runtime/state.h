@@ -133,6 +133,18 @@ struct Fault {
     u64 count;
 };
 
+// The kinds, compared by address.
+static const char OUT_OF_BOUNDS[] = "out of bounds";
+static const char MISALIGNED[] = "misaligned";
+static const char RACE[] = "race";
+static const char UNWRITTEN[] = "unwritten";
+static const char ASYNC[] = "async";
+static const char PROXY[] = "proxy";
+static const char DIVERGENCE[] = "divergence";
+static const char HANG[] = "hang";
+static const char USAGE[] = "usage";
+static const char CRASH[] = "crash";
+
 struct Launch {
     Index grid, block;
     u32 threads, warps, lanes, shared_bytes;
@@ -160,8 +172,12 @@ static void *reserve(size_t bytes) {
     return p;
 }
 
+static u32 abandoned_threads;  // of the block
+
+// Each fault once per pair of lines. What follows from a thread that has left is none.
 static void report(const char *kind, void *pc, void *other = nullptr, i32 other_thread = -1,
                    const std::string &where = "", i64 offset = 0) {
+    if (abandoned_threads && kind != OUT_OF_BOUNDS && kind != MISALIGNED) return;
     for (Fault &f : faults)
         if (f.kind == kind && f.pc == pc && f.other == other && f.where == where) {
             f.count++;
@@ -170,15 +186,3 @@ static void report(const char *kind, void *pc, void *other = nullptr, i32 other_
     i32 thread = self ? self->index : -1;
     faults.push_back({kind, pc, other, where, offset, block_index, thread, other_thread, 1});
 }
-
-// The kinds, compared by address above.
-static const char OUT_OF_BOUNDS[] = "out of bounds";
-static const char MISALIGNED[] = "misaligned";
-static const char RACE[] = "race";
-static const char UNWRITTEN[] = "unwritten";
-static const char ASYNC[] = "async";
-static const char PROXY[] = "proxy";
-static const char DIVERGENCE[] = "divergence";
-static const char HANG[] = "hang";
-static const char USAGE[] = "usage";
-static const char CRASH[] = "crash";
