@@ -47,6 +47,16 @@ def test_transpose_conflicts() -> None:
     assert the(square, "shared", "store").per_request == 1
 
 
+def test_boxes_of_the_copy_engine() -> None:
+    report = kernels.tma_scale().run()  # 2 rows of 5 boxes of 32 rows of 128 bytes, cut at 60x156
+    store = the(report, "global", "store")
+    loads = [a for a in report.accesses if (a.space, a.kind) == ("global", "load")]
+    assert store.requests == sum(load.requests for load in loads) == 10
+    # A row is 19.5 sectors, so every other row begins in the middle of one, as do its boxes.
+    sectors = 30 * (4 * 4 + 4) + 30 * (4 * 5 + 4)
+    assert store.transactions == sum(load.transactions for load in loads) == sectors
+
+
 def test_table() -> None:
     lines = str(kernels.transpose().run("tile[32][33]", "tile[32][32]")).splitlines()
     assert lines[0] == "no faults"

@@ -122,6 +122,7 @@ def test_errors_of_the_text() -> None:
         (TensorMap(normal(64, 64), box=(32,)), "a box of as many"),
         (TensorMap(normal(64, 64), box=(32, 3)), "multiples of 16 bytes"),
         (TensorMap(normal(64, 64), box=(32, 64), swizzle=128), "rows of a swizzle of 128"),
+        (TensorMap(normal(64, 63), box=(32, 32)), "rows begin at multiples of 16 bytes"),
     ],
 )
 def test_tensor_maps(map: TensorMap, says: str) -> None:

@@ -76,6 +76,8 @@ def map_line(map: TensorMap, buffer: int) -> str:
         raise WeftError("a tensor map has one to three dimensions, and a box of as many")
     if map.box[-1] * array.itemsize % 16 or max(map.box) > 256:
         raise WeftError(f"a box of {map.box}: its rows are multiples of 16 bytes, its sides <= 256")
+    if any(stride % 16 for stride in array.strides[:-1]):
+        raise WeftError(f"a tensor map of {array.shape}: rows begin at multiples of 16 bytes")
     if map.swizzle and map.box[-1] * array.itemsize > map.swizzle:
         raise WeftError(f"a box of {map.box}: rows of a swizzle of {map.swizzle} bytes are longer")
     dims = [*zip(array.shape[::-1], map.box[::-1], array.strides[::-1], strict=True)]

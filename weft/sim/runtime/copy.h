@@ -189,6 +189,7 @@ static void start_load(Load &load, void *barrier, void *pc) {
         if (p.bytes && !locate(p.from, p.bytes, pc)) p.zeros += p.bytes, p.bytes = 0;
         load.bytes += p.bytes + p.zeros;
     }
+    count_pieces(site_at(pc, READ, GLOBAL, 16), load.pieces);
     loads.push_back(load);
 }
 
@@ -239,6 +240,7 @@ static void check_fenced(Region &r, uintptr_t address, u32 bytes, Site &site) {
 static void tma_store(const TensorMap &m, const void *from, const i32 (&at)[3], u32 rank,
                       void *pc) {
     if (!usable(m, (uintptr_t)from, rank, pc)) return;
+    Group pieces;
     each_piece(m, (uintptr_t)from, at, [&](uintptr_t shared, uintptr_t global, u32 bytes) {
         Region *r = locate(shared, 16, pc);
         if (!r) return;
@@ -248,8 +250,10 @@ static void tma_store(const TensorMap &m, const void *from, const i32 (&at)[3], 
         check(*target, global, bytes, WRITE, site_at(pc, WRITE, GLOBAL, 16), *self);
         Piece p = {global, shared, bytes, 0, site_at(pc, WRITE, GLOBAL, 16).number};
         mark(p, false, true);
-        self->store.push_back(p);
+        pieces.push_back(p);
     });
+    count_pieces(site_at(pc, WRITE, GLOBAL, 16), pieces);
+    self->store.insert(self->store.end(), pieces.begin(), pieces.end());
 }
 
 extern "C" {

@@ -61,6 +61,21 @@ static void count(Site &site, const Request &q) {
     }
 }
 
+// A request of the copy engine: pieces of at most 16 bytes in global memory.
+static void count_pieces(Site &site, const std::vector<Piece> &pieces) {
+    std::vector<u64> touched;
+    u64 bytes = 0;
+    for (const Piece &p : pieces) {
+        uintptr_t begin = site.kind == READ ? p.from : p.to;
+        for (u64 s = begin / SECTOR; p.bytes && s <= (begin + p.bytes - 1) / SECTOR; s++)
+            touched.push_back(s);
+        bytes += p.bytes;
+    }
+    site.requests++;
+    site.transactions += distinct(touched.data(), touched.data() + touched.size());
+    site.ideal += divide_up(bytes, SECTOR);
+}
+
 static u64 all_lanes(u32 warp) {
     u32 n = std::min(launch.lanes, launch.threads - warp * launch.lanes);
     return n == 64 ? ~(u64)0 : ((u64)1 << n) - 1;
