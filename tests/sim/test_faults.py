@@ -84,6 +84,8 @@ PLANTED: list[tuple[Callable[[], Launch], str, str, str, str]] = [
     (kernels.wgmma_matmul, "        wgmma_fence();", "", "usage", "wgmma_bf16"),
     (kernels.wgmma_matmul, "        wgmma_wait<0>();\n        __syncthreads();", "__syncthreads();",
      "async", "tma_load_2d(tile_a"),
+    (kernels.pipeline, "mbarrier_init(full + s, 1)", "mbarrier_init(full + s, 0)", "usage",
+     "mbarrier_expect(full"),
     # waits without end
     (kernels.pipeline, "mbarrier_init(empty + s, 96)", "mbarrier_init(empty + s, 97)", "hang",
      "mbarrier_wait(empty"),

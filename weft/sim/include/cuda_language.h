@@ -67,7 +67,8 @@ WEFT_FN void __threadfence_block() {}
 
 // ---- operations of a warp
 
-template <class T> WEFT_FN T weft_shuffle_value(unsigned mask, T value, int lane) {
+template <class T>
+WEFT_FN T weft_shuffle_value(unsigned long long mask, T value, int lane) {
     static_assert(sizeof(T) <= 8, "a shuffle moves at most 8 bytes");
     unsigned long long bits = 0;
     __builtin_memcpy(&bits, &value, sizeof(T));
@@ -99,6 +100,21 @@ WEFT_FN unsigned __ballot_sync(unsigned mask, int vote) { return weft_ballot(mas
 WEFT_FN int __any_sync(unsigned mask, int vote) { return weft_ballot(mask, vote) != 0; }
 WEFT_FN int __all_sync(unsigned mask, int vote) { return weft_ballot(mask, !vote) == 0; }
 WEFT_FN unsigned __activemask() { return weft_active_lanes(); }
+
+// Of HIP, with no mask and warps of up to 64.
+template <class T> WEFT_FN T __shfl(T value, int lane, int width = warpSize) {
+    return weft_shuffle_value(~0ull, value, weft_lane() / width * width + lane % width);
+}
+template <class T> WEFT_FN T __shfl_xor(T value, int other, int width = warpSize) {
+    return weft_shuffle_value(~0ull, value, weft_in_group(weft_lane() ^ other, width));
+}
+template <class T> WEFT_FN T __shfl_down(T value, int by, int width = warpSize) {
+    return weft_shuffle_value(~0ull, value, weft_in_group(weft_lane() + by, width));
+}
+template <class T> WEFT_FN T __shfl_up(T value, int by, int width = warpSize) {
+    return weft_shuffle_value(~0ull, value, weft_in_group(weft_lane() - by, width));
+}
+WEFT_FN unsigned long long __ballot(int vote) { return weft_ballot(~0ull, vote); }
 
 // ---- atomics
 

@@ -95,7 +95,7 @@ static void arrive(void *address, u32 bytes, void *pc) {
     Mbarrier &m = *mbarrier_at(address, pc);
     release(*self, m.clock);
     now++;
-    m.arrived++;
+    if (m.arrived++ == m.expected) report(USAGE, pc, nullptr, -1, "arrival", m.arrived);
     m.bytes += bytes;
     try_end_phase(m);
 }
@@ -179,6 +179,7 @@ static bool usable(const TensorMap &m, uintptr_t shared, u32 rank, void *pc) {
 static void start_load(Load &load, void *barrier, void *pc) {
     Mbarrier &m = *mbarrier_at(barrier, pc);
     if (!m.fenced) report(PROXY, pc, m.pc, m.by->index, "an mbarrier");
+    Site &from = site_at(pc, READ, GLOBAL, 16);
     load.site = &site_at(pc, WRITE, SHARED, 16);
     load.barrier = (uintptr_t)barrier;
     for (Piece &p : load.pieces) {
@@ -186,10 +187,12 @@ static void start_load(Load &load, void *barrier, void *pc) {
         if (!r) return;
         check(*r, p.to, p.bytes + p.zeros, WRITE, *load.site, *self);
         mark(p, true, true);
-        if (p.bytes && !locate(p.from, p.bytes, pc)) p.zeros += p.bytes, p.bytes = 0;
         load.bytes += p.bytes + p.zeros;
+        Region *source = p.bytes ? locate(p.from, p.bytes, pc) : nullptr;
+        if (source) check(*source, p.from, p.bytes, READ, from, *self);
+        else p.zeros += p.bytes, p.bytes = 0;
     }
-    count_pieces(site_at(pc, READ, GLOBAL, 16), load.pieces);
+    count_pieces(from, load.pieces);
     loads.push_back(load);
 }
 
@@ -240,6 +243,7 @@ static void check_fenced(Region &r, uintptr_t address, u32 bytes, Site &site) {
 static void tma_store(const TensorMap &m, const void *from, const i32 (&at)[3], u32 rank,
                       void *pc) {
     if (!usable(m, (uintptr_t)from, rank, pc)) return;
+    Site &to = site_at(pc, WRITE, GLOBAL, 16);
     Group pieces;
     each_piece(m, (uintptr_t)from, at, [&](uintptr_t shared, uintptr_t global, u32 bytes) {
         Region *r = locate(shared, 16, pc);
@@ -247,12 +251,12 @@ static void tma_store(const TensorMap &m, const void *from, const i32 (&at)[3], 
         check_fenced(*r, shared, 16, site_at(pc, READ, SHARED, 16));
         Region *target = bytes ? locate(global, bytes, pc) : nullptr;
         if (!target) return;
-        check(*target, global, bytes, WRITE, site_at(pc, WRITE, GLOBAL, 16), *self);
-        Piece p = {global, shared, bytes, 0, site_at(pc, WRITE, GLOBAL, 16).number};
+        check(*target, global, bytes, WRITE, to, *self);
+        Piece p = {global, shared, bytes, 0, to.number};
         mark(p, false, true);
         pieces.push_back(p);
     });
-    count_pieces(site_at(pc, WRITE, GLOBAL, 16), pieces);
+    count_pieces(to, pieces);
     self->store.insert(self->store.end(), pieces.begin(), pieces.end());
 }
 

@@ -22,7 +22,7 @@ static Site &site_at(void *pc, Kind kind, Space space, u32 size) {
     if (!number) {
         number = sites.size();
         if (number >= 1 << 13) give_up("the kernel has too many memory instructions");
-        sites.push_back(new Site{pc, kind, space, size, number, nullptr, 0, 0, 0, {}});
+        sites.push_back(new Site{pc, kind, space, size, number, 0, 0, 0, {}});
     }
     return *sites[number];
 }

@@ -137,35 +137,42 @@ static void end_thread(Thread &t) {
     self = nullptr;
 }
 
-// Nobody can go on: who waits where, without whom? Barriers are let go; the rest is abandoned.
-static bool stuck() {
-    Thread *missing = nullptr;
-    for (Thread &t : threads)
-        if (t.state == ENDED && !t.abandoned && !missing) missing = &t;
-    for (Thread &t : threads) {
-        if (t.state != AT_BARRIER && t.state != AT_WARP) continue;
-        Threads some;
-        for (Thread &u : threads)
-            if (u.state == t.state && (t.state == AT_BARRIER || u.warp == t.warp))
-                some.push_back(&u);
-        self = &t;
-        Thread *elsewhere = nullptr;
-        for (Thread &u : threads)
-            if (u.state != t.state && u.state != ENDED) elsewhere = &u;
-        report(DIVERGENCE, t.pc, elsewhere ? elsewhere->pc : nullptr,
-               elsewhere ? elsewhere->index : missing ? missing->index : -1, "",
-               some.size());
-        self = nullptr;
-        for (Threads &waiting : at_barrier) waiting.clear();
-        if (t.state == AT_WARP) waiting_in_warp[t.warp] = 0;
-        meet(some);
-        wake(some);
+static Thread *first(bool (*is)(const Thread &)) {
+    auto found = std::find_if(threads.begin(), threads.end(), is);
+    return found == threads.end() ? nullptr : &*found;
+}
+
+// Threads wait at a barrier, or lanes for others of their warp: say who is not there, and let go.
+static void release_waiting(Thread &t) {
+    bool at_barriers = t.state == AT_BARRIER;
+    Threads some;
+    for (Thread &u : threads)
+        if (u.state == t.state && (at_barriers || u.warp == t.warp)) some.push_back(&u);
+    Thread *other = at_barriers ? first([](const Thread &u) { return u.state == AT_WARP; })
+                                : first([](const Thread &u) { return u.state == AT_BARRIER; });
+    if (!other) other = first([](const Thread &u) { return u.state == AT_MBARRIER; });
+    Thread *ended = first([](const Thread &u) { return u.state == ENDED; });
+    self = &t;
+    if (other) report(DIVERGENCE, t.pc, other->pc, other->index);
+    else report(DIVERGENCE, t.pc, nullptr, ended ? ended->index : -1);
+    self = nullptr;
+    for (Threads &waiting : at_barrier) waiting.clear();
+    if (!at_barriers) waiting_in_warp[t.warp] = 0;
+    meet(some);
+    wake(some);
+}
+
+// Nobody can go on, and nothing is under way. False: the launch ends here.
+static bool unlock() {
+    Thread *t = first([](const Thread &u) { return u.state == AT_WARP || u.state == AT_BARRIER; });
+    if (t) {
+        release_waiting(*t);
         return true;
     }
-    for (Thread &t : threads)
-        if (t.state == AT_MBARRIER) {
-            self = &t;
-            report(HANG, t.pc, nullptr, -1, "mbarrier");
+    for (Thread &u : threads)
+        if (u.state == AT_MBARRIER) {
+            self = &u;
+            report(HANG, u.pc);
         }
     self = nullptr;
     return false;
@@ -183,7 +190,7 @@ static bool run_block() {
             }
         for (Thread &t : threads) left = left || t.state != ENDED;
         if (!left) break;
-        if (!ran && !finish_load() && !stuck()) return false;
+        if (!ran && !finish_load() && !unlock()) return false;
     }
     for (const Load &load : loads) report(ASYNC, load.site->pc);
     for (u32 w = 0; w < launch.warps; w++) close_requests(w);
@@ -274,7 +281,8 @@ static std::vector<void *> checked_arguments() {
     std::vector<void *> pointers;
     if (arguments.size() != kernel->count) give_up("wrong number of arguments");
     for (size_t i = 0; i < arguments.size(); i++) {
-        if (arguments[i].size() != kernel->bytes[i]) give_up(("argument " + std::to_string(i) + " has another size").c_str());
+        if (arguments[i].size() != kernel->bytes[i])
+            give_up(("argument " + std::to_string(i) + " has another size").c_str());
         pointers.push_back(arguments[i].data());
     }
     return pointers;

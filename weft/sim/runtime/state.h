@@ -81,7 +81,6 @@ struct Site {
     Space space;
     u32 size;
     u32 number;
-    Region *region;
     u64 requests, transactions, ideal;
     std::vector<Queue> warps;
 };
@@ -109,16 +108,13 @@ struct Thread {
     u32 floor, warp_floor;  // accesses of all threads, of this warp, known to be done before
     u32 fenced;             // own writes before it are visible to the copy engine
     Clock known;            // of single threads; empty when floor and warp_floor say it all
-    void *pc;               // where it waits
-    int barrier;
-    u64 mask;
+    void *pc;               // of its last access, or where it waits
+    u64 mask;               // of an operation of the warp, with what the lane gives and takes
     const void *given;
     void *taken;
-    u64 accesses;           // since it was resumed
-    Group group;            // cp.async since the last commit
-    std::vector<Group> groups;
-    Group store;            // the same for stores of the copy engine
-    std::vector<Group> stores;
+    u64 accesses;                     // since it was resumed
+    Group group, store;               // cp.async, stores of the copy engine: since the last commit
+    std::vector<Group> groups, stores;  // committed
 };
 
 // ---- faults
@@ -147,7 +143,7 @@ static const char CRASH[] = "crash";
 
 struct Launch {
     Index grid, block;
-    u32 threads, warps, lanes, shared_bytes;
+    u32 threads, warps, lanes;  // of a block; of a warp
 };
 
 static Launch launch;
@@ -173,6 +169,7 @@ static void *reserve(size_t bytes) {
 }
 
 static u32 abandoned_threads;  // of the block
+static const size_t MOST_FAULTS = 1000;
 
 // Each fault once per pair of lines. What follows from a thread that has left is none.
 static void report(const char *kind, void *pc, void *other = nullptr, i32 other_thread = -1,
@@ -183,6 +180,7 @@ static void report(const char *kind, void *pc, void *other = nullptr, i32 other_
             f.count++;
             return;
         }
+    if (faults.size() == MOST_FAULTS) return;
     i32 thread = self ? self->index : -1;
     faults.push_back({kind, pc, other, where, offset, block_index, thread, other_thread, 1});
 }

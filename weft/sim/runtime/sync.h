@@ -1,7 +1,7 @@
 // sync.h: barriers, operations of a warp, atomics.
 //
 // The last thread to arrive does the work for all and wakes them. When nobody can run and nothing
-// is under way, stuck() says who waits where, and lets the barriers go so that the block can end.
+// is under way, simulator.cpp says who waits where, and lets them go so that the block can end.
 #pragma once
 
 #include "hooks.h"
@@ -50,7 +50,6 @@ static bool try_open(int id, u32 expected) {
 
 static void arrive_and_wait(int id, u32 expected, void *pc) {
     self->pc = pc;
-    self->barrier = id;
     at_barrier[id].push_back(self);
     if (!try_open(id, expected)) wait(AT_BARRIER);
 }
