@@ -109,9 +109,9 @@ def sectors(at: np.ndarray, size: int) -> int:
     return len({byte // 32 for i in at for byte in range(i * size, i * size + size)})
 
 
-def wavefronts(at: np.ndarray, lanes: np.ndarray, size: int) -> int:
+def wavefronts(at: np.ndarray, lanes: np.ndarray, size: int, pairs: bool) -> int:
     """By parts of a warp whose lanes ask for 128 bytes: the most words in one bank."""
-    part, sum = min(32, 128 // size), 0
+    part, sum = min(32, 128 // size * (1 + pairs)), 0
     for begin in range(0, 32, part):
         own = at[(lanes >= begin) & (lanes < begin + part)]
         words = {byte // 4 for i in own for byte in range(i * size, i * size + size)}
@@ -123,8 +123,9 @@ def wavefronts(at: np.ndarray, lanes: np.ndarray, size: int) -> int:
 def test_costs(size: int) -> None:
     random = np.random.default_rng(size)
     x = np.zeros(1024, np.float32)
-    for spread in (4, 32, 4096 // size):
+    for spread, apart in ((4, 0), (32, 0), (4096 // size, 0), (99, 1), (99, 2)):
         at = random.integers(0, spread, 32).astype(np.int32)
+        at = np.where(np.arange(32) & apart, at[np.arange(32) ^ apart], at)
         at[random.random(32) < 0.2] = -1
         report = simulate(GATHER, f"by{size}", 1, 32, [x, at, np.zeros(32 * size, np.uint8)])
         assert not report.faults, str(report)
@@ -132,4 +133,4 @@ def test_costs(size: int) -> None:
 
         loads = {(a.line, a.space): a.transactions for a in report.accesses if a.kind == "load"}
         assert loads[8, "global"] == sectors(at[lanes], size)
-        assert loads[9, "shared"] == wavefronts(at[lanes], lanes, size)
+        assert loads[9, "shared"] == wavefronts(at[lanes], lanes, size, apart > 0)

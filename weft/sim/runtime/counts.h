@@ -3,7 +3,8 @@
 // The n-th execution of an instruction by the lanes of a warp, counted from the last place where
 // they met, is one request. Global memory moves sectors of 32 bytes; shared memory has 32 banks of
 // 4 bytes, each of which serves one word at a time (a wavefront). 8-byte accesses go by half warps,
-// 16-byte ones by quarters.
+// 16-byte ones by quarters; loads by twice as many lanes where these come in pairs that read the same
+// address, all (t, t ^ 1) or all (t, t ^ 2), as NVIDIA says of its devices since 7.0.
 #pragma once
 
 #include "memory.h"
@@ -31,7 +32,7 @@ static u32 sectors(const Request &q, u32 bytes, u32 lanes) {
 
 // Wavefronts of lanes [from, to): the most words that any one bank has to serve.
 static u32 wavefronts(const Request &q, u32 bytes, u32 from, u32 to) {
-    u64 words[128];
+    u64 words[64];
     u32 n = 0, served[BANKS] = {}, most = 0;
     for (u32 i = from; i < to; i++)
         if (q.lanes >> i & 1)
@@ -39,6 +40,15 @@ static u32 wavefronts(const Request &q, u32 bytes, u32 from, u32 to) {
     n = distinct(words, words + n);
     for (u32 i = 0; i < n; i++) most = std::max(most, ++served[words[i] % BANKS]);
     return most;
+}
+
+static bool in_pairs(const Request &q, u32 apart) {
+    for (u32 i = 0; i < launch.lanes; i++) {
+        u32 other = i ^ apart;
+        bool both = (q.lanes >> i & 1) && (q.lanes >> other & 1);
+        if (both && q.address[i] != q.address[other]) return false;
+    }
+    return true;
 }
 
 static void count(Site &site, const Request &q) {
@@ -53,6 +63,7 @@ static void count(Site &site, const Request &q) {
         site.ideal += divide_up(bytes, SECTOR);
     } else {
         u32 part = site.size <= 4 ? 32 : site.size == 8 ? 16 : 8;
+        if (part < 32 && site.kind == READ && (in_pairs(q, 1) || in_pairs(q, 2))) part *= 2;
         for (u32 i = 0; i < launch.lanes; i += part) {
             u32 most = wavefronts(q, site.size, i, i + part);
             site.transactions += most;
