@@ -19,7 +19,12 @@ from weft.core.errors import CompilerError
 from weft.runtime.cache import Cache, digest
 
 HEADERS = Path(__file__).parent / "gpu"
-FLAGS = ("--std=c++17", "--ptxas-options=-v", f"--include-path={HEADERS}")
+FLAGS = (
+    "--std=c++17",
+    "--ptxas-options=-v",
+    "--diag-suppress=186",  # unsigned x < 0, in what is written for all integers
+    f"--include-path={HEADERS}",
+)
 FILE = "kernel.cu"
 
 

@@ -110,6 +110,7 @@ def message(kind: str, where: str, offset: int, other: str) -> str:
         "divergence": f"not all threads that must come here do: {other} does not",
         "hang": "this does not end",
         "crash": f"the thread dies here: {where}",
+        "check": where,
         "usage": f"the {where} {offset} is not allowed here",
     }
     return sentences[kind]

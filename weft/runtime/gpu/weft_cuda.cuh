@@ -44,6 +44,32 @@ WEFT_FN u32 cast_f32_tf32(f32 x) {
     return y;
 }
 
+// ---- arithmetic that C has no words for
+
+WEFT_FN f32 maximum_f32(f32 a, f32 b) {  // NaN wins
+    f32 c;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+
+WEFT_FN f32 minimum_f32(f32 a, f32 b) {
+    f32 c;
+    asm("min.NaN.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+    return c;
+}
+
+// Truncated, and the nearest integer there is where the value is too large; NaN is 0.
+WEFT_FN i32 cast_f32_i32(f32 x) { return (i32)x; }
+WEFT_FN i64 cast_f32_i64(f32 x) { return (i64)x; }
+WEFT_FN i32 cast_f64_i32(f64 x) { return (i32)x; }
+WEFT_FN i64 cast_f64_i64(f64 x) { return (i64)x; }
+
+// Faults of the program: 1, an index out of range; 2, an integer divided by zero. The launcher reads
+// and clears the variable.
+extern "C" __device__ i32 weft_fault;
+__device__ i32 weft_fault;
+WEFT_FN void weft_set_fault(i32 fault) { *(volatile i32 *)&weft_fault = fault; }
+
 // ---- shared memory
 
 // The block's dynamic shared memory; the launch says how many bytes.
@@ -65,6 +91,7 @@ WEFT_FN void barrier_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+#include "weft_gpu_math.cuh"
 #include "weft_cuda_copy.cuh"
 #include "weft_cuda_mma.cuh"
 #include "weft_cuda_wgmma.cuh"

@@ -167,7 +167,16 @@ WEFT_FN float __fadd_rn(float x, float y) { return x + y; }
 WEFT_FN float __fmul_rn(float x, float y) { return x * y; }
 WEFT_FN float __fmaf_rn(float x, float y, float z) { return fmaf(x, y, z); }
 WEFT_FN float __saturatef(float x) { return x > 0 ? (x < 1 ? x : 1) : 0; }
-WEFT_FN int __float2int_rn(float x) { return (int)rintf(x); }
+
+// As a device converts: the nearest integer that there is, and 0 for NaN.
+WEFT_FN int weft_saturated_int(double x) {
+    return x != x ? 0 : x < -0x1p31 ? -0x7fffffff - 1 : x >= 0x1p31 ? 0x7fffffff : (int)x;
+}
+WEFT_FN long long weft_saturated_long(double x) {
+    const long long most = 0x7fffffffffffffff;
+    return x != x ? 0 : x < -0x1p63 ? -most - 1 : x >= 0x1p63 ? most : (long long)x;
+}
+WEFT_FN int __float2int_rn(float x) { return weft_saturated_int(rintf(x)); }
 WEFT_FN int __popc(unsigned x) { return __builtin_popcount(x); }
 WEFT_FN int __clz(int x) { return x ? __builtin_clz(x) : 32; }
 WEFT_FN int __ffs(int x) { return __builtin_ffs(x); }

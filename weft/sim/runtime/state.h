@@ -140,6 +140,7 @@ static const char DIVERGENCE[] = "divergence";
 static const char HANG[] = "hang";
 static const char USAGE[] = "usage";
 static const char CRASH[] = "crash";
+static const char CHECK[] = "check";
 
 struct Launch {
     Index grid, block;

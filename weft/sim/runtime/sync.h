@@ -188,3 +188,7 @@ template unsigned long long weft_atomic(int, unsigned long long *, unsigned long
                                         unsigned long long);
 template float weft_atomic(int, float *, float, float);
 template double weft_atomic(int, double *, double, double);
+
+extern "C" void weft_check_failed(int fault) {
+    report(CHECK, CALLER, nullptr, -1, fault == 1 ? "an index is out of range" : "division by zero");
+}

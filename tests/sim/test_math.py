@@ -1,0 +1,137 @@
+"""Every scalar function in its GPU spelling, against its meaning in NumPy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from weft.core.types import DTYPES, DType, boolean
+from weft.emit.spelling import function_name
+from weft.runtime.cache import Cache
+from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Function
+from weft.sim import simulate
+
+COUNT = 512
+WORDS = [d for d in DTYPES.values() if d.kind != "pair" and not (d.is_float and d.bits == 16)]
+SIXTEEN = ("f16", "bf16")
+# Functions whose values a device and a CPU round differently, and how far, in ulp.
+LOOSE = {"lgamma": 64, "power": 16, "sigmoid": 8, "tan": 16}
+OTHERS = 8
+
+
+def functions_of(d: DType) -> Iterator[Function]:
+    for function in FUNCTIONS.values():
+        taken = d.kind in function.domain or d.name in function.domain
+        if taken and function not in SAFE and function.name != str(d):
+            yield function
+
+
+def result_of(function: Function, d: DType) -> DType:
+    """The dtype of the result in a register."""
+    found = function.infer_dtype(
+        (boolean, d, d) if function.name == "where" else (d,) * function.arity
+    )
+    return DTYPES["f32"] if found.name in SIXTEEN else found
+
+
+def c_name(d: DType) -> str:
+    return "bool" if d is boolean else str(d)
+
+
+def kernel(d: DType) -> str:
+    lines: list[str] = []
+    parameters = [f"const bool *c, const {c_name(d)} *x, const {c_name(d)} *y"]
+    for i, function in enumerate(functions_of(d)):
+        args = (["c[i]"] if function.name == "where" else []) + ["x[i]", "y[i]"]
+        dtypes = [boolean, d, d] if function.name == "where" else [d] * function.arity
+        call = function_name(function, dtypes, 1, args[: function.arity])
+        parameters.append(f"{c_name(result_of(function, d))} *r{i}")
+        lines.append(f"    r{i}[i] = {call};")
+    body = "\n".join(lines)
+    return (
+        f'extern "C" __global__ void all_{d}({", ".join(parameters)}) {{\n'
+        f"    i32 i = blockIdx.x * 256 + threadIdx.x;\n{body}\n}}\n"
+    )
+
+
+SOURCE = '#include "weft_cuda.cuh"\n' + "".join(map(kernel, WORDS))
+
+
+def samples(d: DType) -> tuple[np.ndarray, np.ndarray]:
+    random = np.random.default_rng(d.bits)
+    if d is boolean:
+        return random.random(COUNT) < 0.5, random.random(COUNT) < 0.5
+    if d.is_float:
+        x, y = random.standard_normal((2, COUNT)) * 10.0 ** random.integers(-3, 2, (2, COUNT))
+        x[:8] = [0, -0.0, np.inf, -np.inf, np.nan, 0.5, 2.5, -1.5]
+        y[:8] = [1, 0.0, np.nan, 2.0, 1.0, -0.5, -2.5, 3.0]
+        return x.astype(d.numpy), y.astype(d.numpy)
+    info = np.iinfo(d.numpy)
+    x = random.integers(info.min, info.max, COUNT, d.numpy, endpoint=True)
+    y = random.integers(max(info.min, -12), 12, COUNT).astype(d.numpy)
+    x[:3], y[:3] = [info.min, info.max, 0], np.array([-1, 1, 0]).astype(d.numpy)
+    return x, y
+
+
+def in_range(function: Function, d: DType, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where NumPy and C define the result."""
+    if function in CASTS.values() and d.is_float:
+        return abs(x) < 100  # and so no NaN
+    if function.name in ("shift_left", "shift_right"):
+        return (y >= 0) & (y < d.bits)
+    if function.name == "truncdiv" and d.kind == "int":
+        return x != np.iinfo(d.numpy).min  # whose absolute value NumPy's definition takes
+    if function.name == "power" and d.is_integer:
+        return y >= 0
+    return np.ones(COUNT, bool)
+
+
+@pytest.mark.parametrize("d", WORDS, ids=str)
+def test_functions(d: DType) -> None:
+    functions = list(functions_of(d))
+    c, (x, y) = np.random.default_rng(1).random(COUNT) < 0.5, samples(d)
+    results = [np.zeros(COUNT, result_of(f, d).numpy) for f in functions]
+    report = simulate(SOURCE, f"all_{d}", 2, 256, [c, x, y, *results])
+    assert not report.faults, str(report)
+    for function, result in zip(functions, results, strict=True):
+        args = ([c] if function.name == "where" else []) + [x, y]
+        where = in_range(function, d, x, y)
+        with np.errstate(all="ignore"):
+            safe = [np.where(where, arg, np.ones((), arg.dtype)) for arg in args]
+            expected = np.asarray(function.evaluate(*safe[: function.arity]), result.dtype)
+        eps = float(np.finfo(d.numpy).eps) if d.is_float else 0.0
+        got, wanted = (v[where].astype(np.float64) for v in (result, expected))
+        ulp = LOOSE.get(function.name, OTHERS)
+        np.testing.assert_allclose(got, wanted, ulp * eps, 2 * eps, err_msg=function.name)
+
+
+CHECKS = """#include "weft_cuda.cuh"
+extern "C" __global__ void checks(const i64 *x, i64 *y, i64 n) {
+    y[threadIdx.x] = checked_index_i64(x[threadIdx.x], n);
+    y[32 + threadIdx.x] = 100 / checked_divisor_i64(x[threadIdx.x]);
+}
+"""
+
+
+def test_checks() -> None:
+    x, y = np.arange(32) + 1, np.zeros(64, np.int64)
+    assert not simulate(CHECKS, "checks", 1, 32, [x, y, np.int64(33)]).faults
+    np.testing.assert_array_equal(y, [*x, *(100 // x)])
+    x[3] = 0
+    found = simulate(CHECKS, "checks", 1, 32, [x, y, np.int64(32)]).faults
+    assert {(f.kind, f.line, f.thread, f.message) for f in found} == {
+        ("check", 3, 31, "an index is out of range"),
+        ("check", 4, 3, "division by zero"),
+    }
+
+
+def test_compiles(tmp_path_factory: pytest.TempPathFactory) -> None:
+    pytest.importorskip("cuda.bindings.nvrtc")
+    from weft.runtime.nvrtc import compile_cubin
+
+    store = Cache(tmp_path_factory.mktemp("cubins"))
+    kernels = compile_cubin(SOURCE, "sm_90a", store).kernels
+    assert len(kernels) == len(WORDS)
+    assert all(used.spill_bytes == 0 for used in kernels.values())

@@ -1,0 +1,146 @@
+// weft_gpu_math.cuh: the scalar functions of weft/scalar/ops.py for GPU kernels.
+//
+//     y[i] = mul_f32(exp_f32(x[i]), select_f32(lt_f32(x[i], 0.0f), 2.0f, 3.0f));
+//
+// A name is op_dtype, as on the CPU (runtime/weft_vector.h, one lane). bool is C++'s. f16 and bf16
+// are f32 in registers. Integers wrap, and a division by zero gives 0. Shared by device and
+// simulator; what only PTX can say stands in weft_cuda.cuh.
+#pragma once
+
+#define WEFT_FLOATS(ROW) ROW(f32, f) ROW(f64, )
+#define WEFT_INTEGERS(ROW)                                                                         \
+    ROW(i8, u8) ROW(i16, u16) ROW(i32, u32) ROW(i64, u64) ROW(u8, u8) ROW(u16, u16)                \
+    ROW(u32, u32) ROW(u64, u64)
+
+// ---- of every type
+
+#define WEFT_COMPARE(d, T)                                                                         \
+    WEFT_FN bool eq_##d(T a, T b) { return a == b; }                                               \
+    WEFT_FN bool ne_##d(T a, T b) { return a != b; }                                               \
+    WEFT_FN bool lt_##d(T a, T b) { return a < b; }                                                \
+    WEFT_FN bool le_##d(T a, T b) { return a <= b; }                                               \
+    WEFT_FN bool gt_##d(T a, T b) { return a > b; }                                                \
+    WEFT_FN bool ge_##d(T a, T b) { return a >= b; }                                               \
+    WEFT_FN T select_##d(bool c, T a, T b) { return c ? a : b; }                                   \
+    WEFT_FN T splat_##d(T a) { return a; }
+#define WEFT_LOGIC(d, T)                                                                           \
+    WEFT_FN T and_##d(T a, T b) { return a & b; }                                                  \
+    WEFT_FN T or_##d(T a, T b) { return a | b; }                                                   \
+    WEFT_FN T xor_##d(T a, T b) { return a ^ b; }
+#define WEFT_LARGER(d)                                                                             \
+    WEFT_FN d maximum_##d(d a, d b) { return a < b ? b : a; }                                      \
+    WEFT_FN d minimum_##d(d a, d b) { return b < a ? b : a; }
+
+WEFT_COMPARE(bool, bool)
+WEFT_LOGIC(bool, bool)
+WEFT_LARGER(bool)
+WEFT_FN bool not_bool(bool a) { return !a; }
+
+// ---- integers: u is the unsigned type of that size, in which they wrap
+
+#define WEFT_INTEGER(d, u)                                                                         \
+    WEFT_COMPARE(d, d)                                                                             \
+    WEFT_LOGIC(d, d)                                                                               \
+    WEFT_LARGER(d)                                                                                 \
+    WEFT_FN d not_##d(d a) { return ~a; }                                                          \
+    WEFT_FN d add_##d(d a, d b) { return (u)a + (u)b; }                                            \
+    WEFT_FN d sub_##d(d a, d b) { return (u)a - (u)b; }                                            \
+    WEFT_FN d mul_##d(d a, d b) { return (u64)a * (u64)b; }                                        \
+    WEFT_FN d neg_##d(d a) { return (u)0 - (u)a; }                                                 \
+    WEFT_FN d abs_##d(d a) { return a < (d)0 ? neg_##d(a) : a; }                                   \
+    WEFT_FN d div_##d(d a, d b) {                                                                  \
+        return b == 0 ? (d)0 : (d)-1 < 0 && b == (d)-1 ? neg_##d(a) : (d)(a / b);                  \
+    }                                                                                              \
+    WEFT_FN d fmod_##d(d a, d b) { return b == 0 ? (d)0 : sub_##d(a, mul_##d(div_##d(a, b), b)); } \
+    WEFT_FN d floormod_##d(d a, d b) {                                                             \
+        d r = fmod_##d(a, b);                                                                      \
+        return r != 0 && (d)(r ^ b) < 0 ? (d)(r + b) : r;                                          \
+    }                                                                                              \
+    WEFT_FN d floordiv_##d(d a, d b) {                                                             \
+        d q = div_##d(a, b), r = fmod_##d(a, b);                                                   \
+        return r != 0 && (d)(r ^ b) < 0 ? (d)(q - 1) : q;                                          \
+    }                                                                                              \
+    WEFT_FN d shl_##d(d a, d b) {                                                                  \
+        return (u64)(i64)b < 8 * sizeof(d) ? (d)((u64)a << b) : (d)0;                              \
+    }                                                                                              \
+    WEFT_FN d shr_##d(d a, d b) {                                                                  \
+        return (u64)(i64)b < 8 * sizeof(d) ? (d)(a >> b) : a < (d)0 ? (d)-1 : (d)0;                \
+    }                                                                                              \
+    WEFT_FN d pow_##d(d a, d b) {                                                                  \
+        d result = 1;                                                                              \
+        for (; b > 0; b = b >> 1, a = mul_##d(a, a))                                               \
+            if (b & 1) result = mul_##d(result, a);                                                \
+        return result;                                                                             \
+    }                                                                                              \
+    WEFT_FN d checked_divisor_##d(d b) {                                                           \
+        if (b == 0) weft_set_fault(2);                                                             \
+        return b == 0 ? (d)1 : b;                                                                  \
+    }
+WEFT_INTEGERS(WEFT_INTEGER)
+
+WEFT_FN i64 checked_index_i64(i64 i, i64 n) {
+    bool inside = (u64)i < (u64)n;
+    if (!inside) weft_set_fault(1);
+    return inside ? i : 0;
+}
+
+// ---- floats: f is the ending of C's names. Nothing is contracted that CUDA does not contract.
+
+#define WEFT_FLOAT(d, f)                                                                           \
+    WEFT_COMPARE(d, d)                                                                             \
+    WEFT_FN d add_##d(d a, d b) { return a + b; }                                                  \
+    WEFT_FN d sub_##d(d a, d b) { return a - b; }                                                  \
+    WEFT_FN d mul_##d(d a, d b) { return a * b; }                                                  \
+    WEFT_FN d div_##d(d a, d b) { return a / b; }                                                  \
+    WEFT_FN d neg_##d(d a) { return -a; }                                                          \
+    WEFT_FN d abs_##d(d a) { return fabs##f(a); }                                                  \
+    WEFT_FN d fma_##d(d a, d b, d c) { return fma##f(a, b, c); }                                   \
+    WEFT_FN d fmod_##d(d a, d b) { return fmod##f(a, b); }                                         \
+    WEFT_FN d floormod_##d(d a, d b) {                                                             \
+        d r = fmod##f(a, b);                                                                       \
+        return r == 0 ? copysign##f(r, b) : (r < 0) != (b < 0) ? r + b : r;                        \
+    }                                                                                              \
+    WEFT_FN d pow_##d(d a, d b) { return pow##f(a, b); }                                           \
+    WEFT_FN d atan2_##d(d a, d b) { return atan2##f(a, b); }                                       \
+    WEFT_FN d sigmoid_##d(d a) { return 1 / (1 + exp##f(-a)); }                                    \
+    WEFT_FN d round_##d(d a) { return rint##f(a); }
+#define WEFT_OF_C(op, d, f)                                                                        \
+    WEFT_FN d op##_##d(d a) { return op##f(a); }
+#define WEFT_FLOAT_OF_C(d, f)                                                                      \
+    WEFT_OF_C(sqrt, d, f) WEFT_OF_C(rsqrt, d, f) WEFT_OF_C(floor, d, f) WEFT_OF_C(ceil, d, f)      \
+    WEFT_OF_C(trunc, d, f) WEFT_OF_C(exp, d, f) WEFT_OF_C(exp2, d, f) WEFT_OF_C(expm1, d, f)       \
+    WEFT_OF_C(log, d, f) WEFT_OF_C(log2, d, f) WEFT_OF_C(log10, d, f) WEFT_OF_C(log1p, d, f)       \
+    WEFT_OF_C(tanh, d, f) WEFT_OF_C(erf, d, f) WEFT_OF_C(erfc, d, f) WEFT_OF_C(lgamma, d, f)       \
+    WEFT_OF_C(sin, d, f) WEFT_OF_C(cos, d, f) WEFT_OF_C(tan, d, f) WEFT_OF_C(asin, d, f)           \
+    WEFT_OF_C(acos, d, f) WEFT_OF_C(atan, d, f) WEFT_OF_C(sinh, d, f) WEFT_OF_C(cosh, d, f)        \
+    WEFT_OF_C(asinh, d, f) WEFT_OF_C(acosh, d, f) WEFT_OF_C(atanh, d, f)
+WEFT_FLOATS(WEFT_FLOAT)
+WEFT_FLOATS(WEFT_FLOAT_OF_C)
+
+// maximum and minimum of f32 are instructions; NaN wins in both.
+WEFT_FN f64 maximum_f64(f64 a, f64 b) { return a != a || a > b ? a : b; }
+WEFT_FN f64 minimum_f64(f64 a, f64 b) { return a != a || a < b ? a : b; }
+
+WEFT_FN f32 round_f16_f32(f32 a) { return cast_f16_f32(cast_f32_f16(a)); }
+WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
+
+// ---- casts: a float is truncated to i64 (cast_f32_i64 is the prelude's), then wraps
+
+#define WEFT_CAST(from, to)                                                                        \
+    WEFT_FN to cast_##from##_##to(from a) { return (to)a; }
+#define WEFT_CAST_TO_NUMBERS(from, unused)                                                         \
+    WEFT_CAST(from, i8) WEFT_CAST(from, i16) WEFT_CAST(from, i32) WEFT_CAST(from, i64)             \
+    WEFT_CAST(from, u8) WEFT_CAST(from, u16) WEFT_CAST(from, u32) WEFT_CAST(from, u64)             \
+    WEFT_CAST(from, f32) WEFT_CAST(from, f64)                                                      \
+    WEFT_FN bool cast_##from##_bool(from a) { return a != 0; }
+#define WEFT_CAST_TRUNCATED(from, via, to)                                                         \
+    WEFT_FN to cast_##from##_##to(from a) { return (to)cast_##from##_##via(a); }
+#define WEFT_CAST_FLOAT(from, unused)                                                              \
+    WEFT_CAST_TRUNCATED(from, i32, i8) WEFT_CAST_TRUNCATED(from, i32, i16)                         \
+    WEFT_CAST_TRUNCATED(from, i32, u8) WEFT_CAST_TRUNCATED(from, i32, u16)                         \
+    WEFT_CAST_TRUNCATED(from, i64, u32) WEFT_CAST_TRUNCATED(from, i64, u64)                        \
+    WEFT_CAST(from, f32) WEFT_CAST(from, f64)                                                      \
+    WEFT_FN bool cast_##from##_bool(from a) { return a != 0; }
+WEFT_INTEGERS(WEFT_CAST_TO_NUMBERS)
+WEFT_CAST_TO_NUMBERS(bool, )
+WEFT_FLOATS(WEFT_CAST_FLOAT)
