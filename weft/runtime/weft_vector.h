@@ -361,6 +361,10 @@ WEFT_FLOORDIV(f64, )
         return F(gather_stride_where, d)(p, stride, m, (V(d)){});                                  \
     }
 
+// One address that the lanes count from: gcc would choose an induction variable for each of them,
+// which takes it seconds where a loop holds many.
+#define WEFT_OPAQUE(p) __asm__("" : "+r"(p))
+
 #define WEFT_MEMORY(d, size, bits)                                                                 \
     WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
     WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
@@ -402,6 +406,7 @@ WEFT_FLOORDIV(f64, )
     WEFT_FN V(d) F(gather_stride, d)(const d *p, i64 stride) {                                     \
         PAIRS_LOAD_##size(d)                                                                       \
         WEFT_LANEWISE(d) r;                                                                        \
+        WEFT_OPAQUE(p);                                                                            \
         WEFT_EACH_LANE r.lane[i] = p[i * stride];                                                  \
         return r.v;                                                                                \
     }                                                                                              \
@@ -418,6 +423,7 @@ WEFT_FLOORDIV(f64, )
         return r.v;                                                                                \
     }                                                                                              \
     WEFT_FN void F(scatter_stride, d)(d *p, i64 stride, V(d) v) {                                  \
+        WEFT_OPAQUE(p);                                                                            \
         WEFT_EACH_LANE p[i * stride] = LANE(v, i);                                                 \
     }                                                                                              \
     WEFT_FN void F(scatter_stride_n, d)(d *p, i64 stride, V(d) v, i64 n) {                         \
