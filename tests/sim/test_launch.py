@@ -102,6 +102,15 @@ def test_bytes_that_move_by_library_calls() -> None:
     assert [(f.kind, f.line) for f in short.faults] == [("out of bounds", 6)]
 
 
+def test_a_sample_of_blocks() -> None:
+    x, y = normal(1 << 20), np.zeros(1 << 20, np.float32)
+    report = simulate(text("copies"), "coalesced", 4096, 256, [x, y], sample=8)
+    assert [a.requests for a in report.accesses] == [64, 64]
+    blocks = np.flatnonzero(y.reshape(4096, 256).any(1))
+    np.testing.assert_array_equal(blocks, np.arange(8) * 512)
+    np.testing.assert_array_equal(y.reshape(4096, 256)[blocks], x.reshape(4096, 256)[blocks])
+
+
 def test_one_array_given_twice_is_one_buffer() -> None:
     x = normal(1024)
     expected = x.copy()

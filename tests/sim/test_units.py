@@ -68,11 +68,11 @@ def test_matrices() -> None:
 
 
 def test_zero_fill() -> None:
-    x, y = normal(8, 6), normal(8, 8)
-    run("zero_fill", [x, y], 8)
-    np.testing.assert_array_equal(y[::2, :6], x[::2])
-    np.testing.assert_array_equal(y[:, :4], x[:, :4])
-    assert (y[:, 6:] == 0).all()
+    for count in (64, 63, 59, 50, 3, 0):
+        x, y = normal(count), normal(64)
+        run("zero_fill", [x, y, count], 8)
+        np.testing.assert_array_equal(y[:count], x)
+        assert (y[count:] == 0).all()
 
 
 WAVES = """#include "weft_cuda.cuh"

@@ -95,12 +95,14 @@ def simulate(
     shared_bytes: int = 0,
     arch: str = "sm_90a",
     warp: int = 32,
+    sample: int = 0,
     seconds: int = 60,
 ) -> SimReport:
     """Run `kernel` of `source` over a grid of blocks, one after another; arrays change in place.
 
     A Python int is an i32 and a float an f32; NumPy scalars keep their type. `shared_bytes` are
-    dynamic. A launch that takes longer than `seconds` is a fault.
+    dynamic. Of a large grid a `sample` of blocks, spread evenly, shows faults and costs, and leaves
+    results in part. A launch that takes longer than `seconds` is a fault.
     """
     kernels = kernels_of(source)
     if kernel not in kernels:
@@ -111,7 +113,8 @@ def simulate(
     check_limits(kernel, grid, block, shared_bytes)
     program = build(source, arch)
     job = Job([f"kernel {kernel}", sizes("grid", grid), sizes("block", block)])
-    job.lines += [f"warp {warp}", f"seconds {seconds}", f"grain {program.grain}"]
+    job.lines += [f"warp {warp}", f"sample {sample}", f"seconds {seconds}"]
+    job.lines += [f"grain {program.grain}"]
     job.lines += [f"dynamic {shared_bytes}"] * (shared_bytes > 0)
     for kind, function, name, at, size in program.variables:
         of_another = function in kernels and function != kernel

@@ -91,14 +91,14 @@ extern "C" __global__ void matrices(const u16 *x, u32 *y) {
     y[128 + threadIdx.x] = one[0];
 }
 
-// The two last columns of a row of six come from nowhere, and are zero.
-extern "C" __global__ void zero_fill(const f32 *x, f32 *y) {
+// Rows of 8 of which the last are not all there: what is missing comes as zeros.
+extern "C" __global__ void zero_fill(const f32 *x, f32 *y, i32 count) {
     __shared__ __align__(16) f32 tile[8][8];
-    i32 i = threadIdx.x;
-    cp_async_8(&tile[i][0], x + i * 6);
-    cp_async_4(&tile[i][2], x + i * 6 + 2);
-    cp_async_4(&tile[i][3], x + i * 6 + 3);
-    cp_async_16(&tile[i][4], x + i / 2 * 12 + 4 - i % 2 * 4, 8);
+    i32 i = threadIdx.x, left = max(0, min(8, count - 8 * i));
+    cp_async_4(&tile[i][0], x + i * 8, left > 0 ? 4 : 0);
+    cp_async_4(&tile[i][1], x + i * 8 + 1, left > 1 ? 4 : 0);
+    cp_async_8(&tile[i][2], x + i * 8 + 2, 4 * max(0, min(2, left - 2)));
+    cp_async_16(&tile[i][4], x + i * 8 + 4, 4 * max(0, min(4, left - 4)));
     cp_async_commit();
     cp_async_wait<0>();
     for (i32 j = 0; j < 8; j++) y[i * 8 + j] = tile[i][j];

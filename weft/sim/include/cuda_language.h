@@ -63,7 +63,7 @@ int weft_lane();
 WEFT_FN void __syncthreads() { weft_syncthreads(); }
 WEFT_FN void __syncwarp(unsigned mask = 0xffffffff) { weft_syncwarp(mask); }
 WEFT_FN void __threadfence() { weft_threadfence(); }
-WEFT_FN void __threadfence_block() {}
+WEFT_FN void __threadfence_block() { __atomic_signal_fence(5); }
 
 // ---- operations of a warp
 

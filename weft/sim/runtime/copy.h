@@ -28,7 +28,7 @@ static void move_bytes(const Piece &p) {
 static void copy_by_thread(void *to, const void *from, u32 size, u32 bytes, void *pc) {
     uintptr_t source = (uintptr_t)from, target = (uintptr_t)to;
     if (bytes > size) report(USAGE, pc, nullptr, -1, "bytes", bytes), bytes = size;
-    if (bytes) touch(source, size, READ, pc);
+    if (bytes) touch_part(source, size, bytes, READ, pc, true);
     touch(target, size, WRITE, pc);
     Piece p = {target, source, bytes, size - bytes, 0};
     mark(p, true, true);

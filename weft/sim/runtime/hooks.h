@@ -35,21 +35,25 @@ static Region *locate(uintptr_t address, u32 bytes, void *pc) {
     return r && r->space != OTHER ? r : nullptr;
 }
 
-// Checks an access, and counts it unless it is one of a barrier object.
-static void touch(uintptr_t address, u32 bytes, Kind kind, void *pc, bool counts = true) {
+// Checks an access to the first `bytes` of a word, and counts it unless it is of a barrier object.
+static void touch_part(uintptr_t address, u32 word, u32 bytes, Kind kind, void *pc, bool counts) {
     if (address - stacks < stacks_size) return;
     self->pc = pc;
     if (out_of_time) stop_launch();
     Region *r = locate(address, bytes, pc);
     if (!r) return;
-    if (bytes <= 16 && address & (bytes - 1)) {
+    if (address & (word - 1)) {
         report(MISALIGNED, pc, nullptr, -1, r->name, address - r->begin);
         abandon();  // vector instructions of the host would fault as well
     }
-    Site &site = site_at(pc, kind, r->space, bytes);
+    Site &site = site_at(pc, kind, r->space, word);
     check(*r, address, bytes, kind, site, *self);
     if (counts) add_to_request(site, address);
     if (++self->accesses % PATIENCE == 0) park();  // it may wait for what others write
+}
+
+static void touch(uintptr_t address, u32 bytes, Kind kind, void *pc, bool counts = true) {
+    touch_part(address, bytes, bytes, kind, pc, counts);
 }
 
 // As the compiler of a device would: by the largest words that both ends allow.

@@ -4,6 +4,7 @@
 //
 // The job is text, a line each:
 //     kernel softmax           grid 4 1 1       block 256 1 1      warp 32      seconds 60
+//     sample 16                run that many blocks; 0: all
 //     grain 4                  bytes of the smallest access of the kernel's text
 //     dynamic 4096             bytes of dynamic shared memory
 //     shared tile 4242432 64   a static shared array: address, bytes
@@ -71,6 +72,7 @@ static void read_line(const std::string &text, size_t &offset) {
     if (key == "grid") line >> launch.grid.x >> launch.grid.y >> launch.grid.z;
     if (key == "block") line >> launch.block.x >> launch.block.y >> launch.block.z;
     if (key == "warp") line >> launch.lanes;
+    if (key == "sample") line >> launch.sample;
     if (key == "grain") line >> at, grain = __builtin_ctz(at);
     if (key == "seconds") line >> at, alarm(at);
     if (key == "buffer") read_buffer(line, offset);
@@ -288,6 +290,17 @@ static std::vector<void *> checked_arguments() {
     return pointers;
 }
 
+// All blocks, or a sample spread evenly over the grid.
+static void run_blocks() {
+    Index g = launch.grid;
+    u64 all = (u64)g.x * g.y * g.z, some = launch.sample ? std::min(launch.sample, all) : all;
+    for (u64 i = 0; i < some; i++) {
+        u64 b = i * all / some;
+        block_index = weft_block_index = {(u32)(b % g.x), (u32)(b / g.x % g.y), (u32)(b / g.x / g.y)};
+        if (!run_block()) return;
+    }
+}
+
 int main(int, char **argv) {
     catch_signals();
     data_path = argv[2];
@@ -299,14 +312,7 @@ int main(int, char **argv) {
     set_up();
     std::vector<void *> pointers = checked_arguments();
     kernel_arguments = pointers.data();
-    Index g = launch.grid;
-    bool good = true;
-    for (u32 z = 0; z < g.z && good; z++)
-        for (u32 y = 0; y < g.y && good; y++)
-            for (u32 x = 0; x < g.x && good; x++) {
-                block_index = weft_block_index = {x, y, z};
-                good = run_block();
-            }
+    run_blocks();
     move_data(false);
     write_report();
     _exit(0);

@@ -145,6 +145,7 @@ static const char CHECK[] = "check";
 struct Launch {
     Index grid, block;
     u32 threads, warps, lanes;  // of a block; of a warp
+    u64 sample;                 // how many blocks to run; 0: all
 };
 
 static Launch launch;
