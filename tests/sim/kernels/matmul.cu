@@ -10,7 +10,8 @@ extern "C" __global__ void matmul(const f32 *a, const f32 *b, f32 *c, i32 size) 
         for (i32 i = thread; i < 128; i += 64) {
             const f32x4 v = load<f32x4>(a + (row + i / 4) * size + k + i % 4 * 4);
             for (i32 j = 0; j < 4; j++) tile_a[i % 4 * 4 + j][i / 4] = v[j];
-            store(&tile_b[i / 8][i % 8 * 4], load<f32x4>(b + (k + i / 8) * size + column + i % 8 * 4));
+            const f32x4 w = load<f32x4>(b + (k + i / 8) * size + column + i % 8 * 4);
+            store(&tile_b[i / 8][i % 8 * 4], w);
         }
         __syncthreads();
 #pragma unroll

@@ -1,6 +1,6 @@
-// c = a @ b for bf16, 64 rows of a by 64 columns of b, by a warpgroup of sm_90a. Tiles arrive by the
-// copy engine in the 128-byte swizzle: rows of a are 64 k, and so are columns of b (its transpose
-// is given); or, by_rows, b is given as it is.
+// c = a @ b for bf16, 64 rows of a by 64 columns of b, by a warpgroup of sm_90a. Tiles arrive by
+// the copy engine in the 128-byte swizzle: rows of a are 64 k, and so are columns of b, of which
+// the transpose is given.
 #include "weft_cuda.cuh"
 
 extern "C" __global__ void __launch_bounds__(128)
@@ -24,7 +24,8 @@ wgmma_matmul(const __grid_constant__ TensorMap a, const __grid_constant__ Tensor
             tma_load_2d(tile_b, b, &full, k, column);
         }
         mbarrier_wait(&full, k / 64 % 2);
-        u64 at = wgmma_descriptor<128>(tile_a, 0, 1024), by = wgmma_descriptor<128>(tile_b, 0, 1024);
+        u64 at = wgmma_descriptor<128>(tile_a, 0, 1024);
+        u64 by = wgmma_descriptor<128>(tile_b, 0, 1024);
         wgmma_fence();
         for (i32 i = 0; i < 4; i++) wgmma_bf16<64, false>(d, at + 2 * i, by + 2 * i);
         wgmma_commit();
@@ -45,7 +46,8 @@ wgmma_by_rows(const f16 *a, const f16 *b, f32 *c) {
     __shared__ __align__(1024) u8 tile_a[64 * 64];
     __shared__ __align__(1024) u8 tile_b[2 * 32 * 128];
     i32 thread = threadIdx.x;
-    for (i32 i = thread; i < 256; i += 128) store(tile_a + swizzle<64>(i * 16), load<f16x8>(a + i * 8));
+    for (i32 i = thread; i < 256; i += 128)
+        store(tile_a + swizzle<64>(i * 16), load<f16x8>(a + i * 8));
     for (i32 i = thread; i < 512; i += 128) {
         i32 k = i / 16, n = i % 16 * 8;  // the two halves of n lie 4096 bytes apart
         store(tile_b + n / 64 * 4096 + swizzle<128>(k * 128 + n % 64 * 2), load<f16x8>(b + i * 8));

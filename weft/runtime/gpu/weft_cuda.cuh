@@ -64,8 +64,8 @@ WEFT_FN i64 cast_f32_i64(f32 x) { return (i64)x; }
 WEFT_FN i32 cast_f64_i32(f64 x) { return (i32)x; }
 WEFT_FN i64 cast_f64_i64(f64 x) { return (i64)x; }
 
-// Faults of the program: 1, an index out of range; 2, an integer divided by zero. The launcher reads
-// and clears the variable.
+// Faults of the program: 1, an index out of range; 2, an integer divided by zero. The launcher
+// reads and clears the variable.
 extern "C" __device__ i32 weft_fault;
 __device__ i32 weft_fault;
 WEFT_FN void weft_set_fault(i32 fault) { *(volatile i32 *)&weft_fault = fault; }

@@ -1,7 +1,8 @@
 // weft_cuda_copy.cuh: asynchronous copies and the barriers that they complete on.
 //
 //     cp_async_16(&tile[i], x + i);  cp_async_commit();  ...  cp_async_wait<0>();  __syncthreads();
-//     mbarrier_expect(&full, 4096);  tma_load_2d(tile, map, &full, column, row);  mbarrier_wait(&full, 0);
+//     mbarrier_expect(&full, 4096);  tma_load_2d(tile, map, &full, column, row);
+//     mbarrier_wait(&full, 0);
 #pragma once
 
 // ---- cp.async (sm_80): each thread copies, in groups; the rest past `bytes` is set to zero
@@ -30,7 +31,7 @@ template <int PENDING> WEFT_FN void cp_async_wait() {
 
 #if __CUDA_ARCH__ >= 900
 
-// ---- mbarrier (sm_90): a phase ends when all threads have arrived and all expected bytes are there
+// ---- mbarrier (sm_90): a phase ends when all threads have arrived, and all expected bytes
 
 WEFT_FN void mbarrier_init(u64 *barrier, u32 arrivals) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(barrier)),
@@ -100,8 +101,9 @@ WEFT_FN void tma_store_2d(const TensorMap &map, const void *shared, i32 x, i32 y
 }
 
 WEFT_FN void tma_store_3d(const TensorMap &map, const void *shared, i32 x, i32 y, i32 z) {
-    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::
-                 "l"(&map), "r"(shared_address(shared)), "r"(x), "r"(y), "r"(z) : "memory");
+    asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group"
+                 " [%0, {%2, %3, %4}], [%1];" ::"l"(&map), "r"(shared_address(shared)), "r"(x),
+                 "r"(y), "r"(z) : "memory");
 }
 
 WEFT_FN void tma_store_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

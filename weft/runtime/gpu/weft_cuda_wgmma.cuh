@@ -12,10 +12,10 @@
 
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 
-// Where a tile lies, with what swizzle (0, 32, 64 or 128 bytes). By k: rows of a (columns of b) have
-// k contiguous, one swizzle long; `stride` bytes from eight rows to the next; `leading` bytes between
-// halves of 8 k, with no swizzle. By rows (b alone): n contiguous, one swizzle long; `stride` bytes
-// from eight k to the next, `leading` from one swizzle of n to the next.
+// Where a tile lies, with what swizzle (0, 32, 64 or 128 bytes). By k: rows of a (columns of b)
+// have k contiguous, one swizzle long; `stride` bytes from eight rows to the next; `leading` bytes
+// between halves of 8 k, with no swizzle. By rows (b alone): n contiguous, one swizzle long;
+// `stride` bytes from eight k to the next, `leading` from one swizzle of n to the next.
 template <int SWIZZLE> WEFT_FN u64 wgmma_descriptor(const void *tile, u32 leading, u32 stride) {
     const u64 mode = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
     u64 start = (shared_address(tile) & 0x3ffff) >> 4;
@@ -49,7 +49,7 @@ template <int PENDING> WEFT_FN void wgmma_wait() {
 #define WEFT_R14 "%112, %113, %114, %115, %116, %117, %118, %119"
 #define WEFT_R15 "%120, %121, %122, %123, %124, %125, %126, %127"
 #define WEFT_D(i)                                                                                  \
-    "+f"(d[8 * i]), "+f"(d[8 * i + 1]), "+f"(d[8 * i + 2]), "+f"(d[8 * i + 3]),                     \
+    "+f"(d[8 * i]), "+f"(d[8 * i + 1]), "+f"(d[8 * i + 2]), "+f"(d[8 * i + 3]),                    \
         "+f"(d[8 * i + 4]), "+f"(d[8 * i + 5]), "+f"(d[8 * i + 6]), "+f"(d[8 * i + 7])
 #define WEFT_R_16 WEFT_R0
 #define WEFT_D_16 WEFT_D(0)

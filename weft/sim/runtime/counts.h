@@ -3,8 +3,8 @@
 // The n-th execution of an instruction by the lanes of a warp, counted from the last place where
 // they met, is one request. Global memory moves sectors of 32 bytes; shared memory has 32 banks of
 // 4 bytes, each of which serves one word at a time (a wavefront). 8-byte accesses go by half warps,
-// 16-byte ones by quarters; loads by twice as many lanes where these come in pairs that read the same
-// address, all (t, t ^ 1) or all (t, t ^ 2), as NVIDIA says of its devices since 7.0.
+// 16-byte ones by quarters; loads by twice as many lanes where these come in pairs that read the
+// same address, all (t, t ^ 1) or all (t, t ^ 2), as NVIDIA says of its devices since 7.0.
 #pragma once
 
 #include "memory.h"

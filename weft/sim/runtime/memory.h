@@ -1,4 +1,4 @@
-// memory.h: is this access allowed? Bounds, alignment, races, bytes nothing wrote, copies under way.
+// memory.h: is an access allowed? Bounds, alignment, races, bytes nothing wrote, copies under way.
 //
 //     Region *region = find(address, bytes);            // null: no buffer is there
 //     check(*region, address, bytes, WRITE, site);      // reports, and leaves its own mark

@@ -1,4 +1,4 @@
-// mma.h: ldmatrix and mma.sync, by the layout of fragments that runtime/gpu/weft_cuda_mma.cuh gives.
+// mma.h: ldmatrix and mma.sync, by the layout of fragments in runtime/gpu/weft_cuda_mma.cuh.
 #pragma once
 
 #include "copy.h"
@@ -77,7 +77,8 @@ struct Fragments {
     const u32 *a, *b;
 };
 
-static void multiply(const Threads &some, const f32 (&a)[16][16], const f32 (&b)[16][8], int depth) {
+static void multiply(const Threads &some, const f32 (&a)[16][16], const f32 (&b)[16][8],
+                     int depth) {
     for (Thread *t : some)
         for (int i = 0; i < 4; i++) {
             int row = t->lane / 4 + i / 2 * 8, column = t->lane % 4 * 2 + i % 2;

@@ -257,7 +257,8 @@ static void catch_signals() {
     struct sigaction action = {};
     action.sa_sigaction = on_signal;
     action.sa_flags = SA_ONSTACK | SA_SIGINFO;
-    for (int s : {SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) sigaction(s, &action, nullptr);
+    for (int s : {SIGALRM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT})
+        sigaction(s, &action, nullptr);
 }
 
 static void set_up() {
@@ -296,7 +297,8 @@ static void run_blocks() {
     u64 all = (u64)g.x * g.y * g.z, some = launch.sample ? std::min(launch.sample, all) : all;
     for (u64 i = 0; i < some; i++) {
         u64 b = i * all / some;
-        block_index = weft_block_index = {(u32)(b % g.x), (u32)(b / g.x % g.y), (u32)(b / g.x / g.y)};
+        block_index = {(u32)(b % g.x), (u32)(b / g.x % g.y), (u32)(b / g.x / g.y)};
+        weft_block_index = block_index;
         if (!run_block()) return;
     }
 }

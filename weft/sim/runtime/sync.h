@@ -190,5 +190,6 @@ template float weft_atomic(int, float *, float, float);
 template double weft_atomic(int, double *, double, double);
 
 extern "C" void weft_check_failed(int fault) {
-    report(CHECK, CALLER, nullptr, -1, fault == 1 ? "an index is out of range" : "division by zero");
+    const char *what = fault == 1 ? "an index is out of range" : "division by zero";
+    report(CHECK, CALLER, nullptr, -1, what);
 }
