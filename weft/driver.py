@@ -158,12 +158,12 @@ def build(captured: Captured, options: Options) -> Runner:
     """What runs a captured program: from the cache when it was compiled before."""
     log = PassLog(options.verbose)
     log.seconds["capture"] = captured.seconds
-    graph = log.time("g", lambda: torch_level.from_captured(captured))
-    stored = [captured.placeholders[m.placeholder].value for m in captured.mutations]
-    layouts = tuple(torch_level.type_of(r.meta) for r in (*captured.results, *stored))
-    writes = {len(captured.results) + i: m.placeholder for i, m in enumerate(captured.mutations)}
+    graph, layouts = captured.graph, captured.layouts
+    results = len(graph.outputs) - len(captured.mutations)
+    writes = {results + i: placeholder for i, placeholder in enumerate(captured.mutations)}
     constants = captured.constants()
-    key = program_key(graph, layouts, writes, constants, options, find_target(options.target))
+    facts = (layouts, writes, constants, options, find_target(options.target))
+    key = log.time("g", lambda: program_key(graph, *facts))
     made: list[Levels] = []
 
     def levels() -> Levels:
@@ -175,7 +175,7 @@ def build(captured: Captured, options: Options) -> Runner:
     if linked is None:
         made.append(lower(graph, options, log, layouts, constants))
         linked = _link(made[0], options, log, writes, constants, key)
-    report = make_report(linked, log, captured.name)
+    report = make_report(linked, log, graph.name)
     artifact = Artifact(runner(linked, report, options), report, levels)
     artifact.run.artifact = artifact  # type: ignore[attr-defined]
     return artifact.run

@@ -110,11 +110,8 @@ def check_fusions(
     graph: Any, captured: Captured, given: list[torch.Tensor], expected: list[np.ndarray]
 ) -> None:
     """The same numbers however the graph is cut into kernels, and for any vectors."""
-    written = [captured.placeholders[m.placeholder].value.meta for m in captured.mutations]
-    metas = [*(r.meta for r in captured.results), *written]
-    layouts = tuple(map(torch_level.type_of, metas))
     for fuse, target in (("none", "cpu:avx2"), ("all", "cpu:plain")):
-        levels = driver.lower(graph, driver.Options(target, fuse), PassLog(), layouts)
+        levels = driver.lower(graph, driver.Options(target, fuse), PassLog(), captured.layouts)
         driver.VERIFY["loop"](levels.program("loop"))
         kernels = levels.program("kernel")
         driver.VERIFY["kernel"](kernels)

@@ -10,25 +10,23 @@ import torch
 from torch import nn
 
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.torch_level import evaluate, from_captured
+from weft.frontend.torch_level import TORCH_DTYPE, evaluate
 
 
 def interpret(captured: Captured) -> Runner:
     """Run the torch level through torch: the back end of these tests."""
-    graph = from_captured(captured)
 
     def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
         with torch.no_grad():
             # Every result is copied before an input is written: it may be a view of one.
-            values = evaluate(graph, tensors)
-            metas = [r.meta for r in captured.results] + [m.value.meta for m in captured.mutations]
+            values = evaluate(captured.graph, tensors)
             fresh = [
-                torch.empty_strided(m.shape, m.strides, dtype=m.dtype).copy_(v)
-                for v, m in zip(values, metas, strict=True)
+                torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype]).copy_(v)
+                for v, t in zip(values, captured.layouts, strict=True)
             ]
-            results = fresh[: len(captured.results)]
-            for mutation, new in zip(captured.mutations, fresh[len(results) :], strict=True):
-                tensors[mutation.placeholder].copy_(new)
+            results = fresh[: len(fresh) - len(captured.mutations)]
+            for placeholder, new in zip(captured.mutations, fresh[len(results) :], strict=True):
+                tensors[placeholder].copy_(new)
         return results
 
     return run

@@ -35,7 +35,6 @@ from weft.frontend.aten.table import overload
 from weft.frontend.capture import capture
 from weft.frontend.graph import Captured, flattened, map_args
 from weft.frontend.lower import to_tensor
-from weft.frontend.torch_level import from_captured
 from weft.tensor.evaluate import evaluate
 
 TOLERANCE = {
@@ -103,7 +102,7 @@ def difference(got: np.ndarray, want: torch.Tensor) -> str | None:
 def failure(func: Any, args: Any, kwargs: Any, out: Any) -> str | None:
     """What is wrong with the row of this call; None when it agrees with eager or declines."""
     program, tensors = captured(func, args, kwargs)
-    graph = to_tensor(from_captured(program), fallback="error")
+    graph = to_tensor(program.graph, fallback="error")
     got = evaluate(graph, [to_numpy(t) for t in tensors])
     wanted = [t for t in flattened(out) if isinstance(t, torch.Tensor)]
     for i, (a, b) in enumerate(zip(got, wanted, strict=True)):

@@ -13,13 +13,13 @@ from weft.core.errors import UnsupportedOpError
 from weft.core.graph import Graph
 from weft.frontend.capture import capture
 from weft.frontend.lower import to_tensor
-from weft.frontend.torch_level import evaluate, from_captured
+from weft.frontend.torch_level import evaluate
 from weft.tensor import evaluate as tensor_level
 from weft.tensor.ops import Extern, Gather, Part, Reduce
 
 
 def torch_graph(function: Callable[..., Any], *args: torch.Tensor) -> Graph:
-    return from_captured(capture(function, args, {}))
+    return capture(function, args, {}).graph
 
 
 def lowered(function: Callable[..., Any], *args: torch.Tensor, **options: Any) -> Graph:

@@ -14,7 +14,7 @@ from weft.core.node import make
 from weft.core.text import parse_program, print_program
 from weft.core.types import TensorType, f32
 from weft.frontend.capture import capture
-from weft.frontend.torch_level import Aten, from_captured
+from weft.frontend.torch_level import Aten
 from weft.tensor.ops import Input
 
 
@@ -28,7 +28,7 @@ def program(x: torch.Tensor, m: torch.Tensor) -> Any:
 
 def test_calls_read_as_in_pytorch() -> None:
     inputs = (torch.randn(4, 8).t(), torch.ones(8, 4, dtype=torch.bool))
-    graph = from_captured(capture(program, inputs, {}))
+    graph = capture(program, inputs, {}).graph
     text = print_program(graph, origins=True)
     for line in (
         "input x: f32[8,4]{1,8}",

@@ -18,12 +18,14 @@ from typing import Any
 import torch
 
 from weft.core.errors import CaptureError
-from weft.frontend.graph import Meta, Value
+from weft.core.node import Node
+from weft.core.types import TensorType
+from weft.frontend.torch_level import TORCH_DTYPE
 
 aten = torch.ops.aten
 
 # emit(op, *args) adds a node and returns its only value.
-Emit = Callable[..., Value]
+Emit = Callable[..., Node]
 
 
 @dataclass(eq=False)
@@ -50,7 +52,7 @@ class Ref:
 
     fake: torch.Tensor
     storage: Storage
-    value: Value
+    value: Node
     version: int = 0
     parent: Ref | None = None
     step: Step | None = None
@@ -60,7 +62,7 @@ class Ref:
         return self if self.parent is None else self.parent.root
 
 
-def read(ref: Ref, emit: Emit) -> Value:
+def read(ref: Ref, emit: Emit) -> Node:
     """The value `ref` holds now."""
     if ref.version != ref.storage.version:
         assert ref.parent is not None and ref.step is not None, "a root is always current"
@@ -69,9 +71,9 @@ def read(ref: Ref, emit: Emit) -> Value:
     return ref.value
 
 
-def write(ref: Ref, value: Value, emit: Emit) -> None:
+def write(ref: Ref, value: Node, emit: Emit) -> None:
     """`ref` holds `value` from now on, and so does what it is a view of."""
-    chain: list[tuple[Ref, Value]] = [(ref, value)]
+    chain: list[tuple[Ref, Node]] = [(ref, value)]
     while ref.parent is not None and ref.step is not None:
         value = unview(ref.step, read(ref.parent, emit), value, emit)
         ref = ref.parent
@@ -81,13 +83,13 @@ def write(ref: Ref, value: Value, emit: Emit) -> None:
         written.value, written.version = new, ref.storage.version
 
 
-def replay(step: Step, parent: Value, emit: Emit) -> Value:
+def replay(step: Step, parent: Node, emit: Emit) -> Node:
     # The new parent's strides may not allow a view, and which result of an op is meant matters.
     op = aten.reshape.default if step.op in RESHAPES else step.op
     return emit(op, parent, *step.args, index=step.index, **step.kwargs)
 
 
-def unview(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+def unview(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     """`parent` after `value` was written through the view `step` of it."""
     inverse = INVERSES.get(step.op)
     if inverse is None:
@@ -95,44 +97,44 @@ def unview(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
     return inverse(step, parent, value, emit)
 
 
-Inverse = Callable[[Step, Value, Value, Emit], Value]
+Inverse = Callable[[Step, Node, Node, Emit], Node]
 
 
-def _reshape_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
-    return emit(aten.reshape.default, value, list(parent.meta.shape))
+def _reshape_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+    return emit(aten.reshape.default, value, list(parent.type.shape))
 
 
-def _swap_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+def _swap_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     return emit(step.op, value, *step.args)
 
 
-def _permute_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
-    rank = len(parent.meta.shape)
+def _permute_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+    rank = len(parent.type.shape)
     order = [d % rank for d in step.args[0]]
     return emit(aten.permute.default, value, [order.index(d) for d in range(rank)])
 
 
 def _scatter(op: torch._ops.OpOverload) -> Inverse:
-    def inverse(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+    def inverse(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
         return emit(op, parent, value, *step.args, **step.kwargs)
 
     return inverse
 
 
-def _piece_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+def _piece_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     sizes, dim = step.args[0], step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)
     start = sizes * step.index if isinstance(sizes, int) else sum(sizes[: step.index])
-    stop = start + value.meta.shape[dim]
+    stop = start + value.type.shape[dim]
     return emit(aten.slice_scatter.default, parent, value, dim, start, stop)
 
 
-def _unbind_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
+def _unbind_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     dim = step.args[0] if step.args else step.kwargs.get("dim", 0)
     return emit(aten.select_scatter.default, parent, value, dim, step.index)
 
 
-def _dtype_back(step: Step, parent: Value, value: Value, emit: Emit) -> Value:
-    return emit(aten.view.dtype, value, parent.meta.dtype)
+def _dtype_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+    return emit(aten.view.dtype, value, TORCH_DTYPE[parent.type.dtype])
 
 
 RESHAPES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
@@ -161,10 +163,10 @@ INVERSES: dict[torch._ops.OpOverload, Inverse] = {
 }
 
 
-def is_dense(meta: Meta) -> bool:
+def is_dense(type_: TensorType) -> bool:
     """No gaps and no overlap: the elements fill their extent exactly once."""
     expected = 1
-    for stride, size in sorted(zip(meta.strides, meta.shape, strict=True)):
+    for stride, size in sorted(zip(type_.layout, type_.shape, strict=True)):
         if size == 0:
             return True
         if size != 1 and stride != expected:

@@ -1,7 +1,7 @@
 """One call of a function or module, as a functional ATen graph for that signature.
 
     captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
-    print_program(from_captured(captured))
+    print_program(captured.graph)
 
 The program runs once on fake tensors; parameters, buffers and tensors of closures are noticed as
 it touches them. What this cannot follow raises CaptureError.
@@ -25,9 +25,13 @@ from torch.fx.node import Argument, Target
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from weft.core.errors import CaptureError, WeftError
+from weft.core.graph import Graph
+from weft.core.node import Node
+from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, read
 from weft.frontend.composites import tracing
-from weft.frontend.graph import Captured, Geometry, Leaf, Meta, Mutation, Result
+from weft.frontend.graph import Captured, Geometry, Leaf
+from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Home, Tracer
 
 CONSTANTS = (
@@ -49,7 +53,6 @@ def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any
         captured = _capture(fn, flat, in_tree, shared=_shared_storages(tensors))
     if captured is None:
         raise CaptureError("an input that is written shares its storage with a parameter")
-    captured = captured.without_dead_nodes()
     captured.seconds = time.perf_counter() - start
     return captured
 
@@ -253,39 +256,40 @@ def _finish(
 ) -> Captured | None:
     flat, out_tree = tree_flatten(out)
     changed = [(i, root) for i, root in enumerate(tracer.roots) if root.storage.version]
-    mutations = [Mutation(i, read(root, tracer.emit)) for i, root in changed]
-    written = {tracer.sources[m.placeholder].untyped_storage()._cdata for m in mutations}
+    mutations = [(i, read(root, tracer.emit)) for i, root in changed]
+    written = {tracer.sources[i].untyped_storage()._cdata for i, _ in mutations}
     if written & _shared_storages(tracer.sources):
         return None
     results, leaves = _outputs(tracer, flat)
-    inputs = [p.value for p in tracer.placeholders]
+    inputs = tuple(p.node for p in tracer.placeholders)
+    stored = [(i, value) for i, value in mutations if value is not inputs[i]]
+    outputs = (*(value for value, _ in results), *(value for _, value in stored))
     return Captured(
-        name=name,
-        placeholders=tracer.placeholders,
-        nodes=tracer.nodes,
-        results=results,
-        mutations=[m for m in mutations if m.value is not inputs[m.placeholder]],
-        leaves=leaves,
-        in_tree=in_tree,
-        out_tree=out_tree,
-        overlapping=overlapping,
+        Graph("torch", name, inputs, outputs, tracer.names, tracer.origin),
+        tracer.placeholders,
+        (*(layout for _, layout in results), *(type_of(tracer.roots[i].fake) for i, _ in stored)),
+        [i for i, _ in stored],
+        leaves,
+        in_tree,
+        out_tree,
+        overlapping,
     )
 
 
-def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[Result], list[Leaf]]:
+def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorType]], list[Leaf]]:
     refs = [tracer.ref(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in flat]
     tenants: defaultdict[int, set[int]] = defaultdict(set)  # storage -> distinct tensors returned
     for ref in refs:
         if ref is not None:
             tenants[id(ref.storage)].add(id(ref.fake))
-    results: list[Result] = []
+    results: list[tuple[Node, TensorType]] = []
     index: dict[int, int] = {}  # id of a fake -> its result
     leaves: list[Leaf] = []
     for leaf, ref in zip(flat, refs, strict=True):
         if ref is None:
             leaves.append(_constant(leaf))
             continue
-        alone = len(tenants[id(ref.storage)]) == 1 and is_dense(Meta.of(ref.fake))
+        alone = len(tenants[id(ref.storage)]) == 1 and is_dense(type_of(ref.fake))
         owner = ref if alone and ref.storage.placeholder is None else ref.root
         geometry = None if owner is ref else _geometry(ref, owner)
         if owner.storage.placeholder is not None:
@@ -293,7 +297,7 @@ def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[Result], list[Leaf]]
             continue
         if id(owner.fake) not in index:
             index[id(owner.fake)] = len(results)
-            results.append(Result(read(owner, tracer.emit), Meta.of(owner.fake)))
+            results.append((read(owner, tracer.emit), type_of(owner.fake)))
         leaves.append(Leaf("result", index[id(owner.fake)], geometry))
     return results, leaves
 

@@ -1,43 +1,26 @@
-"""The torch level: a flat functional ATen graph, its inputs, and what becomes of its outputs.
+"""A captured program: its graph at the torch level, its inputs, what becomes of its outputs.
 
 captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
-captured.placeholders, captured.nodes, captured.results, captured.mutations, captured.leaves
+captured.graph, captured.placeholders, captured.layouts, captured.mutations, captured.leaves
 """
-
-# This file reaches into torch: its dispatcher and tables have no public names for all of it.
-# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
 from torch.utils._pytree import TreeSpec
 
+from weft.core.graph import Graph
+from weft.core.node import Node
+from weft.core.types import TensorType
+
 # What a back end makes of a captured program. It takes one tensor per placeholder, in order,
 # writes every mutation into its placeholder's tensor and returns one fresh tensor per result
-# with exactly the shape, strides and dtype of `Result.meta`.
+# with exactly the shape, strides and dtype of its layout.
 Runner = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
-
-
-@dataclass(frozen=True)
-class Meta:
-    """What is known of a tensor before it exists; strides are eager's."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
-
-    @staticmethod
-    def of(tensor: torch.Tensor) -> Meta:
-        return Meta(tuple(tensor.shape), tensor.stride(), tensor.dtype, tensor.device)
-
-    def __str__(self) -> str:
-        dims = ",".join(map(str, self.shape))
-        return f"{str(self.dtype).removeprefix('torch.')}[{dims}]"
 
 
 @dataclass(frozen=True)
@@ -54,36 +37,6 @@ class Geometry:
 
 
 @dataclass(frozen=True, eq=False)
-class Value:
-    """One tensor of the graph: a placeholder, or one result of a node. Compared by identity."""
-
-    name: str
-    meta: Meta
-
-    def __repr__(self) -> str:
-        return self.name
-
-
-@dataclass(frozen=True, eq=False)
-class Node:
-    """values = op(*args, **kwargs), where args hold Values; `where` is the torch source line.
-
-    An op that returns one tensor has one value; one that returns several, or a list, has them
-    flat (None for a result the op leaves undefined).
-    """
-
-    op: torch._ops.OpOverload
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    values: tuple[Value | None, ...]
-    where: str | None = None
-
-    def operands(self) -> list[Value]:
-        held = flattened([self.args, *self.kwargs.values()])
-        return [value for value in held if isinstance(value, Value)]
-
-
-@dataclass(frozen=True, eq=False)
 class Placeholder:
     """A tensor that comes from outside.
 
@@ -95,7 +48,7 @@ class Placeholder:
     program writes arrive as one 1-D placeholder that covers them all.
     """
 
-    value: Value
+    node: Node
     kind: Literal["input", "parameter", "buffer", "constant"]
     position: int | None = None
     fixed: bool = False  # an input that is a Parameter: Dynamo's graphs take them as arguments
@@ -105,7 +58,7 @@ class Placeholder:
 
     @property
     def name(self) -> str:
-        return self.value.name
+        return self.node.op.label  # type: ignore[attr-defined]
 
     @property
     def held(self) -> torch.Tensor | None:
@@ -114,26 +67,10 @@ class Placeholder:
 
 
 @dataclass(frozen=True)
-class Result:
-    """A fresh tensor that the program returns; the layout is `meta`, not `value.meta`."""
-
-    value: Value
-    meta: Meta
-
-
-@dataclass(frozen=True)
-class Mutation:
-    """Afterwards the tensor of placeholder number `placeholder` holds `value`."""
-
-    placeholder: int
-    value: Value
-
-
-@dataclass(frozen=True)
 class Leaf:
     """One leaf of the output pytree.
 
-    result       results[index], or the view `geometry` of it
+    result       the graph's output number `index`, or the view `geometry` of it
     placeholder  the tensor of placeholders[index] itself, or the view `geometry` of it
     constant     the object `constant`
     """
@@ -146,13 +83,16 @@ class Leaf:
 
 @dataclass
 class Captured:
-    """A callable, traced for one signature."""
+    """A callable, traced for one signature.
 
-    name: str
+    The graph's outputs are fresh tensors of these layouts, but for the last ones: `mutations` has
+    the numbers of the placeholders that hold them afterwards.
+    """
+
+    graph: Graph
     placeholders: list[Placeholder]
-    nodes: list[Node]
-    results: list[Result]
-    mutations: list[Mutation]
+    layouts: tuple[TensorType, ...]
+    mutations: list[int]
     leaves: list[Leaf]
     in_tree: TreeSpec
     out_tree: TreeSpec
@@ -162,24 +102,12 @@ class Captured:
 
     def constants(self) -> tuple[int, ...]:
         """Placeholders that seldom change, and can tell: parameters and the like, not written."""
-        written = {m.placeholder for m in self.mutations}
         return tuple(
             i
             for i, p in enumerate(self.placeholders)
-            if (p.fixed or p.kind != "input") and p.region is None and i not in written
+            if (p.fixed or p.kind != "input") and p.region is None and i not in self.mutations
             if (tensor := p.held) is None or not tensor.is_inference()
         )
-
-    def without_dead_nodes(self) -> Captured:
-        """Without the nodes nobody reads; random ops stay, for they advance the generator."""
-        live = {r.value for r in self.results} | {m.value for m in self.mutations}
-        kept: list[Node] = []
-        for node in reversed(self.nodes):
-            stays = not node.values or torch.Tag.nondeterministic_seeded in node.op.tags
-            if stays or any(v in live for v in node.values):
-                live.update(node.operands())
-                kept.append(node)
-        return replace(self, nodes=kept[::-1])
 
 
 def map_args(args: Any, kind: type, f: Callable[[Any], Any]) -> Any:

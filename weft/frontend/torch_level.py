@@ -1,6 +1,6 @@
-"""The torch level: ATen calls as interned nodes, made from a captured graph, run through torch.
+"""The torch level: ATen calls as interned nodes, run through torch.
 
-graph = from_captured(captured)              # relu = aten{aten.relu.default, ...}(x): f32[16,16]
+relu = make(Aten("aten.relu.default", text, (type_of(out),)), x)       # relu: f32[16,16]
 evaluate(graph, tensors)                     # torch itself
 evaluate(graph, tensors, double=True)        # the float64 reference of every check
 """
@@ -17,11 +17,10 @@ import torch
 from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
-from weft.core.node import Node, Op, make, op
+from weft.core.node import Node, Op, op
 from weft.core.types import DTYPES, DType, TensorType, TupleType, f32, row_major
-from weft.frontend.graph import Captured, Meta, Value, flattened
-from weft.frontend.graph import Node as CapturedNode
-from weft.tensor.ops import Input, Part
+from weft.frontend.graph import flattened
+from weft.tensor.ops import Part
 
 # Element types only library calls use: torch's names, and what NumPy holds one in.
 NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
@@ -46,11 +45,12 @@ def dtype_of(dtype: torch.dtype) -> DType:
     return found
 
 
-def type_of(meta: Meta) -> TensorType:
+def type_of(tensor: torch.Tensor) -> TensorType:
     """Strides are kept where they are not row-major (those of axes of length 1 don't matter)."""
-    told = zip(meta.shape, meta.strides, row_major(meta.shape), strict=True)
-    plain = 0 in meta.shape or all(n == 1 or s == t for n, s, t in told)
-    return TensorType(dtype_of(meta.dtype), meta.shape, None if plain else meta.strides)
+    shape, strides = tuple(tensor.shape), tensor.stride()
+    told = zip(shape, strides, row_major(shape), strict=True)
+    plain = 0 in shape or all(n == 1 or s == t for n, s, t in told)
+    return TensorType(dtype_of(tensor.dtype), shape, None if plain else strides)
 
 
 NOTHING = TensorType(f32, (0,))  # stands for a result the op was asked not to compute
@@ -80,18 +80,16 @@ class Aten(Op):
 # --- arguments as JSON --------------------------------------------------------------------------
 
 
-def encode_call(
-    args: Sequence[Any], kwargs: Mapping[str, Any], values: Mapping[Value, Node]
-) -> tuple[str, tuple[Node, ...]]:
+def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, tuple[Node, ...]]:
     """The call as text, and the nodes its {"tensor": i} stand for."""
     nodes: list[Node] = []
 
     def number_of(value: Any) -> int | None:
-        if not isinstance(value, Value):
+        if not isinstance(value, Node):
             return None
-        if values[value] not in nodes:
-            nodes.append(values[value])
-        return nodes.index(values[value])
+        if value not in nodes:
+            nodes.append(value)
+        return nodes.index(value)
 
     tree = {
         "args": [encode(a, number_of) for a in args],
@@ -103,40 +101,6 @@ def encode_call(
 def dump(tree: Any) -> str:
     """The arguments of a call in their one spelling."""
     return json.dumps(tree, separators=(",", ":"))
-
-
-# --- from a captured program --------------------------------------------------------------------
-
-
-def from_captured(captured: Captured) -> Graph:
-    """The program as interned nodes. Outputs are its results, then what its mutations store."""
-    values: dict[Value, Node] = {}
-    names: dict[Node, str] = {}
-    origin: dict[Node, str] = {}
-    for placeholder in captured.placeholders:
-        node = make(Input(placeholder.name, type_of(placeholder.value.meta)))
-        values[placeholder.value], names[node] = node, placeholder.name
-    random_calls = 0
-    for call in captured.nodes:
-        random = torch.Tag.nondeterministic_seeded in call.op.tags
-        random_calls += random
-        whole = _from_call(call, values, random_calls if random else 0)
-        for i, value in enumerate(call.values):
-            if value is not None:
-                node = whole if len(call.values) == 1 else make(Part(i), whole)
-                values[value] = node
-                names.setdefault(node, value.name)
-        if call.where is not None:
-            origin.setdefault(whole, call.where)
-    inputs = tuple(values[p.value] for p in captured.placeholders)
-    ends = [r.value for r in captured.results] + [m.value for m in captured.mutations]
-    return Graph("torch", captured.name, inputs, tuple(values[v] for v in ends), names, origin)
-
-
-def _from_call(call: CapturedNode, values: Mapping[Value, Node], serial: int) -> Node:
-    text, nodes = encode_call(call.args, call.kwargs, values)
-    results = tuple(NOTHING if v is None else type_of(v.meta) for v in call.values)
-    return make(Aten(str(call.op), text, results, serial), *nodes)
 
 
 # --- checking -----------------------------------------------------------------------------------

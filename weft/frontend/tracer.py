@@ -1,7 +1,7 @@
 """Records the ATen calls of a program on fake tensors as a functional graph.
 
     with fake_mode, tracer:
-        fn(*fake_inputs)            # tracer.nodes now holds the graph
+        fn(*fake_inputs)            # tracer.ref(out).value is now the graph that gives out
 
 It sits below autograd and below composite ops, so nearly every op is core ATen.
 """
@@ -26,9 +26,12 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from weft.core.errors import CaptureError
+from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
-from weft.frontend.graph import Geometry, Meta, Node, Placeholder, Value, flattened, map_args
+from weft.frontend.graph import Geometry, Placeholder, flattened, map_args
+from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
+from weft.tensor.ops import Input, Part
 
 aten = torch.ops.aten
 
@@ -51,17 +54,19 @@ class Tracer(TorchDispatchMode):
         super().__init__()
         self.fake_mode = fake_mode
         self.homes = homes
-        self.nodes: list[Node] = []
+        self.names: dict[Node, str] = {}
+        self.origin: dict[Node, str] = {}  # the line of the program that made a node
+        self.random_calls = 0
         self.placeholders: list[Placeholder] = []
         self.sources: list[torch.Tensor] = []  # the real tensor of each placeholder
         self.roots: list[Ref] = []  # the ref of each placeholder
         self.refs: dict[int, Ref] = {}  # by id of a fake tensor, which the ref keeps alive
         self.lifted: dict[int, Ref] = {}  # by id of a real tensor
         self.known: dict[int, torch.Tensor] = {}  # fakes whose numbers are known, by id
-        self.fakes: dict[Value, torch.Tensor] = {}
+        self.fakes: dict[Node, torch.Tensor] = {}
         self.location: str | None = None  # overrides the stack where a graph is interpreted
         self.paused = False
-        self._names: defaultdict[str, int] = defaultdict(int)
+        self._used: defaultdict[str, int] = defaultdict(int)  # names, how often
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
@@ -103,31 +108,41 @@ class Tracer(TorchDispatchMode):
         finally:
             self.paused = before
 
-    def add(self, op: OpOverload, args: Any, kwargs: dict[str, Any], outs: Any) -> Node:
-        """A node whose results are fresh tensors."""
+    def add(
+        self, op: OpOverload, args: Any, kwargs: dict[str, Any], outs: Any
+    ) -> list[Node | None]:
+        """The call as a node; its results, fresh tensors (None for one the op leaves undefined)."""
         flat = flattened(outs)
         several = len(flat) > 1
         name = self._name(op._schema.name.split("::")[1])
-        values: list[Value | None] = []
+        random = torch.Tag.nondeterministic_seeded in op.tags
+        self.random_calls += random
+        results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)
+        text, nodes = encode_call(args, kwargs)
+        whole = make(Aten(str(op), text, results, self.random_calls if random else 0), *nodes)
+        where = self.where()
+        if where is not None:
+            self.origin.setdefault(whole, where)
+        values: list[Node | None] = []
         for i, fake in enumerate(flat):
             if not isinstance(fake, torch.Tensor):
                 values.append(None)
                 continue
-            value = Value(f"{name}_{i}" if several else name, Meta.of(fake))
+            value = make(Part(i), whole) if several else whole
             values.append(value)
+            self.names.setdefault(value, f"{name}_{i}" if several else name)
             self.fakes[value] = fake
             if id(fake) not in self.refs:
                 self.refs[id(fake)] = Ref(fake, Storage(), value)
-        self.nodes.append(Node(op, args, kwargs, tuple(values), self.where()))
-        return self.nodes[-1]
+        return values
 
-    def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Value:
+    def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:
         """A node on values rather than tensors; returns its result number `index`."""
         if op in _IDENTITY:
             return args[0]
-        fakes = map_args(args, Value, self.fakes.__getitem__)
+        fakes = map_args(args, Node, self.fakes.__getitem__)
         outs = self.call(op, fakes, kwargs)
-        value = self.add(op, args, kwargs, outs).values[index]
+        value = self.add(op, args, kwargs, outs)[index]
         assert value is not None
         return value
 
@@ -141,7 +156,7 @@ class Tracer(TorchDispatchMode):
             return self._lift(tensor)
         return self._twin(tensor)
 
-    def value(self, tensor: torch.Tensor) -> Value:
+    def value(self, tensor: torch.Tensor) -> Node:
         return read(self.ref(tensor), self.emit)
 
     def fake(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -155,14 +170,14 @@ class Tracer(TorchDispatchMode):
 
     def _twin(self, tensor: torch.Tensor) -> Ref:
         """A tensor made behind the dispatcher's back, such as x.data: another name of one."""
-        meta, pointer = Meta.of(tensor), tensor.untyped_storage()._cdata
+        type_, pointer = type_of(tensor), tensor.untyped_storage()._cdata
         for ref in [*self.refs.values()]:
             same = ref.fake.untyped_storage()._cdata == pointer
-            if same and Meta.of(ref.fake) == meta:
+            if same and type_of(ref.fake) == type_:
                 step = Step(aten.alias.default, (), {}, 0)
                 twin = Ref(tensor, ref.storage, read(ref, self.emit), ref.version, ref, step)
                 return self.refs.setdefault(id(tensor), twin)
-        raise CaptureError(f"a tensor {meta} whose origin the trace did not see", self.where())
+        raise CaptureError(f"a tensor {type_} whose origin the trace did not see", self.where())
 
     # Placeholders
 
@@ -171,10 +186,10 @@ class Tracer(TorchDispatchMode):
         region: Geometry | None = fields.get("region")
         with _disable_current_modes():
             fake = self._new_fake(source if region is None else region.of(source))
-        value = Value(self._name(name), Meta.of(fake))
-        self.fakes[value] = fake
-        ref = Ref(fake, Storage(placeholder=len(self.placeholders)), value)
-        self.placeholders.append(Placeholder(value, kind, **fields))
+        node = make(Input(self._name(name), type_of(fake)))
+        self.names[node], self.fakes[node] = node.op.label, fake  # type: ignore[attr-defined]
+        ref = Ref(fake, Storage(placeholder=len(self.placeholders)), node)
+        self.placeholders.append(Placeholder(node, kind, **fields))
         self.sources.append(source)
         self.roots.append(ref)
         self.refs[id(fake)] = ref
@@ -235,12 +250,12 @@ class Tracer(TorchDispatchMode):
         value = read(parent, self.emit)
         outs = self.call(op, map_args(args, torch.Tensor, self.fake), kwargs)
         if op in _IDENTITY:
-            made: tuple[Value | None, ...] = (value,)
+            made: list[Node | None] = [value]
         else:
             # A write may have left the value with strides that do not allow this view.
-            moved = value.meta.strides != parent.fake.stride()
+            moved = value.type != type_of(parent.fake)
             reshaped = aten.reshape.default if op is aten.view.default and moved else op
-            made = self.add(reshaped, (value, *args[1:]), kwargs, outs).values
+            made = self.add(reshaped, (value, *args[1:]), kwargs, outs)
         for i, (fake, new) in enumerate(zip(flattened(outs), made, strict=True)):
             if fake is parent.fake:
                 continue
@@ -253,7 +268,7 @@ class Tracer(TorchDispatchMode):
     def _strided_parent(self, ref: Ref) -> Ref:
         root = ref.root
         value = read(root, self.emit)
-        if value.meta.strides != root.fake.stride() or not is_dense(value.meta):
+        if value.type != type_of(root.fake) or not is_dense(value.type):
             raise CaptureError("as_strided of a tensor that is itself strided", self.where())
         outside = root.storage.placeholder
         if outside is not None and self.sources[outside].storage_offset() != 0:
@@ -265,24 +280,24 @@ class Tracer(TorchDispatchMode):
         argument = op._schema.arguments[where]
         target = args[where] if where < len(args) else kwargs[argument.name]
         ref = self.ref(target)
-        meta = Meta.of(ref.fake)
         rest = {k: v for k, v in kwargs.items() if not (argument.is_out and k == argument.name)}
         if op is aten.copy_.default:
-            new = self._converted(self.value(args[1]), meta)
+            new = self._converted(self.value(args[1]), ref.fake)
         else:
             outs = self.record(schema.functional(op), schema.with_defaults(op, args), rest)
-            new = self._converted(self.value(flattened(outs)[0]), meta)
+            new = self._converted(self.value(flattened(outs)[0]), ref.fake)
         write(ref, new, self.emit)
         return target
 
-    def _converted(self, value: Value, meta: Meta) -> Value:
+    def _converted(self, value: Node, like: torch.Tensor) -> Node:
         """`value` as something of this shape and dtype holds it."""
-        if value.meta.dtype != meta.dtype or value.meta.device != meta.device:
-            value = self.emit(aten._to_copy.default, value, dtype=meta.dtype, device=meta.device)
-        if value.meta.shape != meta.shape:
-            if len(value.meta.shape) > len(meta.shape) or 0 in meta.shape:
+        held = self.fakes[value]
+        if held.dtype != like.dtype or held.device != like.device:
+            value = self.emit(aten._to_copy.default, value, dtype=like.dtype, device=like.device)
+        if held.shape != like.shape:
+            if held.dim() > like.dim() or 0 in like.shape:
                 raise CaptureError("an out= tensor that has to grow", self.where())
-            value = self.emit(aten.expand.default, value, list(meta.shape))
+            value = self.emit(aten.expand.default, value, list(like.shape))
         return value
 
     def _reshape(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -316,8 +331,8 @@ class Tracer(TorchDispatchMode):
 
     def _name(self, base: str) -> str:
         base = "".join(c if c.isalnum() else "_" for c in base).strip("_")
-        self._names[base] += 1
-        return base if self._names[base] == 1 else f"{base}_{self._names[base] - 1}"
+        self._used[base] += 1
+        return base if self._used[base] == 1 else f"{base}_{self._used[base] - 1}"
 
     def where(self) -> str | None:
         """The innermost line of the program itself: "model.py line 12: y = f(x)"."""
