@@ -37,11 +37,10 @@ class PassLog:
     ) -> P:
         """Run one pass `change` called `name` (007_stage_inputs) of a level (its letter)."""
         fired = self.fired.copy()
-        start = time.perf_counter()
-        after = change(program)
-        spent = time.perf_counter() - start
-        self.seconds[level] = self.seconds.get(level, 0.0) + spent
+        before = self.seconds.get(level, 0.0)
+        after = self.time(level, lambda: change(program))
         if self.verbose:
+            spent = self.seconds[level] - before
             lines = [] if text is None or after is program else _diff(text(program), text(after))
             self._show(f"{level}:{name}", spent, lines, self.fired - fired)
         return after

@@ -62,18 +62,6 @@ class Carriers:
             values = both
         return values
 
-    def scan(self, values: Arrays) -> Arrays:
-        """The running carriers along dimension `depth`, in log steps (Hillis, Steele 1986)."""
-        n, distance = values[0].shape[self.depth], 1
-        while distance < n:
-            early, late = slice(0, n - distance), slice(distance, n)
-            moved = self.combine(_part(values, self.depth, early), _part(values, self.depth, late))
-            first = _part(values, self.depth, slice(0, distance))
-            pairs = zip(first, moved, strict=True)
-            values = [np.concatenate(p, self.depth) for p in pairs]
-            distance *= 2
-        return self.combine(self.values, values)
-
 
 def _part(values: Arrays, axis: int, which: slice) -> Arrays:
     return [v[(slice(None),) * axis + (which,)] for v in values]

@@ -221,13 +221,13 @@ class _Machine:
         self.loops.pop()
         self.locals = locals_
         for fold in loop.folds:
-            for acc, carrier in zip(fold.accs, self.folds.pop(fold).values, strict=True):
-                self.known[acc] = carrier
+            self.known.update(zip(fold.accs, self.folds.pop(fold).values, strict=True))
 
     def _width(self, loop: nest.For) -> int:
         """Iterations to do at once."""
         if loop not in self.parallel:
-            self.parallel[loop] = loop.role == "free" or _separable(loop, self.accesses)
+            apart = loop.role == "reduce" and _separable(loop, self.accesses)
+            self.parallel[loop] = loop.role == "free" or apart
         if not self.parallel[loop]:
             return 1
         spans = [s.buffer.type.span for s in nest.walk(loop.body) if isinstance(s, nest.Local)]
@@ -250,15 +250,8 @@ class _Machine:
         if self.active[-1] is not None:
             runs = self.active[-1]
             parts = [np.where(runs, p, i) for p, i in zip(parts, fold.identity, strict=True)]
-        scanned = self.loops[fold.depth].role == "scan" and len(self.loops) == fold.depth + 1
-        if scanned and self.sizes[-1] > 1:
-            seen = fold.scan(parts)
-            last = (slice(None),) * fold.depth + (slice(-1, None),)
-            fold.values = [self._over_loops(s, fold.depth)[last] for s in seen]
-        else:
-            seen = fold.add(parts, len(self.loops))
-        for running, carrier in zip(stmt.fold.running, seen, strict=True):
-            self.known[running] = carrier
+        values = fold.add(parts, len(self.loops))
+        self.known.update(zip(stmt.fold.running, values, strict=True))
 
     def _over_loops(self, value: Any, depth: int) -> Any:
         """The value with the dimensions of the loops from `depth` in spelt out."""
@@ -301,21 +294,10 @@ def _depth(body: nest.Block) -> int:
 
 
 def _separable(loop: nest.For, accesses: Accesses) -> bool:
-    """Whether the iterations of a reduce or scan loop can run at once, but for its own folds.
-
-    Not when one reads memory that another wrote, nor when a running value is read that is not
-    this loop's own, updated once in each iteration.
-    """
+    """Whether the iterations of a reduce loop can run at once: none reads what another computed."""
     inside = list(nest.walk(loop.body))
     nodes = set(postorder(*(t for s in inside for t in s.terms())))
     read = {n.op.buffer.name for n in nodes if type(n.op) in accesses.loads}  # type: ignore[attr-defined]
     own = {s.buffer.name for s in inside if isinstance(s, nest.Local)}
     written = {s.buffer.name for s in inside if type(s) in accesses.stores}  # type: ignore[attr-defined]
-    if read & written - own:
-        return False
-    updates = [
-        s for s in inside if isinstance(s, nest.Update) and nodes.intersection(s.fold.running)
-    ]
-    folds = {s.fold for s in updates}
-    direct = all(s in loop.body and s.fold in loop.folds for s in updates)
-    return loop.role == "scan" and direct and len(folds) == len(updates) if updates else True
+    return not (read & written - own or any(isinstance(n.op, nest.Running) for n in nodes))

@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, postorder
 from weft.core.types import TensorType, TupleType, boolean, i64
-from weft.core.verify import Checker, check_ops, check_types
 from weft.scalar.index import linear, linear_bounds, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant
 from weft.tensor import ops
@@ -31,25 +31,50 @@ SCANS = ("sum", "product", "max", "min")
 POINTS = 1 << 20  # how many places a bound that arithmetic cannot prove is tried at
 
 
+@dataclass(frozen=True)
+class Checker:
+    """Raises VerifyError with the node's name, the sentence, and the torch source line."""
+
+    graph: Graph
+
+    def fail(self, node: Node, sentence: str) -> VerifyError:
+        name = self.graph.names.get(node, f"an unnamed {node.op.name}")
+        return VerifyError(f"{name}: {sentence}", self.graph.origin.get(node))
+
+    def that(self, condition: bool, node: Node, sentence: str) -> None:
+        if not condition:
+            raise self.fail(node, sentence)
+
+
+def check_op(check: Checker, node: Node) -> None:
+    told = f"{node.op.name} is not an op of the {check.graph.level} level"
+    check.that(isinstance(node.op, TENSOR_OPS), node, told)
+
+
+def check_type(check: Checker, node: Node) -> None:
+    """The node carries the type that its op infers from its arguments' types."""
+    try:
+        inferred = node.op.infer(*(a.type for a in node.args))
+    except VerifyError as e:
+        raise check.fail(node, e.message) from e
+    except TypeError as e:
+        raise check.fail(node, f"{node.op.name} does not take {len(node.args)} arguments") from e
+    check.that(inferred == node.type, node, f"is {node.type}, but its op gives {inferred}")
+
+
 def verify(graph: Graph) -> None:
     """Raise VerifyError with a sentence, the node's name and its source line, unless valid."""
     if graph.level != "tensor":
         raise VerifyError(f"{graph.name} is a program of the {graph.level} level, not tensor")
     check = Checker(graph)
-    check_ops(check, TENSOR_OPS)
-    for node in graph.nodes():
-        check_uses(check, node)
-    check_types(check)
+    for each in (check_op, check_uses, check_type):
+        for node in graph.nodes():
+            each(check, node)
     check_inputs(check)
     for node in graph.outputs:
         check.that(isinstance(node.type, TensorType), node, "an output has several results")
     for node in graph.nodes():
-        if isinstance(node.op, View):
-            check_view(check, node, node.op)
-        elif isinstance(node.op, ops.Index):
-            check_term(check, node, node.op.term, node.op.shape)
-        else:
-            check_attributes(check, node)
+        check_attributes(check, node)
 
 
 def check_inputs(check: Checker) -> None:
@@ -76,6 +101,10 @@ def check_uses(check: Checker, node: Node) -> None:
 
 def check_attributes(check: Checker, node: Node) -> None:
     op = node.op
+    if isinstance(op, View):
+        check_view(check, node, op)
+    if isinstance(op, ops.Index):
+        check_term(check, node, op.term, op.shape)
     if isinstance(op, ops.Reduce):
         check.that(len(set(op.axes)) == len(op.axes), node, f"folds an axis twice: {op.axes}")
     if isinstance(op, ops.Scan | ops.Scatter):
