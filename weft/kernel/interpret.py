@@ -13,7 +13,7 @@ import numpy as np
 from weft.core.node import Node
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import interpret
-from weft.scalar.interpret import SCALAR, Access, Accesses
+from weft.scalar.interpret import SCALAR, Access
 from weft.scalar.memory import both
 from weft.scalar.nest import Program
 
@@ -32,7 +32,7 @@ def _store(stmt: VectorStore, value: Callable[[Node], Any]) -> Access:
     return Access(stmt.buffer, (index,), runs, value=value(stmt.value))
 
 
-VECTOR = Accesses({**SCALAR.loads, VectorLoad: _load}, {**SCALAR.stores, VectorStore: _store})
+VECTOR = {**SCALAR, VectorLoad: _load, VectorStore: _store}
 
 
 def run(program: Program, inputs: Sequence[Any], *, widen: bool = False) -> list[Any]:

@@ -96,8 +96,7 @@ KERNEL = Level(
     binds=("", "serial", "parallel"),
     statements=(*STATEMENTS, VectorStore),
     terms=(*TERMS, ops.Lanes, VectorLoad, ops.Shuffle, ops.Exchange, ops.Extract, ops.Splat),
-    loads={VectorLoad: _load},
-    stores={VectorStore: _store},
+    touches={VectorLoad: _load, VectorStore: _store},
     check=_check,
     flat=True,
 )

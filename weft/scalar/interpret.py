@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import VerifyError
-from weft.core.node import Node, Op, postorder
+from weft.core.node import Node, postorder
 from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
@@ -43,12 +43,8 @@ class Access:
     value: Any = None
 
 
-@dataclass(frozen=True)
-class Accesses:
-    """How the memory ops of a level touch memory: of a load op and its arguments, of a store."""
-
-    loads: Mapping[type[Op], Callable[..., Access]]
-    stores: Mapping[type[nest.Stmt], Callable[[Any, Callable[[Node], Any]], Access]]
+# What memory ops touch, given their arguments, and statements, given the value of their terms.
+Accesses = Mapping[type, Callable[..., Access]]
 
 
 def _load(op: nest.Load, *args: Any) -> Access:
@@ -62,7 +58,7 @@ def _store(stmt: nest.Store, value: Callable[[Node], Any]) -> Access:
     return Access(stmt.buffer, index, mask, value=value(stmt.value))
 
 
-SCALAR = Accesses({nest.Load: _load}, {nest.Store: _store})
+SCALAR: Accesses = {nest.Load: _load, nest.Store: _store}
 
 
 def run(
@@ -110,8 +106,8 @@ class _Machine:
         if isinstance(op, Constant):
             return dtype.type(op.value)
         args = [self.value(a) for a in node.args]
-        if type(op) in self.accesses.loads:
-            return self._read(self.accesses.loads[type(op)](op, *args))
+        if type(op) in self.accesses:
+            return self._read(self.accesses[type(op)](op, *args))
         if isinstance(op, Apply):
             if self.widen and op.function in ROUNDINGS:
                 return np.asarray(args[0]).astype(dtype)
@@ -183,8 +179,8 @@ class _Machine:
                 self._declare(stmt.buffer)
             elif isinstance(stmt, nest.Let):
                 self.known[stmt.term] = self._compute(stmt.term)
-            elif type(stmt) in self.accesses.stores:
-                self._write(self.accesses.stores[type(stmt)](stmt, self.value))
+            elif type(stmt) in self.accesses:
+                self._write(self.accesses[type(stmt)](stmt, self.value))
             else:
                 raise self.error(f"{type(stmt).__name__} is no statement of this level")
 
@@ -297,7 +293,7 @@ def _separable(loop: nest.For, accesses: Accesses) -> bool:
     """Whether the iterations of a reduce loop can run at once: none reads what another computed."""
     inside = list(nest.walk(loop.body))
     nodes = set(postorder(*(t for s in inside for t in s.terms())))
-    read = {n.op.buffer.name for n in nodes if type(n.op) in accesses.loads}  # type: ignore[attr-defined]
+    read = {n.op.buffer.name for n in nodes if type(n.op) in accesses}  # type: ignore[attr-defined]
     own = {s.buffer.name for s in inside if isinstance(s, nest.Local)}
-    written = {s.buffer.name for s in inside if type(s) in accesses.stores}  # type: ignore[attr-defined]
+    written = {s.buffer.name for s in inside if type(s) in accesses}  # type: ignore[attr-defined]
     return not (read & written - own or any(isinstance(n.op, nest.Running) for n in nodes))

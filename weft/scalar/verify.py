@@ -56,7 +56,7 @@ class Level:
     """What a level is made of, and what its verifier adds to the invariants above.
 
     binds           patterns of what a loop may be bound to
-    loads, stores   memory ops and statements beyond nest's, with what they reach (None: guarded)
+    touches         memory ops and statements beyond nest's: what they reach (None: guarded)
     check           the level's own invariants of one statement or term
     flat            whether kernels see a buffer as a run of elements
     """
@@ -65,8 +65,7 @@ class Level:
     binds: tuple[str, ...]
     statements: tuple[type[nest.Stmt], ...] = STATEMENTS
     terms: tuple[type[Op], ...] = TERMS
-    loads: Mapping[type[Op], Reach] = field(default_factory=dict[type[Op], Reach])
-    stores: Mapping[type[nest.Stmt], Reach] = field(default_factory=dict[type[nest.Stmt], Reach])
+    touches: Mapping[type, Reach] = field(default_factory=dict[type, Reach])
     check: Callable[[Any, tuple[nest.For, ...]], None] = lambda part, loops: None
     flat: bool = False
 
@@ -110,8 +109,7 @@ class _Verifier:
 
     def __init__(self, kernel: nest.Kernel, level: Level) -> None:
         self.kernel, self.level = kernel, level
-        self.loads: dict[type[Op], Reach] = {nest.Load: _load, **level.loads}
-        self.stores: dict[type[nest.Stmt], Reach] = {nest.Store: _store, **level.stores}
+        self.touches: dict[type, Reach] = {nest.Load: _load, nest.Store: _store, **level.touches}
         self.loops: Loops = {}
         self.open: list[nest.For] = []
         self.here: nest.Stmt | None = None
@@ -162,7 +160,7 @@ class _Verifier:
             buffer = stmt.buffer
             self.that(buffer.space == "local", f"{buffer.name} is declared, but not local")
             self.locals.add(buffer)
-        elif kind in self.stores:
+        elif kind in self.touches:
             self.store(stmt)
 
     def own(self, part: nest.Stmt | Node) -> None:
@@ -188,10 +186,10 @@ class _Verifier:
         self.that(isinstance(op, level.terms), f"{op.name} is not a term of the {level.name} level")
         if isinstance(op, Axis | nest.Acc | nest.Running):
             self.that(node in self.readable, UNREADABLE[type(op)].format(op.label))
-        elif type(op) in self.loads:
+        elif type(op) in self.touches:
             buffer: nest.Buffer = op.buffer  # type: ignore[attr-defined]
             self.visible(buffer, self.kernel.inputs, "loaded, but it is no input")
-            self.touch("load of", buffer, self.loads[type(op)](op, node.args))
+            self.touch("load of", buffer, self.touches[type(op)](op, node.args))
         self.own(node)
 
     # Memory
@@ -226,7 +224,7 @@ class _Verifier:
             self.that(all(i.type.dtype is i64 for i in stmt.index), "indices must be i64")
             masked = stmt.mask is not None and stmt.mask.type.dtype is not boolean
             self.that(not masked, "the mask must be bool")
-        self.touch("store to", buffer, self.stores[type(stmt)](stmt))
+        self.touch("store to", buffer, self.touches[type(stmt)](stmt))
         before, more = self.covered.get(buffer, 0), self.elements(stmt)
         self.covered[buffer] = None if before is None or more is None else before + more
 

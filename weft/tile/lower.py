@@ -8,7 +8,7 @@ before  for b0 in 0..18 by 16:                  after   y{16}[0] = ...
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
@@ -21,19 +21,8 @@ from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, S
 from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
-from weft.tile.square import Side, Square, square, transposed
+from weft.tile.square import Copy, Side, Square, square, transposed
 from weft.tile.vector import Lowering, Vector, count_of, flat
-
-
-@dataclass
-class Copy:
-    """One unrolled iteration: what its axes and finished accumulators stand for, and its lanes."""
-
-    values: dict[Node, Node]
-    free: dict[Node, int] = field(default_factory=dict)  # register axis -> which iteration
-    reduce: tuple[tuple[Node, int], ...] = ()  # the same of the reductions it is in, outer first
-    vector: Vector | None = None
-    sides: tuple[Side, ...] = ()  # its register axes whose iterations are side by side
 
 
 class _Folds:
@@ -241,8 +230,7 @@ class _Expansion:
         for copy in copies:
             single = stmt.map_terms(lambda t, c=copy: concrete((t,), c, ranges)[0])
             lowered = Lowering(copy.vector, ranges).store(single)
-            part = (copy.vector, copy.sides, copy.values, ranges)
-            block = None if stmt.mask else square(stmt.buffer, stmt.index, *part)
+            block = None if stmt.mask else square(stmt.buffer, stmt.index, copy, ranges)
             if block is not None:
                 yield from self.column(stmt, block, lowered)
             elif lowered.terms() not in seen:  # the same store from copies that do not matter to it
@@ -254,10 +242,10 @@ def concrete(terms: tuple[Node, ...], copy: Copy, ranges: Ranges) -> tuple[Node,
     """The terms in one copy; where the copies read columns of a square, from its rows."""
     loads = {}
     for term in postorder(*terms) if copy.sides else ():
-        if isinstance(term.op, nest.Load) and not term.op.masked:
-            part = (copy.vector, copy.sides, copy.values, ranges)
-            if (block := square(term.op.buffer, term.args, *part)) is not None:
-                loads[term] = block.load()
+        load = term.op if isinstance(term.op, nest.Load) and not term.op.masked else None
+        block = square(load.buffer, term.args, copy, ranges) if load is not None else None
+        if block is not None:
+            loads[term] = block.load()
     return substitute(terms, {**copy.values, **loads})
 
 

@@ -8,7 +8,7 @@ for a0 in b0..b0 + 16:  # register      rows = load{16} x[b1 * 64 + b0], x[b1 * 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from weft.core.node import Node, make, substitute
@@ -27,6 +27,17 @@ class Side:
     lo: Node
     at: int
     count: int
+
+
+@dataclass
+class Copy:
+    """One unrolled iteration: what its axes and finished accumulators stand for, and its lanes."""
+
+    values: dict[Node, Node]
+    free: dict[Node, int] = field(default_factory=dict)  # register axis -> which iteration
+    reduce: tuple[tuple[Node, int], ...] = ()  # the same of the reductions it is in, outer first
+    vector: Vector | None = None
+    sides: tuple[Side, ...] = ()  # its register axes whose iterations are side by side
 
 
 @dataclass(frozen=True)
@@ -53,26 +64,22 @@ class Square:
 
 
 def square(
-    buffer: Buffer,
-    index: tuple[Node, ...],
-    vector: Vector | None,
-    sides: tuple[Side, ...],
-    values: Mapping[Node, Node],
-    ranges: Mapping[Node, Interval],
+    buffer: Buffer, index: tuple[Node, ...], copy: Copy, ranges: Mapping[Node, Interval]
 ) -> Square | None:
     """The block an access of the vector and one of the register axes is a column of, if any."""
+    vector = copy.vector
     count = None if vector is None else constant(vector.lanes) if not vector.count else vector.count
     if vector is None or count is None or not isinstance(count.op, Constant):
         return None
     where = address(buffer, index, ranges)
     step = stride_along(where, vector.axis) or 0
-    for side in sides:
+    for side in copy.sides:
         along = stride_along(where, side.axis)
         if along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):
             continue
         first = 0 if along == 1 else side.count - 1
         left = apply("add", side.lo, constant(first))
-        fixed = {**values, side.axis: left}
+        fixed = {**copy.values, side.axis: left}
         rows = (apply("add", vector.base, constant(n)) for n in range(int(count.op.value)))
         starts = (substitute((where,), fixed | {vector.axis: row})[0] for row in rows)
         bases = tuple(simplify(start, ranges) for start in starts)

@@ -28,11 +28,8 @@ def over(fold: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def folding(monoid: Monoid) -> Callable[..., Tensor]:
-    return over(lambda x, axes, keep: reduce(monoid, x, axes, keep))
-
-
-def folding_truth(monoid: Monoid) -> Callable[..., Tensor]:
-    return over(lambda x, axes, keep: reduce(monoid, cast(x, boolean), axes, keep))
+    truth = monoid in (ANY, ALL)
+    return over(lambda x, *how: reduce(monoid, cast(x, boolean) if truth else x, *how))
 
 
 def arg_reduce(name: str, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | int:
@@ -91,12 +88,9 @@ def running(monoid: Monoid) -> Callable[..., Tensor]:
 
 
 REDUCTIONS = {
-    "sum": lambda x, dtype=None: total(x, range(x.rank)),
-    "sum.dim_IntList": over(total),
-    "mean": lambda x, dtype=None: mean(x, range(x.rank)),
-    "mean.dim": over(mean),
-    "prod": lambda x, dtype=None: reduce(PRODUCT, x, range(x.rank)),
-    "prod.dim_int": folding(PRODUCT),
+    "sum sum.dim_IntList": over(total),
+    "mean mean.dim": over(mean),
+    "prod prod.dim_int": folding(PRODUCT),
     "var.correction": variance_row,
     "var_mean.correction": variance_and_mean,
     "linalg_vector_norm": norm,
@@ -111,8 +105,8 @@ BEST = {
     "min.dim": best_of(MIN, "argmin"),
     "argmax": lambda x, dim=None, keepdim=False: arg_reduce("argmax", x, dim, keepdim),
     "argmin": lambda x, dim=None, keepdim=False: arg_reduce("argmin", x, dim, keepdim),
-    "any any.dim any.dims": folding_truth(ANY),
-    "all all.dim all.dims": folding_truth(ALL),
+    "any any.dim any.dims": folding(ANY),
+    "all all.dim all.dims": folding(ALL),
 }
 
 ROWS: dict[str, Row] = {**rows("promoted", REDUCTIONS), **rows("widened", BEST)}

@@ -28,6 +28,8 @@ from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, upto, vectors
 from weft.tile.passes.collapse_loops import collapsed
 
+Span = tuple[Node, Node]  # from, to
+
 FEW = 4  # rows from which on the right side is read often enough to pack it
 PACK = 8  # vectors multiplied and added in the time that packing one takes
 TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
@@ -100,8 +102,8 @@ def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
             right, before = _panel(c, first, at, size, labels)
         if crossed is not None:
             most = min(size * c.unit, trips(c.columns))
-            return (*before, _turned(c, at, end, right, crossed, most, target, labels))
-        return (*before, _rows(c, at, end, right, rows, width, lanes, labels))
+            return (*before, _turned(c, (at, end), right, crossed, most, target, labels))
+        return (*before, _rows(c, (at, end), right, (rows, width, lanes), labels))
 
     nest = blocked(c.lines, labels.axis("b"), size, block)
     for loop in reversed(c.outer):
@@ -251,16 +253,13 @@ def _panel(c: Contraction, first: Node, at: Node, size: int, labels: Labels) -> 
 
 
 def _rows(
-    c: Contraction,
-    at: Node,
-    end: Node,
-    right: Node,
-    rows: int,
-    width: int,
-    lanes: int,
-    labels: Labels,
+    c: Contraction, span: Span, right: Node, tile: tuple[int, int, int], labels: Labels
 ) -> For:
-    """Register tiles down the rows: rows * vectors of accumulators, the reduction innermost."""
+    """Register tiles of `tile` down the rows: accumulators for them, the reduction innermost.
+
+    A tile is so many rows by so many columns, in vectors of so many lanes.
+    """
+    (at, end), (rows, width, lanes) = span, tile
     update = replace(c.update, values=(apply(c.times, c.left, right),))
     inner: Stmt = update
     for r in reversed(c.reduce):  # over a packed panel they often are one even loop
@@ -285,8 +284,7 @@ def _rows(
 
 def _turned(
     c: Contraction,
-    at: Node,
-    end: Node,
+    span: Span,
     left: Node,
     read: Callable[[Node], Node],
     most: int,
@@ -297,12 +295,13 @@ def _turned(
 
     One row of a panel serves all of them, so that panels come from memory slowly.
     """
+    at, end = span
     part = replace(c.columns, lo=at, hi=end)
     turn = replace(turned(c), rows=part, left=left, repeat=c.repeat)
     even, lanes = -(-most // -(-most // (target.vector_registers - 4))), target.lanes(c.bytes)
 
     def tiles(start: Node, stop: Node) -> Block:
-        return (_rows(turn, start, stop, read(start), even, lanes, lanes, labels),)
+        return (_rows(turn, (start, stop), read(start), (even, lanes, lanes), labels),)
 
     return blocked(c.rows, labels.axis("b"), lanes, tiles)
 

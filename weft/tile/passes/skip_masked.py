@@ -21,22 +21,11 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, postorder, rebuild, substitute
+from weft.scalar import nest
 from weft.scalar.affine import bounds, function_of, slack
 from weft.scalar.blocks import accesses, nodes
 from weft.scalar.index import simplify
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    Update,
-    walk,
-)
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply
 from weft.scalar.rules import VOCABULARY, fold
 from weft.tile.access import ranges_in
@@ -50,7 +39,7 @@ def skip_masked(kernel: Kernel, target: object) -> Kernel:
     """Shorten the loops of every block that has local buffers, where its conditions allow it."""
 
     def visit(block: Block, ranges: Ranges) -> Block:
-        if any(isinstance(s, Local) for s in block):
+        if any(isinstance(s, nest.Local) for s in block):
             shorter = (c.shortened() for c in _candidates(block, ranges))
             block = next((s for s in shorter if s is not None), block)
         return tuple(
@@ -140,14 +129,14 @@ class _Columns:
         """Whether the iterations from `end` on add nothing to a fold and store nothing read."""
         past = apply(add, self.end, BEYOND)
         columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
-        inner = {s.buffer for s in walk(tuple(self.loops)) if isinstance(s, Local)}
+        inner = {s.buffer for s in walk(tuple(self.loops)) if isinstance(s, nest.Local)}
         ranges = self.inside | {BEYOND: (0, self.first.extent or 0)}
-        stored: dict[Buffer, Node] = {}  # what the columns hold, where it is a literal
+        stored: dict[nest.Buffer, Node] = {}  # what the columns hold, where it is a literal
         folded: dict[Node, Node] = {}  # accumulators that are still what they start as
-        own: set[Fold] = set()  # declared by the loops that are cut, or inside them
+        own: set[nest.Fold] = set()  # declared by the loops that are cut, or inside them
 
         def change(node: Node) -> Node | None:
-            if isinstance(node.op, Load) and BEYOND in postorder(*node.args):
+            if isinstance(node.op, nest.Load) and BEYOND in postorder(*node.args):
                 return stored.get(node.op.buffer)
             return folded.get(node) or _absorbed(node)
 
@@ -166,14 +155,14 @@ class _Columns:
                 return visit(stmt.body, cut) and all(
                     a in folded for f in stmt.folds if stmt in self.loops for a in f.accs
                 )
-            if cut and isinstance(stmt, Store):
+            if cut and isinstance(stmt, nest.Store):
                 result = value(stmt.value)
                 stored.pop(stmt.buffer, None)
                 if isinstance(result.op, Constant) and self._whole(stmt, columns):
                     stored[stmt.buffer] = result
                 local = stmt.buffer.space == "local"
                 return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
-            if cut and isinstance(stmt, Update):
+            if cut and isinstance(stmt, nest.Update):
                 values = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
                 start = stmt.fold.monoid.identity(stmt.fold.dtypes)
                 if tuple(map(value, values)) != start:
@@ -184,7 +173,7 @@ class _Columns:
 
         return visit(self.block, False)
 
-    def _whole(self, stmt: Store, columns: Collection[Node]) -> bool:
+    def _whole(self, stmt: nest.Store, columns: Collection[Node]) -> bool:
         """Whether the store writes every row of its buffer."""
         sizes = zip(stmt.index, stmt.buffer.type.shape, strict=True)
         spans = [(self.roots.get(i), n) for i, n in sizes if i not in columns]
