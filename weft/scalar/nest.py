@@ -21,7 +21,7 @@ from typing_extensions import Self
 from weft.core.node import Node, Op, bottom_up, make, op, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
-from weft.scalar.ops import Axis, Constant, constant
+from weft.scalar.ops import Axis, Constant
 
 
 @dataclass(frozen=True)
@@ -283,9 +283,6 @@ def is_variable(term: Node) -> bool:
 def is_atom(term: Node) -> bool:
     """Terms that need no Let: variables and literals."""
     return isinstance(term.op, Constant) or is_variable(term)
-
-
-ZERO = constant(0)
 
 
 class _Placer:

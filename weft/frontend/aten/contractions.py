@@ -6,22 +6,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from weft.frontend.aten.formulas import scaled
 from weft.frontend.aten.table import Row, rows
 from weft.tensor.build import Number, Tensor, matmul, squeeze, total, transpose, unsqueeze
 
 
-def plus(bias: Tensor, product: Tensor, beta: Number, alpha: Number) -> Tensor:
-    """beta * bias + alpha * product; a bias times 0 is not read, even where it is NaN."""
-    out = scaled(product, alpha)
-    assert isinstance(out, Tensor)
-    return out if beta == 0 else out + scaled(bias, beta)
-
-
 def added(product: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     def row(bias: Tensor, a: Tensor, b: Tensor, beta: Number = 1, alpha: Number = 1) -> Tensor:
-        return plus(bias, product(a, b), beta, alpha)
+        """beta * bias + alpha * product; a bias times 0 is not read, even where it is NaN."""
+        out: Any = scaled(product(a, b), alpha)
+        return out if beta == 0 else out + scaled(bias, beta)
 
     return row
 

@@ -15,7 +15,7 @@ from weft.scalar.ops import Function
 from weft.tensor import build as t
 from weft.tensor.build import Number, Operand, Tensor
 
-INFINITY, NAN = math.inf, math.nan
+INFINITY = math.inf
 
 
 def scaled(x: Operand, by: Number) -> Operand:

@@ -48,8 +48,7 @@ def rows(
 
 
 def overload(name: str) -> str:
-    name = name if "." in name else f"{name}.default"
-    return name if name.startswith("prims.") else f"aten.{name}"
+    return f"aten.{name}" if "." in name else f"aten.{name}.default"
 
 
 def axis_of(axis: int, rank: int) -> int:

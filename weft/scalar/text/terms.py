@@ -38,7 +38,7 @@ INFIX = {
     "floormod": ("%", 5),
 }
 OPERATORS = {symbol: (name, level) for name, (symbol, level) in INFIX.items()}
-COMPARISON, SUM, OPERAND = 3, 4, 6
+COMPARISON = 3
 SHORT = {"minimum": "min", "maximum": "max"}  # of indices
 LONG = {short: name for name, short in SHORT.items()}
 INDEX = {"add", "subtract", "multiply", "floordiv", "floormod", *SHORT}
