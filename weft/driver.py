@@ -1,6 +1,6 @@
 """The whole road: a captured PyTorch program in, a runnable program out, level by level.
 
-Read `lower_graph` to know weft: torch -> tensor -> loop -> tile -> kernel -> source, each level a
+Read `lower` to know weft: torch -> tensor -> loop -> tile -> kernel -> source, each level a
 list of named passes. `build` adds the C compiler, the cache and the launch.
 """
 
