@@ -221,7 +221,11 @@ def lower(
     `layouts` gives each output's strides; every output has memory of its own, so an output that
     is an input, or stands twice, is copied.
     """
-    names = _Names(graph)
+    taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
+
+    def name(node: Node) -> str:
+        return fresh(graph.names.get(node, node.op.name), taken)
+
     wanted = layouts or tuple(o.type for o in graph.outputs)
     direct: dict[Node, TensorType] = {}
     for node, layout in zip(graph.outputs, wanted, strict=True):
@@ -233,9 +237,9 @@ def lower(
     origin: dict[str, str] = {}
     for group in groups:
         stored = (n for n in group if not isinstance(n.op, Part | Extern))
-        written = {n: nest.Buffer(names.of(n), direct.get(n) or n.type) for n in stored}
+        written = {n: nest.Buffer(name(n), direct.get(n) or n.type) for n in stored}
         if isinstance(group[0].op, Extern):
-            call = _lower_call(group[0], group, buffers, names)
+            call = _lower_call(group, buffers, name(group[0]), taken)
             if group[0] in graph.origin:
                 origin.update((b.name, graph.origin[group[0]]) for b in call.outputs)
             steps.append(call)
@@ -251,7 +255,7 @@ def lower(
     for node, layout in zip(graph.outputs, wanted, strict=True):
         buffer = buffers[node]
         if node in graph.inputs or buffer in outputs or buffer.type.layout != layout.layout:
-            buffer = nest.Buffer(names.fresh(f"{names.names.get(node, 'out')}_copy"), layout)
+            buffer = nest.Buffer(fresh(f"{graph.names.get(node, 'out')}_copy", taken), layout)
             steps.append(_copy(buffers[node], buffer))
         outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
@@ -268,11 +272,12 @@ def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
 
 
 def _lower_call(
-    node: Node, parts: tuple[Node, ...], buffers: dict[Node, nest.Buffer], names: _Names
+    group: tuple[Node, ...], buffers: dict[Node, nest.Buffer], stem: str, taken: set[str]
 ) -> nest.Call:
+    node, *parts = group
     call = node.op
     assert isinstance(call, Extern)
-    results = [nest.Buffer(names.fresh(names.of(node)), t) for t in call.results]
+    results = [nest.Buffer(fresh(stem, taken), t) for t in call.results]
     for part in parts:
         if isinstance(part.op, Part):
             buffers[part] = results[part.op.number]
@@ -280,20 +285,3 @@ def _lower_call(
         buffers[node] = results[0]
     inputs = tuple(buffers[a] for a in node.args)
     return nest.Call(call.target, call.arguments, inputs, tuple(results), call.reason)
-
-
-class _Names:
-    """Unique buffer names: the graph's own where it has one."""
-
-    def __init__(self, graph: Graph) -> None:
-        self.names = graph.names
-        self.taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
-        self.given: dict[Node, str] = {}
-
-    def fresh(self, stem: str) -> str:
-        return fresh(stem, self.taken)
-
-    def of(self, node: Node) -> str:
-        if node not in self.given:
-            self.given[node] = self.fresh(self.names.get(node, node.op.name))
-        return self.given[node]

@@ -47,9 +47,7 @@ class Positions(TermReader):
         self.known = {n.op.label: n for n in positions(rank) if isinstance(n.op, Axis)}
 
     def name(self, cursor: Cursor, name: str) -> Node:
-        if name not in self.known:
-            cursor.unknown("undefined name", name, self.known)
-        return self.known[name]
+        return cursor.found("undefined name", name, self.known)
 
 
 def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:

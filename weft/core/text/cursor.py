@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
@@ -89,8 +89,16 @@ class Cursor:
 
     def one_of(self, what: str, known: Mapping[str, T]) -> T:
         """What a name stands for; the error says that `what` is unknown."""
-        name = self.name(f"a {what}")
-        return known[name] if name in known else self.unknown(f"unknown {what}", name, known)
+        return self.found(f"unknown {what}", self.name(f"a {what}"), known)
+
+    def found(self, otherwise: str, name: str, known: Mapping[str, T]) -> T:
+        """What `name` stands for; the error begins with `otherwise`."""
+        return known[name] if name in known else self.unknown(otherwise, name, known)
+
+    def define(self, known: MutableMapping[str, T], name: str, what: T) -> None:
+        if name in known:
+            self.fail(f"{name} is defined twice")
+        known[name] = what
 
     def peek(self, ahead: int = 0) -> str:
         return self.token(ahead)[1]

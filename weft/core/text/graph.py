@@ -98,18 +98,11 @@ class GraphScope(Scope):
         self.level = level
         self.nodes: dict[str, Node] = {}
 
-    def define(self, cursor: Cursor, name: str, node: Node) -> None:
-        if name in self.nodes:
-            cursor.fail(f"{name} is defined twice")
-        self.nodes[name] = node
-
     def operand(self, cursor: Cursor) -> Node:
         if cursor.at_literal():
             value, dtype = cursor.literal()
             return make_node(cursor, OPS["scalar"](value, dtype))  # type: ignore[call-arg]
-        name = cursor.name("a node")
-        known = self.nodes
-        return known[name] if name in known else cursor.unknown("undefined name", name, known)
+        return cursor.found("undefined name", cursor.name("a node"), self.nodes)
 
     def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
         """(x, y); nothing at all is no arguments."""
@@ -170,7 +163,7 @@ def _read_input(cursor: Cursor, scope: GraphScope) -> Node:
     tensor: TensorType = cursor.tensor_type()
     cursor.end()
     node = make_node(cursor, OPS["input"](name, tensor))  # type: ignore[call-arg]
-    scope.define(cursor, name, node)
+    cursor.define(scope.nodes, name, node)
     return node
 
 
@@ -185,7 +178,7 @@ def _read_node(cursor: Cursor, scope: GraphScope) -> tuple[str, Node]:
             cursor.invalid(f"{name} is declared {declared} but its op gives {inferred}")
     else:
         cursor.end()
-    scope.define(cursor, name, node)
+    cursor.define(scope.nodes, name, node)
     return name, node
 
 

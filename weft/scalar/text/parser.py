@@ -68,7 +68,7 @@ def _read_for(cursor: Cursor, lines: _Lines, indent: int, scope: NestScope) -> F
     loop = _read_annotation(Cursor(cursor.line, cursor.comment.partition("#")[0]))
     variable = make_node(cursor, Axis(label))
     scope.open()
-    scope.define(cursor, label, variable)
+    cursor.define(scope.terms, label, variable)
     scope.loops.append(loop)
     after = lines.peek()
     body = _read_block(lines, after.indent, scope) if after and after.indent > indent else ()
@@ -77,7 +77,7 @@ def _read_for(cursor: Cursor, lines: _Lines, indent: int, scope: NestScope) -> F
     folds = _declared(cursor, loop)
     for fold in folds:
         for name, acc in zip(fold.labels, fold.accs, strict=True):
-            scope.define(cursor, name, acc)
+            cursor.define(scope.terms, name, acc)
     return For(variable, lo, hi, body, step, loop.role, loop.bind, folds)
 
 
@@ -155,9 +155,7 @@ class _Buffers:
     def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
         """A step reads what is there; the kernel level sees a buffer flat, so its shape differs."""
         for buffer in buffers:
-            known = self.known.get(buffer.name)
-            if known is None:
-                cursor.unknown("undefined buffer", buffer.name, self.known)
+            known = cursor.found("undefined buffer", buffer.name, self.known)
             same = known.type.dtype is buffer.type.dtype
             if not same or (self.level.word != "kernel" and str(known.type) != str(buffer.type)):
                 told = f"{buffer.name} is declared {buffer.type} here, but {known.type} before"
@@ -189,12 +187,10 @@ def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
 
 def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
     """y; with a type where the last kernel sees the buffer differently."""
-    name = cursor.name("a buffer")
-    if name not in buffers.known:
-        cursor.unknown("undefined buffer", name, buffers.known)
+    known = cursor.found("undefined buffer", cursor.name("a buffer"), buffers.known)
     if not cursor.accept(":"):
-        return buffers.known[name]
-    found = Buffer(name, cursor.tensor_type())
+        return known
+    found = Buffer(known.name, cursor.tensor_type())
     buffers.check(cursor, (found,))
     return found
 

@@ -65,11 +65,6 @@ class NestScope(TermReader):
     def close(self) -> None:
         self.terms, self.buffers = self.terms.parents, self.buffers.parents
 
-    def define(self, cursor: Cursor, name: str, term: Node) -> None:
-        if name in self.terms:
-            cursor.fail(f"{name} is defined twice")
-        self.terms[name] = term
-
     def name(self, cursor: Cursor, name: str) -> Node:
         if name in self.terms:
             return self.terms[name]
@@ -77,9 +72,7 @@ class NestScope(TermReader):
         return cursor.unknown("undefined name", name, [*self.terms, *words])
 
     def buffer(self, cursor: Cursor) -> Buffer:
-        name = cursor.name("a buffer")
-        known = self.buffers
-        return known[name] if name in known else cursor.unknown("undefined buffer", name, known)
+        return cursor.found("undefined buffer", cursor.name("a buffer"), self.buffers)
 
     def running(self, cursor: Cursor, name: str) -> Node:
         for loop in reversed(self.loops):
@@ -153,7 +146,7 @@ def _read_let(cursor: Cursor, scope: NestScope) -> None:
     cursor.expect("=")
     term = scope.expression(cursor)
     cursor.end()
-    scope.define(cursor, name, term)
+    cursor.define(scope.terms, name, term)
 
 
 def _read_update(cursor: Cursor, scope: NestScope) -> Update:
