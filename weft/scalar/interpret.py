@@ -258,8 +258,7 @@ class _Machine:
     # Errors
 
     def error(self, message: str) -> VerifyError:
-        origin = "; ".join(self.kernel.origin) or None
-        return VerifyError(f"kernel {self.kernel.name}: {message}", origin)
+        return VerifyError(f"kernel {self.kernel.name}: {message}", self.kernel.where)
 
     def _out_of_bounds(self, kind: str, access: Access, k: int, outside: Any) -> VerifyError:
         varies = [np.shape(i) for i in access.index]

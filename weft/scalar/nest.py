@@ -221,6 +221,11 @@ class Kernel:
     body: Block
     origin: tuple[str, ...] = ()
 
+    @property
+    def where(self) -> str | None:
+        """Its lines, as an error names them."""
+        return "; ".join(self.origin) or None
+
 
 @dataclass(frozen=True, eq=False)
 class Call:

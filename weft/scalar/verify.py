@@ -89,7 +89,7 @@ def verify_program(program: nest.Program, level: Level) -> None:
     ready = {b.name for b in program.inputs}
     for step in program.steps:
         name = f"kernel {step.name}" if isinstance(step, nest.Kernel) else f"call of {step.target}"
-        where = "; ".join(step.origin) or None if isinstance(step, nest.Kernel) else None
+        where = step.where if isinstance(step, nest.Kernel) else None
         for b in (*step.inputs, *step.outputs):
             known = types.setdefault(b.name, b.type)
             flat = level.flat and (known.dtype, known.span) == (b.type.dtype, b.type.span)
@@ -123,8 +123,7 @@ class _Verifier:
     def that(self, condition: bool, sentence: str) -> None:
         if not condition:
             place = "" if self.here is None else f", {describe(self.here)}"
-            origin = "; ".join(self.kernel.origin) or None
-            raise VerifyError(f"kernel {self.kernel.name}{place}: {sentence}", origin)
+            raise VerifyError(f"kernel {self.kernel.name}{place}: {sentence}", self.kernel.where)
 
     def kernel_body(self) -> None:
         outputs = set(self.kernel.outputs)

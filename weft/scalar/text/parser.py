@@ -6,6 +6,8 @@ Lets only name terms; the statements hold the terms themselves, the very nodes t
 
 from __future__ import annotations
 
+from collections import deque
+
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, Line
 from weft.core.text.graph import no_output
@@ -17,34 +19,19 @@ from weft.scalar.ops import Axis
 from weft.scalar.text.statements import Loop, NestScope, read_buffer, read_statement
 
 
-class _Lines:
-    """The lines of a program and the position of the next one."""
-
-    def __init__(self, lines: list[Line]) -> None:
-        self.lines = lines
-        self.position = 0
-
-    def peek(self) -> Line | None:
-        return self.lines[self.position] if self.position < len(self.lines) else None
-
-    def take(self) -> Cursor:
-        self.position += 1
-        return Cursor(self.lines[self.position - 1])
-
-
 def _starts_step(line: Line) -> bool:
     """A kernel, call or output line, which ends the kernel above it."""
     word, _, rest = line.text.partition(" ")
     return word in ("kernel", "call", "output") and rest[:1] not in ("=", "<")
 
 
-def _read_block(lines: _Lines, indent: int, scope: NestScope) -> Block:
+def _read_block(lines: deque[Line], indent: int, scope: NestScope) -> Block:
     stmts: list[Stmt] = []
-    while (line := lines.peek()) is not None and line.indent >= indent:
-        if indent == 0 and _starts_step(line):
+    while lines and lines[0].indent >= indent:
+        if indent == 0 and _starts_step(lines[0]):
             break
-        cursor = lines.take()
-        if line.indent > indent:
+        cursor = Cursor(lines.popleft())
+        if cursor.line.indent > indent:
             cursor.fail("unexpected indentation")
         if cursor.peek() == "for" and cursor.at_name(1):
             stmts.append(_read_for(cursor, lines, indent, scope))
@@ -53,7 +40,7 @@ def _read_block(lines: _Lines, indent: int, scope: NestScope) -> Block:
     return tuple(stmts)
 
 
-def _read_for(cursor: Cursor, lines: _Lines, indent: int, scope: NestScope) -> For:
+def _read_for(cursor: Cursor, lines: deque[Line], indent: int, scope: NestScope) -> For:
     cursor.expect("for")
     label = cursor.name("an axis")
     cursor.expect("in")
@@ -70,8 +57,8 @@ def _read_for(cursor: Cursor, lines: _Lines, indent: int, scope: NestScope) -> F
     scope.open()
     cursor.define(scope.terms, label, variable)
     scope.loops.append(loop)
-    after = lines.peek()
-    body = _read_block(lines, after.indent, scope) if after and after.indent > indent else ()
+    inside = lines[0].indent if lines else 0
+    body = _read_block(lines, inside, scope) if inside > indent else ()
     scope.loops.pop()
     scope.close()
     folds = _declared(cursor, loop)
@@ -162,7 +149,7 @@ class _Buffers:
                 cursor.invalid(told)
 
 
-def _read_kernel(cursor: Cursor, lines: _Lines, buffers: _Buffers) -> Kernel:
+def _read_kernel(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Kernel:
     name = cursor.name("the kernel's name")
     inputs, outputs = _read_signature(cursor)
     cursor.end()
@@ -196,12 +183,12 @@ def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
 
 
 def read_nest(level: Level, name: str, given: list[Line]) -> Program:
-    lines, buffers = _Lines(given), _Buffers(level)
+    lines, buffers = deque(given), _Buffers(level)
     inputs: list[Buffer] = []
     steps: list[Kernel | Call] = []
-    while (line := lines.peek()) is not None:
-        cursor = lines.take()
-        if line.indent:
+    while lines:
+        cursor = Cursor(lines.popleft())
+        if cursor.line.indent:
             cursor.fail("unexpected indentation")
         if cursor.accept("input"):
             inputs.append(read_buffer(cursor))
@@ -213,8 +200,8 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
             steps.append(_read_call(cursor, buffers))
         elif cursor.accept("output"):
             outputs = cursor.listed(lambda c=cursor: _read_output(c, buffers), "")
-            if lines.peek() is not None:
-                lines.take().fail("a line after the output line")
+            if lines:
+                Cursor(lines[0]).fail("a line after the output line")
             return Program(level.word, name, tuple(inputs), outputs, tuple(steps))
         else:
             cursor.expected("input, kernel, call or output")
