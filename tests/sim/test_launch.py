@@ -45,6 +45,8 @@ def test_kernels_that_do_not_end(kernel: str, kind: str, line: int) -> None:
 
 
 SCALARS = """#include "weft_cuda.cuh"
+// for each of five: extern "C" __global__ void none(const f32 *x)
+/* nor is this one: __global__ void nothing() */
 extern "C" __global__ void scalars(f64 *y, i32 a, f32 b, i64 c, f64 d, u8 e) {
     y[0] = a, y[1] = b, y[2] = c, y[3] = d, y[4] = e;
 }
@@ -122,7 +124,7 @@ def test_errors_of_the_text() -> None:
     wrong = SCALARS.replace("y[0] = a", "y[0] = missing")
     with pytest.raises(CompilerError, match="was not declared") as caught:
         simulate(wrong, "scalars", 1, 1, [np.zeros(5), 1, 1.0, 1, 1, 1])
-    assert (caught.value.where or "").startswith("line 3: y[0] = missing")
+    assert (caught.value.where or "").startswith("line 5: y[0] = missing")
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,14 @@ class Program:
 
 def kernels_of(source: str) -> dict[str, list[str]]:
     """The kernels of a text, with the names of their parameters."""
+    code = re.sub(r"//[^\n]*|/\*.*?\*/", "", source, flags=re.DOTALL)
     return {
-        name: [re.findall(r"\w+", part)[-1] for part in parameters.split(",") if part.strip()]
-        for name, parameters in KERNEL.findall(source)
+        name: [
+            re.findall(r"\w+", part)[-1]
+            for part in re.sub(r"<[^<>]*>", "", parameters).split(",")
+            if part.strip()
+        ]
+        for name, parameters in KERNEL.findall(code)
     }
 
 

@@ -121,7 +121,7 @@ def simulate(
         job.lines.append(f"{'gap' if of_another else kind} {name} {at} {size}")
     for argument, name in zip(args, names, strict=True):
         job.add(argument, name)
-    return readable(launch(program, job), program, source.splitlines())
+    return readable(launch(program, job, seconds), program, source.splitlines())
 
 
 def sizes(name: str, size: Size) -> str:
@@ -146,7 +146,7 @@ def triple(size: Size) -> tuple[int, int, int]:
     return x, y, z
 
 
-def launch(program: Program, job: Job) -> dict[str, Any]:
+def launch(program: Program, job: Job, seconds: int) -> dict[str, Any]:
     """Run the program over copies of the arrays, and take back what it wrote."""
     with tempfile.TemporaryDirectory() as folder:
         data, text, out = Path(folder, "data"), Path(folder, "job"), Path(folder, "report")
@@ -154,7 +154,15 @@ def launch(program: Program, job: Job) -> dict[str, Any]:
         with data.open("wb") as file:
             for array in job.arrays.values():
                 file.write(array.tobytes() + bytes(-array.nbytes % ALIGNMENT))
-        done = subprocess.run([program.path, text, data, out], capture_output=True, text=True)
+        try:  # it ends by itself after `seconds`, unless it cannot
+            done = subprocess.run(
+                [program.path, text, data, out],
+                capture_output=True,
+                text=True,
+                timeout=seconds + 60,
+            )
+        except subprocess.TimeoutExpired as e:
+            raise WeftError(f"cannot simulate the kernel: no end after {e.timeout:.0f} s") from e
         if done.returncode != 0:
             raise WeftError(f"cannot simulate the kernel: {done.stderr.strip() or done.returncode}")
         read_back(data.read_bytes(), job)
