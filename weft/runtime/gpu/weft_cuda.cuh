@@ -4,7 +4,8 @@
 //     extern "C" __global__ void k(const f32 *x, f32 *y) { ... cp_async_16(tile, x); ... }
 //
 // Inline PTX stands in these files and nowhere else. weft/sim/include has the same functions in
-// C++, so a kernel's text runs unchanged on the CPU; a test compares the declarations.
+// C++, so a kernel's text runs unchanged on the CPU; a test compares the declarations. What comes
+// before shared_address is in weft_hip.cuh as well.
 #pragma once
 
 #define WEFT_FN __device__ __forceinline__
@@ -33,17 +34,6 @@ WEFT_FN bf16 cast_f32_bf16(f32 x) {
     return y;
 }
 
-// Two values in a register, the first in the low half: an operand of mma.
-WEFT_FN u32 pack(f16 low, f16 high) { return low.bits | (u32)high.bits << 16; }
-WEFT_FN u32 pack(bf16 low, bf16 high) { return low.bits | (u32)high.bits << 16; }
-
-// f32 with the 10 mantissa bits of tf32, ties away from zero.
-WEFT_FN u32 cast_f32_tf32(f32 x) {
-    u32 y;
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
-    return y;
-}
-
 // ---- arithmetic that C has no words for
 
 WEFT_FN f32 maximum_f32(f32 a, f32 b) {  // NaN wins
@@ -69,6 +59,23 @@ WEFT_FN i64 cast_f64_i64(f64 x) { return (i64)x; }
 extern "C" __device__ i32 weft_fault;
 __device__ i32 weft_fault;
 WEFT_FN void weft_set_fault(i32 fault) { *(volatile i32 *)&weft_fault = fault; }
+
+// ---- warps
+
+template <class T> WEFT_FN T shuffle_xor(T value, i32 lanes) {
+    return __shfl_xor_sync(0xffffffff, value, lanes);
+}
+template <class T> WEFT_FN T shuffle_up(T value, i32 by) {
+    return __shfl_up_sync(0xffffffff, value, by);
+}
+template <class T> WEFT_FN T shuffle_down(T value, i32 by) {
+    return __shfl_down_sync(0xffffffff, value, by);
+}
+template <class T> WEFT_FN T shuffle_from(T value, i32 lane) {
+    return __shfl_sync(0xffffffff, value, lane);
+}
+WEFT_FN u64 warp_ballot(bool vote) { return __ballot_sync(0xffffffff, vote); }
+WEFT_FN void warp_sync() { __syncwarp(); }
 
 // ---- shared memory
 

@@ -11,6 +11,17 @@
 // rows k and k+4 of column g.
 #pragma once
 
+// Two values in a register, the first in the low half: an operand of mma.
+WEFT_FN u32 pack(f16 low, f16 high) { return low.bits | (u32)high.bits << 16; }
+WEFT_FN u32 pack(bf16 low, bf16 high) { return low.bits | (u32)high.bits << 16; }
+
+// f32 with the 10 mantissa bits of tf32, ties away from zero.
+WEFT_FN u32 cast_f32_tf32(f32 x) {
+    u32 y;
+    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
+    return y;
+}
+
 WEFT_FN void ldmatrix_x1(u32 (&r)[1], const void *row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];"
                  : "=r"(r[0]) : "r"(shared_address(row)) : "memory");
