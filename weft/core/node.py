@@ -143,13 +143,13 @@ def rebuild(
 ) -> tuple[Node, ...]:
     """Rewrite bottom-up: `change` gets each node with its new arguments; None keeps it."""
     done: dict[Node, Node] = {} if memo is None else memo
-    for node in postorder(*(r for r in roots if r not in done)):
-        if node in done:
-            continue
-        args = tuple(done[a] for a in node.args)
+
+    def compute(node: Node) -> Node:
+        args = tuple([done[a] for a in node.args])
         current = node if args == node.args else make(node.op, *args)
-        done[node] = change(current) or current
-    return tuple(done[r] for r in roots)
+        return change(current) or current
+
+    return tuple([bottom_up(root, done, compute) for root in roots])
 
 
 def substitute(roots: tuple[Node, ...], values: dict[Node, Node]) -> tuple[Node, ...]:

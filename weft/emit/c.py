@@ -98,8 +98,7 @@ class Emitter(Terms):
             return
         name = self.declare(self.variable(stmt.label), "i64")
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
-        used = any(stmt.axis in postorder(*s.terms()) for s in nest.walk(stmt.body))
-        if stmt.extent == 1 and not used and not any(isinstance(s, nest.Local) for s in stmt.body):
+        if stmt.extent == 1 and _needs_no_loop(stmt):
             self.block(stmt.body, depth)
             return
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"
@@ -214,13 +213,17 @@ class Emitter(Terms):
         return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])
 
     def includes(self, body: nest.Block) -> Iterator[str]:
-        widths = {1}
-        for stmt in nest.walk(body):
-            widths.update(t.type.lanes for term in stmt.terms() for t in postorder(term))
-            if isinstance(stmt, VectorStore):
-                widths.add(stmt.lanes)
+        stmts = list(nest.walk(body))
+        widths = {1, *(s.lanes for s in stmts if isinstance(s, VectorStore))}
+        widths.update(t.type.lanes for t in postorder(*(t for s in stmts for t in s.terms())))
         for lanes in sorted(widths):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'
+
+
+def _needs_no_loop(stmt: nest.For) -> bool:
+    """Whether the body of one iteration asks neither for the axis nor for a scope."""
+    terms = postorder(*(t for s in nest.walk(stmt.body) for t in s.terms()))
+    return stmt.axis not in terms and not any(isinstance(s, nest.Local) for s in stmt.body)
 
 
 def _whole(function: _Function) -> list[str]:

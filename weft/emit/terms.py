@@ -6,6 +6,8 @@ v0 = multiply(in0, in0)           # mul_f32x16(in0, in0)
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from weft.core.node import Node, postorder
 from weft.core.types import ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, function_name, literal, register, suffix
@@ -16,6 +18,7 @@ from weft.scalar.nest import Acc, Buffer, Load, Running, Store
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, add, dot_bf16
 
 
+@lru_cache(maxsize=1 << 14)
 def inline(term: Node) -> bool:
     """Scalar index arithmetic is written where it is used."""
     return (
