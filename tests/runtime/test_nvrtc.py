@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import CompilerError
-from weft.runtime import nvrtc
+from weft.runtime import nvidia, nvrtc
 from weft.runtime.cache import Cache
 from weft.runtime.nvrtc import compile_cubin
 
@@ -80,7 +80,7 @@ def test_errors(store: Cache) -> None:
 
 
 def test_without_nvrtc(store: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
-    nvrtc.nvrtc.cache_clear()
+    nvidia.nvrtc.cache_clear()
     nvrtc.version.cache_clear()
     monkeypatch.setitem(sys.modules, "cuda.bindings", None)
     with pytest.raises(CompilerError, match=r"pip install 'weft\[cuda\]'"):

@@ -13,10 +13,11 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from weft.core.errors import CompilerError
 from weft.runtime.cache import Cache, digest
+from weft.runtime.nvidia import nvrtc
 
 HEADERS = Path(__file__).parent / "gpu"
 FLAGS = (
@@ -63,18 +64,6 @@ def compile_cubin(source: str, arch: str, store: Cache) -> Cubin:
     return Cubin(
         entry / "kernel.cubin", {name: Resources(**used) for name, used in kernels.items()}
     )
-
-
-@cache
-def nvrtc() -> Any:
-    """NVIDIA's bindings, with a library behind them that loads."""
-    try:
-        from cuda.bindings import nvrtc as bindings  # pyright: ignore[reportAttributeAccessIssue]
-
-        bindings.nvrtcVersion()
-    except (ImportError, RuntimeError) as e:
-        raise CompilerError("compiling CUDA needs NVRTC: pip install 'weft[cuda]'") from e
-    return cast(Any, bindings)
 
 
 @cache

@@ -1,0 +1,73 @@
+"""Launching: what the driver is asked for (a fake one prints it), and its refusals."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from weft.core.errors import WeftError
+from weft.runtime import nvidia
+from weft.runtime.compiler import find_compiler
+
+pytest.importorskip("cuda.bindings.driver")
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = r"""
+from pathlib import Path
+import numpy as np
+from weft.core.errors import WeftError
+from weft.runtime.cuda import load_module, tensor_map
+Path("k.cubin").write_bytes(b"\x7fELF")
+module = load_module(Path("k.cubin"))
+map = tensor_map(4096, np.dtype(np.float32), (60, 156), (624, 4), (32, 16), swizzle=128)
+assert map == bytes([7]) * 128
+args = [np.uint64(0xABC), np.int32(-5), np.float32(2.5), b"text\0"]
+module.launch("k", (1, 2, 3), (4, 5, 6), args)
+module.launch("k", (1, 1, 1), (32, 1, 1), args, shared_bytes=60000, stream=77)
+for act in (module.check_faults, module.check_faults, lambda: module.function("other")):
+    try:
+        print("result", act())
+    except WeftError as e:
+        print(type(e).__name__, e.message)
+"""
+EXPECTED = """\
+load ELF
+map of type 7, rank 2 at 0x1000: 156 60 by 624, box 16 32, step 1 1, 0 3 2 0
+launch 1 2 3, 4 5 6, 0 on (nil): abc -5 2.5 text
+attribute 8 60000
+launch 1 1 1, 32 1 1, 60000 on 0x4d: abc -5 2.5 text
+DivisionByZero ZeroDivisionError: an integer is divided by zero
+result None
+WeftError CUDA cannot find other: CUDA_ERROR_NOT_FOUND
+"""
+
+
+def test_what_the_driver_is_asked(tmp_path: Path) -> None:
+    compiler, source = find_compiler(), Path(__file__).parent / "fake_cuda.c"
+    compiler.compile(source, tmp_path / "fake.o")
+    compiler.link([tmp_path / "fake.o"], tmp_path / "libcuda.so.1")
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout == EXPECTED, done.stderr
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        nvidia.driver()
+    except WeftError as e:
+        assert e.message == "there is no NVIDIA driver here: libcuda.so.1 does not load"
+    else:
+        pytest.skip("there is a driver")
+    monkeypatch.setitem(sys.modules, "cuda.bindings", None)
+    with pytest.raises(WeftError, match=r"pip install 'weft\[cuda\]'"):
+        nvidia.driver()
