@@ -53,6 +53,12 @@ def op(name: str) -> Callable[[C], C]:
     return declare
 
 
+def declared_in(cls: type, folders: tuple[str, ...]) -> bool:
+    """Whether an op or statement is of one of those folders of weft, or from outside (a test's)."""
+    package, _, module = cls.__module__.partition(".")
+    return package != "weft" or module.split(".")[0] in folders
+
+
 def require(condition: bool, message: str, where: str | None = None) -> None:
     """Raise VerifyError with that sentence unless the condition holds."""
     if not condition:

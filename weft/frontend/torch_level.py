@@ -17,10 +17,10 @@ import torch
 from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
-from weft.core.node import Node, Op, op
-from weft.core.types import DTYPES, DType, TensorType, TupleType, f32, row_major
+from weft.core.node import Node, op
+from weft.core.types import DTYPES, DType, TensorType, f32, row_major
 from weft.frontend.graph import flattened
-from weft.tensor.ops import Part
+from weft.tensor.ops import LibraryCall, Part
 
 # Element types only library calls use: torch's names, and what NumPy holds one in.
 NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
@@ -57,20 +57,13 @@ NOTHING = TensorType(f32, (0,))  # stands for a result the op was asked not to c
 
 
 @op("aten")
-class Aten(Op):
-    """One ATen call. `arguments` is its JSON, in which {"tensor": i} is the i-th argument node.
+class Aten(LibraryCall):
+    """One ATen call of the program; `serial` keeps two random ones apart.
 
     a = aten{aten.add.Tensor, {"args":[{"tensor":0},1],"kwargs":{}}}(x)
-    `serial` keeps two random calls apart, which interning would merge.
     """
 
-    target: str
-    arguments: str
-    results: tuple[TensorType, ...]
     serial: int = 0
-
-    def infer(self, *types: TensorType) -> Any:
-        return self.results[0] if len(self.results) == 1 else TupleType(self.results)
 
     def evaluate(self, *values: torch.Tensor) -> Any:
         args, kwargs = decode_call(self.arguments, values)

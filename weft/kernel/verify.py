@@ -14,7 +14,7 @@ from weft.kernel import ops
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import apply, constant
-from weft.scalar.verify import STATEMENTS, TERMS, Level, Touch, verify_program
+from weft.scalar.verify import Level, Touch, verify_program
 
 
 def _touch(index: Node, count: Node, stride: int) -> Touch | None:
@@ -94,8 +94,7 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 KERNEL = Level(
     "kernel",
     binds=("", "serial", "parallel"),
-    statements=(*STATEMENTS, VectorStore),
-    terms=(*TERMS, ops.Lanes, VectorLoad, ops.Shuffle, ops.Exchange, ops.Extract, ops.Splat),
+    folders=("scalar", "kernel"),
     touches={VectorLoad: _load, VectorStore: _store},
     check=_check,
     flat=True,

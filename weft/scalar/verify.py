@@ -27,20 +27,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.errors import VerifyError
-from weft.core.node import Node, Op, require
+from weft.core.node import Node, Op, declared_in, require
 from weft.core.types import TensorType, boolean, i64
 from weft.scalar import nest
 from weft.scalar.affine import linear
-from weft.scalar.ops import Apply, Axis, Constant
+from weft.scalar.ops import Axis, Constant
 from weft.scalar.reach import Loops, extent_of, reach
 from weft.scalar.text.printer import describe
 from weft.scalar.text.terms import show_term
 
 Touch = list[tuple[Node, Node]]  # lowest and highest index along each axis of the buffer
 Reach = Callable[..., Touch | None]
-
-STATEMENTS = (nest.For, nest.Update, nest.Store, nest.Local)
-TERMS = (Axis, Constant, Apply, nest.Load, nest.Acc, nest.Running)
 
 
 def _load(op: nest.Load, args: tuple[Node, ...]) -> Touch | None:
@@ -56,6 +53,7 @@ class Level:
     """What a level is made of, and what its verifier adds to the invariants above.
 
     binds           patterns of what a loop may be bound to
+    folders         those of weft whose statements and terms it takes
     touches         memory ops and statements beyond nest's: what they reach (None: guarded)
     check           the level's own invariants of one statement or term
     flat            whether kernels see a buffer as a run of elements
@@ -63,8 +61,7 @@ class Level:
 
     name: str
     binds: tuple[str, ...]
-    statements: tuple[type[nest.Stmt], ...] = STATEMENTS
-    terms: tuple[type[Op], ...] = TERMS
+    folders: tuple[str, ...] = ("scalar",)
     touches: Mapping[type, Reach] = field(default_factory=dict[type, Reach])
     check: Callable[[Any, tuple[nest.For, ...]], None] = lambda part, loops: None
     flat: bool = False
@@ -147,7 +144,7 @@ class _Verifier:
     def statement(self, stmt: nest.Stmt) -> None:
         kind, level = type(stmt), self.level
         told = f"{kind.__name__} is not a statement of the {level.name} level"
-        self.that(kind in level.statements, told)
+        self.that(declared_in(kind, level.folders) and kind is not nest.Let, told)
         for term in stmt.terms():
             self.term(term)
         self.own(stmt)
@@ -182,7 +179,10 @@ class _Verifier:
 
     def node(self, node: Node) -> None:
         op, level = node.op, self.level
-        self.that(isinstance(op, level.terms), f"{op.name} is not a term of the {level.name} level")
+        self.that(
+            declared_in(type(op), level.folders),
+            f"{op.name} is not a term of the {level.name} level",
+        )
         if isinstance(op, Axis | nest.Acc | nest.Running):
             self.that(node in self.readable, UNREADABLE[type(op)].format(op.label))
         elif type(op) in self.touches:

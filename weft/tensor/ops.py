@@ -7,7 +7,7 @@ y = make(View((16, 64), (i0, constant(0))), r)      # broadcast: y[i0, i1] = r[i
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -262,22 +262,27 @@ class Scatter(Op):
         return out
 
 
-@op("extern")
-class Extern(Op):
-    """A library call: the ATen op itself, with the reason why no code is generated.
-
-    `arguments` is the call as JSON in which {"tensor": i} stands for the i-th argument;
-    `serial` keeps two random calls apart, which interning would merge.
-    """
+@dataclass(frozen=True)
+class LibraryCall(Op):
+    """A call of an ATen op: `arguments` is its JSON, where {"tensor": i} is the i-th argument."""
 
     target: str
     arguments: str
     results: tuple[TensorType, ...]
-    reason: str = field(default="", compare=False)
-    serial: int = 0
 
     def infer(self, *types: TensorType) -> Any:
         return self.results[0] if len(self.results) == 1 else TupleType(self.results)
+
+
+@op("extern")
+class Extern(LibraryCall):
+    """The ATen op itself, with the reason why no code is generated.
+
+    `serial` keeps two random calls apart, which interning would merge.
+    """
+
+    reason: str = field(default="", compare=False)
+    serial: int = 0
 
 
 @op("part")

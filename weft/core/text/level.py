@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from weft.core.node import OPS
+from weft.core.node import OPS, declared_in
 from weft.core.text.cursor import Cursor, Line
 
 
@@ -25,8 +25,7 @@ class Level:
     also: tuple[str, ...] = ()
 
     def has(self, cls: type) -> bool:
-        package, _, module = cls.__module__.partition(".")
-        return package != "weft" or module.split(".")[0] in self.folders
+        return declared_in(cls, self.folders)
 
     @property
     def ops(self) -> list[str]:
