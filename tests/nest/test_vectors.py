@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from tests.nest.build import (
     a0,
@@ -24,6 +25,7 @@ from tests.nest.build import (
 )
 from weft.core.errors import VerifyError
 from weft.core.node import Node, make
+from weft.driver import compile_text
 from weft.kernel.interpret import run
 from weft.kernel.ops import (
     Extract,
@@ -105,6 +107,34 @@ def test_strides_gathers_and_masks() -> None:
     assert y_.tolist() == [0, 0, 1, 0, 0, 0, 5, 0, 0, 0, 9, 0, 0, 0, 13, 0]
     assert z_.tolist() == [-1, 13, -1, 15]
     assert w_.tolist() == [10, 9, 14, 9]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16", "bool", "i64"])
+def test_masked_stores_in_c(dtype: str) -> None:
+    """The lanes left out keep what they held: contiguous, apart, at indices, and only the first."""
+    text = f"""
+program kernel main
+input x: {dtype}[8]
+
+kernel k(x: {dtype}[8]) -> y: {dtype}[32]
+in0 = load{{8}} x[0]
+v0 = lanes{{8}}
+v1 = lt(v0, 3)
+for a0 in 0..4:  # free serial
+    y{{8}}[a0 * 8] = in0
+v2 = shuffle{{1}}(in0)
+y{{8}}[0] = v2 if v1
+y{{8, stride 2}}[8] = v2 if v1
+v3 = add(v0, 24)
+scatter y{{8}}[v3] = v2 count 2 if v1
+
+output y
+"""
+    compiled = compile_text(text)
+    x = torch.arange(8).to({"bool": torch.bool, "i64": torch.int64}.get(dtype, torch.float32))
+    x = x.bfloat16() if dtype == "bf16" else x
+    (expected,) = compiled.interpret(x)
+    assert compiled(x).double().tolist() == expected.astype(float).tolist()
 
 
 def test_lanes_out_of_bounds() -> None:

@@ -15,7 +15,7 @@ C_KEYWORDS = frozenset(
     "auto break case char const continue default do double else enum extern float for goto if "
     "inline int long register restrict return short signed sizeof static struct switch typedef "
     "union unsigned void volatile while asm typeof linux unix i386 NULL args p begin end worker "
-    "turn scratch memcpy memset main".split()
+    "turn lane scratch memcpy memset main".split()
 )
 # dtypes, functions of the headers (exp_f32x16, boolx8), and what standard headers define
 OF_HEADERS = re.compile(r"(.*_)?(b?f|[iu])\d+(x\d+u?)?|(.*_)?bool(x\d+)?|.*_t")

@@ -71,6 +71,8 @@ class Terms:
             return self._scalar_store(stmt, exact)
         dtype = stmt.buffer.type.dtype.word
         value = self.wide(exact, ScalarType(dtype, stmt.lanes))
+        if stmt.mask is not None:
+            return self._masked_store(stmt, stmt.mask, value)
         some, counted = ("", "") if stmt.count is None else ("_n", f", {self.index(stmt.count)}")
         word, at = self.lanes(stmt, stmt.index, "store", "scatter")
         word = "stream" if stmt.stream and word == "store" and not counted else word
@@ -98,14 +100,25 @@ class Terms:
         at = self.pointer(part.buffer, index)
         return (near, at) if part.stride == 1 else (f"{far}_stride", f"{at}, {part.stride}")
 
+    def _masked_store(self, stmt: VectorStore, mask: Node, value: str) -> str:
+        """Lane by lane: memory of the others is not touched."""
+        where = self.wide(mask, ScalarType(boolean, stmt.lanes))
+        end = stmt.lanes if stmt.count is None else self.index(stmt.count)
+        index = self.atom(stmt.index) if stmt.stride == 0 else self.index(stmt.index)
+        at = f"{index} + lane * {stmt.stride}" if stmt.stride else f"({index})[lane]"
+        one = self._element_store(stmt.buffer, at, f"({value})[lane]")
+        return f"for (i64 lane = 0; lane < {end}; lane++) if (({where})[lane]) {one}"
+
     def _scalar_store(self, stmt: Store, exact: Node) -> str:
-        dtype = stmt.buffer.type.dtype.word
         value, offset = self.atom(exact), self.index(stmt.index[0])
-        name = self.use(self.spelt.of(stmt.buffer.name))
+        text = self._element_store(stmt.buffer, offset, value)
+        return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
+
+    def _element_store(self, buffer: Buffer, offset: str, value: str) -> str:
+        dtype, name = buffer.type.dtype.word, self.use(self.spelt.of(buffer.name))
         special = dtype is boolean or register(dtype) is not dtype
         at = f"{name} + {offset}"
-        text = f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
-        return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
+        return f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
 
     def _scalar_load(self, term: Node) -> str:
         op = term.op
