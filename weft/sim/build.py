@@ -75,8 +75,8 @@ def build(source: str, arch: str) -> Program:
         flags = (*FLAGS, *KERNEL_FLAGS, *arch_flags(arch), *INCLUDE)
         run("g++", *flags, "-xc++", FILE, "-c", "-o", "kernel.o", folder=folder)
         run("g++", "-no-pie", "kernel.o", str(simulator(store)), "-o", "kernel", folder=folder)
-        own = run("nm", "-SC", "kernel.o", folder=folder)
-        found = variables(own, run("nm", "-SC", "kernel", folder=folder))
+        own = run("objdump", "-tC", "kernel.o", folder=folder)
+        found = variables(own, run("objdump", "-tC", "kernel", folder=folder))
         (folder / "symbols.json").write_text(json.dumps([found, smallest_access(own)]))
 
     key = f"{arch}\n{source}"
@@ -120,12 +120,14 @@ def salt() -> str:
 
 
 def variables(own: str, all: str) -> list[tuple[str, str, str, int, int]]:
-    """The kernel's variables, from what nm prints of its object file and of the program.
+    """The kernel's variables, from the symbols of its object file and of the program.
 
     A function's static variables are shared arrays if there are gaps between them; see __shared__
     in include/cuda_language.h. Others are __device__ or __constant__.
     """
-    line = re.compile(r"^(\w+) (\w+) [bBdDuV] ((?:(\w+).*::)?(\w+))$", re.MULTILINE)
+    line = re.compile(
+        r"^(\w+) .{6}O \.(?:bss|data)\S*\s+(\w+)\s+((?:(\w+).*::)?(\w+))$", re.MULTILINE
+    )
     names = {match[3] for match in line.finditer(own)}
     found = [match for match in line.finditer(all) if match[3] in names]
     functions = {match[4] for match in found if match[5].startswith(GAP)} - {None}
