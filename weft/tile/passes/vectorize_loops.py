@@ -24,6 +24,7 @@ from weft.tile.moves import Labels, blocked, vectors
 from weft.tile.vector import address, stride_along
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
+LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
 
 
 def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
@@ -126,17 +127,25 @@ def _access(term: Node, buffer: Buffer, axis: Node, lanes: int, ranges: Ranges) 
     return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
 
 
-def apply_choice(stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels) -> For:
-    """Block the chosen loops by lanes, several vectors at a time where that hides latency."""
+def apply_choice(
+    stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels, around: int = 1
+) -> For:
+    """Block the chosen loops by lanes, several vectors at a time where that hides latency.
+
+    `around`: how often the loop runs.
+    """
+    turns = around * trips(stmt)
     body = tuple(
-        apply_choice(s, chosen, target, labels) if isinstance(s, For) else s for s in stmt.body
+        apply_choice(s, chosen, target, labels, turns) if isinstance(s, For) else s
+        for s in stmt.body
     )
     if stmt.axis not in chosen:
         return replace(stmt, body=body, bind="serial")
     lanes = lanes_for(stmt, target)
     squares = tuple(_in_squares(s, stmt.axis, lanes, labels) for s in body)
     inner = squares == body and any(isinstance(s, For) for s in stmt.body)
-    parts = PARTS if stmt.role == "reduce" or inner else 1
+    most = LONG if turns >= LONG * lanes * 2 * target.cores else PARTS  # blocks for every core
+    parts = PARTS if stmt.role == "reduce" else most if inner else 1
     parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
 
     def block(lo: Node, hi: Node) -> Block:
