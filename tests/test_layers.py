@@ -33,6 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "sim": {"core", "targets", "config", "runtime.cache", "runtime.compiler"},
     # Above them. linking is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
+    "simulating": {"core", "scalar", "targets", "emit.gpu", "sim"},
     "driver": {"*"},
     "linking": {"core", "config", "scalar", "runtime"},
     "dynamo": {"driver", "core.errors", "config"},

@@ -19,6 +19,7 @@ from weft.core.graph import Graph
 from weft.core.passes import PassLog
 from weft.core.text import located, parse_program, print_program
 from weft.emit.c import emit_kernel
+from weft.emit.gpu import Launch, emit_gpu
 from weft.emit.spelling import Names
 from weft.frontend import autograd, torch_level
 from weft.frontend import text as torch_text
@@ -28,15 +29,19 @@ from weft.frontend.lower import to_tensor
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
-from weft.linking import Linked, link, program_key, reload
+from weft.kernel.spread_threads import spread_threads
+from weft.linking import Linked, described, link, program_key, reload, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
-from weft.scalar.nest import Buffer, Program
+from weft.scalar.nest import Buffer, Kernel, Program
 from weft.scalar.structure import Unique
+from weft.scalar.text.printer import show_kernel
+from weft.simulating import simulator
 from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
@@ -50,7 +55,7 @@ from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
 from weft.tile.merge_rows import merge_rows
 from weft.tile.pack_constants import pack_constants
-from weft.tile.schedule import CPU_SCHEDULE, Step
+from weft.tile.schedule import CPU_SCHEDULE, GPU_SCHEDULE, check_machine
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
@@ -72,6 +77,7 @@ class Levels:
     unique: Unique | None
     sources: Mapping[str, str]
     symbols: Mapping[str, str]  # kernel -> C function
+    launches: Mapping[str, Launch]  # of GPU kernels, by symbol
 
     def program(self, level: str) -> Any:
         """The whole program at that level; WeftError where it started below."""
@@ -82,14 +88,19 @@ class Levels:
 
     def text(self, level: str) -> str:
         """Text of one level; `source` and `c` are the emitted files."""
-        if level in ("source", "c"):
+        own = "cuda" if self.launches else "c"
+        if level in ("source", own):
             return "\n".join(self.sources.values())
+        if level in ("c", "cuda"):
+            raise WeftError(f"the sources for this target are {own}, not {level}")
         if level not in VERIFY:
-            raise WeftError(f"unknown level {level!r}: {', '.join(VERIFY)}, source, c")
+            raise WeftError(f"unknown level {level!r}: {', '.join(VERIFY)}, source, c or cuda")
         return print_program(self.program(level))
 
 
-def on_kernels(program: Program, step: Step, target: CPU) -> Program:
+def on_kernels(
+    program: Program, step: Callable[[Kernel, Any], Kernel], target: CPU | GPU
+) -> Program:
     """One step of the schedule on every kernel."""
     return program.map_kernels(program.level, lambda kernel: step(kernel, target))
 
@@ -122,21 +133,39 @@ def lower(
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, options.fuse))
         down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts))
-        run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
-        if options.fuse == "greedy":
+        if isinstance(target, CPU):
+            run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
+        if isinstance(target, CPU) and options.fuse == "greedy":
             run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
     if program.level == "loop":
         unique = Unique(program)
         take(replace(unique.program, level="tile"))
-        for name, step in CPU_SCHEDULE:
+        schedule = GPU_SCHEDULE if isinstance(target, GPU) else CPU_SCHEDULE
+        for name, step in (s for s in schedule if options.runs(s[0])):
             run("t", name, partial(on_kernels, step=step, target=target))
+    check_machine(program, target)
     if program.level == "tile":
         down("k", tile_lower.lower)
-    names = Names()
-    symbols = {k.name: names.of(f"k_{k.name}") for k in program.kernels}
-    named = [(symbols[k.name], k) for k in program.kernels]
-    sources = log.time("s", lambda: {name: emit_kernel(k, name) for name, k in named})
-    return Levels(made, unique, sources, unique.all(symbols) if unique else symbols)
+        if isinstance(target, GPU):
+            run("k", "001_spread_threads", partial(on_kernels, step=spread_threads, target=target))
+    symbols, sources, launches = log.time("s", lambda: emitted(made, target))
+    return Levels(made, unique, sources, unique.all(symbols) if unique else symbols, launches)
+
+
+Texts = tuple[dict[str, str], dict[str, str], dict[str, Launch]]
+
+
+def emitted(made: Mapping[str, Any], target: CPU | GPU) -> Texts:
+    """Symbols by kernel, and by symbol the texts, and the launches of GPU kernels."""
+    kernels, names = made["kernel"].kernels, Names()
+    symbols = {k.name: names.of(f"k_{k.name}") for k in kernels}
+    if isinstance(target, CPU):
+        return symbols, {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernels}, {}
+    nests = made["loop"].kernels if "loop" in made else ()
+    meant = {k.name: show_kernel(k) for k in nests}
+    each = ((k, symbols[k.name]) for k in kernels)
+    launches = {symbol: emit_gpu(k, symbol, meant.get(k.name, ())) for k, symbol in each}
+    return symbols, {symbol: launch.source for symbol, launch in launches.items()}, launches
 
 
 # ---- captured programs
@@ -171,14 +200,44 @@ def build(captured: Captured, options: Options) -> Runner:
             made.append(lower(graph, options, PassLog(), layouts, constants))
         return made[0]
 
-    linked = log.time("cc", lambda: reload(key)) if options.verbose == 0 else None
+    known = options.verbose == 0 and isinstance(find_target(options.target), CPU)
+    linked = log.time("cc", lambda: reload(key)) if known else None
     if linked is None:
         made.append(lower(graph, options, log, layouts, constants))
-        linked = _link(made[0], options, log, writes, constants, key)
-    report = make_report(linked, log, graph.name)
-    artifact = Artifact(runner(linked, report, options), report, levels)
+        run, report = runnable(made[0], options, log, graph.name, writes, constants, key)
+    else:
+        report = make_report(linked.extra, log, graph.name, linked)
+        run = runner(linked, report, options)
+    artifact = Artifact(run, report, levels)
     artifact.run.artifact = artifact  # type: ignore[attr-defined]
     return artifact.run
+
+
+def runnable(
+    levels: Levels,
+    options: Options,
+    log: PassLog,
+    name: str,
+    writes: dict[int, int],
+    constants: Collection[int] = (),
+    key: str | None = None,
+) -> tuple[Runner, Report]:
+    """What runs the program on its target, and the report of it."""
+    target = find_target(options.target)
+    unique, made = levels.unique, levels.made
+    program = unique.full if unique else made.get("tile", made["kernel"])
+    first = unique.program if unique else program
+    predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
+    predicted = unique.all(predicted) if unique else predicted
+    if isinstance(target, GPU):
+        program = without_restatements(program)
+        extra = described(program, levels.symbols, predicted)
+        facts = (levels.launches, levels.symbols, target, writes, options.simulate)
+        return simulator(program, *facts), make_report(extra, log, name)
+    facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
+    linked = log.time("cc", lambda: link(program, *facts))
+    report = make_report(linked.extra, log, name, linked)
+    return runner(linked, report, options), report
 
 
 def runner(linked: Linked, report: Report, options: Options) -> Runner:
@@ -193,29 +252,16 @@ def runner(linked: Linked, report: Report, options: Options) -> Runner:
     return run
 
 
-def _link(
-    levels: Levels,
-    options: Options,
-    log: PassLog,
-    writes: dict[int, int],
-    constants: Collection[int],
-    key: str | None,
-) -> Linked:
-    target = find_target(options.target)
-    unique, made = levels.unique, levels.made
-    program = unique.full if unique else made.get("tile", made["kernel"])
-    first = unique.program if unique else program
-    predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
-    predicted = unique.all(predicted) if unique else predicted
-    facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
-    return log.time("cc", lambda: link(program, *facts))
-
-
-def make_report(linked: Linked, log: PassLog, name: str) -> Report:
-    kernels = [KernelReport(**k) for k in linked.extra["kernels"]]
-    externs = [(e[0], e[1], e[2]) for e in linked.extra["externs"]]
+def make_report(
+    extra: Mapping[str, Any], log: PassLog, name: str, linked: Linked | None = None
+) -> Report:
+    kernels = [KernelReport(**k) for k in extra["kernels"]]
+    externs = [(e[0], e[1], e[2]) for e in extra["externs"]]
     seconds = {name: log.seconds[key] for key, name in STAGES.items() if key in log.seconds}
-    return Report(name, kernels, externs, seconds, linked.program.arena_bytes, linked.cached)
+    report = Report(name, kernels, externs, seconds)
+    if linked is not None:
+        report.arena_bytes, report.cached = linked.program.arena_bytes, linked.cached
+    return report
 
 
 # ---- what users call
@@ -244,8 +290,10 @@ def compile(
     dynamic: bool | None = None,
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
+    passes: str = "",
     verbose: int = 0,
     profile: bool = False,
+    simulate: bool = False,
 ) -> Any:
     """Compile a module or function; also a decorator, with or without arguments.
 
@@ -255,14 +303,18 @@ def compile(
     change (an update of single elements through `.data` may go unseen). `f.ir(level)` is the text
     of a level, `f.report` what was made.
 
-    target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...
+    target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
+              GPU's: "cuda:sm_80", "cuda:sm_90a", "cuda:sm_120" (text, and the simulator)
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
+    passes    "-007,-009" leaves out the schedule passes of those numbers
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
+    simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
-    options = Options(target, fuse, fallback, dynamic, verbose or config.verbose, profile)
+    shown = verbose or config.verbose
+    options = Options(target, fuse, fallback, dynamic, passes, shown, profile, simulate)
     if fn is None:
         return partial(compiled, build=Builder(options), one_graph=fallback == "error")
     return compiled(fn, Builder(options), fallback == "error")
@@ -337,6 +389,5 @@ def compile_text(
     with located(text, filename):
         VERIFY[program.level](program)
     levels = lower(program, options, log)
-    linked = _link(levels, options, log, {}, (), None)
-    report = make_report(linked, log, program.name)
-    return TextProgram(program, levels, report, runner(linked, report, options))
+    run, report = runnable(levels, options, log, program.name, {})
+    return TextProgram(program, levels, report, run)

@@ -106,6 +106,18 @@ def link(
     program = without_restatements(program)
     spec = make_spec(program, symbols, writes, constants, sources)
     needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
+    extra = described(program, symbols, predicted, constants)
+    made = runtime.build(spec, needed, tools(), key=key, extra=extra)
+    return Linked(made, extra, False)
+
+
+def described(
+    program: Program,
+    symbols: Mapping[str, str],
+    predicted: Mapping[str, float],
+    constants: Collection[int] = (),
+) -> dict[str, Any]:
+    """What a report says of the steps: kernels in the order they run, and library calls."""
     first = once(program, constants)
     kernels = [
         {
@@ -121,9 +133,7 @@ def link(
         for c in program.steps
         if isinstance(c, Call)
     ]
-    extra: dict[str, Any] = {"kernels": kernels, "externs": externs}
-    made = runtime.build(spec, needed, tools(), key=key, extra=extra)
-    return Linked(made, extra, False)
+    return {"kernels": kernels, "externs": externs}
 
 
 def without_restatements(program: Program) -> Program:

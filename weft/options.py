@@ -6,6 +6,7 @@ find_target(options.target).lanes(4)
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
@@ -13,10 +14,18 @@ from typing import Any, Literal, get_args
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.targets.cpu import CPU, CPUS, host
+from weft.targets.gpu import GPU, GPUS
 
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
-KINDS = {"target": str, "dynamic": (bool, type(None)), "verbose": int, "profile": bool}
+KINDS = {
+    "target": str,
+    "passes": str,
+    "dynamic": (bool, type(None)),
+    "verbose": int,
+    "profile": bool,
+    "simulate": bool,
+}
 
 
 @dataclass(frozen=True)
@@ -27,8 +36,10 @@ class Options:
     fuse: Fuse = "greedy"
     fallback: Fallback = "aten"
     dynamic: bool | None = None
-    verbose: int = field(default=0, compare=False, repr=False)  # these two change no code
+    passes: str = ""  # "-005,-007": schedule passes to leave out, by number
+    verbose: int = field(default=0, compare=False, repr=False)  # these change no code
     profile: bool = field(default=False, compare=False, repr=False)
+    simulate: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         for name, kinds in KINDS.items():
@@ -38,7 +49,15 @@ class Options:
             if getattr(self, name) not in known:
                 wanted = ", ".join(known)
                 raise WeftError(f"unknown {name} {getattr(self, name)!r}: one of {wanted}")
-        find_target(self.target)
+        if not re.fullmatch(r"(-\d{3}(,-\d{3})*)?", self.passes):
+            raise WeftError(f"passes {self.passes!r}: -007 leaves 007 out, -007,-009 two of them")
+        target = find_target(self.target)
+        if self.simulate and not isinstance(target, GPU):
+            raise WeftError(f"simulate is for GPU targets, not {self.target}: {', '.join(GPUS)}")
+
+    def runs(self, name: str) -> bool:
+        """Whether a schedule pass is not left out; `name` starts with its number."""
+        return f"-{name[:3]}" not in self.passes.split(",")
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:
@@ -50,12 +69,14 @@ class Options:
         return cls(**options)
 
 
-def find_target(name: str) -> CPU:
+def find_target(name: str) -> CPU | GPU:
     """The target of that name; WeftError for one weft does not know."""
     name = config.target if name == "auto" else name
     if name == "cpu":
         return host()
     if name.startswith("cpu:") and name[4:] in CPUS:  # another CPU's code; vectors run anywhere
         return CPUS[name[4:]]
-    known = ", ".join(f"cpu:{isa}" for isa in CPUS)
+    if name in GPUS:
+        return GPUS[name]
+    known = ", ".join([*(f"cpu:{isa}" for isa in CPUS), *GPUS])
     raise WeftError(f"unknown target {name!r}: one of auto, cpu, {known}")

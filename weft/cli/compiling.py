@@ -20,7 +20,7 @@ from weft.core.errors import SourceError, WeftError
 from weft.options import Options
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
-LANGUAGES = ("c",)
+LANGUAGES = ("c", "cuda")
 DTYPES = {
     "f64": torch.float64,
     "f32": torch.float32,

@@ -55,9 +55,12 @@ SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KIN
 TextOption = Annotated[
     str | None, typer.Option("-c", metavar="TEXT", help="Python text; its last line is the program")
 ]
-TargetOption = Annotated[str, typer.Option("--target", help="cpu, cpu:avx2, cpu:neon, ...")]
+TargetOption = Annotated[str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, ...")]
 FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
 FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
+PassesOption = Annotated[
+    str, typer.Option("--passes", metavar="-NNN,..", help="schedule passes to leave out")
+]
 SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
 VerboseOption = Annotated[
     int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
@@ -74,6 +77,7 @@ def compile_command(
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
     fallback: FallbackOption = "aten",
+    passes: PassesOption = "",
     verbose: VerboseOption = 0,
     output: Annotated[
         str | None, typer.Option("-o", metavar="PATH", help="a file to write")
@@ -85,6 +89,7 @@ def compile_command(
     if ir is not None:
         choice("--ir", ir, LEVELS + LANGUAGES)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
+    keywords["passes"] = passes
     chosen = Options.of(keywords)
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
@@ -108,6 +113,9 @@ def run_command(
     text: TextOption = None,
     bench: Annotated[bool, typer.Option("--bench", help="time it beside other backends")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="time per kernel")] = False,
+    simulate: Annotated[
+        bool, typer.Option("--simulate", help="run GPU kernels on the CPU, checked")
+    ] = False,
     backends: Annotated[
         str, typer.Option("--backends", help="what --bench compares")
     ] = "eager,inductor,weft",
@@ -117,13 +125,15 @@ def run_command(
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
     fallback: FallbackOption = "aten",
+    passes: PassesOption = "",
     verbose: VerboseOption = 0,
     seed: SeedOption = 0,
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
     spec = SourceSpec(text, source, seed)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
-    chosen = Options.of({**keywords, "profile": profile})
+    keywords["passes"] = passes
+    chosen = Options.of({**keywords, "profile": profile, "simulate": simulate})
     quiet = json_path == "-"
     if bench:
         with Bench(backends.split(","), chosen) as running, working("comparing"):

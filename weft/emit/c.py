@@ -6,11 +6,12 @@ Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lan
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from weft.core.node import Node, postorder
-from weft.emit.spelling import c_type, element
+from weft.emit.spelling import element
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
@@ -33,9 +34,14 @@ class _Function:
 class Emitter(Terms):
     """Writes one kernel. Parallel loops become functions of their own."""
 
+    integer = "i64"  # of loops
+    restrict = "restrict"
+    reserved: ClassVar[Sequence[str]] = ()  # names beyond C's
+
     def __init__(self, kernel: nest.Kernel, symbol: str) -> None:
         super().__init__()
         self.kernel, self.symbol = kernel, symbol
+        self.spelt.taken.update(self.reserved)
         for buffer in (*kernel.inputs, *kernel.outputs):
             self.spelt.of(buffer.name)
         self.types: dict[str, str] = {}
@@ -71,10 +77,7 @@ class Emitter(Terms):
         for stmt in stmts:
             match stmt:
                 case nest.Let(term=term):
-                    text = self.value(term)
-                    name = self.declare(self.fresh(term), c_type(term.type))
-                    self.names[term] = name
-                    self.line(depth, f"const {c_type(term.type)} {name} = {text};")
+                    self.let(term, depth)
                 case nest.For():
                     self.loop(stmt, depth)
                 case nest.Update():
@@ -84,7 +87,15 @@ class Emitter(Terms):
                 case nest.Store() | VectorStore():
                     self.line(depth, self.store(stmt))
                 case _:
-                    raise AssertionError(f"{type(stmt).__name__} at the kernel level")
+                    self.other(stmt, depth)
+
+    def other(self, stmt: nest.Stmt, depth: int) -> None:
+        raise AssertionError(f"{type(stmt).__name__} at the kernel level")
+
+    def let(self, term: Node, depth: int) -> None:
+        text, type_ = self.value(term), self.type_of(term.type)
+        self.names[term] = self.declare(self.fresh(term), type_)
+        self.line(depth, f"const {type_} {self.names[term]} = {text};")
 
     def line(self, depth: int, text: str) -> None:
         self.current.lines.append("    " * depth + text)
@@ -93,16 +104,18 @@ class Emitter(Terms):
         for fold in stmt.folds:
             self.identity(fold, depth)
         self.ranges[stmt.axis] = self.range_of(stmt)
-        if stmt.bind == "parallel":
+        if stmt.bind not in ("", "serial"):
             self.parallel(stmt, depth)
-            return
-        name = self.declare(self.variable(stmt.label), "i64")
-        lo, hi = self.index(stmt.lo), self.index(stmt.hi)
-        if stmt.extent == 1 and _needs_no_loop(stmt):
+        elif stmt.extent == 1 and _needs_no_loop(stmt):
             self.block(stmt.body, depth)
-            return
+        else:
+            self.serial(stmt, depth)
+
+    def serial(self, stmt: nest.For, depth: int) -> None:
+        name = self.declare(self.variable(stmt.label), self.integer)
+        lo, hi = self.index(stmt.lo), self.index(stmt.hi)
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"
-        self.line(depth, f"for (i64 {name} = {lo}; {name} < {hi}; {step}) {{")
+        self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{")
         self.block(stmt.body, depth + 1)
         self.line(depth, "}")
 
@@ -113,9 +126,9 @@ class Emitter(Terms):
     def identity(self, fold: nest.Fold, depth: int) -> None:
         for acc, start in zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True):
             assert isinstance(acc.op, nest.Acc)
-            name = self.declare(self.variable(acc.op.label), c_type(acc.type))
-            value = self.wide(start, acc.type)
-            self.line(depth, f"{c_type(acc.type)} {name} = {value};")
+            type_, value = self.type_of(acc.type), self.wide(start, acc.type)
+            name = self.declare(self.variable(acc.op.label), type_)
+            self.line(depth, f"{type_} {name} = {value};")
 
     def update(self, stmt: nest.Update, depth: int) -> None:
         monoid, fold = stmt.fold.monoid, stmt.fold
@@ -132,10 +145,8 @@ class Emitter(Terms):
         for term in postorder(*results):
             if nest.is_atom(term) or term in self.names:
                 continue
-            text = self.value(term)
-            self.names[term] = self.declare(self.fresh(term), c_type(term.type))
+            self.let(term, depth + 1)
             named.append(term)
-            self.line(depth + 1, f"const {c_type(term.type)} {self.names[term]} = {text};")
         values = [self.wide(r, a.type) for r, a in zip(results, fold.accs, strict=True)]
         for label, value in zip(fold.labels, values, strict=True):
             self.line(depth + 1, f"{self.use(self.variable(label))} = {value};")
@@ -197,17 +208,21 @@ class Emitter(Terms):
 
     # ---- the file
 
-    def file(self) -> str:
-        parameters: list[str] = []
+    def parameters(self) -> str:
+        found: list[str] = []
         for buffer in (*self.kernel.inputs, *self.kernel.outputs):
             constant = "const " if buffer not in self.kernel.outputs else ""
             pointer = f"{constant}{element(buffer.type.dtype)} *"
             name = self.declare(self.spelt.of(buffer.name), pointer)
-            parameters.append(f"{pointer}restrict {name}")
+            found.append(f"{pointer}{self.restrict} {name}")
+        return ", ".join(found)
+
+    def file(self) -> str:
+        parameters = self.parameters() or "void"
         body = nest.place(self.kernel.body, unnamed)
         self.block(body, 1)
         self.scratch = max(self.scratch, self.current.scratch)
-        head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
+        head = f"void {self.symbol}({parameters}) {{"
         lines = [*self.functions, head, *_whole(self.current), "}", ""]
         size = [f"enum {{ scratch_bytes = {self.scratch} }};"] if self.scratch else []
         return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])

@@ -9,8 +9,8 @@ from __future__ import annotations
 from functools import lru_cache
 
 from weft.core.node import Node, postorder
-from weft.core.types import ScalarType, boolean, f32, i64
-from weft.emit.spelling import Names, function_name, literal, register, suffix
+from weft.core.types import DType, ScalarType, boolean, f32, i64
+from weft.emit.spelling import Names, c_type, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.index import Interval, bounds
@@ -59,6 +59,14 @@ class Terms:
     def variable(self, label: str) -> str:
         """The name of an axis or an accumulator, which may be called as a buffer is."""
         return self.spelt.of(label, "variable")
+
+    # What languages spell in ways of their own.
+
+    def type_of(self, type_: ScalarType) -> str:
+        return c_type(type_)
+
+    def literal(self, value: float, dtype: DType) -> str:
+        return literal(value, dtype)
 
     def pointer(self, buffer: Buffer, where: Node) -> str:
         offset = self.index(where)
@@ -138,7 +146,7 @@ class Terms:
         if term in self.names:
             return self.use(self.names[term])
         if isinstance(term.op, Constant):
-            return literal(term.op.value, register(term.type.dtype))
+            return self.literal(term.op.value, register(term.type.dtype))
         if isinstance(term.op, Acc | Running | Axis):
             return self.use(self.variable(term.op.label))
         return self.index(term) if inline(term) else f"({self.value(term)})"

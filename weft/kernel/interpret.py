@@ -10,12 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.errors import WeftError
 from weft.core.node import Node
-from weft.kernel.ops import VectorLoad, VectorStore
+from weft.kernel.ops import Barrier, ThreadXor, VectorLoad, VectorStore
 from weft.scalar import interpret
+from weft.scalar.blocks import nodes
 from weft.scalar.interpret import SCALAR, Access
 from weft.scalar.memory import both
-from weft.scalar.nest import Program
+from weft.scalar.nest import Program, walk
 
 
 def _load(op: VectorLoad, index: Any, *rest: Any) -> Access:
@@ -36,5 +38,10 @@ VECTOR = {**SCALAR, VectorLoad: _load, VectorStore: _store}
 
 
 def run(program: Program, inputs: Sequence[Any], *, widen: bool = False) -> list[Any]:
-    """Execute a kernel-level program."""
+    """Execute a kernel-level program; WeftError where threads of a GPU meet."""
+    for kernel in program.kernels:
+        parts = (*walk(kernel.body), *(term.op for term in nodes(kernel.body)))
+        if any(isinstance(part, Barrier | ThreadXor) for part in parts):
+            told = f"in kernel {kernel.name} threads wait for each other"
+            raise WeftError(f"{told}: the simulator runs it (simulate=True), not the interpreter")
     return interpret.run(program, inputs, accesses=VECTOR, widen=widen)

@@ -118,6 +118,22 @@ class Splat(Op):
         return x
 
 
+@op("thread_xor")
+class ThreadXor(Op):
+    """The value that thread `number xor distance` of the same warp has of the argument."""
+
+    distance: int
+
+    def infer(self, x: ScalarType) -> ScalarType:
+        require(x.lanes == 1, "threads exchange scalars")
+        return x
+
+
+@dataclass(frozen=True, eq=False)
+class Barrier(Stmt):
+    """All threads of the block are here before any goes on, and see what all have written."""
+
+
 @dataclass(frozen=True, eq=False)
 class VectorStore(Stmt):
     """Lanes of `value` to a flat buffer: lane i goes to index + i * stride, as in a VectorLoad.

@@ -3,6 +3,7 @@
 v0 = load{16} x[b0 + 32]               load{16, stride 4} x[b0]      load{16} x[b0] count 5
 v1 = load{16} x[b0] if v2 else 0.0     gather{16} x[v3]              gather{16} x[v3] if v2 else 0.0
 y{16}[b0] = v0 count 5 if v2 stream    y{16, stride 4}[b0] = v0      scatter y{16}[v3] = v0 count 5
+barrier block                          # all its threads meet
 The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
 """
 
@@ -12,7 +13,7 @@ from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
-from weft.kernel.ops import VectorLoad, VectorStore
+from weft.kernel.ops import Barrier, VectorLoad, VectorStore
 from weft.scalar.nest import Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
@@ -99,8 +100,15 @@ def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
     return VectorStore(buffer, index, value, lanes, stride, count, mask, cursor.accept("stream"))
 
 
+def _read_barrier(cursor: Cursor, scope: NestScope) -> Barrier:
+    cursor.expect("barrier")
+    cursor.expect("block")
+    return Barrier()
+
+
 SHOW[VectorLoad.name] = _show_load
 READ.update({"load{": _read_load, "gather{": _read_gather})
 SHOW_STATEMENT[VectorStore] = _show_store
-READ_STATEMENT.update({"{": _read_store, "scatter": _read_store})
+SHOW_STATEMENT[Barrier] = lambda stmt, ref: "barrier block"
+READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "barrier": _read_barrier})
 LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

@@ -43,8 +43,9 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     if isinstance(part, Node):
         _check_lanes(part.op, part.args)
     elif isinstance(part, nest.For):
-        free = part.bind != "parallel" or part.role == "free"
-        require(free, f"a parallel loop must be free, not {part.role}")
+        together = part.bind == "thread" and part.role == "reduce"
+        free = part.bind in ("", "serial") or part.role == "free" or together
+        require(free, f"a {part.bind} loop must be free, not {part.role}")
     elif isinstance(part, VectorStore):
         agree = part.value.type.lanes in (1, part.lanes)
         require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")
@@ -93,7 +94,7 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 
 KERNEL = Level(
     "kernel",
-    binds=("", "serial", "parallel"),
+    binds=("", "serial", "parallel", "grid", "thread"),
     folders=("scalar", "kernel"),
     touches={VectorLoad: _load, VectorStore: _store},
     check=_check,

@@ -125,7 +125,7 @@ class _Machine:
     # Memory
 
     def _memory(self, buffer: nest.Buffer) -> Memory:
-        found = (self.locals if buffer.space == "local" else self.memory).get(buffer.name)
+        found = (self.memory if buffer.space == "global" else self.locals).get(buffer.name)
         if found is None:
             raise self.error(f"buffer {buffer.name} is used before it is declared")
         if buffer.type.span > found.data.size:

@@ -26,7 +26,8 @@ from weft.scalar.ops import Axis, Constant
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory a kernel reads or writes. `space` is global (a parameter) or local (its own)."""
+    """Memory a kernel reads or writes. `space` is global (a parameter), or local
+    (its own), or shared (own to a block of threads)."""
 
     name: str
     type: TensorType
@@ -333,7 +334,7 @@ class _Placer:
 
     def _wrote(self, buffer: Buffer | None) -> None:
         """After a store to a local buffer, what was read from it before is stale."""
-        if buffer is None or buffer.space != "local":
+        if buffer is None or buffer.space == "global":
             return
         self.written[buffer] = list(self.loops)
         for bound in self.bound:
@@ -344,7 +345,7 @@ class _Placer:
 
         def compute(node: Node) -> frozenset[Buffer]:
             own: Buffer | None = getattr(node.op, "buffer", None)
-            mine = () if own is None or own.space != "local" else (own,)
+            mine = () if own is None or own.space == "global" else (own,)
             return frozenset(mine).union(*(self.reads[a] for a in node.args))
 
         return bottom_up(term, self.reads, compute)

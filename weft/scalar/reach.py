@@ -21,6 +21,15 @@ def extent_of(loop: For) -> int | None:
     return None if terms else max(offset, 0)
 
 
+def longest(lo: Node, hi: Node) -> int | None:
+    """Literal bound on hi - lo, None when there is none."""
+    if function_of(hi) == "minimum":
+        known = [n for n in (longest(lo, h) for h in hi.args) if n is not None]
+        return min(known, default=None)
+    terms, offset = linear(apply("subtract", hi, lo))
+    return None if terms else offset
+
+
 def reach(index: Node, loops: Loops) -> Interval:
     """Least and greatest value, by putting in each loop's ends, innermost first."""
     return (_extreme(index, loops, -1, ROUNDS), _extreme(index, loops, 1, ROUNDS))

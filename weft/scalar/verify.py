@@ -154,7 +154,7 @@ class _Verifier:
             self.update(stmt)
         elif isinstance(stmt, nest.Local):
             buffer = stmt.buffer
-            self.that(buffer.space == "local", f"{buffer.name} is declared, but not local")
+            self.that(buffer.space != "global", f"{buffer.name} is declared, but not local")
             self.locals.add(buffer)
         elif kind in self.touches:
             self.store(stmt)

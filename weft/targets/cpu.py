@@ -2,7 +2,7 @@
 
 t = host()              # the machine this runs on
 t.lanes(4)              # f32 elements of a vector register
-t.name                  # "cpu"; by hand: CPUS["avx2"], CPUS["neon"], CPUS["plain"]
+t.isa                   # "avx2"; by hand: CPUS["avx2"], CPUS["neon"], CPUS["plain"]
 """
 
 from __future__ import annotations
@@ -13,42 +13,23 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
+from weft.targets.machine import Machine
 
-@dataclass(frozen=True)
-class CPU:
-    """One CPU target. Rates are per core; bytes unless a unit is named."""
 
-    name: str
+@dataclass(frozen=True, kw_only=True)
+class CPU(Machine):
+    """One CPU target."""
+
     isa: str
-    vector_bytes: int
-    vector_registers: int
-    l1: int = 32 << 10
-    l2: int = 1 << 20
-    l3: int = 16 << 20
-    cores: int = 2
-    vector_ops_per_ns: float = 5.0  # vector instructions started per nanosecond
-    cache_bytes_per_ns: float = 60.0  # streaming from L2
-    l3_bytes_per_ns: float = 40.0  # streaming from L3
-    memory_bytes_per_ns: float = 14.0  # streaming from memory, all cores together twice this
-    launch_us: float = 0.5  # one more kernel in a program
-    fork_us: float = 2.0  # one more parallel region
-    pairs: bool = False  # one instruction multiplies and adds pairs of bf16
-
-    def lanes(self, element_bytes: int) -> int:
-        return max(1, self.vector_bytes // element_bytes)
-
-    @property
-    def register_tile(self) -> tuple[int, int]:
-        """Rows and vectors of accumulators of a contraction: rows * vectors + operands fit."""
-        return (8, 2) if self.vector_registers >= 32 else (4, 2)
+    name: str = "cpu"
 
 
 CPUS = {
-    "avx512": CPU("cpu", "avx512", 64, 32),
-    "avx512_bf16": CPU("cpu", "avx512", 64, 32, pairs=True),
-    "avx2": CPU("cpu", "avx2", 32, 16),
-    "neon": CPU("cpu", "neon", 16, 32),
-    "plain": CPU("cpu", "plain", 16, 16),
+    "avx512": CPU(isa="avx512", vector_bytes=64),
+    "avx512_bf16": CPU(isa="avx512", vector_bytes=64, pairs=True),
+    "avx2": CPU(isa="avx2", vector_bytes=32, vector_registers=16),
+    "neon": CPU(isa="neon", vector_bytes=16),
+    "plain": CPU(isa="plain", vector_bytes=16, vector_registers=16),
 }
 
 

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, postorder
 from weft.core.types import boolean, i64
-from weft.scalar.index import Interval, function_of, linear
+from weft.scalar.index import Interval, function_of
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
 from weft.scalar.ops import Apply, Axis, Constant, Function, apply, dot_bf16, multiply
+from weft.scalar.reach import longest
 from weft.tile.peel import axis_range
 from weft.tile.vector import address, stride_along
 
@@ -29,15 +30,6 @@ def trips(stmt: For) -> int:
         extent = longest(stmt.lo, stmt.hi)
         assert extent is not None, f"loop {stmt.label} has no literal length"
     return max(0, math.ceil(extent / stmt.step))
-
-
-def longest(lo: Node, hi: Node) -> int | None:
-    """Literal bound on hi - lo, None when there is none."""
-    if function_of(hi) == "minimum":
-        known = [n for n in (longest(lo, h) for h in hi.args) if n is not None]
-        return min(known, default=None)
-    terms, offset = linear(apply("subtract", hi, lo))
-    return None if terms else offset
 
 
 def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:

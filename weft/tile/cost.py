@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from weft.core.node import Node, postorder
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
 from weft.scalar.structure import restates
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.stage_rows import staged
@@ -22,7 +22,7 @@ from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.traffic import memory_ns
 
 
-def kernel_time_us(body: Block, target: CPU) -> float:
+def kernel_time_us(body: Block, target: Machine) -> float:
     """Predicted time of one kernel on all cores."""
     if restates(body):
         return 0.0  # linking leaves it out
@@ -30,20 +30,20 @@ def kernel_time_us(body: Block, target: CPU) -> float:
     return block_time_us(body, target) / _shares(body, target) + target.launch_us
 
 
-def _shares(body: Block, target: CPU) -> int:
+def _shares(body: Block, target: Machine) -> int:
     """Cores the kernel keeps busy."""
     outer = [trips(s) for s in body if isinstance(s, For) and s.role == "free"]
     return max(1, min(target.cores, max(outer, default=1)))
 
 
-def block_time_us(body: Block, target: CPU) -> float:
+def block_time_us(body: Block, target: Machine) -> float:
     """Predicted time of a block on one core."""
     work = sum(_instructions(s, target) for s in body if isinstance(s, For))
     compute = work / target.vector_ops_per_ns
     return max(compute, memory_ns(body, target)) / 1e3
 
 
-def _instructions(stmt: For, target: CPU) -> float:
+def _instructions(stmt: For, target: Machine) -> float:
     """Vector instructions of one top-level nest, scheduled as the passes would."""
     if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
         return _scheduled(place((stmt,), partial=True))
@@ -69,7 +69,7 @@ def _scheduled(stmts: Sequence[Stmt]) -> float:
     return total
 
 
-def _contraction(c: Contraction, target: CPU) -> float:
+def _contraction(c: Contraction, target: Machine) -> float:
     """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
     lanes = target.lanes(c.bytes)
     rows, wide = target.register_tile

@@ -36,7 +36,7 @@ from weft.scalar.blocks import (
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Stmt, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
 from weft.scalar.structure import rename_block, renumber, structure
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import chain, trips
 from weft.tile.pack_constants import packed
 from weft.tile.traffic import memory_ns
@@ -48,7 +48,7 @@ SEEN = 0.5  # of the time to move memory, while a kernel computes
 Price = Callable[[Block], float]
 
 
-def merge_rows(program: Program, price: Price, target: CPU) -> Program:
+def merge_rows(program: Program, price: Price, target: Machine) -> Program:
     """Merge every run of kernels for which one kernel is cheaper."""
     steps, first = list(program.steps), 0
     better: dict[Hashable, bool] = {}  # layers repeat
@@ -77,7 +77,7 @@ def merge_rows(program: Program, price: Price, target: CPU) -> Program:
     return replace(program, steps=tuple(steps))
 
 
-def _better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: CPU) -> bool:
+def _better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
     """Clearly less memory traffic, in no more time; computing hides part of what moves."""
     moved = [sum(memory_ns(k.body, target) for k in kernels) for kernels in (one, apart)]
     times = [sum(price(k.body) for k in kernels) for kernels in (one, apart)]
@@ -104,7 +104,9 @@ def _leading(step: Kernel | Call) -> list[For]:
     return list(takewhile(lambda f: f.lo is constant(0) and f.step == 1 and f.extent, plain))
 
 
-def _merged(members: Sequence[Kernel], readers: Mapping[Buffer, int], target: CPU) -> Kernel | None:
+def _merged(
+    members: Sequence[Kernel], readers: Mapping[Buffer, int], target: Machine
+) -> Kernel | None:
     """The members as one kernel over blocks of rows, where what they pass on allows it."""
     read = Counter(b for m in members for b in m.inputs)
     passed = [b for m in members for b in m.outputs if b in read]

@@ -27,7 +27,7 @@ from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import Contraction, columns_of, contraction, folded, trips
 from weft.tile.moves import Labels, blocked
 from weft.tile.passes.block_contraction import FEW, pays, tile_width, turned, turns
@@ -35,7 +35,7 @@ from weft.tile.passes.block_contraction import FEW, pays, tile_width, turned, tu
 FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
 
 
-def pack_constants(program: Program, constants: Collection[int], target: CPU) -> Program:
+def pack_constants(program: Program, constants: Collection[int], target: Machine) -> Program:
     """Pack for every contraction that the CPU schedule will block."""
     known = {program.inputs[i].name for i in constants}
     names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
@@ -53,7 +53,7 @@ def pack_constants(program: Program, constants: Collection[int], target: CPU) ->
 
 
 def packed(
-    kernel: Kernel, known: Collection[str], names: set[str], target: CPU, few: bool = False
+    kernel: Kernel, known: Collection[str], names: set[str], target: Machine, few: bool = False
 ) -> list[Kernel]:
     """Kernels that pack what its contractions read of `known` buffers, then it over the panels.
 
@@ -67,7 +67,7 @@ class _Packing:
     """One kernel over packed panels, and the kernels that pack them."""
 
     def __init__(
-        self, kernel: Kernel, known: Collection[str], names: set[str], target: CPU, few: bool
+        self, kernel: Kernel, known: Collection[str], names: set[str], target: Machine, few: bool
     ) -> None:
         self.known, self.names, self.target, self.few = known, names, target, few
         self.labels = Labels(kernel.body)

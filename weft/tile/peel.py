@@ -53,7 +53,7 @@ def simplify_block(block: Block, ranges: Ranges) -> Block:
 
 
 def peel(block: Block, ranges: Ranges | None = None) -> Block:
-    """Split every blocked loop of literal length into full blocks and a rest."""
+    """Split every blocked loop of literal length, but a grid's, into full blocks and a rest."""
     ranges = {} if ranges is None else ranges
     out: list[Stmt] = []
     for stmt in block:
@@ -61,7 +61,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.append(stmt)
             continue
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
-        if stmt.step == 1 or not isinstance(extent.op, Constant):
+        if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
             even = stmt.step > 1 and is_multiple(extent, stmt.step)
             body = simplify_block(_full(stmt), inner) if even else stmt.body

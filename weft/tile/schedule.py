@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
-from weft.scalar.nest import Kernel
+from weft.core.errors import WeftError
+from weft.scalar.blocks import nodes
+from weft.scalar.nest import For, Kernel, Program, walk
 from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
+from weft.targets.machine import Machine
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.block_sums import block_sums
+from weft.tile.passes.blockify_launch import blockify_launch
 from weft.tile.passes.collapse_loops import collapse_loops
+from weft.tile.passes.cooperative_reduce import cooperative_reduce
 from weft.tile.passes.parallelize_loops import parallelize_loops
 from weft.tile.passes.prefetch_rows import prefetch_rows
 from weft.tile.passes.skip_masked import skip_masked
@@ -17,12 +24,13 @@ from weft.tile.passes.split_reduction import split_reduction
 from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.stream_stores import stream_stores
+from weft.tile.passes.tileify import tileify
 from weft.tile.passes.vectorize_loops import vectorize_loops
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
 # threads come after, when the price of a nest is that of its final form. Sums are blocked last:
 # their loops no longer have literal lengths.
-Step = Callable[[Kernel, CPU], Kernel]
+Step = Callable[[Kernel, Machine], Kernel]
 CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("001_split_ranges", split_ranges),
     ("002_collapse_loops", collapse_loops),
@@ -37,3 +45,25 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("011_skip_masked", skip_masked),
     ("012_prefetch_rows", prefetch_rows),
 )
+
+# The numbers are those of the whole road that docs/GPU.md lists.
+GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
+    ("000_collapse_loops", collapse_loops),
+    ("001_tileify", tileify),
+    ("004_cooperative_reduce", cooperative_reduce),
+    ("005_blockify_launch", blockify_launch),
+)
+
+
+def check_machine(program: Program, target: CPU | GPU) -> None:
+    """WeftError for a kernel of the tile or kernel level that was scheduled for other machines."""
+    on_gpu = isinstance(target, GPU)
+    theirs = r"parallel|vector\d+" if on_gpu else r"grid|thread"
+    for kernel in program.kernels:
+        binds = (s.bind for s in walk(kernel.body) if isinstance(s, For))
+        found = next((f"{b} loops" for b in binds if re.fullmatch(theirs, b)), None)
+        if on_gpu and any(term.type.lanes > 1 for term in nodes(kernel.body)):
+            found = "vectors"
+        if found is not None:
+            told = f"kernel {kernel.name} has {found}: it is for a {'CPU' if on_gpu else 'GPU'}"
+            raise WeftError(f"{told}; choose the target that it was scheduled for")

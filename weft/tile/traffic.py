@@ -12,7 +12,7 @@ from collections.abc import Collection
 from weft.core.node import Node
 from weft.scalar.blocks import access
 from weft.scalar.nest import Block, Buffer, For, Let, free_variables, place, walk
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import contraction, longest
 
 Axes = frozenset[Node]
@@ -28,7 +28,7 @@ def moved(body: Block, cache: int) -> dict[Buffer, float]:
     return total
 
 
-def memory_ns(body: Block, target: CPU) -> float:
+def memory_ns(body: Block, target: Machine) -> float:
     """Time to move them past the second-level cache, and from memory what exceeds the last one.
 
     Less than that is found there: a kernel mostly reads what another has just written.

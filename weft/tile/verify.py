@@ -1,6 +1,6 @@
 """Verify a tile program: the invariants of weft/scalar/verify.py, and
 
-1. a loop whose iterations run at the same time is free;
+1. a loop whose iterations run at the same time is free, or a reduction shared by threads;
 2. a register or vector loop has a literal extent, or a block's: lo..min(lo + 16, N);
 3. a vector loop fits its lanes, is not a scan, and holds no other vector loop.
 """
@@ -20,7 +20,8 @@ from weft.tile.ops import PARALLEL, TILE, UNROLLED
 def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
     if not isinstance(part, For):
         return
-    free = part.bind not in PARALLEL or part.role == "free"
+    together = part.bind == "thread" and part.role == "reduce"
+    free = part.bind not in PARALLEL or part.role == "free" or together
     require(free, f"a {part.bind} loop must be free, not {part.role}")
     if not any(re.fullmatch(bind, part.bind) for bind in UNROLLED):
         return

@@ -144,3 +144,12 @@ WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
 WEFT_INTEGERS(WEFT_CAST_TO_NUMBERS)
 WEFT_CAST_TO_NUMBERS(bool, )
 WEFT_FLOATS(WEFT_CAST_FLOAT)
+
+// ---- memory whose elements are something else in a register
+
+WEFT_FN bool load_bool(const u8 *p) { return *p != 0; }
+WEFT_FN void store_bool(u8 *p, bool value) { *p = value; }
+WEFT_FN f32 load_f16(const f16 *p) { return cast_f16_f32(*p); }
+WEFT_FN void store_f16(f16 *p, f32 value) { *p = cast_f32_f16(value); }
+WEFT_FN f32 load_bf16(const bf16 *p) { return cast_bf16_f32(*p); }
+WEFT_FN void store_bf16(bf16 *p, f32 value) { *p = cast_f32_bf16(value); }

@@ -23,7 +23,7 @@ from weft.core.types import TensorType
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, upto, vectors
 from weft.tile.passes.collapse_loops import collapsed
@@ -36,7 +36,7 @@ TURN = 1.03  # times the vectors, where what registers hold is transposed to sto
 UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 
 
-def block_contraction(kernel: Kernel, target: CPU) -> Kernel:
+def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction of the kernel that is large enough to gain."""
     labels = Labels(kernel.body)
 
@@ -64,7 +64,7 @@ def pays(c: Contraction) -> bool:
     return all(step in (0, 1) for _, step in along)
 
 
-def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
+def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> For:
     """Its tiles, which the cores share where it stands alone."""
     lanes = target.lanes(c.bytes)
     rows = min(target.register_tile[0], trips(c.rows))
@@ -111,12 +111,12 @@ def _schedule(c: Contraction, target: CPU, labels: Labels, alone: bool) -> For:
     return replace(shared, body=(nest,)) if shared else nest
 
 
-def _unevenness(lines: int, size: int, target: CPU) -> float:
+def _unevenness(lines: int, size: int, target: Machine) -> float:
     """How much longer the busiest core takes than with even shares of blocks of `size` lines."""
     return math.ceil(math.ceil(lines / size) / target.cores) * size * target.cores / lines
 
 
-def _split_rows(c: Contraction, rows: int, target: CPU, labels: Labels) -> For | None:
+def _split_rows(c: Contraction, rows: int, target: Machine, labels: Labels) -> For | None:
     """Too few column blocks for the cores: a loop that shares the rows instead."""
     part = -(-trips(c.rows) // (target.cores * rows)) * rows
     if trips(c.rows) < 2 * rows or trips(c.rows) % part:  # a rest would run by itself
@@ -124,7 +124,7 @@ def _split_rows(c: Contraction, rows: int, target: CPU, labels: Labels) -> For |
     return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
 
 
-def _joined(c: Contraction, target: CPU, lanes: int, labels: Labels) -> tuple[Contraction, int]:
+def _joined(c: Contraction, target: Machine, lanes: int, labels: Labels) -> tuple[Contraction, int]:
     """Columns over two loops where one alone fills its last vector badly; and a block's lines."""
     width = tile_width(c, target)
     if not c.outer or {c.columns.lo, c.outer[-1].lo} != {constant(0)}:
@@ -172,7 +172,7 @@ def _taps(c: Contraction, lines: For) -> int:
     return 1 if slides is None else trips(slides)
 
 
-def tile_width(c: Contraction, target: CPU) -> int:
+def tile_width(c: Contraction, target: Machine) -> int:
     """Columns of a register tile."""
     lanes = target.lanes(c.bytes)
     return lanes * min(target.register_tile[1], -(-trips(c.columns) // lanes))
@@ -193,7 +193,7 @@ def turned(c: Contraction) -> Contraction:
     )
 
 
-def turns(c: Contraction, target: CPU) -> bool:
+def turns(c: Contraction, target: Machine) -> bool:
     """Whether rows fill lanes clearly better than columns do."""
     lanes = target.lanes(c.bytes)
     joint, lines = _joined(c, target, lanes, Labels(()))
@@ -288,7 +288,7 @@ def _turned(
     left: Node,
     read: Callable[[Node], Node],
     most: int,
-    target: CPU,
+    target: Machine,
     labels: Labels,
 ) -> For:
     """Register tiles of a vector of rows, by as many of at most `most` columns as registers hold.

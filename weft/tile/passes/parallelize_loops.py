@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.scalar.nest import For, Kernel, Local
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import trips
 from weft.tile.cost import block_time_us
 from weft.tile.moves import Labels
 from weft.tile.passes.collapse_loops import joined
 
 
-def parallelize_loops(kernel: Kernel, target: CPU) -> Kernel:
+def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
     """Nests worth more than waking the threads run in parallel; the others stay serial."""
     labels = Labels(kernel.body)
     body = tuple(
@@ -25,11 +25,11 @@ def parallelize_loops(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=body)
 
 
-def _worth(stmt: For, target: CPU) -> bool:
+def _worth(stmt: For, target: Machine) -> bool:
     return block_time_us((stmt,), target) > 4 * target.fork_us
 
 
-def _parallel(stmt: For, target: CPU, labels: Labels) -> For:
+def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
     if stmt.role != "free" or stmt.bind not in ("", "serial"):
         return stmt
     if trips(stmt) >= 4 * target.cores or trips(stmt) % target.cores == 0:
@@ -44,7 +44,7 @@ def _parallel(stmt: For, target: CPU, labels: Labels) -> For:
     return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
 
 
-def _descend(stmt: For, target: CPU, labels: Labels) -> For:
+def _descend(stmt: For, target: Machine, labels: Labels) -> For:
     """A loop of one iteration: the loops inside it share the threads."""
     body = tuple(_parallel(s, target, labels) if isinstance(s, For) else s for s in stmt.body)
     has_local = any(isinstance(s, Local) for s in stmt.body)

@@ -17,13 +17,13 @@ from dataclasses import replace
 from weft.core.node import Node, make
 from weft.scalar.blocks import loads, map_statements, nodes, rewrite_block
 from weft.scalar.nest import For, Kernel, Load, Stmt
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import ranges_in
 from weft.tile.passes.stream_stores import past_caches
 from weft.tile.vector import address, stride_along
 
 
-def prefetch_rows(kernel: Kernel, target: CPU) -> Kernel:
+def prefetch_rows(kernel: Kernel, target: Machine) -> Kernel:
     """Mark vector loads of the first loop that reads a row again, where two rows stay cached."""
     if not past_caches(kernel, target):
         return kernel

@@ -19,7 +19,7 @@ from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import add, apply, constant
 from weft.scalar.structure import renumber
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import Ranges, contraction, ranges_in
 from weft.tile.peel import axis_range, simplify_block
 
@@ -27,7 +27,7 @@ PIECES = 4  # a loop is copied at most so often
 STATEMENTS = 8  # and only while its body is small
 
 
-def split_ranges(kernel: Kernel, target: CPU) -> Kernel:
+def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
     """Split every small free loop where a comparison with its axis has but one answer beyond."""
 
     def visit(block: Block, ranges: Ranges, product: bool) -> Block:

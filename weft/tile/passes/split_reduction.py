@@ -17,7 +17,7 @@ from weft.core.node import make
 from weft.core.types import TensorType
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import trips
 from weft.tile.cost import block_time_us
 from weft.tile.moves import Labels, over, upto
@@ -25,7 +25,7 @@ from weft.tile.moves import Labels, over, upto
 ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a time
 
 
-def split_reduction(kernel: Kernel, target: CPU) -> Kernel:
+def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
     """Split every outermost reduction that takes longer than waking the threads."""
     labels = Labels(kernel.body)
     out: list[Stmt] = []
@@ -39,7 +39,7 @@ def split_reduction(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=tuple(out))
 
 
-def _split(stmt: For, target: CPU, labels: Labels) -> Block:
+def _split(stmt: For, target: Machine, labels: Labels) -> Block:
     part = -(-trips(stmt) // (target.cores * ROUND)) * ROUND
     if trips(stmt) < target.cores * ROUND:
         part = -(-trips(stmt) // target.cores)

@@ -29,19 +29,19 @@ from weft.scalar.nest import (
     free_variables,
     walk,
 )
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import is_index, term_cost, trips
 from weft.tile.moves import Labels
 
 WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 
 
-def stage_rows(kernel: Kernel, target: CPU) -> Kernel:
+def stage_rows(kernel: Kernel, target: Machine) -> Kernel:
     """Stage where the row fits half of the second-level cache."""
     return replace(kernel, body=staged(kernel.body, target))
 
 
-def staged(body: Block, target: CPU) -> Block:
+def staged(body: Block, target: Machine) -> Block:
     """The same for a body; prices are of what it leaves."""
     labels = Labels(body)
 
@@ -90,7 +90,9 @@ def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
     return replace(first, body=(*first.body, store))
 
 
-def _stage(first: For, second: For, target: CPU, labels: Labels) -> tuple[Local, Stmt, Stmt] | None:
+def _stage(
+    first: For, second: For, target: Machine, labels: Labels
+) -> tuple[Local, Stmt, Stmt] | None:
     """The dearest term both loops compute, as a row buffer."""
     computed, same = set(nodes(first.body)), {second.axis: first.axis}
     free: dict[Node, frozenset[Node]] = {}

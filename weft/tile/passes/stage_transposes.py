@@ -20,13 +20,13 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import chain, longest, ranges_in
 from weft.tile.moves import Labels, blocked
 from weft.tile.vector import address, stride_along
 
 
-def stage_transposes(kernel: Kernel, target: CPU) -> Kernel:
+def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
     """Tile every nest of free loops that stores along one axis what it reads along another."""
     labels = Labels(kernel.body)
 
@@ -42,7 +42,7 @@ def stage_transposes(kernel: Kernel, target: CPU) -> Kernel:
 Span = tuple[Node, Node]
 
 
-def _tile(stmt: For, target: CPU, labels: Labels) -> For | None:
+def _tile(stmt: For, target: Machine, labels: Labels) -> For | None:
     loops, body = chain(stmt, "free")
     stores = [s for s in body if isinstance(s, Store)]
     if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:

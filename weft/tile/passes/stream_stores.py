@@ -13,13 +13,13 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.scalar.blocks import loads, nodes
 from weft.scalar.nest import Block, Buffer, For, Kernel, Store
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import ranges_in
 from weft.tile.traffic import moved
 from weft.tile.vector import address, stride_along
 
 
-def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
+def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
     if not past_caches(kernel, target):
         return kernel
@@ -45,7 +45,7 @@ def stream_stores(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=visit(kernel.body, None))
 
 
-def past_caches(kernel: Kernel, target: CPU) -> bool:
+def past_caches(kernel: Kernel, target: Machine) -> bool:
     """Whether it touches more than the last cache holds.
 
     Of 32 MB: splitting heads, which touches 25, is slower with streaming stores on a quiet

@@ -18,7 +18,7 @@ from weft.core.node import Node, postorder
 from weft.scalar import nest
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
-from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
 from weft.tile.moves import Labels, blocked, vectors
 from weft.tile.vector import address, stride_along
@@ -27,7 +27,7 @@ PARTS = 4  # independent accumulators, or vectors side by side, that hide an add
 LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
 
 
-def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
+def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
     """Choose a vector axis for every nest that has none."""
     labels = Labels(kernel.body)
     ranges = ranges_in(kernel.body)
@@ -43,13 +43,13 @@ def vectorize_loops(kernel: Kernel, target: CPU) -> Kernel:
     return replace(kernel, body=tuple(map(one, kernel.body)))
 
 
-def best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
     placed = next(s for s in nest.place((stmt,), partial=True) if isinstance(s, For))
     return _best_axis(placed, target, ranges)
 
 
-def _best_axis(stmt: For, target: CPU, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     inner = [_best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
     own = [s for s in stmt.body if not isinstance(s, For)]
     serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(own, None, 1, ranges))
@@ -74,7 +74,7 @@ def _can_run_lanes(stmt: For) -> bool:
     return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
 
 
-def lanes_for(stmt: For, target: CPU) -> int:
+def lanes_for(stmt: For, target: Machine) -> int:
     """Lanes such that the widest value moving with the axis fills a register."""
     widest = 4
     free: dict[Node, frozenset[Node]] = {}
@@ -128,7 +128,7 @@ def _access(term: Node, buffer: Buffer, axis: Node, lanes: int, ranges: Ranges) 
 
 
 def apply_choice(
-    stmt: For, chosen: frozenset[Node], target: CPU, labels: Labels, around: int = 1
+    stmt: For, chosen: frozenset[Node], target: Machine, labels: Labels, around: int = 1
 ) -> For:
     """Block the chosen loops by lanes, several vectors at a time where that hides latency.
 

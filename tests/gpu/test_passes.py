@@ -1,0 +1,103 @@
+"""The GPU's schedule, pass by pass: what each leaves verifies and means the same.
+
+The golden files show the tile level, one thread's program, and its CUDA text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from weft.core.errors import WeftError
+from weft.core.text import parse_program, print_program
+from weft.emit.gpu import emit_gpu
+from weft.kernel import interpret as kernel_interpret
+from weft.kernel import verify as kernel_verify
+from weft.kernel.spread_threads import spread_threads
+from weft.scalar import interpret
+from weft.targets.gpu import GPUS
+from weft.tile import lower
+from weft.tile import verify as tile_verify
+from weft.tile.schedule import GPU_SCHEDULE
+
+TARGET = GPUS["cuda:sm_80"]
+
+PROGRAMS = {
+    "pointwise": """
+program loop relu
+input x: f32[3,7,100]
+
+kernel y(x: f32[3,7,100]) -> y: f32[3,7,100]
+for a0 in 0..3:  # free
+    for a1 in 0..7:  # free
+        for a2 in 0..100:  # free
+            in0 = load x[a0, a1, a2]
+            y[a0, a1, a2] = relu(in0)
+
+output y
+""",
+    "rows": """
+program loop centred
+input x: f32[5,300]
+
+kernel y(x: f32[5,300]) -> y: f32[5,300]
+for a0 in 0..5:  # free
+    for a1 in 0..300:  # reduce
+        in0 = load x[a0, a1]
+        acc0 <- add(acc0, in0)
+    v0 = multiply(acc0, 0.5)
+    for a2 in 0..300:  # free
+        in1 = load x[a0, a2]
+        y[a0, a2] = subtract(in1, v0)
+
+output y
+""",
+    "columns": """
+program loop sums
+input x: f32[5,300]
+
+kernel y(x: f32[5,300]) -> y: f32[300]
+for a0 in 0..300:  # free
+    for a1 in 0..5:  # reduce
+        in0 = load x[a1, a0]
+        acc0 <- add(acc0, in0)
+    y[a0] = acc0
+
+output y
+""",
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
+    program = parse_program(PROGRAMS[name].lstrip(), name)
+    inputs = [np.random.default_rng(0).normal(size=b.type.shape) for b in program.inputs]
+    (wanted,) = interpret.run(program, inputs, widen=True)
+    program = program.map_kernels("tile", lambda kernel: kernel)
+    for _, step in GPU_SCHEDULE:
+        program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, TARGET))
+        tile_verify.verify(program)
+        assert print_program(parse_program(print_program(program), name)) == print_program(program)
+        np.testing.assert_allclose(interpret.run(program, inputs, widen=True)[0], wanted)
+    texts = [print_program(program)]
+    program = lower.lower(program)
+    kernel_verify.verify(program)
+    np.testing.assert_allclose(kernel_interpret.run(program, inputs, widen=True)[0], wanted)
+    program = program.map_kernels("kernel", lambda kernel: spread_threads(kernel, TARGET))
+    kernel_verify.verify(program)
+    text = print_program(program)
+    assert print_program(parse_program(text, name)) == text
+    texts += [text, emit_gpu(program.kernels[0], "k_y").source]
+    golden(f"gpu/{name}.txt", "\n".join(texts))
+
+
+def test_threads_that_meet_are_not_interpreted() -> None:
+    program = parse_program(PROGRAMS["rows"].lstrip(), "rows")
+    for _, step in GPU_SCHEDULE:
+        program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, TARGET))
+    program = lower.lower(program)
+    program = program.map_kernels("kernel", lambda kernel: spread_threads(kernel, TARGET))
+    with pytest.raises(WeftError, match="the simulator runs it"):
+        kernel_interpret.run(program, [np.zeros((5, 300))])

@@ -1,0 +1,177 @@
+"""Kernel level to CUDA: one thread's program, in the functions of runtime/gpu/.
+
+launch = emit_gpu(kernel, "k_relu")      # .source, .grid, .block
+What a language spells in its own way is in its prelude: the text is the same for CUDA and HIP.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from weft.core.node import Node
+from weft.core.types import DType, ScalarType, boolean, f32, f64
+from weft.emit.c import Emitter
+from weft.emit.spelling import element, register
+from weft.emit.terms import unnamed
+from weft.kernel.ops import Barrier, ThreadXor
+from weft.scalar import nest
+from weft.scalar.blocks import nodes
+from weft.scalar.index import Interval, bounds, function_of, simplify
+from weft.scalar.ops import apply, subtract
+
+SMALL = 2**31  # elements; 32-bit indices reach less
+BUILT_IN = "threadIdx blockIdx blockDim gridDim warpSize barrier shuffle_xor load store".split()
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
+SPECIAL = {f32: "__int_as_float({:#x})", f64: "__longlong_as_double({:#x})"}  # inf and NaN
+
+
+def bits_of(value: float, dtype: DType) -> int:
+    return int(np.array(value, dtype.numpy).view(f"u{dtype.bytes}"))
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A kernel's text, and how many blocks of how many threads run it."""
+
+    source: str
+    grid: int
+    block: int
+
+
+class GPUEmitter(Emitter):
+    """Writes one kernel: C's walk, with what a launch, a block and a thread are."""
+
+    restrict = "__restrict__"
+    reserved = BUILT_IN
+
+    def __init__(self, kernel: nest.Kernel, symbol: str) -> None:
+        super().__init__(kernel, symbol)
+        loops = [s for s in nest.walk(kernel.body) if isinstance(s, nest.For) and s.bind == "grid"]
+        self.grid = math.prod(-(-(s.extent or 0) // s.step) for s in loops)
+        self.blocks = self.grid  # of the loops inside
+        self.threads = 1
+        spans = (b.type.span for b in (*kernel.inputs, *kernel.outputs))
+        self.integer = "i32" if max(spans, default=0) < SMALL else "i64"
+        self.declared: set[str] = set()  # axes that stand for a loop of one iteration
+
+    # ---- spelling
+
+    def type_of(self, type_: ScalarType) -> str:
+        return str(register(type_.dtype))
+
+    def literal(self, value: float, dtype: DType) -> str:
+        if dtype is boolean:
+            return "true" if value else "false"
+        if dtype.is_float and not math.isfinite(value):
+            return SPECIAL[dtype].format(bits_of(value, dtype))
+        return super().literal(value, dtype)
+
+    def value(self, term: Node) -> str:
+        if isinstance(term.op, ThreadXor):
+            return f"shuffle_xor({self.atom(term.args[0])}, {term.op.distance})"
+        return super().value(term)
+
+    def wide(self, term: Node, like: ScalarType) -> str:
+        return self.atom(term)
+
+    def apply(self, term: Node) -> str:
+        function, dtype = term.op.function.name, term.args[0].type.dtype  # type: ignore[attr-defined]
+        if function in (INFIX if register(dtype).is_float else COMPARISONS):
+            a, b = map(self.atom, term.args)
+            return f"{a} {INFIX[function]} {b}"
+        return super().apply(term)
+
+    # ---- statements
+
+    def other(self, stmt: nest.Stmt, depth: int) -> None:
+        if isinstance(stmt, Barrier):
+            self.line(depth, "__syncthreads();")
+        else:
+            super().other(stmt, depth)
+
+    def local(self, buffer: nest.Buffer, depth: int) -> None:
+        shared = "__shared__ " if buffer.space == "shared" else ""
+        type_ = element(buffer.type.dtype)
+        name = self.declare(self.spelt.of(buffer.name), f"{type_} *")
+        self.line(depth, f"{shared}{type_} {name}[{max(buffer.type.span, 1)}];")
+
+    def serial(self, stmt: nest.For, depth: int) -> None:
+        """A loop; of one iteration at most, its body under a condition."""
+        spans = self.spans(stmt)
+        if min(-(-most // stmt.step) for _, most in spans.values()) > 1:
+            super().serial(stmt, depth)
+            return
+        name = self.declare(self.variable(stmt.label), self.integer)
+        ends = [self.index(end) for end, (least, _) in spans.items() if least < 1]
+        named = bool(ends) or stmt.axis in nodes(stmt.body)
+        first = f"const {self.integer} {name} = {self.index(stmt.lo)};" if named else ""
+        self.guarded(first, " && ".join(f"{name} < {end}" for end in ends), stmt.body, depth)
+
+    def guarded(self, first: str, condition: str, body: nest.Block, depth: int) -> None:
+        """The body of a loop of one iteration at most, in a scope of its own where it needs one."""
+        name = first.partition(" = ")[0]
+        again = name in self.declared or any(isinstance(s, nest.Local) for s in body)
+        self.declared.update([name] * bool(name))
+        opened = [text for text in ("{" if again else "", first, f"if ({condition}) {{") if text]
+        opened = opened if condition else opened[:-1]
+        inner = depth
+        for text in opened:
+            self.line(inner, text)
+            inner += text.endswith("{")
+        self.block(body, inner)
+        for i in range(inner - 1, depth - 1, -1):
+            self.line(i, "}")
+
+    def spans(self, stmt: nest.For) -> dict[Node, Interval]:
+        """How far each of a loop's ends is from its start."""
+        ends = stmt.hi.args if function_of(stmt.hi) == "minimum" else (stmt.hi,)
+        gaps = {end: simplify(apply(subtract, end, stmt.lo), self.ranges) for end in ends}
+        return {end: bounds(gap, self.ranges) for end, gap in gaps.items()}
+
+    def parallel(self, stmt: nest.For, depth: int) -> None:
+        """A loop whose iterations are blocks of the grid, or threads of a block."""
+        extent = stmt.extent
+        assert extent is not None, f"the launch cannot depend on {stmt.label}"
+        name = self.declare(self.variable(stmt.label), self.integer)
+        turns = -(-extent // stmt.step)
+        if stmt.bind == "thread":
+            self.threads, at = turns, "threadIdx.x"
+        else:
+            at = self.block_of(turns)
+        scaled = at if stmt.step == 1 else f"{at} * {stmt.step}"
+        lo = self.index(stmt.lo)
+        scaled = scaled if lo == "0" else f"{lo} + {scaled}"
+        self.line(depth, f"const {self.integer} {name} = {scaled};")
+        self.block(stmt.body, depth)
+
+    def block_of(self, turns: int) -> str:
+        """Which iteration of the next loop of the grid a block is: the outermost moves slowest."""
+        left = self.blocks // turns
+        whole = f"blockIdx.x / {left}" if left > 1 else "blockIdx.x"
+        at = f"{whole} % {turns}" if self.blocks < self.grid else whole
+        self.blocks = left
+        return at
+
+    # ---- the file
+
+    def launch(self, meaning: Sequence[str]) -> Launch:
+        parameters = self.parameters()
+        self.block(nest.place(self.kernel.body, unnamed), 1)
+        head = f'extern "C" __global__ void __launch_bounds__({self.threads})'
+        body = [f"{head} {self.symbol}({parameters}) {{", *self.current.lines, "}", ""]
+        comment = [f"// {line}" for line in meaning]
+        source = "\n".join(['#include "weft_cuda.cuh"', "", *comment, *body])
+        return Launch(source, self.grid, self.threads)
+
+
+def emit_gpu(kernel: nest.Kernel, symbol: str, meaning: Sequence[str] = ()) -> Launch:
+    """One file that defines `symbol` over the kernel's inputs, then its outputs.
+
+    `meaning` stands above it: the lines of the loop level.
+    """
+    return GPUEmitter(kernel, symbol).launch(meaning)

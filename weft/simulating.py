@@ -1,0 +1,90 @@
+"""A compiled GPU program run by the simulator: its kernels in order, over copies of the tensors.
+
+run = simulator(program, launches, symbols, GPUS["cuda:sm_90a"], {}, True)
+results = run(tensors)
+Part of the driver, like linking: here a program's buffers meet the simulator's arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from weft.core.errors import WeftError
+from weft.core.types import bf16
+from weft.emit.gpu import Launch
+from weft.scalar.nest import Buffer, Call, Program
+from weft.sim import SimReport, simulate
+from weft.targets.gpu import GPU
+
+
+def simulator(
+    program: Program,
+    launches: Mapping[str, Launch],
+    symbols: Mapping[str, str],
+    target: GPU,
+    writes: Mapping[int, int],
+    wanted: bool,
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """Runs the program on tensors; `writes` says which outputs go into which inputs instead of out.
+
+    Running it raises WeftError unless the simulator is `wanted`.
+    """
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if not wanted:
+            how = "weft run --simulate, or simulate=True, runs them on the CPU"
+            raise WeftError(f"kernels for {target.arch} are not launched yet: {how}")
+        outputs, _ = simulated(program, launches, symbols, tensors, target)
+        for i, into in writes.items():
+            tensors[into].copy_(outputs[i])
+        return [out for i, out in enumerate(outputs) if i not in writes]
+
+    return run
+
+
+def simulated(
+    program: Program,
+    launches: Mapping[str, Launch],
+    symbols: Mapping[str, str],
+    tensors: Sequence[torch.Tensor],
+    target: GPU,
+) -> tuple[list[torch.Tensor], dict[str, SimReport]]:
+    """Every output, and what the simulator says of each kernel, by name.
+
+    WeftError for a fault, and for a library call: no device is there to run it on.
+    """
+    memory = {b.name: placed(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
+    reports: dict[str, SimReport] = {}
+    for step in program.steps:
+        if isinstance(step, Call):
+            raise WeftError(f"{step.target} is a library call: the simulator runs kernels alone")
+        for b in step.outputs:
+            memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
+        launch = launches[symbols[step.name]]
+        args = [memory[b.name] for b in (*step.inputs, *step.outputs)]
+        where = symbols[step.name], launch.grid, launch.block
+        report = simulate(launch.source, *where, args, arch=target.arch, warp=target.warp)
+        if report.faults:
+            raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
+        reports[step.name] = report
+    return [read(memory[b.name], b) for b in program.outputs], reports
+
+
+def placed(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
+    """The elements of a tensor as they lie in the buffer."""
+    own = torch.zeros(max(1, buffer.type.span), dtype=tensor.dtype)
+    own.as_strided(buffer.type.shape, buffer.type.layout).copy_(tensor.detach())
+    if tensor.dtype == torch.bfloat16:
+        return own.view(torch.int16).numpy().view(buffer.type.dtype.numpy)
+    return own.numpy()
+
+
+def read(array: np.ndarray, buffer: Buffer) -> torch.Tensor:
+    """The buffer's elements as a tensor."""
+    is_bf16 = buffer.type.dtype is bf16
+    whole = torch.from_numpy(array.view(np.int16) if is_bf16 else array)
+    whole = whole.view(torch.bfloat16) if is_bf16 else whole
+    return whole.as_strided(buffer.type.shape, buffer.type.layout)

@@ -1,0 +1,57 @@
+"""Facts about GPUs as data: threads, shared memory, rates.
+
+GPUS["cuda:sm_90a"].warp        # 32 threads that run together
+In the cost model a multiprocessor is a core, and a warp the lanes of a vector of 4-byte elements.
+Sizes are from the CUDA C++ Programming Guide's table of technical specifications and AMD's CDNA
+white papers; rates are those of the usual board (A100, H200, RTX 5090, MI250X, MI300X).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from weft.targets.machine import Machine
+
+
+@dataclass(frozen=True, kw_only=True)
+class GPU(Machine):
+    """One GPU target: `language` is what its kernels are written in, `arch` the compiler's name."""
+
+    language: str
+    arch: str
+    warp: int = 32
+    threads: int = 256  # of a block, where more work would fill more
+    shared: int = 99 << 10  # most shared memory of a block
+
+    def lanes(self, element_bytes: int) -> int:
+        """Elements of a warp: threads, whatever their size."""
+        return self.warp
+
+
+def _gpu(
+    language: str, arch: str, cores: int, ghz: float, memory: float, l3: int, shared: int
+) -> GPU:
+    """By number of multiprocessors, clock, memory bandwidth in GB/s, and bytes of two memories."""
+    return GPU(
+        language=language,
+        arch=arch,
+        vector_bytes=128,
+        vector_registers=255,
+        cores=cores,
+        vector_ops_per_ns=4 * ghz,
+        l2=128 << 10,
+        l3=l3,
+        shared=shared,
+        cache_bytes_per_ns=64 * ghz,
+        l3_bytes_per_ns=2.5 * memory / cores,
+        memory_bytes_per_ns=memory / cores,
+        launch_us=2.0,
+        fork_us=0.0,
+    )
+
+
+GPUS = {
+    "cuda:sm_80": _gpu("cuda", "sm_80", 108, 1.41, 2039, 40 << 20, 163 << 10),
+    "cuda:sm_90a": _gpu("cuda", "sm_90a", 132, 1.83, 4800, 50 << 20, 227 << 10),
+    "cuda:sm_120": _gpu("cuda", "sm_120", 170, 2.41, 1792, 96 << 20, 99 << 10),
+}
