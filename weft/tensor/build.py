@@ -286,8 +286,9 @@ def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool =
 
 
 def softmax(x: Tensor, axis: int) -> Tensor:
+    """With one division for a sum, which is at least 1, not one for each element."""
     weights = scalar.exp(x - reduce(MAX, x, (axis,), keep=True))
-    return weights / total(weights, (axis,), keep=True)
+    return weights * (1.0 / total(weights, (axis,), keep=True))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
