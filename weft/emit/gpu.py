@@ -16,14 +16,14 @@ from weft.core.node import Node
 from weft.core.types import DType, ScalarType, boolean, f32, f64
 from weft.emit.c import Emitter
 from weft.emit.spelling import element, register
-from weft.emit.terms import unnamed
+from weft.emit.terms import inline, unnamed
 from weft.kernel.ops import Barrier, ThreadXor
 from weft.scalar import nest
 from weft.scalar.blocks import nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.ops import apply, subtract
 
-SMALL = 2**31  # elements; 32-bit indices reach less
+SMALL = 2**31
 BUILT_IN = "threadIdx blockIdx blockDim gridDim warpSize barrier shuffle_xor load store".split()
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
@@ -55,9 +55,20 @@ class GPUEmitter(Emitter):
         self.grid = math.prod(-(-(s.extent or 0) // s.step) for s in loops)
         self.blocks = self.grid  # of the loops inside
         self.threads = 1
-        spans = (b.type.span for b in (*kernel.inputs, *kernel.outputs))
-        self.integer = "i32" if max(spans, default=0) < SMALL else "i64"
+        self.integer = "i32" if self.is_small() else "i64"
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
+
+    def is_small(self) -> bool:
+        """Whether 32 bits hold every index, and every loop's axis beyond its end."""
+        ranges: dict[Node, Interval] = {}
+        for stmt in nest.walk(self.kernel.body):
+            if isinstance(stmt, nest.For):
+                low, high = bounds(stmt.lo, ranges)[0], bounds(stmt.hi, ranges)[1]
+                if high + stmt.step >= SMALL:
+                    return False
+                ranges[stmt.axis] = low, max(low, high - 1)
+        reach = (bounds(t, ranges) for t in nodes(self.kernel.body) if inline(t))
+        return all(low > -SMALL and high < SMALL for low, high in reach)
 
     # ---- spelling
 

@@ -18,21 +18,10 @@ from dataclasses import dataclass, field, replace
 from weft.core.node import Node, make
 from weft.core.types import TensorType
 from weft.kernel.ops import Barrier, ThreadXor
+from weft.scalar import nest
 from weft.scalar.blocks import accesses, loads, map_statements, nodes
 from weft.scalar.index import simplify
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    Update,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import apply, axis, constant
 from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
@@ -64,14 +53,19 @@ class _Block:
     threads: int
     warp: int
     shared: Collection[Buffer]
+    own: set[Fold] = field(default_factory=set[Fold])  # of each thread alone
     me: Node = field(default_factory=lambda: axis("t0"))
+
+    @property
+    def first(self) -> Node:
+        return apply("eq", self.me, constant(0))
 
     def grid(self, stmts: Block) -> Block:
         """The loops of the grid, around the one over threads."""
         if len(stmts) == 1 and isinstance(stmts[0], For) and stmts[0].bind == "grid":
             return (replace(stmts[0], body=self.grid(stmts[0].body)),)
         inner = {s for f in walk(stmts) if _is_spread(f) for s in walk(f.body)}  # type: ignore[attr-defined]
-        outer = [s.buffer for s in walk(stmts) if isinstance(s, Local) and s not in inner]
+        outer = [s.buffer for s in walk(stmts) if isinstance(s, nest.Local) and s not in inner]
         stmts = rename_block(stmts, {b: replace(b, space="shared") for b in outer})
         self.shared = {replace(b, space="shared") if b in outer else b for b in self.shared}
         body = tuple(self.block(stmts))
@@ -81,44 +75,57 @@ class _Block:
     def block(self, stmts: Block) -> Iterator[Stmt]:
         """Statements that all threads go through together."""
         for stmt in stmts:
-            if isinstance(stmt, For) and _is_spread(stmt):
-                yield from self.spread(stmt)
-            elif isinstance(stmt, For):
-                yield replace(stmt, body=tuple(self.block(stmt.body)))
-                continue
-            elif isinstance(stmt, Store):
-                yield self.by_one(stmt)
+            if isinstance(stmt, For):
+                yield from self.loop(stmt)
+            elif isinstance(stmt, Update) and stmt.fold in self.own:
+                yield self.folded_by_one(stmt)
             else:
-                yield stmt
-            if self.meets((stmt,)):
+                yield self.by_one(stmt) if isinstance(stmt, Store) else stmt
+            inside = isinstance(stmt, For) and not _is_spread(stmt)  # its own statements meet
+            if not inside and self.meets((stmt,)):
                 yield Barrier()
+
+    def loop(self, stmt: For) -> Iterator[Stmt]:
+        """A loop; what its threads have each of its folds combined behind it."""
+        spread = [u for f in walk((stmt,)) if _is_spread(f) for u in walk((f,))]
+        shared = {u.fold for u in spread if isinstance(u, Update)}
+        parts = {
+            f: replace(f, labels=tuple(f"{n}_own" for n in f.labels))
+            for f in stmt.folds
+            if f in shared
+        }
+        self.own.update(parts.values())
+
+        def renamed(inner: Stmt) -> Stmt:
+            if not isinstance(inner, Update):
+                return inner
+            return replace(inner, fold=parts.get(inner.fold, inner.fold))
+
+        body = map_statements(stmt.body, renamed) if parts else stmt.body
+        stmt = replace(stmt, body=body, folds=tuple(parts.get(f, f) for f in stmt.folds))
+        if _is_spread(stmt):
+            mine = apply("multiply", self.me, constant(stmt.step))
+            lo = simplify(apply("add", stmt.lo, mine), {})
+            yield replace(stmt, lo=lo, step=stmt.step * self.threads, bind="serial")
+        else:
+            yield replace(stmt, body=tuple(self.block(stmt.body)))
+        for fold, part in parts.items():
+            yield from self.combined(fold, part)
 
     def meets(self, stmts: Block) -> bool:
         """Whether the statements touch what other threads touch as well."""
         return any(buffer in self.shared for buffer, _ in accesses(stmts))
 
     def by_one(self, stmt: Store) -> Store:
-        first = apply("eq", self.me, constant(0))
-        return replace(stmt, mask=first if stmt.mask is None else apply("and", first, stmt.mask))
+        mask = self.first if stmt.mask is None else apply("and", self.first, stmt.mask)
+        return replace(stmt, mask=mask)
 
-    def spread(self, stmt: For) -> Iterator[Stmt]:
-        """The iterations of a loop, in turn over the threads."""
-        lo = simplify(apply("add", stmt.lo, apply("multiply", self.me, constant(stmt.step))), {})
-        own = replace(stmt, lo=lo, step=stmt.step * self.threads, bind="serial")
-        partial = {f: replace(f, labels=tuple(f"{n}_own" for n in f.labels)) for f in stmt.folds}
-
-        def renamed(inner: Stmt) -> Stmt:
-            if not isinstance(inner, Update):
-                return inner
-            return replace(inner, fold=partial.get(inner.fold, inner.fold))
-
-        if partial:
-            own = replace(
-                own, body=map_statements(own.body, renamed), folds=tuple(partial.values())
-            )
-        yield own
-        for fold, part in partial.items():
-            yield from self.combined(fold, part)
+    def folded_by_one(self, stmt: Update) -> Update:
+        """What all threads have is folded in once: the others fold in the identity."""
+        carriers = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
+        none = stmt.fold.monoid.identity(stmt.fold.dtypes)
+        pairs = zip(carriers, none, strict=True)
+        return Update(stmt.fold, tuple(apply("where", self.first, c, i) for c, i in pairs), True)
 
     def combined(self, fold: Fold, part: Fold) -> Iterator[Stmt]:
         """The fold of what all threads have, in each of them: over a warp, then over warps."""
@@ -144,11 +151,11 @@ class _Block:
         for name, acc in zip(fold.labels, whole.accs, strict=True):
             type_ = TensorType(acc.type.dtype, (warps,))
             parts.append(Buffer(f"{name}_parts", type_, "shared"))
-        yield from map(Local, parts)
+        yield from map(nest.Local, parts)
         for buffer, acc in zip(parts, whole.accs, strict=True):
             yield Store(buffer, (number,), acc, leads)
         yield Barrier()
-        values = tuple(make(Load(buffer), axis(label)) for buffer in parts)
+        values = tuple(make(nest.Load(buffer), axis(label)) for buffer in parts)
         yield self._scope(label, (Update(fold, values, True),), constant(warps), fold)
         yield Barrier()  # before the parts are written again
 
