@@ -36,6 +36,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "scalar": (lambda x: x + 1, f32(())),
     "empty": (lambda x: x + 1, f32((0, 3))),
     "infinite": (lambda x: torch.where(x > 0, x, float("-inf")), f32((33, 5))),
+    "f64": (lambda x: x.double().amax(1), f32((33, 70))),
     "compare": (lambda x, y: (x > y) & (x < 1), f32((33, 70), (33, 70))),
     "bf16": (lambda x, y: (x * y).relu(), bf16((33, 70), (33, 70))),
     "f16": (lambda x: x.half().exp(), f32((33, 7))),

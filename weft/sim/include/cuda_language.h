@@ -188,6 +188,7 @@ WEFT_FN unsigned __float_as_uint(float x) { return __builtin_bit_cast(unsigned, 
 WEFT_FN int __float_as_int(float x) { return __builtin_bit_cast(int, x); }
 WEFT_FN float __uint_as_float(unsigned x) { return __builtin_bit_cast(float, x); }
 WEFT_FN float __int_as_float(int x) { return __builtin_bit_cast(float, x); }
+WEFT_FN double __longlong_as_double(long long x) { return __builtin_bit_cast(double, x); }
 
 #define WEFT_MIN_MAX(type)                                                                         \
     WEFT_FN type min(type x, type y) { return y < x ? y : x; }                                     \
