@@ -29,7 +29,7 @@ from weft.frontend.lower import to_tensor
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
-from weft.kernel.spread_threads import spread_threads
+from weft.kernel.schedule import GPU_THREADS
 from weft.linking import Linked, described, link, program_key, reload, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
@@ -147,7 +147,8 @@ def lower(
     if program.level == "tile":
         down("k", tile_lower.lower)
         if isinstance(target, GPU):
-            run("k", "001_spread_threads", partial(on_kernels, step=spread_threads, target=target))
+            for name, step in GPU_THREADS:
+                run("k", name, partial(on_kernels, step=step, target=target))
     symbols, sources, launches = log.time("s", lambda: emitted(made, target))
     return Levels(made, unique, sources, unique.all(symbols) if unique else symbols, launches)
 

@@ -15,7 +15,7 @@ from weft.core.text import parse_program, print_program
 from weft.emit.gpu import emit_gpu
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import verify as kernel_verify
-from weft.kernel.spread_threads import spread_threads
+from weft.kernel.schedule import GPU_THREADS
 from weft.scalar import interpret
 from weft.targets.gpu import GPUS
 from weft.tile import lower
@@ -54,6 +54,22 @@ for a0 in 0..5:  # free
 
 output y
 """,
+    "product": """
+program loop linear
+input x: f32[40,36]
+input w: f32[36,50]
+
+kernel y(x: f32[40,36], w: f32[36,50]) -> y: f32[40,50]
+for a0 in 0..40:  # free
+    for a1 in 0..50:  # free
+        for a2 in 0..36:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a2, a1]
+            acc0 <- add(acc0, multiply(in0, in1))
+        y[a0, a1] = relu(acc0)
+
+output y
+""",
     "columns": """
 program loop sums
 input x: f32[5,300]
@@ -85,8 +101,9 @@ def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
     program = lower.lower(program)
     kernel_verify.verify(program)
     np.testing.assert_allclose(kernel_interpret.run(program, inputs, widen=True)[0], wanted)
-    program = program.map_kernels("kernel", lambda kernel: spread_threads(kernel, TARGET))
-    kernel_verify.verify(program)
+    for _, step in GPU_THREADS:
+        program = program.map_kernels("kernel", lambda kernel, step=step: step(kernel, TARGET))
+        kernel_verify.verify(program)
     text = print_program(program)
     assert print_program(parse_program(text, name)) == text
     texts += [text, emit_gpu(program.kernels[0], "k_y").source]
@@ -98,6 +115,7 @@ def test_threads_that_meet_are_not_interpreted() -> None:
     for _, step in GPU_SCHEDULE:
         program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, TARGET))
     program = lower.lower(program)
-    program = program.map_kernels("kernel", lambda kernel: spread_threads(kernel, TARGET))
+    for _, step in GPU_THREADS:
+        program = program.map_kernels("kernel", lambda kernel, step=step: step(kernel, TARGET))
     with pytest.raises(WeftError, match="the simulator runs it"):
         kernel_interpret.run(program, [np.zeros((5, 300))])

@@ -7,6 +7,7 @@ What a language spells in its own way is in its prelude: the text is the same fo
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,11 +17,12 @@ from weft.core.node import Node
 from weft.core.types import DType, ScalarType, boolean, f32, f64
 from weft.emit.c import Emitter
 from weft.emit.spelling import element, register
-from weft.emit.terms import inline, unnamed
-from weft.kernel.ops import Barrier, ThreadXor
+from weft.emit.terms import inline, narrows, unnamed
+from weft.kernel.ops import AsyncWait, Barrier, Extract, Pack, ThreadXor, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.blocks import nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
+from weft.scalar.monoid import SUM
 from weft.scalar.ops import apply, subtract
 
 SMALL = 2**31
@@ -32,6 +34,22 @@ SPECIAL = {f32: "__int_as_float({:#x})", f64: "__longlong_as_double({:#x})"}  # 
 
 def bits_of(value: float, dtype: DType) -> int:
     return int(np.array(value, dtype.numpy).view(f"u{dtype.bytes}"))
+
+
+def bare(term: Node) -> bool:
+    """Terms that are written where they are used, as a name is."""
+    lane = isinstance(term.op, Extract) and register(term.type.dtype) is term.type.dtype
+    return lane or isinstance(term.op, Pack)
+
+
+def products(body: nest.Block) -> set[Node]:
+    """Products that one sum alone uses: one instruction with it."""
+    updates = [s for s in nest.walk(body) if isinstance(s, nest.Update)]
+    sums = [s.values[0] for s in updates if s.fold.monoid is SUM]
+    found = {v for v in sums if function_of(v) == "multiply" and v.type.dtype.is_float}
+    uses = Counter(a for n in nodes(body) for a in n.args)
+    ends = Counter(t for s in nest.walk(body) for t in s.terms())
+    return {v for v in found if not uses[v] and ends[v] == 1}
 
 
 @dataclass(frozen=True)
@@ -56,6 +74,9 @@ class GPUEmitter(Emitter):
         self.blocks = self.grid  # of the loops inside
         self.threads = 1
         self.integer = "i32" if self.is_small() else "i64"
+        stores = (s for s in nest.walk(kernel.body) if isinstance(s, nest.Store | VectorStore))
+        self.copied = {s.value for s in stores if s.how == "async"}  # no register holds them
+        self.products = products(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
 
     def is_small(self) -> bool:
@@ -72,7 +93,23 @@ class GPUEmitter(Emitter):
 
     # ---- spelling
 
+    def within(self, term: Node) -> bool:
+        """Terms that are written where they are used."""
+        return bare(term) or term in self.copied or term in self.products or unnamed(term)
+
+    def atom(self, term: Node) -> str:
+        return self.value(term) if bare(term) and term not in self.names else super().atom(term)
+
+    def update(self, stmt: nest.Update, depth: int) -> None:
+        if stmt.values[0] not in self.products:
+            super().update(stmt, depth)
+            return
+        name = self.use(self.variable(stmt.fold.labels[0]))
+        self.line(depth, f"{name} += {self.value(stmt.values[0])};")
+
     def type_of(self, type_: ScalarType) -> str:
+        if type_.lanes > 1:  # as it lies in memory
+            return f"{element(type_.dtype)}x{type_.lanes}"
         return str(register(type_.dtype))
 
     def literal(self, value: float, dtype: DType) -> str:
@@ -85,7 +122,51 @@ class GPUEmitter(Emitter):
     def value(self, term: Node) -> str:
         if isinstance(term.op, ThreadXor):
             return f"shuffle_xor({self.atom(term.args[0])}, {term.op.distance})"
+        if isinstance(term.op, Extract):
+            return self.out_of(f"{self.atom(term.args[0])}[{term.op.lane}]", term.type.dtype)
+        if isinstance(term.op, Pack):
+            return self.vector(list(term.args), term.type)
         return super().value(term)
+
+    def out_of(self, text: str, dtype: DType) -> str:
+        """An element of a vector as a value in a register."""
+        if dtype is boolean:
+            return f"{text} != 0"
+        return text if register(dtype) is dtype else f"cast_{dtype}_{register(dtype)}({text})"
+
+    def vector(self, values: list[Node], type_: ScalarType) -> str:
+        """Values as the elements of a vector."""
+        texts = [self.atom(v.args[0] if narrows(v) else v) for v in values]
+        if register(type_.dtype) is not type_.dtype:
+            texts = [f"cast_{register(type_.dtype)}_{type_.dtype}({text})" for text in texts]
+        elif type_.dtype is boolean:
+            texts = [f"(u8){text}" for text in texts]
+        return f"{self.type_of(type_)}{{{', '.join(texts)}}}"
+
+    def load(self, term: Node) -> str:
+        if not isinstance(term.op, VectorLoad):
+            return super().load(term)
+        text = f"load<{self.type_of(term.type)}>({self.pointer(term.op.buffer, term.args[0])})"
+        if not term.op.masked:
+            return text
+        other = self.vector([term.args[2]] * term.op.lanes, term.type)
+        return f"{self.atom(term.args[1])} ? {text} : {other}"
+
+    def store(self, stmt: nest.Store | VectorStore) -> str:
+        if isinstance(stmt, nest.Store):
+            return self.copy(stmt, stmt.index[0], 1) if stmt.how == "async" else super().store(stmt)
+        if stmt.how == "async":
+            return self.copy(stmt, stmt.index, stmt.lanes)
+        text = f"store({self.pointer(stmt.buffer, stmt.index)}, {self.atom(stmt.value)});"
+        return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
+
+    def copy(self, stmt: nest.Store | VectorStore, index: Node, lanes: int) -> str:
+        """A copy from global to shared memory that no register holds; zeros where it is masked."""
+        value, size = stmt.value, lanes * stmt.buffer.type.dtype.bytes
+        assert isinstance(value.op, nest.Load | VectorLoad), "an async store copies"
+        ends = [self.pointer(stmt.buffer, index), self.pointer(value.op.buffer, value.args[0])]
+        some = [f"{self.atom(value.args[1])} ? {size} : 0"] if value.op.masked else []
+        return f"cp_async_{size}({', '.join([*ends, *some])});"
 
     def wide(self, term: Node, like: ScalarType) -> str:
         return self.atom(term)
@@ -102,6 +183,9 @@ class GPUEmitter(Emitter):
     def other(self, stmt: nest.Stmt, depth: int) -> None:
         if isinstance(stmt, Barrier):
             self.line(depth, "__syncthreads();")
+        elif isinstance(stmt, AsyncWait):
+            self.line(depth, "cp_async_commit();")
+            self.line(depth, "cp_async_wait<0>();")
         else:
             super().other(stmt, depth)
 
@@ -172,7 +256,7 @@ class GPUEmitter(Emitter):
 
     def launch(self, meaning: Sequence[str]) -> Launch:
         parameters = self.parameters()
-        self.block(nest.place(self.kernel.body, unnamed), 1)
+        self.block(nest.place(self.kernel.body, self.within), 1)
         head = f'extern "C" __global__ void __launch_bounds__({self.threads})'
         body = [f"{head} {self.symbol}({parameters}) {{", *self.current.lines, "}", ""]
         comment = [f"// {line}" for line in meaning]

@@ -83,7 +83,7 @@ class Terms:
             return self._masked_store(stmt, stmt.mask, value)
         some, counted = ("", "") if stmt.count is None else ("_n", f", {self.index(stmt.count)}")
         word, at = self.lanes(stmt, stmt.index, "store", "scatter")
-        word = "stream" if stmt.stream and word == "store" and not counted else word
+        word = "stream" if stmt.how == "stream" and word == "store" and not counted else word
         return f"{word}{some}_{dtype}x{stmt.lanes}({at}, {value}{counted});"
 
     def load(self, term: Node) -> str:

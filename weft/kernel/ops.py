@@ -118,6 +118,18 @@ class Splat(Op):
         return x
 
 
+@op("pack")
+class Pack(Op):
+    """A vector of scalars, one for each lane."""
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        require(all(t == ScalarType(types[0].dtype) for t in types), "pack of unlike values")
+        return ScalarType(types[0].dtype, len(types))
+
+    def evaluate(self, *values: Any) -> Any:
+        return np.concatenate(np.broadcast_arrays(*values), axis=-1)
+
+
 @op("thread_xor")
 class ThreadXor(Op):
     """The value that thread `number xor distance` of the same warp has of the argument."""
@@ -135,12 +147,17 @@ class Barrier(Stmt):
 
 
 @dataclass(frozen=True, eq=False)
+class AsyncWait(Stmt):
+    """The copies that this thread has started are done."""
+
+
+@dataclass(frozen=True, eq=False)
 class VectorStore(Stmt):
     """Lanes of `value` to a flat buffer: lane i goes to index + i * stride, as in a VectorLoad.
 
     With stride 0 the index is a vector that has a place for each lane (a scatter).
     count   only the first n lanes; mask (bool vector): only where it holds
-    stream  past the caches (an output too large to be read back from them)
+    how     "stream" or "async", as of a Store
     """
 
     buffer: Buffer
@@ -150,7 +167,7 @@ class VectorStore(Stmt):
     stride: int = 1
     count: Node | None = None
     mask: Node | None = None
-    stream: bool = False
+    how: str = ""
     uses = ("index", "value", "count", "mask")
 
 

@@ -7,22 +7,26 @@ before  for a0 in 0..32:  # free grid           after  for a0 in 0..32:  # free 
                                                                (shuffles; parts in shared memory)
                                                                y[a0] = acc0 if t0 == 0
 
-What stands outside the loops over threads, every thread computes, and the first one stores.
+What stands outside the loops over threads, every thread computes, and the first one stores. Of a
+tile, each thread has its own part, and goes through loops over threads inside it together with all
+others. Where they have to wait for each other is for place_barriers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from weft.core.node import Node, make
 from weft.core.types import TensorType
-from weft.kernel.ops import Barrier, ThreadXor
+from weft.kernel.ops import ThreadXor
 from weft.scalar import nest
-from weft.scalar.blocks import accesses, loads, map_statements, nodes
+from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
-from weft.scalar.ops import apply, axis, constant
+from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
@@ -30,29 +34,53 @@ from weft.targets.gpu import GPU
 
 def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
     """One thread's program, inside a loop over the threads of a block and the loops of the grid."""
-    written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store)}
-    shared = written & set(loads(*nodes(kernel.body)))
-    block = _Block(threads_of(kernel.body, target), target.warp, frozenset(shared))
+    block = _Block(threads_of(kernel.body, target), target.warp)
     return replace(kernel, body=block.grid(kernel.body))
 
 
 def threads_of(body: Block, target: GPU) -> int:
     """A power of two, of whole warps, and no more than the longest loop over threads can use."""
-    loops = [s for s in walk(body) if isinstance(s, For) and s.bind == "thread"]
-    most = max((longest(s.lo, s.hi) or target.threads for s in loops), default=1)
-    threads = target.warp
+    threads, most = target.warp, _most(body, target)
     while threads < min(most, target.threads):
         threads *= 2
     return threads
 
 
+def _most(body: Block, target: GPU) -> int:
+    """Threads that the outermost loops over threads can use."""
+    found = 1
+    for stmt in body:
+        if isinstance(stmt, For) and _is_spread(stmt):
+            loops = chain_of(stmt)
+            one = longest(stmt.lo, stmt.hi) or target.threads
+            found = max(found, math.prod(map(turns, loops)) if len(loops) > 1 else one)
+        elif isinstance(stmt, For):
+            found = max(found, _most(stmt.body, target))
+    return found
+
+
+def chain_of(stmt: For) -> list[For]:
+    """Loops over threads, each the only statement of the one before."""
+    loops = [stmt]
+    while len(loops[-1].body) == 1:
+        inner = loops[-1].body[0]
+        if not isinstance(inner, For) or inner.bind != "thread":
+            break
+        loops.append(inner)
+    return loops
+
+
+def turns(loop: For) -> int:
+    """Iterations of a loop, at most."""
+    return -(-(longest(loop.lo, loop.hi) or 0) // loop.step)
+
+
 @dataclass
 class _Block:
-    """A block of threads, and what they share: memory that some write and others read."""
+    """A block of threads."""
 
     threads: int
     warp: int
-    shared: Collection[Buffer]
     own: set[Fold] = field(default_factory=set[Fold])  # of each thread alone
     me: Node = field(default_factory=lambda: axis("t0"))
 
@@ -67,7 +95,6 @@ class _Block:
         inner = {s for f in walk(stmts) if _is_spread(f) for s in walk(f.body)}  # type: ignore[attr-defined]
         outer = [s.buffer for s in walk(stmts) if isinstance(s, nest.Local) and s not in inner]
         stmts = rename_block(stmts, {b: replace(b, space="shared") for b in outer})
-        self.shared = {replace(b, space="shared") if b in outer else b for b in self.shared}
         body = tuple(self.block(stmts))
         threads = constant(self.threads)
         return (For(self.me, constant(0), threads, body, 1, "free", "thread"),)
@@ -75,15 +102,59 @@ class _Block:
     def block(self, stmts: Block) -> Iterator[Stmt]:
         """Statements that all threads go through together."""
         for stmt in stmts:
-            if isinstance(stmt, For):
+            if isinstance(stmt, For) and stmt.bind == "thread" and len(chain_of(stmt)) > 1:
+                yield self.tile(stmt)
+            elif isinstance(stmt, For):
                 yield from self.loop(stmt)
             elif isinstance(stmt, Update) and stmt.fold in self.own:
                 yield self.folded_by_one(stmt)
             else:
                 yield self.by_one(stmt) if isinstance(stmt, Store) else stmt
-            inside = isinstance(stmt, For) and not _is_spread(stmt)  # its own statements meet
-            if not inside and self.meets((stmt,)):
-                yield Barrier()
+
+    def tile(self, stmt: For) -> For:
+        """Loops over threads inside each other: a thread has its iterations of all of them."""
+        loops = chain_of(stmt)
+        count = math.prod(map(turns, loops))
+        rounds = -(-count // self.threads)
+        at = axis(f"r_{stmt.label}")
+        mine = apply("add", apply("multiply", at, constant(self.threads)), self.me)
+        mine = mine if rounds > 1 else self.me
+        even = count == rounds * self.threads
+        number = mine if even else apply("minimum", mine, constant(count - 1))
+        body = tuple(map(self.part_of, loops[-1].body))
+        if not even:  # the others do again what the last one does, and store nothing
+            real = partial(_masked, mask=apply("lt", mine, constant(count)), spaces=("global",))
+            body = map_statements(body, real)
+        nest = self.bound_to(loops, number, body)
+        nest = simplified(nest)
+        if rounds == 1:
+            return nest
+        return For(at, constant(0), constant(rounds), (nest,), 1, "free", "serial")
+
+    def part_of(self, stmt: Stmt) -> Stmt:
+        """A statement of one thread's part; what loops over threads do inside it, all share."""
+        if not isinstance(stmt, For):
+            return stmt
+        if not _is_spread(stmt):
+            return from_zero(replace(stmt, body=tuple(map(self.part_of, stmt.body))))
+        loops = chain_of(stmt)
+        at, count = axis(f"e_{stmt.label}"), math.prod(map(turns, loops))
+        nest = self.bound_to(loops, at, loops[-1].body)
+        return For(at, self.me, constant(count), (nest,), self.threads, "free", "serial")
+
+    def bound_to(self, loops: list[For], number: Node, body: Block) -> For:
+        """The body in iteration `number` of loops inside each other, the innermost fastest."""
+        inner = 1
+        for loop in reversed(loops):
+            turn = apply("floordiv", number, constant(inner))
+            turn = turn if loop is loops[0] else apply("floormod", turn, constant(turns(loop)))
+            step = apply("multiply", turn, constant(loop.step))
+            at = simplify(step, {self.me: (0, self.threads - 1)})
+            body = shifted(body, loop)
+            body = (For(loop.axis, at, apply("add", at, constant(1)), body, 1, "free", "serial"),)
+            inner *= turns(loop)
+        assert isinstance(body[0], For)
+        return body[0]
 
     def loop(self, stmt: For) -> Iterator[Stmt]:
         """A loop; what its threads have each of its folds combined behind it."""
@@ -112,13 +183,8 @@ class _Block:
         for fold, part in parts.items():
             yield from self.combined(fold, part)
 
-    def meets(self, stmts: Block) -> bool:
-        """Whether the statements touch what other threads touch as well."""
-        return any(buffer in self.shared for buffer, _ in accesses(stmts))
-
-    def by_one(self, stmt: Store) -> Store:
-        mask = self.first if stmt.mask is None else apply("and", self.first, stmt.mask)
-        return replace(stmt, mask=mask)
+    def by_one(self, stmt: Store) -> Stmt:
+        return _masked(stmt, self.first, ("global", "shared"))
 
     def folded_by_one(self, stmt: Update) -> Update:
         """What all threads have is folded in once: the others fold in the identity."""
@@ -154,15 +220,47 @@ class _Block:
         yield from map(nest.Local, parts)
         for buffer, acc in zip(parts, whole.accs, strict=True):
             yield Store(buffer, (number,), acc, leads)
-        yield Barrier()
         values = tuple(make(nest.Load(buffer), axis(label)) for buffer in parts)
         yield self._scope(label, (Update(fold, values, True),), constant(warps), fold)
-        yield Barrier()  # before the parts are written again
 
     @staticmethod
     def _scope(label: str, body: Block, end: Node, fold: Fold) -> For:
         role = "scan" if len(body) > 1 else "reduce"  # a scan reads what it has so far
         return For(axis(label), constant(0), end, body, 1, role, "serial", (fold,))
+
+
+def from_zero(loop: For) -> For:
+    """The loop with its axis counted from its start, where that moves and the length does not."""
+    length = longest(loop.lo, loop.hi)
+    literal = simplify(apply("subtract", loop.hi, loop.lo), {}) is constant(length or 0)
+    if isinstance(loop.lo.op, Constant) or not literal:
+        return loop
+    return replace(loop, lo=constant(0), hi=constant(length or 0), body=shifted(loop.body, loop))
+
+
+def simplified(loop: For) -> For:
+    """The loop with simple terms: what cancels since axes are counted from their start is gone."""
+    memo: dict[Node, Node] = {}
+
+    def change(term: Node) -> Node:
+        if term not in memo:
+            memo[term] = simplify(term, {})
+        return memo[term]
+
+    return loop.map_terms(change)
+
+
+def shifted(body: Block, loop: For) -> Block:
+    """The body of a loop whose axis is counted from its start."""
+    moved = {loop.axis: apply("add", loop.lo, loop.axis)}
+    return body if loop.lo is constant(0) else substitute_block(body, moved)
+
+
+def _masked(stmt: Stmt, mask: Node, spaces: tuple[str, ...]) -> Stmt:
+    """A store to one of these memories, only where the mask holds."""
+    if not isinstance(stmt, Store) or stmt.buffer.space not in spaces:
+        return stmt
+    return replace(stmt, mask=mask if stmt.mask is None else apply("and", mask, stmt.mask))
 
 
 def _is_spread(stmt: Stmt) -> bool:

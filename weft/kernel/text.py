@@ -4,6 +4,7 @@ v0 = load{16} x[b0 + 32]               load{16, stride 4} x[b0]      load{16} x[
 v1 = load{16} x[b0] if v2 else 0.0     gather{16} x[v3]              gather{16} x[v3] if v2 else 0.0
 y{16}[b0] = v0 count 5 if v2 stream    y{16, stride 4}[b0] = v0      scatter y{16}[v3] = v0 count 5
 barrier block                          # all its threads meet
+wait async                             # the copies that this thread has started are done
 The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
 """
 
@@ -13,11 +14,11 @@ from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
-from weft.kernel.ops import Barrier, VectorLoad, VectorStore
+from weft.kernel.ops import AsyncWait, Barrier, VectorLoad, VectorStore
 from weft.scalar.nest import Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
-from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_mask
+from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_how, read_mask
 from weft.scalar.text.terms import SHOW, Ref
 
 
@@ -85,7 +86,7 @@ def _show_store(stmt: Stmt, ref: Ref) -> str:
     target = target if stmt.stride else f"scatter {target}"
     count = "" if stmt.count is None else f" count {ref(stmt.count)}"
     mask = "" if stmt.mask is None else f" if {ref(stmt.mask)}"
-    return f"{target} = {ref(stmt.value)}{count}{mask}{' stream' if stmt.stream else ''}"
+    return f"{target} = {ref(stmt.value)}{count}{mask}{f' {stmt.how}' if stmt.how else ''}"
 
 
 def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
@@ -97,7 +98,7 @@ def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
     value = scope.expression(cursor)
     count = scope.expression(cursor) if cursor.accept("count") else None
     mask = scope.condition(cursor) if cursor.accept("if") else None
-    return VectorStore(buffer, index, value, lanes, stride, count, mask, cursor.accept("stream"))
+    return VectorStore(buffer, index, value, lanes, stride, count, mask, read_how(cursor))
 
 
 def _read_barrier(cursor: Cursor, scope: NestScope) -> Barrier:
@@ -106,9 +107,18 @@ def _read_barrier(cursor: Cursor, scope: NestScope) -> Barrier:
     return Barrier()
 
 
+def _read_wait(cursor: Cursor, scope: NestScope) -> AsyncWait:
+    cursor.expect("wait")
+    cursor.expect("async")
+    return AsyncWait()
+
+
 SHOW[VectorLoad.name] = _show_load
 READ.update({"load{": _read_load, "gather{": _read_gather})
 SHOW_STATEMENT[VectorStore] = _show_store
 SHOW_STATEMENT[Barrier] = lambda stmt, ref: "barrier block"
-READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "barrier": _read_barrier})
+SHOW_STATEMENT[AsyncWait] = lambda stmt, ref: "wait async"
+READ_STATEMENT.update(
+    {"{": _read_store, "scatter": _read_store, "barrier": _read_barrier, "wait": _read_wait}
+)
 LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

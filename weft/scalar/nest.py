@@ -187,13 +187,17 @@ class Update(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Store(Stmt):
-    """buffer[index] = value, where `mask` holds if there is one; `stream`: past the caches."""
+    """buffer[index] = value, where `mask` holds if there is one.
+
+    how     "stream", past the caches; "async", not waited for: what it copies is there after a
+            barrier; "" for an ordinary store
+    """
 
     buffer: Buffer
     index: tuple[Node, ...]
     value: Node
     mask: Node | None = None
-    stream: bool = False
+    how: str = ""
     uses = ("index", "value", "mask")
 
 

@@ -14,13 +14,16 @@ from weft.targets.machine import Machine
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.block_sums import block_sums
 from weft.tile.passes.blockify_launch import blockify_launch
+from weft.tile.passes.chunk_matmul_k import chunk_matmul_k
 from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.cooperative_reduce import cooperative_reduce
 from weft.tile.passes.parallelize_loops import parallelize_loops
 from weft.tile.passes.prefetch_rows import prefetch_rows
+from weft.tile.passes.register_tile import register_tile
 from weft.tile.passes.skip_masked import skip_masked
 from weft.tile.passes.split_ranges import split_ranges
 from weft.tile.passes.split_reduction import split_reduction
+from weft.tile.passes.stage_inputs import stage_inputs
 from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.stream_stores import stream_stores
@@ -50,8 +53,11 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
 GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("000_collapse_loops", collapse_loops),
     ("001_tileify", tileify),
+    ("002_chunk_matmul_k", chunk_matmul_k),
     ("004_cooperative_reduce", cooperative_reduce),
     ("005_blockify_launch", blockify_launch),
+    ("007_stage_inputs", stage_inputs),
+    ("008_register_tile", register_tile),
 )
 
 

@@ -28,24 +28,14 @@ template <class T, int N> struct alignas(sizeof(T) * N) vec {
     WEFT_FN const T &operator[](int i) const { return at[i]; }
 };
 
-typedef vec<f32, 2> f32x2;
-typedef vec<f32, 4> f32x4;
-typedef vec<f64, 2> f64x2;
-typedef vec<i32, 2> i32x2;
-typedef vec<i32, 4> i32x4;
-typedef vec<u32, 2> u32x2;
-typedef vec<u32, 4> u32x4;
-typedef vec<i64, 2> i64x2;
-typedef vec<f16, 2> f16x2;
-typedef vec<f16, 4> f16x4;
-typedef vec<f16, 8> f16x8;
-typedef vec<bf16, 2> bf16x2;
-typedef vec<bf16, 4> bf16x4;
-typedef vec<bf16, 8> bf16x8;
-typedef vec<i8, 4> i8x4;
-typedef vec<i8, 16> i8x16;
-typedef vec<u8, 4> u8x4;
-typedef vec<u8, 16> u8x16;
+#define WEFT_2(T) typedef vec<T, 2> T##x2;
+#define WEFT_4(T) WEFT_2(T) typedef vec<T, 4> T##x4;
+#define WEFT_8(T) WEFT_4(T) typedef vec<T, 8> T##x8;
+#define WEFT_16(T) WEFT_8(T) typedef vec<T, 16> T##x16;
+WEFT_2(f64) WEFT_2(i64) WEFT_2(u64)
+WEFT_4(f32) WEFT_4(i32) WEFT_4(u32)
+WEFT_8(f16) WEFT_8(bf16) WEFT_8(i16) WEFT_8(u16)
+WEFT_16(i8) WEFT_16(u8)
 
 // One access of a whole vector; the address must be a multiple of its size.
 template <class V> WEFT_FN V load(const void *address) { return *(const V *)address; }

@@ -123,7 +123,7 @@ class _Printer:
             case nest.Store(buffer=buffer, index=index, value=value, mask=mask):
                 where = ", ".join(map(self.ref, index))
                 condition = "" if mask is None else f" if {self.ref(mask)}"
-                condition += " stream" if stmt.stream else ""
+                condition += f" {stmt.how}" if stmt.how else ""
                 return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}"
             case nest.Local(buffer=buffer):
                 space = "" if buffer.space == "local" else f" in {show_name(buffer.space)}"

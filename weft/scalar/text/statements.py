@@ -138,7 +138,12 @@ def _read_store(cursor: Cursor, scope: NestScope) -> Store:
     cursor.expect("=")
     value = scope.expression(cursor)
     mask = scope.condition(cursor) if cursor.accept("if") else None
-    return Store(buffer, index, value, mask, cursor.accept("stream"))
+    return Store(buffer, index, value, mask, read_how(cursor))
+
+
+def read_how(cursor: Cursor) -> str:
+    """The word at the end of a store, if there is one."""
+    return next((word for word in ("stream", "async") if cursor.accept(word)), "")
 
 
 def _read_let(cursor: Cursor, scope: NestScope) -> None:

@@ -1,29 +1,42 @@
-"""blockify_launch: free loops around threads become the grid; a long loop of threads is cut.
+"""blockify_launch: free loops around threads become the grid; long loops of threads are cut.
 
 before  for a0 in 0..4096:  # free thread   after  for b0 in 0..4096 by 256:  # free grid
             y[a0] = ...                                for a0 in b0..b0 + 256:  # free thread
                                                            y[a0] = ...
 
 Blocks are as long as the target's, shorter where there would be fewer blocks than
-multiprocessors. A kernel of several nests is one block: they may need each other's results.
+multiprocessors. The sides of a tile are cut in blocks of the price that is least; what is beyond
+its end is neither read nor stored. A kernel of several nests is one block: they may need each
+other's results.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
+from itertools import product
 
 from weft.core.node import Node
-from weft.scalar.nest import Block, For, Kernel, walk
+from weft.scalar.blocks import map_statements
+from weft.scalar.nest import Block, For, Kernel, Stmt, Store, walk
+from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.moves import Labels, blocked
+from weft.tile.tiles import Tile, full, guarded, register_split, tile_of
+
+SIDES = (16, 32, 64, 128)  # of a tile
+START = 2000.0  # cycles until a block's first products
 
 
 def blockify_launch(kernel: Kernel, target: GPU) -> Kernel:
     """Bind to the grid down to the first loop of threads, and that one in blocks."""
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], For):
         return kernel
-    return replace(kernel, body=(_grid(kernel.body[0], 1, target, Labels(kernel.body)),))
+    labels, tile = Labels(kernel.body), tile_of(kernel.body[0])
+    if tile is not None:
+        return replace(kernel, body=(_tile_grid(tile, target, labels),))
+    return replace(kernel, body=(_grid(kernel.body[0], 1, target, labels),))
 
 
 def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
@@ -51,3 +64,62 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
         return (replace(stmt, lo=start, hi=end),)
 
     return blocked(stmt, labels.axis("b"), width, block, "grid")
+
+
+# ---- tiles
+
+
+def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
+    """The tile over the grid, in blocks of one size."""
+    rows, columns = tile.threads
+    depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For) and s.step == 1)
+    around = math.prod(map(trips, tile.around))
+
+    def price(sides: tuple[int, ...]) -> float:
+        blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])
+        return -(-blocks // target.cores) * block_cycles(sides[0], sides[1], depth) + START
+
+    sides = min(product(*(_sides(trips(f)) for f in tile.threads)), key=price)
+    grid: list[For] = [replace(f, bind="grid") for f in tile.around]
+    threads: list[For] = []
+    body = tile.body
+    for loop, side in zip(tile.threads, sides, strict=True):
+        end, origin = full(loop, side), labels.axis("b")
+        if end != trips(loop):
+            body = _within(body, loop)
+        grid.append(For(origin, constant(0), constant(end), (), side, "free", "grid"))
+        last = apply("add", origin, constant(side))
+        threads.append(replace(loop, lo=origin, hi=last))
+    return Tile(tuple(grid), tuple(threads), (), body).nest()
+
+
+def _sides(length: int) -> list[int]:
+    """Sizes of blocks of a side: powers of two, no longer than it needs."""
+    return [s for s in SIDES if s < 2 * length] or [SIDES[0]]
+
+
+def block_cycles(rows: int, columns: int, depth: int) -> float:
+    """Cycles of a multiprocessor for one block: products, and reads of shared memory.
+
+    128 products a cycle; a read of 16 bytes by a warp takes it some 2.5 cycles.
+    """
+    down, across = register_split(rows, columns)
+    warps = rows * columns / (down * across) / 32
+    products, reads = down * across / 4, 0.6 * (down + across)
+    return warps * depth * (max(products, reads) + 0.25 * min(products, reads))
+
+
+def _within(body: Block, loop: For) -> Block:
+    """The body with no load or store beyond the loop's end."""
+    inside = apply("lt", loop.axis, loop.hi)
+
+    def one(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return stmt
+        stmt = stmt.map_terms(lambda t: guarded(t, loop.axis, inside))
+        if not isinstance(stmt, Store):
+            return stmt
+        mask = inside if stmt.mask is None else apply("and", stmt.mask, inside)
+        return replace(stmt, mask=mask)
+
+    return map_statements(body, one)

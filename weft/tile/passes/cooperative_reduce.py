@@ -19,4 +19,4 @@ from weft.tile.passes.tileify import bound
 
 def cooperative_reduce(kernel: Kernel, target: GPU) -> Kernel:
     """Bind the reductions whose accesses are cheapest side by side."""
-    return replace(kernel, body=bound(kernel, target, "reduce"))
+    return replace(kernel, body=bound(kernel.body, target, "reduce"))

@@ -30,7 +30,7 @@ def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
         return tuple(
             replace(s, body=visit(s.body, (s.axis, s.lanes) if s.lanes else lanes))
             if isinstance(s, For)
-            else replace(s, stream=True)
+            else replace(s, how="stream")
             if isinstance(s, Store) and lanes is not None and streams(s, *lanes)
             else s
             for s in block

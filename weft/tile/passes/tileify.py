@@ -1,35 +1,67 @@
-"""tileify: of each nest, the free loop whose accesses are cheapest side by side goes to threads.
+"""tileify: the free loops of each nest whose accesses are cheapest side by side go to threads.
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
             for a1 in 0..2048:  # free                 for a1 in 0..2048:  # free thread
                 y[a0, a1] = ...                            y[a0, a1] = ...
 
-Threads of a warp run together, so the price of their accesses is that of a vector's lanes.
+Threads of a warp run together, so the price of their accesses is that of a vector's lanes. Of a
+sum of products the rows and the columns both go to threads: the nest becomes a tile.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import map_statements
-from weft.scalar.nest import For, Kernel, Stmt
+from weft.scalar.nest import For, Kernel, Stmt, Update
+from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import ranges_in
+from weft.tile.access import Contraction, contraction, ranges_in, trips
 from weft.tile.passes.vectorize_loops import best_axis
+from weft.tile.tiles import Tile, tile_of
+
+LEAST = 8  # rows, columns and products to a sum from which on what a tile shares is worth it
 
 
 def tileify(kernel: Kernel, target: GPU) -> Kernel:
     """Bind the chosen free loops; what only a reduction offers is for cooperative_reduce."""
-    return replace(kernel, body=bound(kernel, target, "free"))
+    tiled = tuple(map(_tiled, kernel.body))
+    return replace(kernel, body=bound(tiled, target, "free"))
 
 
-def bound(kernel: Kernel, target: GPU, role: str) -> tuple[Stmt, ...]:
-    """The body with the chosen loops of one role on threads."""
-    ranges = ranges_in(kernel.body)
+def _tiled(stmt: Stmt) -> Stmt:
+    found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
+    if found is None or not pays(found):
+        return stmt
+    return tile(found)
+
+
+def pays(c: Contraction) -> bool:
+    """Whether there is enough of it for a tile."""
+    depth = math.prod(map(trips, c.reduce))
+    if any(f.lo is not constant(0) for f in (c.rows, c.columns, *c.reduce)):
+        return False
+    return min(trips(c.rows), trips(c.columns), depth) >= LEAST
+
+
+def tile(c: Contraction) -> For:
+    """The contraction's nest with a loop of threads over its rows, and one over its columns."""
+    value = apply(c.times, c.left, c.right)
+    body: tuple[Stmt, ...] = (Update(c.update.fold, (value,)),)
+    for loop in reversed(c.reduce):
+        body = (replace(loop, body=body),)
+    threads = tuple(replace(loop, bind="thread") for loop in (c.rows, c.columns))
+    return Tile((*c.outer, *c.repeat), threads, (), (*body, *c.stores)).nest()
+
+
+def bound(body: tuple[Stmt, ...], target: GPU, role: str) -> tuple[Stmt, ...]:
+    """The body with the chosen loops of one role on threads, but in tiles."""
+    ranges = ranges_in(body)
     chosen: set[Node] = set()
-    for stmt in kernel.body:
-        if isinstance(stmt, For):
+    for stmt in body:
+        if isinstance(stmt, For) and tile_of(stmt) is None:
             chosen |= best_axis(stmt, target, ranges)[1]
 
     def one(stmt: Stmt) -> Stmt:
@@ -37,4 +69,4 @@ def bound(kernel: Kernel, target: GPU, role: str) -> tuple[Stmt, ...]:
             return stmt
         return replace(stmt, bind="thread")
 
-    return map_statements(kernel.body, one)
+    return map_statements(body, one)

@@ -1,0 +1,136 @@
+"""place_barriers: where threads of a block touch what others have written, they meet first.
+
+before  for e0 in t0..1024 by 256: x_s[e0] = ...     after  for e0 in ..: x_s[e0] = ...
+        for a2 in 0..16: ... load x_s[..]                   barrier block
+                                                            for a2 in 0..16: ... load x_s[..]
+
+Statements are taken in order, with what was read and written since the last barrier; of a loop,
+the end of one iteration meets the start of the next. Halves of a buffer that `(k // 16) % 2` picks
+are told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from weft.core.node import Node, postorder, substitute
+from weft.kernel.ops import AsyncWait, Barrier, VectorStore
+from weft.scalar.affine import function_of, linear, plus
+from weft.scalar.blocks import nodes
+from weft.scalar.index import simplify
+from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
+from weft.scalar.ops import apply, constant, value_of
+from weft.scalar.reach import longest
+
+
+class Touch(NamedTuple):
+    """An access: of which part of a buffer (None: any), and how."""
+
+    buffer: Buffer
+    part: Node | None
+    writes: bool
+    is_async: bool = False
+
+    def meets(self, other: Touch) -> bool:
+        """Whether the order of the two matters."""
+        if self.buffer != other.buffer or not (self.writes or other.writes):
+            return False
+        if self.part is None or other.part is None:
+            return True
+        terms, apart = plus(linear(self.part), linear(other.part), -1)
+        return bool(terms) or apart % 2 == 0
+
+
+def place_barriers(kernel: Kernel, target: object) -> Kernel:
+    """A barrier wherever threads of a block hand something over."""
+    written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store | VectorStore)}
+    read = {getattr(n.op, "buffer", None) for n in nodes(kernel.body)}
+    shared = {b for b in written if b in read and b.space in ("shared", "global")}
+    return replace(kernel, body=_Sync(shared).block(kernel.body)) if shared else kernel
+
+
+@dataclass
+class _Sync:
+    """What threads have touched since they last met."""
+
+    shared: Collection[Buffer]
+    since: list[Touch] = field(default_factory=list[Touch])
+    varying: set[Node] = field(default_factory=set[Node])  # axes that differ between threads
+    values: dict[Node, Node] = field(default_factory=dict[Node, Node])  # axes of loops run once
+
+    def block(self, stmts: Block) -> Block:
+        out: list[Stmt] = []
+        for stmt in stmts:
+            here = self.touches((stmt,))
+            out += self.barrier(here)
+            if isinstance(stmt, For) and here:
+                out.append(self.loop(stmt))
+            else:
+                self.since += here
+                out.append(stmt)
+        return tuple(out)
+
+    def barrier(self, later: Collection[Touch]) -> list[Stmt]:
+        """What must stand before accesses, and then no earlier ones are left to wait for."""
+        met = [a for a in self.since if any(a.meets(b) for b in later)]
+        if not met:
+            return []
+        waits = any(a.is_async for a in met)
+        self.since = [] if waits else [a for a in self.since if a.is_async]
+        return [AsyncWait(), Barrier()] if waits else [Barrier()]
+
+    def loop(self, stmt: For) -> For:
+        """A loop; all its iterations are one access where threads run different ones."""
+        once = (longest(stmt.lo, stmt.hi) or stmt.step + 1) <= stmt.step
+        differs = any(free_variables(t) & self.varying for t in (stmt.lo, stmt.hi))
+        if stmt.bind == "thread" or differs:
+            self.varying.add(stmt.axis)
+        if once:
+            self.values[stmt.axis] = substitute((stmt.lo,), self.values)[0]
+        always = linear(stmt.hi) == plus(linear(stmt.lo), ({}, 1))
+        if differs and not always:
+            self.since += self.touches((stmt,))
+            return stmt
+        body = self.block(stmt.body)
+        if not once and stmt.bind not in ("grid", "thread"):
+            following = substitute((stmt.axis,), self.values)[0]
+            step = {following: apply("add", following, constant(stmt.step))}
+            again = [_moved(t, step) for t in self.touches(stmt.body)]
+            body = (*body, *self.barrier(again))
+        return replace(stmt, body=body)
+
+    def touches(self, block: Block) -> list[Touch]:
+        """What a block touches of what threads share."""
+        inside = {s.axis: s for s in walk(block) if isinstance(s, For)}
+        values = dict(self.values)
+        for axis, loop in inside.items():
+            if (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step:
+                values[axis] = substitute((loop.lo,), values)[0]
+        found: dict[Touch, None] = {}
+        for stmt in walk(block):
+            if isinstance(stmt, Store | VectorStore) and stmt.buffer in self.shared:
+                index = stmt.index[0] if isinstance(stmt, Store) else stmt.index
+                touch = Touch(stmt.buffer, _part(index, values), True, stmt.how == "async")
+                found[touch] = None
+        for term in nodes(block):
+            buffer: Buffer | None = getattr(term.op, "buffer", None)
+            if buffer is not None and buffer in self.shared:
+                found[Touch(buffer, _part(term.args[0], values), False)] = None
+        return list(found)
+
+
+def _part(index: Node, values: dict[Node, Node]) -> Node | None:
+    """Of a buffer in two halves, the number whose last bit picks one."""
+    halves = [n for n in postorder(index) if function_of(n) == "floormod"]
+    picks = [n.args[0] for n in halves if value_of(n.args[1]) == 2]
+    if len(picks) != 1:
+        return None
+    return simplify(substitute((picks[0],), values)[0], {})
+
+
+def _moved(touch: Touch, step: dict[Node, Node]) -> Touch:
+    if touch.part is None:
+        return touch
+    return touch._replace(part=simplify(substitute((touch.part,), step)[0], {}))

@@ -1,0 +1,20 @@
+"""The steps from a nest with loops over threads to what one thread does, in order.
+
+for name, step in GPU_THREADS: kernel = step(kernel, target)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from weft.kernel.place_barriers import place_barriers
+from weft.kernel.spread_threads import spread_threads
+from weft.kernel.widen_accesses import widen_accesses
+from weft.scalar.nest import Kernel
+from weft.targets.gpu import GPU
+
+GPU_THREADS: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
+    ("001_spread_threads", spread_threads),
+    ("002_widen_accesses", widen_accesses),
+    ("003_place_barriers", place_barriers),
+)

@@ -1,0 +1,125 @@
+"""widen_accesses: neighbours that one thread reads or writes become one access of up to 16 bytes.
+
+before  v0 = load x[a0 * 2]             after  v0 = load{2} x[a0 * 2]
+        v1 = load x[a0 * 2 + 1]                v1 = pack(relu(extract{0}(v0)), ...)
+        y[a0 * 2] = relu(v0)                   y{2}[a0 * 2] = v1
+        y[a0 * 2 + 1] = relu(v1)
+
+Elements side by side at an address that is a multiple of them all, under one condition: whatever
+views, pads and slices led there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from weft.core.node import Node, make, postorder
+from weft.kernel.ops import Extract, Pack, VectorLoad, VectorStore
+from weft.scalar.affine import linear
+from weft.scalar.blocks import loads, substitute_block
+from weft.scalar.divisors import Divisors, condition_of_all, of_axis, of_terms
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store
+
+BYTES = 16  # of the widest access
+Place = tuple[object, ...]  # of a run of elements: all but how far along it one is
+
+
+def widen_accesses(kernel: Kernel, target: object) -> Kernel:
+    """Widen loads and stores in every block of the kernel."""
+    return replace(kernel, body=_block(kernel.body, {}))
+
+
+def _block(block: Block, known: Divisors) -> Block:
+    own = tuple(s for s in block if not isinstance(s, For))
+    wide = _wide_loads(own, known)
+    out: list[Stmt] = []
+    for stmt in substitute_block(block, wide) if wide else block:
+        if isinstance(stmt, For):
+            stmt = replace(stmt, body=_block(stmt.body, {**known, stmt.axis: of_axis(stmt, known)}))
+        out.append(stmt)
+    return tuple(_wide_stores(out, known))
+
+
+def _place(buffer: Buffer, index: Node, rest: Place, known: Divisors) -> tuple[Place, int]:
+    terms, offset = linear(index)
+    return (buffer, frozenset(terms.items()), of_terms(terms, known), *rest), offset
+
+
+def _runs(where: Mapping[int, object], whole: int, most: int) -> Iterator[tuple[int, int]]:
+    """First element and length of each run that one access can take, longest first."""
+    left, lanes = set(where), most
+    while lanes > 1:
+        for first in sorted(left):
+            wanted = range(first, first + lanes)
+            if first % lanes == 0 and whole % lanes == 0 and left.issuperset(wanted):
+                left.difference_update(wanted)
+                yield first, lanes
+        lanes //= 2
+
+
+def _most(buffer: Buffer) -> int:
+    return BYTES // buffer.type.dtype.bytes
+
+
+def _wide_loads(stmts: Iterable[Stmt], known: Divisors) -> dict[Node, Node]:
+    """What loads of single elements are replaced by."""
+    groups: dict[Place, dict[int, Node]] = {}
+    for term in postorder(*(t for s in stmts for t in s.terms())):
+        if isinstance(term.op, Load):
+            guard = [condition_of_all(term.args[1], known), term.args[2]] if term.op.masked else []
+            place, at = _place(term.op.buffer, term.args[0], tuple(guard), known)
+            groups.setdefault(place, {})[at] = term
+    wide: dict[Node, Node] = {}
+    for place, found in groups.items():
+        buffer, _, whole, *guard = place
+        assert isinstance(buffer, Buffer) and isinstance(whole, int)
+        for first, lanes in _runs(found, whole, _most(buffer)):
+            load = make(VectorLoad(buffer, lanes, masked=bool(guard)), *found[first].args)
+            wide.update((found[first + i], make(Extract(i), load)) for i in range(lanes))
+    return wide
+
+
+def _wide_stores(stmts: list[Stmt], known: Divisors) -> Iterator[Stmt]:
+    """The statements, with stores that follow each other joined."""
+    group: list[Store] = []
+    for stmt in stmts:
+        if isinstance(stmt, Store):
+            group.append(stmt)
+            continue
+        yield from _joined(group, known)
+        group = []
+        yield stmt
+    yield from _joined(group, known)
+
+
+def _joined(stores: list[Store], known: Divisors) -> Iterator[Stmt]:
+    groups: dict[Place, dict[int, Store]] = {}
+    for s in stores:
+        guard = () if s.mask is None else (condition_of_all(s.mask, known),)
+        place, at = _place(s.buffer, s.index[0], (s.how, *guard), known)
+        groups.setdefault(place, {})[at] = s
+    read = loads(*(t for s in stores for t in s.terms()))
+    twice = sum(map(len, groups.values())) < len(stores)  # one element: in order
+    for place, found in groups.items():
+        buffer, _, whole, *_ = place
+        assert isinstance(buffer, Buffer) and isinstance(whole, int)
+        if twice or buffer in read:
+            continue
+        for first, lanes in _runs(found, whole, _most(buffer)):
+            parts = [found.pop(first + i) for i in range(lanes)]
+            value = _packed([p.value for p in parts])
+            one = parts[0]
+            wide = VectorStore(buffer, one.index[0], value, lanes, 1, None, one.mask)
+            yield replace(wide, how=one.how)
+    left = {id(s) for found in groups.values() for s in found.values()}
+    yield from (s for s in stores if twice or id(s) in left)
+
+
+def _packed(values: list[Node]) -> Node:
+    """The values as one vector: the one they are all lanes of, or a new one."""
+    source = values[0].args[0] if isinstance(values[0].op, Extract) else None
+    if source is None or source.type.lanes != len(values):
+        return make(Pack(), *values)
+    same = all(v is make(Extract(i), source) for i, v in enumerate(values))
+    return source if same else make(Pack(), *values)

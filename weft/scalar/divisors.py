@@ -1,0 +1,60 @@
+"""What index terms are multiples of, whatever their variables are: alignment of accesses.
+
+divisor(a0 * 64 + c0, {c0: 4})      # 4
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+from weft.core.node import Node
+from weft.scalar.affine import function_of, linear, slack
+from weft.scalar.nest import For
+from weft.scalar.ops import Axis, value_of
+
+Divisors = Mapping[Node, int]  # what the values of an axis are multiples of; 0: it is 0
+
+
+def divisor(term: Node, known: Divisors) -> int:
+    """A number that the term is a multiple of; 0 where the term is 0."""
+    terms, offset = linear(term)
+    return math.gcd(offset, of_terms(terms, known))
+
+
+def of_terms(terms: Mapping[Node, int], known: Divisors) -> int:
+    """The same for a sum of coefficients times atoms."""
+    return math.gcd(*(k * _of_atom(a, known) for a, k in terms.items()))
+
+
+def _of_atom(atom: Node, known: Divisors) -> int:
+    if isinstance(atom.op, Axis):
+        return known.get(atom, 1)
+    name = function_of(atom)
+    if name in ("minimum", "maximum"):
+        return math.gcd(*(divisor(a, known) for a in atom.args))
+    by = value_of(atom.args[1]) if name in ("floordiv", "floormod") else None
+    if by is None or by <= 0:
+        return 1
+    whole = divisor(atom.args[0], known)
+    if name == "floormod":
+        return math.gcd(whole, int(by))
+    return whole // int(by) if whole % by == 0 else 1
+
+
+def of_axis(loop: For, known: Divisors) -> int:
+    """What every value of a loop's axis is a multiple of."""
+    once = linear(loop.hi) == (linear(loop.lo)[0], linear(loop.lo)[1] + 1)
+    first = divisor(loop.lo, known)
+    return first if once else math.gcd(first, loop.step)
+
+
+def condition_of_all(term: Node, known: Divisors) -> frozenset[object]:
+    """A form that conditions share which hold together for neighbours of one aligned access."""
+    if function_of(term) == "and":
+        return condition_of_all(term.args[0], known) | condition_of_all(term.args[1], known)
+    found = slack(term)
+    if found is None or not found[0]:
+        return frozenset((term,))
+    step = of_terms(found[0], known) or 1
+    return frozenset(((frozenset(found[0].items()), found[1] // step * step),))

@@ -1,0 +1,47 @@
+"""chunk_matmul_k: the sum of a tile goes by chunks that shared memory can hold.
+
+before  for a2 in 0..512:  # reduce         after  for k0 in 0..512 by 16:  # reduce serial
+            acc0 <- add(acc0, x*w)                     for a2 in k0..min(k0 + 16, 512):  # reduce
+                                                           acc0 <- add(acc0, x*w)
+
+Of several loops that are summed over, the longest is chunked, and the others stand around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import For, Kernel
+from weft.targets.gpu import GPU
+from weft.tile.access import chain, trips
+from weft.tile.moves import Labels, blocked
+from weft.tile.tiles import Tile, on_tiles
+
+BYTES = 64  # of a row of a chunk: two sectors
+
+
+def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
+    """Chunk the sum of every tile."""
+    labels = Labels(kernel.body)
+
+    def chunked(tile: Tile) -> Tile:
+        head = tile.body[0]
+        if not isinstance(head, For) or head.role != "reduce" or tile.chunk()[1] is not None:
+            return tile
+        loops, body = chain(head, "reduce")
+        longest = max(loops, key=trips)
+        size = BYTES // min(b.type.dtype.bytes for b in kernel.inputs)
+        while size >= 2 * trips(longest):
+            size //= 2
+        inner = replace(longest, body=body, folds=())
+        nest = blocked(
+            replace(longest, folds=()),
+            labels.axis("k"),
+            size,
+            lambda start, end: (replace(inner, lo=start, hi=end),),
+        )
+        for loop in reversed([f for f in loops if f is not longest]):
+            nest = replace(loop, body=(nest,), bind="serial", folds=())
+        return replace(tile, body=(replace(nest, folds=head.folds), *tile.body[1:]))
+
+    return on_tiles(kernel, chunked)
