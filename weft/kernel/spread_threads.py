@@ -52,8 +52,8 @@ def _most(body: Block, target: GPU) -> int:
     for stmt in body:
         if isinstance(stmt, For) and _is_spread(stmt):
             loops = chain_of(stmt)
-            one = longest(stmt.lo, stmt.hi) or target.threads
-            found = max(found, math.prod(map(turns, loops)) if len(loops) > 1 else one)
+            alone = len(loops) == 1 and longest(stmt.lo, stmt.hi) is None
+            found = max(found, target.threads if alone else math.prod(map(turns, loops)))
         elif isinstance(stmt, For):
             found = max(found, _most(stmt.body, target))
     return found

@@ -5,8 +5,9 @@ reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 
 
 from __future__ import annotations
 
+import math
+
 from weft.core.node import Node
-from weft.scalar import affine
 from weft.scalar.affine import Interval, Ranges, bounds, from_linear, function_of, linear, plus
 from weft.scalar.nest import For
 from weft.scalar.ops import Constant, apply, constant, subtract
@@ -72,7 +73,8 @@ def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
 
 def _least_gap(loop: For, end: Node) -> int:
     """How far the last value stays below an end that the loop does not go beyond."""
-    return loop.step if affine.is_multiple(apply(subtract, end, loop.lo), loop.step) else 1
+    terms, offset = linear(apply(subtract, end, loop.lo))
+    return math.gcd(loop.step, offset, *terms.values())
 
 
 def _ranges(loops: Loops) -> dict[Node, Interval]:

@@ -6,24 +6,39 @@ before  for a0 in b0..b0 + 64:  # thread    after  for c0 in b0..b0 + 64 by 4:  
                                                                for a1 in c1..c1 + 4:  # register
                                                                    ...
 
-Elsewhere a thread takes neighbours as long as their accesses become wide.
+Elsewhere a thread takes neighbours, as many as make its accesses wide, where enough threads are
+left.
+
+before  for a0 in b0..min(b0 + 256, 4096):  # thread   after  for c0 in b0.. by 4:  # thread
+            y[a0] = relu(x[a0])                                   for a0 in c0..c0 + 4:  # register
+                                                                      y[a0] = relu(x[a0])
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from weft.scalar.nest import For, Kernel
-from weft.scalar.ops import apply, constant
+from weft.core.node import Node
+from weft.scalar.affine import Interval
+from weft.scalar.blocks import nodes
+from weft.scalar.divisors import of_axis
+from weft.scalar.nest import Block, For, Kernel, Stmt
+from weft.scalar.ops import Constant, apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import trips
-from weft.tile.moves import Labels
-from weft.tile.tiles import Tile, on_tiles, register_split
+from weft.tile.access import ranges_in, trips
+from weft.tile.moves import Labels, upto
+from weft.tile.strips import accesses_of, strip_width
+from weft.tile.tiles import Tile, has_tile, on_tiles, register_split
+
+MOST = 8  # elements of a strip
 
 
 def register_tile(kernel: Kernel, target: GPU) -> Kernel:
-    """Give the threads of tiles their blocks of results."""
+    """Give the threads of tiles their blocks of results, and all others strips."""
     labels = Labels(kernel.body)
+    if not has_tile(kernel.body):
+        strips = _Strips(target, labels, ranges_in(kernel.body))
+        return replace(kernel, body=strips.block(kernel.body, {}, 1))
 
     def split(tile: Tile) -> Tile:
         if len(tile.threads) != 2 or tile.registers:
@@ -42,3 +57,54 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
         return replace(tile, threads=tuple(threads), registers=tuple(registers))
 
     return on_tiles(kernel, split)
+
+
+@dataclass
+class _Strips:
+    """Loops over threads that take neighbours in strips."""
+
+    target: GPU
+    labels: Labels
+    ranges: dict[Node, Interval]
+
+    def block(self, stmts: Block, known: dict[Node, int], blocks: int) -> Block:
+        """`blocks`: of the grid, around these statements."""
+        return tuple(self.loop(s, known, blocks) if isinstance(s, For) else s for s in stmts)
+
+    def loop(self, stmt: For, known: dict[Node, int], blocks: int) -> Stmt:
+        here = {**known, stmt.axis: of_axis(stmt, known)}
+        blocks *= trips(stmt) if stmt.bind == "grid" else 1
+        inner = stmt.body[0] if len(stmt.body) == 1 else None
+        if isinstance(inner, For) and inner.bind == "thread" and inner.lo is stmt.axis:
+            return self.cut(stmt, inner, here, blocks)
+        if stmt.bind == "thread" and isinstance(stmt.lo.op, Constant) and stmt.extent:
+            least = self.target.warp
+            width = self.width(stmt, stmt.extent // least, known)
+            return self.strip(stmt, width) if stmt.extent % width == 0 else stmt
+        return replace(stmt, body=self.block(stmt.body, here, blocks))
+
+    def cut(self, grid: For, thread: For, known: dict[Node, int], blocks: int) -> For:
+        """A loop over threads in blocks of the grid: blocks grow by as much as the strips."""
+        width = self.width(thread, blocks // self.target.cores, known)
+        if width == 1 or trips(replace(grid, step=1)) % width or thread.role != "free":
+            return grid
+        end = upto(grid.axis, grid.step * width, grid.hi)
+        inner = self.strip(replace(thread, hi=end), width)
+        return replace(grid, step=grid.step * width, body=(inner,))
+
+    def width(self, stmt: For, most: int, known: dict[Node, int]) -> int:
+        """How long strips can be, and leave work for all threads."""
+        accesses = accesses_of(nodes(stmt.body), stmt.body)
+        width = min(strip_width(accesses, stmt.axis, known, self.ranges), MOST)
+        while width > max(most, 1):
+            width //= 2
+        return width
+
+    def strip(self, stmt: For, width: int) -> For:
+        if width == 1:
+            return stmt
+        start = self.labels.axis("c")
+        end = apply("add", start, constant(width))
+        role = "scan" if stmt.role == "reduce" else stmt.role  # in order: one accumulator
+        inner = replace(stmt, lo=start, hi=end, bind="register", folds=(), role=role)
+        return replace(stmt, axis=start, body=(inner,), step=width)
