@@ -65,7 +65,7 @@ def test_profiling_writes_an_input_once() -> None:
 OPTIONS = [
     ({"fuse": "some"}, "unknown fuse 'some': one of none, greedy, all"),
     ({"fallback": True}, "unknown fallback True: one of aten, error"),
-    ({"target": "cuda"}, "unknown target 'cuda': one of auto, cpu"),
+    ({"target": "gpu"}, "unknown target 'gpu': one of auto, cpu, cuda"),
     ({"target": 3}, "target cannot be 3"),
     ({"dynamic": "yes"}, "dynamic cannot be 'yes'"),
 ]

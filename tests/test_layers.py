@@ -34,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
     # Above them. linking is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
     "simulating": {"core", "scalar", "targets", "emit.gpu", "sim"},
+    "launching": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "linking"},
     "driver": {"*"},
     "linking": {"core", "config", "scalar", "runtime"},
     "dynamo": {"driver", "core.errors", "config"},

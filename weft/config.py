@@ -17,7 +17,7 @@ class Config:
 
     cache: Path  # WEFT_CACHE: where compiled programs are kept
     compiler: str | None  # WEFT_CC: the C compiler to use; unset: gcc or clang from the PATH
-    target: str  # WEFT_TARGET: what `target="auto"` means
+    target: str  # WEFT_TARGET: what `target="auto"` means; unset: where the tensors are
     verbose: int  # WEFT_VERBOSE: 1 prints passes and times, 2 a diff per pass
 
 
@@ -27,7 +27,7 @@ def read_environment(environment: Mapping[str, str]) -> Config:
     return Config(
         cache=Path(environment.get("WEFT_CACHE") or f"{home}/weft").expanduser(),
         compiler=environment.get("WEFT_CC") or None,
-        target=environment.get("WEFT_TARGET") or "cpu",
+        target=environment.get("WEFT_TARGET") or "auto",
         verbose=int(verbose) if verbose.isdecimal() else 0,
     )
 

@@ -30,6 +30,7 @@ from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
+from weft.launching import device_of, launch, misplaced, placed
 from weft.linking import Linked, described, link, program_key, reload, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
@@ -186,6 +187,7 @@ class Artifact:
 
 def build(captured: Captured, options: Options) -> Runner:
     """What runs a captured program: from the cache when it was compiled before."""
+    options = options.on(captured.place)
     log = PassLog(options.verbose)
     log.seconds["capture"] = captured.seconds
     graph, layouts = captured.graph, captured.layouts
@@ -205,11 +207,13 @@ def build(captured: Captured, options: Options) -> Runner:
     linked = log.time("cc", lambda: reload(key)) if known else None
     if linked is None:
         made.append(lower(graph, options, log, layouts, constants))
-        run, report = runnable(made[0], options, log, graph.name, writes, constants, key)
+        facts = (writes, captured.place, constants, key)
+        run, report = runnable(made[0], options, log, graph.name, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)
-        run = runner(linked, report, options)
-    artifact = Artifact(run, report, levels)
+        run = linked.runner(report if options.profile else None)
+    where = (captured.place, find_target(options.target), options.simulate)
+    artifact = Artifact(placed(run, *where), report, levels)
     artifact.run.artifact = artifact  # type: ignore[attr-defined]
     return artifact.run
 
@@ -220,6 +224,7 @@ def runnable(
     log: PassLog,
     name: str,
     writes: dict[int, int],
+    place: torch.device,
     constants: Collection[int] = (),
     key: str | None = None,
 ) -> tuple[Runner, Report]:
@@ -232,25 +237,17 @@ def runnable(
     predicted = unique.all(predicted) if unique else predicted
     if isinstance(target, GPU):
         program = without_restatements(program)
-        extra = described(program, levels.symbols, predicted)
-        facts = (levels.launches, levels.symbols, target, writes, options.simulate)
-        return simulator(program, *facts), make_report(extra, log, name)
-    facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
-    linked = log.time("cc", lambda: link(program, *facts))
+        if options.simulate or misplaced(place, target):
+            extra = described(program, levels.symbols, predicted)
+            facts = (levels.launches, levels.symbols, target, writes)
+            return simulator(program, *facts), make_report(extra, log, name)
+        facts = (levels.launches, levels.symbols, predicted, target, writes, place)
+        linked = log.time("cc", lambda: launch(program, *facts))
+    else:
+        facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
+        linked = log.time("cc", lambda: link(program, *facts))
     report = make_report(linked.extra, log, name, linked)
-    return runner(linked, report, options), report
-
-
-def runner(linked: Linked, report: Report, options: Options) -> Runner:
-    """The program's plain call; with `profile`, one that also times its steps into the report."""
-    if not options.profile:
-        return linked.program.run
-
-    def run(tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
-        report.measure(*linked.step_times(tensors))
-        return linked.program.run(tensors)
-
-    return run
+    return linked.runner(report if options.profile else None), report
 
 
 def make_report(
@@ -345,6 +342,7 @@ class TextProgram:
     levels: Levels
     report: Report
     run: Runner
+    place: torch.device
 
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
@@ -359,10 +357,9 @@ class TextProgram:
         return self
 
     def __call__(self, *args: torch.Tensor) -> Any:
-        given = [
-            torch.empty_strided(b.type.shape, b.type.layout, dtype=a.dtype).copy_(a)
-            for a, b in zip(args, self._inputs, strict=True)
-        ]
+        types = [(b.type.shape, b.type.layout) for b in self._inputs]
+        empty = partial(torch.empty_strided, device=self.place)
+        given = [empty(*t, dtype=a.dtype).copy_(a) for a, t in zip(args, types, strict=True)]
         out = self.run(given)
         return out[0] if len(out) == 1 else out
 
@@ -384,11 +381,14 @@ def compile_text(
     text: str, options: Options | None = None, filename: str = "<text>"
 ) -> TextProgram:
     """Start from IR text of any level, torch to kernel; ParseError or VerifyError names a line."""
-    options = options or Options()
+    options = (options or Options()).on(torch.device("cpu"))
+    target = find_target(options.target)
+    place = device_of(target, options.simulate)
     log = PassLog(options.verbose)
     program = parse_program(text, filename)
     with located(text, filename):
         VERIFY[program.level](program)
     levels = lower(program, options, log)
-    run, report = runnable(levels, options, log, program.name, {})
-    return TextProgram(program, levels, report, run)
+    run, report = runnable(levels, options, log, program.name, {}, place)
+    run = placed(run, place, target, options.simulate)
+    return TextProgram(program, levels, report, run, place)

@@ -8,7 +8,7 @@ Part of the driver: it is the one place where a program's buffers meet the runti
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,8 @@ from weft.config import config
 from weft.core.calls import decode_call
 from weft.core.graph import Graph
 from weft.core.types import TensorType
+from weft.runtime.gpu_program import GPUProgram
+from weft.runtime.report import Report
 from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.structure import is_checked, restates
@@ -32,9 +34,20 @@ WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 class Linked:
     """A loaded program and what is known of it besides."""
 
-    program: runtime.Program
+    program: runtime.Program | GPUProgram
     extra: dict[str, Any]
     cached: bool
+
+    def runner(self, report: Report | None) -> Callable[[Sequence[torch.Tensor]], Sequence[Any]]:
+        """The program's plain call; with a report, one that also times its steps into that."""
+        if report is None:
+            return self.program.run
+
+        def run(tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
+            report.measure(*self.step_times(tensors))
+            return self.program.run(tensors)
+
+        return run
 
     def step_times(self, tensors: Sequence[torch.Tensor]) -> tuple[list[float], list[float]]:
         """Microseconds of every kernel and of every extern, each run by itself."""
@@ -53,7 +66,9 @@ class Linked:
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in the same strides, elsewhere."""
-    own = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype)
+    own = torch.empty_strided(
+        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
+    )
     return own.copy_(tensor)
 
 

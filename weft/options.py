@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, get_args
+
+import torch
 
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.targets.cpu import CPU, CPUS, host
-from weft.targets.gpu import GPU, GPUS
+from weft.targets.gpu import GPU, GPUS, runs_on
 
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
@@ -55,6 +57,10 @@ class Options:
         if self.simulate and not isinstance(target, GPU):
             raise WeftError(f"simulate is for GPU targets, not {self.target}: {', '.join(GPUS)}")
 
+    def on(self, place: torch.device) -> Options:
+        """With the target that it stands for where a program's tensors are."""
+        return replace(self, target=target_name(self.target, place))
+
     def runs(self, name: str) -> bool:
         """Whether a schedule pass is not left out; `name` starts with its number."""
         return f"-{name[:3]}" not in self.passes.split(",")
@@ -69,14 +75,38 @@ class Options:
         return cls(**options)
 
 
+def target_name(name: str, place: torch.device) -> str:
+    """What "auto" and "cuda" stand for where a program's tensors are; all else is itself."""
+    name = config.target if name == "auto" else name
+    if name == "auto":
+        name = "cuda" if place.type == "cuda" else "cpu"
+    if name != "cuda":
+        return name
+    if not torch.cuda.is_available():
+        named = ", ".join(n for n in GPUS if n.startswith("cuda:"))
+        raise WeftError(f"PyTorch finds no CUDA device to choose a target for: name one of {named}")
+    device = place.index if place.type == "cuda" else torch.cuda.current_device()
+    found = torch.cuda.get_device_capability(device)
+    for known, gpu in GPUS.items():
+        if gpu.language == "cuda" and runs_on(gpu.arch, found):
+            return known
+    device_name, number = torch.cuda.get_device_name(device), "{}.{}".format(*found)
+    raise WeftError(
+        f"no target is for {device_name}, of compute capability {number}: {known_targets()}"
+    )
+
+
+def known_targets() -> str:
+    return ", ".join(["auto", "cpu", "cuda", *(f"cpu:{isa}" for isa in CPUS), *GPUS])
+
+
 def find_target(name: str) -> CPU | GPU:
     """The target of that name; WeftError for one weft does not know."""
-    name = config.target if name == "auto" else name
+    name = target_name(name, torch.device("cpu"))
     if name == "cpu":
         return host()
     if name.startswith("cpu:") and name[4:] in CPUS:  # another CPU's code; vectors run anywhere
         return CPUS[name[4:]]
     if name in GPUS:
         return GPUS[name]
-    known = ", ".join([*(f"cpu:{isa}" for isa in CPUS), *GPUS])
-    raise WeftError(f"unknown target {name!r}: one of auto, cpu, {known}")
+    raise WeftError(f"unknown target {name!r}: one of {known_targets()}")

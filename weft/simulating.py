@@ -1,6 +1,6 @@
 """A compiled GPU program run by the simulator: its kernels in order, over copies of the tensors.
 
-run = simulator(program, launches, symbols, GPUS["cuda:sm_90a"], {}, True)
+run = simulator(program, launches, symbols, GPUS["cuda:sm_90a"], {})
 results = run(tensors)
 Part of the driver, like linking: here a program's buffers meet the simulator's arguments.
 """
@@ -26,17 +26,10 @@ def simulator(
     symbols: Mapping[str, str],
     target: GPU,
     writes: Mapping[int, int],
-    wanted: bool,
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
-    """Runs the program on tensors; `writes` says which outputs go into which inputs instead of out.
-
-    Running it raises WeftError unless the simulator is `wanted`.
-    """
+    """Runs the program on tensors; `writes` says which outputs go into which inputs."""
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if not wanted:
-            how = "weft run --simulate, or simulate=True, runs them on the CPU"
-            raise WeftError(f"kernels for {target.arch} are not launched yet: {how}")
         outputs, _ = simulated(program, launches, symbols, tensors, target)
         for i, into in writes.items():
             tensors[into].copy_(outputs[i])

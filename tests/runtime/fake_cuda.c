@@ -14,7 +14,10 @@ static int fault = 2;
 int cuInit(unsigned flags) { return flags; }
 int cuDeviceGet(int *device, int n) { return *device = n, OK; }
 int cuDevicePrimaryCtxRetain(void **context, int device) { return *context = &fault, device; }
-int cuCtxSetCurrent(void *context) { return context ? OK : 1; }
+static void *context_now;
+int cuCtxGetCurrent(void **context) { return *context = context_now, OK; }
+int cuCtxPushCurrent(void *context) { return context_now = context, context ? OK : 1; }
+int cuCtxPopCurrent(void **context) { return *context = context_now, context_now = 0, OK; }
 int cuModuleLoadData(void **module, const char *image) {
     printf("load %.3s\n", image + 1);
     return *module = &fault, OK;
@@ -29,8 +32,23 @@ int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsign
                    unsigned bz, unsigned shared, void *stream, void **p) {
     printf("launch %u %u %u, %u %u %u, %u on %p: ", gx, gy, gz, bx, by, bz, shared, stream);
     printf("%lx %d %g %s\n", *(long *)p[0], *(int *)p[1], *(float *)p[2], (char *)p[3]);
-    return function ? OK : 1;
+    return !function ? 1 : by == 2048 ? 1 : OK;
 }
+int cuFuncGetName(const char **name, void *function) { return *name = "k", function ? OK : 1; }
+int cuStreamCreate(void **stream, unsigned flags) {
+    return printf("stream of kind %u\n", flags), *stream = (void *)99, OK;
+}
+int cuStreamSynchronize(void *stream) { return printf("wait for %p\n", stream), OK; }
+int cuStreamBeginCapture(void *stream, int mode) {
+    return printf("record %p, mode %d\n", stream, mode), OK;
+}
+int cuStreamEndCapture(void *stream, void **graph) { return *graph = &fault, stream ? OK : 1; }
+int cuGraphInstantiateWithFlags(void **runnable, void *graph, uint64_t flags) {
+    return *runnable = graph, printf("graph, %lu\n", flags), OK;
+}
+int cuGraphDestroy(void *graph) { return printf("recording gone\n"), graph ? OK : 1; }
+int cuGraphLaunch(void *graph, void *stream) { return printf("replay on %p\n", stream), OK; }
+int cuGraphExecDestroy(void *graph) { return printf("graph gone\n"), graph ? OK : 1; }
 int cuModuleGetGlobal(uint64_t *address, size_t *bytes, void *module, const char *name) {
     *address = (uint64_t)module;
     *bytes = sizeof fault;

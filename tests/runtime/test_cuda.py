@@ -20,7 +20,11 @@ PROGRAM = r"""
 from pathlib import Path
 import numpy as np
 from weft.core.errors import WeftError
-from weft.runtime.cuda import load_module, tensor_map
+import ctypes
+from weft.runtime.cache import Cache
+from weft.runtime.cuda import launch, load_module, tensor_map
+from weft.runtime.cuda_device import CUDADevice
+from weft.runtime.gpu_program import GPUKernel
 Path("k.cubin").write_bytes(b"\x7fELF")
 module = load_module(Path("k.cubin"))
 map = tensor_map(4096, np.dtype(np.float32), (60, 156), (624, 4), (32, 16), swizzle=128)
@@ -28,7 +32,20 @@ assert map == bytes([7]) * 128
 args = [np.uint64(0xABC), np.int32(-5), np.float32(2.5), b"text\0"]
 module.launch("k", (1, 2, 3), (4, 5, 6), args)
 module.launch("k", (1, 1, 1), (32, 1, 1), args, shared_bytes=60000, stream=77)
-for act in (module.check_faults, module.check_faults, lambda: module.function("other")):
+device, kernel = CUDADevice(0, "sm_90a", Cache(Path("cubins"))), GPUKernel("", 5, 64, 32)
+values = [np.array([0xABC]), np.array([-5], np.int32), np.array([2.5], np.float32), b"text"]
+at = [v if isinstance(v, bytes) else v.ctypes.data for v in values]
+held = ctypes.create_string_buffer(at.pop())
+places = (ctypes.c_void_p * 4)(*at, ctypes.addressof(held))
+def play(stream):
+    launch(module.function("k"), (5, 1, 1), (64, 1, 1), 32, stream, ctypes.addressof(places))
+replay = device.record(play)
+replay(5)
+del replay
+device.wait(3)
+for act in (module.check_faults, module.check_faults, lambda: module.function("other"),
+            lambda: launch(module.function("k"), (2, 1, 1), (1, 2048, 1), 9, 0,
+                           ctypes.addressof(places))):
     try:
         print("result", act())
     except WeftError as e:
@@ -40,9 +57,20 @@ map of type 7, rank 2 at 0x1000: 156 60 by 624, box 16 32, step 1 1, 0 3 2 0
 launch 1 2 3, 4 5 6, 0 on (nil): abc -5 2.5 text
 attribute 8 60000
 launch 1 1 1, 32 1 1, 60000 on 0x4d: abc -5 2.5 text
+stream of kind 1
+record 0x63, mode 2
+launch 5 1 1, 64 1 1, 32 on 0x63: abc -5 2.5 text
+graph, 0
+recording gone
+replay on 0x5
+graph gone
+wait for 0x3
 DivisionByZero ZeroDivisionError: an integer is divided by zero
 result None
 WeftError CUDA cannot find other: CUDA_ERROR_NOT_FOUND
+launch 2 1 1, 1 2048 1, 9 on (nil): abc -5 2.5 text
+WeftError CUDA cannot launch k: 2 blocks of 2048 threads, with 9 bytes of dynamic shared memory: \
+CUDA_ERROR_INVALID_VALUE
 """
 
 

@@ -272,8 +272,18 @@ def _finish(
         leaves,
         in_tree,
         out_tree,
+        _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]),
         overlapping,
     )
+
+
+def _place(tracer: Tracer, results: list[torch.Tensor]) -> torch.device:
+    """The device of all tensors; a number beside them may be on the CPU, unless it comes out."""
+    inner = {f.device for f in tracer.fakes.values() if f.dim() or f.device.type != "cpu"}
+    found = inner | {tracer.fake(t).device for t in results} or {torch.device("cpu")}
+    if len(found) > 1:
+        raise CaptureError(f"tensors on {' and '.join(sorted(map(str, found)))} in one program")
+    return found.pop()
 
 
 def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorType]], list[Leaf]]:

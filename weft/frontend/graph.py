@@ -96,6 +96,7 @@ class Captured:
     leaves: list[Leaf]
     in_tree: TreeSpec
     out_tree: TreeSpec
+    place: torch.device  # where its tensors are, whatever the target
     # Two placeholders share a storage, so the same call on separate tensors is another program.
     overlapping: bool = False
     seconds: float = 0.0

@@ -11,8 +11,10 @@ module.check_faults()           # IndexOutOfRange, DivisionByZero
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,33 @@ def check(result: tuple[Any, ...], what: str) -> Any:
     return values[0] if values else None
 
 
-def load_module(cubin: Path, device: int = 0) -> Module:
-    """The kernels of a cubin, on a device's primary context, which is torch's as well."""
+@cache
+def primary_context(device: int) -> Any:
+    """A device's primary context, which is torch's as well."""
     cuda = driver()
     handle = check(cuda.cuDeviceGet(device), f"find device {device}")
-    context = check(cuda.cuDevicePrimaryCtxRetain(handle), "make a context")
-    check(cuda.cuCtxSetCurrent(context), "use the context")
-    return Module(check(cuda.cuModuleLoadData(cubin.read_bytes()), f"load {cubin.name}"))
+    return check(cuda.cuDevicePrimaryCtxRetain(handle), "make a context")
+
+
+@contextmanager
+def current(device: int) -> Generator[None, None, None]:
+    """With the device's context as the thread's, and afterwards the one that was: it is torch's."""
+    cuda, context = driver(), primary_context(device)
+    if int(check(cuda.cuCtxGetCurrent(), "tell the context")) == int(context):
+        yield
+        return
+    check(cuda.cuCtxPushCurrent(context), "use the context")
+    try:
+        yield
+    finally:
+        check(cuda.cuCtxPopCurrent(), "go back to the context before")
+
+
+def load_module(cubin: Path, device: int = 0) -> Module:
+    """The kernels of a cubin, on a device."""
+    with current(device):
+        handle = check(driver().cuModuleLoadData(cubin.read_bytes()), f"load {cubin.name}")
+    return Module(handle, device)
 
 
 @dataclass(frozen=True)
@@ -59,9 +81,18 @@ class Module:
     """A loaded cubin."""
 
     handle: Any
+    device: int = 0
 
-    def function(self, name: str) -> Any:
-        return check(driver().cuModuleGetFunction(self.handle, name.encode()), f"find {name}")
+    def function(self, name: str, shared_bytes: int = 0) -> Any:
+        """A kernel, to be launched with that much dynamic shared memory."""
+        cuda = driver()
+        with current(self.device):
+            found = check(cuda.cuModuleGetFunction(self.handle, name.encode()), f"find {name}")
+            if shared_bytes > PLAIN_SHARED:
+                limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+                what = f"give {name} {shared_bytes} bytes of shared memory"
+                check(cuda.cuFuncSetAttribute(found, limit, shared_bytes), what)
+        return found
 
     def launch(
         self,
@@ -73,30 +104,44 @@ class Module:
         stream: int = 0,
     ) -> None:
         """Enqueue a kernel. Arguments are as the kernel takes them: an address is an np.uint64."""
-        cuda, function = driver(), self.function(kernel)
-        if shared_bytes > PLAIN_SHARED:
-            limit = cuda.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            what = f"give {kernel} {shared_bytes} bytes of shared memory"
-            check(cuda.cuFuncSetAttribute(function, limit, shared_bytes), what)
+        function = self.function(kernel, shared_bytes)
         values = [a if isinstance(a, bytes) else a.tobytes() for a in args]
         buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
         pointers = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
-        at = ctypes.addressof(pointers)
-        launched = cuda.cuLaunchKernel(function, *grid, *block, shared_bytes, stream, at, 0)
-        check(launched, f"launch {kernel}")
+        with current(self.device):
+            launch(function, grid, block, shared_bytes, stream, ctypes.addressof(pointers))
+
+    def fault(self) -> int:
+        """The number of what a checked function of a finished kernel met, or 0; it is forgotten."""
+        cuda = driver()
+        with current(self.device):
+            status, address, _ = cuda.cuModuleGetGlobal(self.handle, b"weft_fault")
+            if status == cuda.CUresult.CUDA_ERROR_NOT_FOUND:
+                return 0  # no kernel has a check
+            check((status,), "find weft_fault")
+            found = ctypes.c_int32()
+            check(cuda.cuMemcpyDtoH(ctypes.addressof(found), address, 4), "read weft_fault")
+            if found.value:
+                check(cuda.cuMemsetD32(address, 0, 1), "clear weft_fault")
+        return found.value
 
     def check_faults(self) -> None:
-        """Raise what a checked function of a finished kernel met, and forget it."""
-        cuda = driver()
-        status, address, _ = cuda.cuModuleGetGlobal(self.handle, b"weft_fault")
-        if status == cuda.CUresult.CUDA_ERROR_NOT_FOUND:
-            return  # no kernel has a check
-        check((status,), "find weft_fault")
-        found = ctypes.c_int32()
-        check(cuda.cuMemcpyDtoH(ctypes.addressof(found), address, 4), "read weft_fault")
-        if found.value:
-            check(cuda.cuMemsetD32(address, 0, 1), "clear weft_fault")
-            raise FAULTS[found.value]()
+        """Raise what a checked function of a finished kernel met."""
+        fault = self.fault()
+        if fault:
+            raise FAULTS[fault]()
+
+
+def launch(
+    function: Any, grid: Size, block: Size, shared_bytes: int, stream: int, operands: int
+) -> None:
+    """Enqueue a kernel; `operands` is the address of an array of addresses, one per argument."""
+    result = driver().cuLaunchKernel(function, *grid, *block, shared_bytes, stream, operands, 0)
+    if result[0].value != 0:
+        name = check(driver().cuFuncGetName(function), "name a kernel").decode()
+        threads, size = block[0] * block[1] * block[2], grid[0] * grid[1] * grid[2]
+        check(result, f"launch {name}: {size} blocks of {threads} threads, with {shared_bytes} "
+                      "bytes of dynamic shared memory")  # fmt: skip
 
 
 def tensor_map(

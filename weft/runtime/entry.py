@@ -148,11 +148,13 @@ class PythonSource:
     """The text of `run` while it is written, with the objects it names.
 
     Tensors are t0, t1, ... by buffer; constants c0 ...; views of arena buffers v0 ...; other
-    objects k0 ...; p is the array of addresses and `at` where it lies.
+    objects k0 ...; p is the array of addresses and `at` where it lies. On a GPU the arena is the
+    call's own, and `held` keeps what is copied for alignment.
     """
 
     layout: Layout
     profile: bool = False
+    on_gpu: bool = False
     lines: list[str] = field(default_factory=list[str])
     namespace: dict[str, Any] = field(default_factory=dict[str, Any])
     ready: set[str] = field(default_factory=set[str])
@@ -185,7 +187,8 @@ class PythonSource:
     def address(self, root: str) -> Iterator[str]:
         """Assignments of the addresses kernels take of a root and its aliases."""
         layout = self.layout
-        base = f"{self.name(root)}.data_ptr()"
+        tensor = self.name(root)
+        base = f"aligned({tensor}, held)" if self.on_gpu else f"{tensor}.data_ptr()"
         for name in layout.addressed.get(root, ()):
             skip = layout.roots[name][1] * item_bytes(layout.buffers[name])
             yield f"p[{layout.index[name]}] = {base}{f' + {skip}' if skip else ''}"
@@ -303,13 +306,15 @@ def express_call(source: PythonSource, step: Extern) -> str:
     return f"{function}({', '.join(args)})"
 
 
-def python_source(layout: Layout, profile: bool = False) -> tuple[str, PythonSource]:
+def python_source(
+    layout: Layout, profile: bool = False, on_gpu: bool = False
+) -> tuple[str, PythonSource]:
     """The text of `run(inputs)`, or of `profile(inputs)`, which returns (step, microseconds) pairs.
 
-    A frame (addresses and arena) serves one call at a time and is then kept for the next, so calls
-    from several threads, or from inside one another, each have a frame of their own.
+    A frame (addresses, and on a CPU the arena) serves one call at a time and is then kept for the
+    next, so calls from several threads, or from inside one another, each have a frame of their own.
     """
-    source = PythonSource(layout, profile)
+    source = PythonSource(layout, profile, on_gpu)
     for segment in layout.segments:
         step = layout.spec.steps[segment.first]
         if isinstance(step, Extern):
@@ -323,12 +328,17 @@ def python_source(layout: Layout, profile: bool = False) -> tuple[str, PythonSou
     ending = [*source.lines, "return times" if profile else f"return ({values})"]
     if any(not segment.native for segment in layout.segments):
         body = ["with no_grad():", *("    " + line for line in body)]
-    frame = ", ".join(
-        ["p", "at", "_", "kept", *(f"v{layout.index[name]}" for name in source.views)]
-    )
-    opening = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
-    opening.append(f"{frame} = frame")
-    if profile:
-        opening.append("times = []")
-    lines = [*opening, *body, "frames.append(frame)", *ending]
+    lines = [*opening(source), *body, "frames.append(frame)", *ending]
     return "def run(inputs):\n" + "".join(f"    {line}\n" for line in lines), source
+
+
+def opening(source: PythonSource) -> list[str]:
+    """The lines that find the call's frame, and its memory."""
+    lines = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
+    views = [(f"v{source.layout.index[name]}", name) for name in source.views]
+    if source.on_gpu:
+        lines += ["p, at = frame", "held = []", "arena = new_arena(p)"]
+        lines += [f"{view} = arena_view(arena, {name!r})" for view, name in views]
+    else:
+        lines.append(f"{', '.join(['p', 'at', '_', 'kept', *(view for view, _ in views)])} = frame")
+    return [*lines, "times = []"] if source.profile else lines

@@ -55,6 +55,14 @@ class Layout:
         root, offset = self.roots[name]
         return self.plan.offsets[root] + offset * item_bytes(self.buffers[name])
 
+    def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
+        """A temporary as a torch tensor, for externs."""
+        b, dtype = self.buffers[name], torch_dtype(self.buffers[name].dtype)
+        start = self.arena_offset(name)
+        with torch.inference_mode(False), torch.no_grad():
+            memory = arena[start : start + b.span * dtype.itemsize].view(dtype)
+            return memory.as_strided(b.shape, b.strides, memory.storage_offset())
+
 
 def lay_out(spec: ProgramSpec) -> Layout:
     """Resolve aliases, find lifetimes, plan the arena and cut the steps into segments."""

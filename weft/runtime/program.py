@@ -177,7 +177,7 @@ class Program:
                 addresses[layout.index[name]] = start + offset * torch_dtype(b.dtype).itemsize
             elif layout.in_arena(name):
                 addresses[layout.index[name]] = arena.data_ptr() + layout.arena_offset(name)
-        tensors = [self.arena_view(arena, name) for name in views]
+        tensors = [layout.arena_view(arena, name) for name in views]
         return (addresses, ctypes.addressof(addresses), arena, [None, ()], *tensors)
 
     def bind(self, addresses: ctypes.Array[ctypes.c_void_p]) -> list[torch.Tensor]:
@@ -197,14 +197,6 @@ class Program:
                 held[b.name] = memory
                 addresses[self.layout.index[b.name]] = memory.data_ptr()
         return list(held.values())
-
-    def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
-        """A temporary as a torch tensor, for externs."""
-        b, dtype = self.layout.buffers[name], torch_dtype(self.layout.buffers[name].dtype)
-        start = self.layout.arena_offset(name)
-        with torch.inference_mode(False), torch.no_grad():
-            memory = arena[start : start + b.span * dtype.itemsize].view(dtype)
-            return memory.as_strided(b.shape, b.strides, memory.storage_offset())
 
 
 def allocate_arena(size: int) -> torch.Tensor:

@@ -55,3 +55,12 @@ GPUS = {
     "cuda:sm_90a": _gpu("cuda", "sm_90a", 132, 1.83, 4800, 50 << 20, 227 << 10),
     "cuda:sm_120": _gpu("cuda", "sm_120", 170, 2.41, 1792, 96 << 20, 99 << 10),
 }
+
+
+def runs_on(arch: str, capability: tuple[int, int]) -> bool:
+    """Whether a device of that compute capability runs machine code for "sm_80", "sm_90a" ..."""
+    digits = arch.removeprefix("sm_").rstrip("a")
+    made_for = int(digits[:-1]), int(digits[-1])
+    if arch.endswith("a"):
+        return capability == made_for
+    return capability[0] == made_for[0] and capability >= made_for

@@ -1,0 +1,202 @@
+"""Programs launched as on a device, which the simulator stands for: results, memory, graphs."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+import weft
+from tests.gpu.programs import PROGRAMS
+from tests.gpu.simulated_device import STREAM, simulated
+from weft.runtime.gpu_program import KEPT_GRAPHS
+
+pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
+
+
+def compiled(function: Callable[..., Any], **options: Any) -> Any:
+    return weft.compile(function, target="cuda:sm_90a", **options)
+
+
+def close(got: Any, wanted: Any) -> None:
+    for one, other in zip(pytree.tree_leaves(got), pytree.tree_leaves(wanted), strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+
+
+def rows(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """Without fusion several kernels, with temporaries between."""
+    return ((x.softmax(0) @ w).softmax(-1) @ w).sum(0)
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_as_eager(name: str) -> None:
+    torch.manual_seed(0)
+    function, make = PROGRAMS[name]
+    args = make()
+    with simulated() as device:
+        close(compiled(function, fallback="error")(*args), function(*args))
+        assert set(device.streams) <= {STREAM}
+
+
+def test_operators_run_between_kernels() -> None:
+    def sorts(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, places = torch.sort(x * 2, dim=1)
+        return values + 1, places, torch.sort(values.sum(1) + 1)[0] * 3
+
+    x = torch.randn(5, 40)
+    with simulated() as device:
+        f = compiled(sorts)
+        close(f(x), sorts(x))
+        assert [op for op, _, _ in f.report.externs] == ["aten.sort.default"] * 2
+        assert len(device.launched) >= 3
+
+
+def test_inputs_are_written() -> None:
+    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y)
+        y[:, 1].mul_(2)
+        return x.softmax(-1)
+
+    ours, theirs = torch.ones(3, 5), torch.ones(3, 5)
+    with simulated():
+        f = compiled(step)
+        for _ in range(4):
+            mine, other = torch.full((3, 5), 2.0), torch.full((3, 5), 2.0)
+            close(f(ours, mine), step(theirs, other))
+            close((ours, mine), (theirs, other))
+
+
+def test_views_of_inputs_and_results() -> None:
+    x = torch.randn(6, 8)
+
+    def views(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x * 2
+        return x[1], y, y.t()
+
+    with simulated():
+        part, y, turned = compiled(views)(x)
+        assert part.data_ptr() == x[1].data_ptr() and turned.data_ptr() == y.data_ptr()
+        close((part, y, turned), views(x))
+
+
+@pytest.mark.parametrize("start", [1, 2, 3])
+def test_an_input_at_an_odd_address(start: int) -> None:
+    memory = torch.randn(200)
+    cut = memory[start : start + 60].view(5, 12)
+    assert cut.data_ptr() % 16
+    with simulated():
+        f = compiled(lambda x: x.softmax(-1))
+        close(f(cut), cut.softmax(-1))
+        close(f(torch.ones(5, 12)), torch.ones(5, 12).softmax(-1))
+        wide = compiled(lambda x, y: x + y)  # overlapping, with gaps, in columns
+        for x in (memory[start:].as_strided((4, 5), (2, 3)), cut.t(), cut[:1].expand(12, 12)):
+            y = torch.randn(x.shape)
+            close(wide(x, y), x + y)
+        doubled = compiled(lambda x: x.mul_(2))
+        wanted = cut.clone() * 2
+        assert doubled(cut) is cut
+        close(cut.clone(), wanted)
+
+
+def test_repeated_calls_are_recorded_and_never_overwrite_a_result() -> None:
+    x, w = torch.randn(9, 7), torch.randn(7, 7)
+    with simulated() as device:
+        f = compiled(rows, fuse="none")
+        first = f(x, w)
+        assert len(device.launched) >= 3 and device.recorded == 0
+        kept = [f(x + i, w) for i in range(6)]
+        for i, one in enumerate(kept):
+            close(one, rows(x + i, w))
+        close(first, rows(x, w))
+        assert len({one.data_ptr() for one in kept}) == 6
+        for _ in range(40):  # memory comes back at the same places, with other values
+            x.copy_(torch.randn(9, 7))
+            close(f(x, w), rows(x, w))
+            if device.replayed > 2:
+                break
+        assert device.replayed > 2 and device.recorded > 0
+        assert set(device.streams) == {STREAM}
+
+
+def segment(f: Any) -> Any:
+    """The one segment of the one program of `f`."""
+    (program,) = f.programs
+    return program.__globals__["segment0"]
+
+
+def test_graphs_are_few() -> None:
+    w = torch.randn(7, 7)
+    with simulated() as device:
+        f = compiled(rows, fuse="none")
+        held = [(x := torch.randn(9, 7), f(x, w)) for _ in range(KEPT_GRAPHS + 3)]
+        assert device.recorded == 0, "every call had addresses of its own"
+        assert len(segment(f).graphs) == KEPT_GRAPHS
+        for x, y in held:
+            close(y, rows(x, w))
+
+
+def test_few_kernels_are_not_recorded() -> None:
+    x = torch.randn(4, 8)
+    with simulated() as device:
+        f = compiled(torch.relu)
+        for _ in range(5):
+            close(f(x), x.relu())
+        assert device.recorded == 0
+
+
+def test_inside_a_graph_of_the_user() -> None:
+    x, w = torch.randn(9, 7), torch.randn(7, 7)
+    with simulated() as device:
+        f = compiled(rows, fuse="none")
+        device.recording = True
+        for _ in range(5):
+            close(f(x, w), rows(x, w))
+        assert device.recorded == device.replayed == 0
+
+
+def test_calls_from_several_threads() -> None:
+    x, w = torch.randn(9, 7), torch.randn(7, 7)
+    wrong: list[BaseException] = []
+
+    def call(f: Any, i: int) -> None:
+        try:
+            for _ in range(3):
+                close(f(x + i, w), rows(x + i, w))
+        except BaseException as error:
+            wrong.append(error)
+
+    with simulated():
+        f = compiled(rows, fuse="none")
+        f(x, w)
+        threads = [threading.Thread(target=call, args=(f, i)) for i in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert not wrong, wrong
+
+
+def test_faults_are_errors() -> None:
+    table = torch.randn(11, 8)
+    with simulated():
+        f = compiled(lambda t, i: t[i] + 1)
+        with pytest.raises(weft.IndexOutOfRange, match="kernel"):
+            f(table, torch.tensor([3, 11]))
+        close(f(table, torch.tensor([3, 10])), table[torch.tensor([3, 10])] + 1)
+        with pytest.raises(weft.DivisionByZero):
+            compiled(lambda x, y: x // y)(torch.tensor([4]), torch.tensor([0]))
+
+
+def test_a_profile_times_every_step() -> None:
+    x = torch.randn(5, 40)
+    with simulated():
+        f = compiled(lambda x: torch.sort(x.softmax(1))[0] + 1, profile=True)
+        close(f(x), torch.sort(x.softmax(1))[0] + 1)
+        assert all(k.measured_us == 5.0 for k in f.report.kernels)
+        assert f.report.extern_us[0] > 0

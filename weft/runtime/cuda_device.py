@@ -1,0 +1,144 @@
+"""One CUDA device as programs see it: cubins loaded, launches, graphs, the time of a kernel.
+
+device = CUDADevice(0, "sm_90a", Cache(config.cache))
+functions = device.load({"k_relu": GPUKernel(text, 16, 256)})
+"""
+
+# torch's public way to the current stream makes an object each time; compiled code uses this one.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache, cached_property
+from pathlib import Path
+from statistics import median
+from threading import Lock
+from typing import Any
+
+import torch
+
+from weft.runtime.cache import Cache
+from weft.runtime.compiler import run_all
+from weft.runtime.cuda import Module, check, current, launch, load_module
+from weft.runtime.gpu_program import GPUKernel, Replay
+from weft.runtime.nvidia import driver
+from weft.runtime.nvrtc import Cubin, compile_cubin
+from weft.targets.gpu import runs_on
+
+TRIALS = 10
+_load = cache(load_module)  # a process loads a cubin once
+
+
+@dataclass(frozen=True)
+class Function:
+    """A loaded kernel, and the module that knows of its faults."""
+
+    handle: Any
+    module: Module
+
+
+class CUDADevice:
+    """Kernels of one architecture on one device, by the driver; memory and streams are torch's."""
+
+    def __init__(self, index: int, arch: str, store: Cache) -> None:
+        self.index, self.arch, self.store = index, arch, store
+        self.place = torch.device("cuda", index)
+        self.lock = Lock()
+
+    def compile(self, kernels: Mapping[str, GPUKernel]) -> dict[str, Cubin]:
+        """Every kernel's cubin, compiled side by side where it is new."""
+        texts = dict.fromkeys(kernel.source for kernel in kernels.values())
+        run_all([lambda text=text: self.cubin(text).path for text in texts])
+        return {symbol: self.cubin(kernel.source) for symbol, kernel in kernels.items()}
+
+    def cubin(self, text: str) -> Cubin:
+        return compile_cubin(text, self.arch, self.store)
+
+    def load(self, kernels: Mapping[str, GPUKernel]) -> dict[str, Function]:
+        loaded: dict[str, Function] = {}
+        for symbol, cubin in self.compile(kernels).items():
+            module = _load(Path(cubin.path), self.index)
+            loaded[symbol] = Function(module.function(symbol, kernels[symbol].shared), module)
+        return loaded
+
+    def stream(self) -> int:
+        return torch._C._cuda_getCurrentRawStream(self.index)
+
+    def is_recording(self) -> bool:
+        return torch.cuda.is_current_stream_capturing()
+
+    def launch(self, function: Function, kernel: GPUKernel, operands: int, stream: int) -> None:
+        grid, block = (kernel.grid, 1, 1), (kernel.block, 1, 1)
+        launch(function.handle, grid, block, kernel.shared, stream, operands)
+
+    def current(self) -> AbstractContextManager[None]:
+        return current(self.index)
+
+    @cached_property
+    def side_stream(self) -> Any:
+        """Where launches are recorded: nothing ever runs on it."""
+        flag = driver().CUstream_flags.CU_STREAM_NON_BLOCKING
+        return check(driver().cuStreamCreate(flag.value), "make a stream")
+
+    def record(self, play: Replay) -> Replay:
+        """What `play` launches as a graph, which the driver launches at once."""
+        cuda = driver()
+        mode = cuda.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        with self.lock, current(self.index):
+            stream = self.side_stream
+            check(cuda.cuStreamBeginCapture(stream, mode), "record launches")
+            try:
+                play(int(stream))
+            finally:
+                graph = check(cuda.cuStreamEndCapture(stream), "end a recording")
+            runnable = check(cuda.cuGraphInstantiate(graph, 0), "make a graph")
+            check(cuda.cuGraphDestroy(graph), "let a recording go")
+
+        def replay(on: int) -> None:
+            with current(self.index):
+                check(cuda.cuGraphLaunch(runnable, on), "launch a graph")
+
+        weakref.finalize(replay, cuda.cuGraphExecDestroy, runnable).atexit = False
+        return replay
+
+    def wait(self, stream: int) -> None:
+        with current(self.index):
+            check(driver().cuStreamSynchronize(stream), "finish the kernels of a call")
+
+    def fault(self, function: Function) -> int:
+        return function.module.fault()
+
+    @cached_property
+    def flush(self) -> torch.Tensor:
+        """Writing it leaves nothing else in the caches, and takes longer than a launch does."""
+        size = 2 * torch.cuda.get_device_properties(self.index).L2_cache_size
+        return torch.empty(max(size, 256 << 20), dtype=torch.uint8, device=self.place)
+
+    def microseconds(self, play: Replay, stream: int) -> float:
+        """The median of some launches, each with cold caches."""
+        return median(timed(self, lambda: play(stream)) for _ in range(TRIALS))
+
+
+def timed(device: CUDADevice, call: Callable[[], Any]) -> float:
+    """Microseconds of the device's own time that a call takes, caches cold, launches hidden."""
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with torch.cuda.device(device.index):
+        device.flush.zero_()
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+    return start.elapsed_time(end) * 1e3
+
+
+def refusal(index: int, arch: str) -> str | None:
+    """Why kernels for that architecture do not run on a device; None where they do."""
+    found = torch.cuda.get_device_capability(index)
+    if runs_on(arch, found):
+        return None
+    name, number = torch.cuda.get_device_name(index), "{}.{}".format(*found)
+    return f"kernels for {arch} do not run on cuda:{index}: {name}, of compute capability {number}"

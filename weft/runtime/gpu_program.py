@@ -1,0 +1,252 @@
+"""A compiled program on a GPU: kernels on torch's stream, over memory of torch's allocator.
+
+program = GPUProgram(lay_out(spec), {"k_relu": GPUKernel(text, 16, 256)}, device)
+(y,) = program.run([x])                 # enqueued: y is what eager's would be, a fresh tensor
+program.profile([x])                    # [("k_relu", 3.1)] in microseconds
+"""
+
+from __future__ import annotations
+
+import ctypes
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from operator import itemgetter
+from statistics import median
+from threading import Lock
+from typing import Any, Protocol, cast
+
+import torch
+
+from weft.core.errors import FAULTS, WeftError
+from weft.runtime.entry import native_segments, python_source
+from weft.runtime.layout import Layout
+from weft.runtime.layout import Segment as Steps
+from weft.runtime.spec import Call, ProgramSpec
+
+ALIGNMENT = 16  # bytes: kernels read and write 16 at once
+LEAST_RECORDED = 3  # kernels in a row: a graph of fewer costs as much as they do
+KEPT_GRAPHS = 16  # of a segment, each for one set of addresses
+
+Replay = Callable[[int], None]  # on a stream
+
+
+@dataclass(frozen=True)
+class GPUKernel:
+    """A kernel's text, and its launch: blocks, threads of each, dynamic shared memory of each."""
+
+    source: str
+    grid: int
+    block: int
+    shared: int = 0
+
+
+class Device(Protocol):
+    """What a program needs of the GPU it runs on. Streams are the driver's handles."""
+
+    place: torch.device
+
+    def load(self, kernels: Mapping[str, GPUKernel]) -> Mapping[str, Any]: ...
+    def stream(self) -> int: ...
+    def is_recording(self) -> bool: ...
+    def current(self) -> AbstractContextManager[None]: ...
+    def launch(self, function: Any, kernel: GPUKernel, operands: int, stream: int) -> None: ...
+    def record(self, play: Replay) -> Replay: ...
+    def wait(self, stream: int) -> None: ...
+    def fault(self, function: Any) -> int: ...
+    def microseconds(self, play: Replay, stream: int) -> float: ...
+
+
+class GPUProgram:
+    """A loaded program. Calls may come from several threads, and run on the stream torch is on.
+
+    Temporaries are one arena, allocated for the call and freed with it as eager's are: torch's
+    allocator keeps memory to the stream it was freed on, so calls on several streams never share.
+    """
+
+    def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], device: Device) -> None:
+        self.layout, self.kernels, self.device = layout, kernels, device
+        functions = device.load(kernels)
+        self.segments = [
+            Segment(layout, steps, kernels, functions, device) for steps in native_segments(layout)
+        ]
+        named = dict.fromkeys(name for names in layout.addressed.values() for name in names)
+        self.arena = [(layout.index[name], name) for name in named if layout.in_arena(name)]
+        self.run = self.function()
+        self.timed: Callable[[Sequence[torch.Tensor]], list[tuple[str, float]]] | None = None
+
+    @property
+    def spec(self) -> ProgramSpec:
+        return self.layout.spec
+
+    @property
+    def arena_bytes(self) -> int:
+        return self.layout.plan.total
+
+    def profile(self, inputs: Sequence[torch.Tensor], rounds: int = 5) -> list[tuple[str, float]]:
+        """Microseconds of each step run by itself, the median of `rounds` whole runs."""
+        if self.timed is None:
+            self.timed = self.function(profile=True)
+        runs = [self.timed(inputs) for _ in range(rounds)]
+        steps = [name for name, _ in runs[0]]
+        return [(name, median(run[i][1] for run in runs)) for i, name in enumerate(steps)]
+
+    def function(self, profile: bool = False) -> Callable[[Sequence[torch.Tensor]], Any]:
+        """The Python text of a call, compiled with the objects it names."""
+        text, source = python_source(self.layout, profile, on_gpu=True)
+        namespace: dict[str, Any] = {
+            **source.namespace,
+            "frames": [],
+            "new_frame": self.new_frame,
+            "new_arena": self.new_arena,
+            "arena_view": self.layout.arena_view,
+            "aligned": self.aligned,
+            "empty": self.empty,
+            "large_empty": self.empty,
+            "threads": self.device.stream,
+            "no_grad": torch.no_grad,
+            "error": self.error,
+            "clock": self.clock,
+            "time": self.time,
+        }
+        for number, segment in enumerate(self.segments):
+            namespace[f"segment{number}"] = segment
+        exec(compile(text, "<weft on a GPU>", "exec"), namespace)
+        return cast(Callable[[Sequence[torch.Tensor]], Any], namespace["run"])
+
+    # ---- what that text calls
+
+    def new_frame(self) -> tuple[Any, ...]:
+        """The array of addresses, which one call at a time uses."""
+        addresses = (ctypes.c_uint64 * max(1, len(self.layout.buffers)))()
+        return addresses, ctypes.addressof(addresses)
+
+    def new_arena(self, addresses: Any) -> torch.Tensor:
+        """Memory for the temporaries of a call, and their addresses."""
+        arena = torch.empty(self.arena_bytes, dtype=torch.uint8, device=self.device.place)
+        base = arena.data_ptr()
+        for index, name in self.arena:
+            addresses[index] = base + self.layout.arena_offset(name)
+        return arena
+
+    def aligned(self, tensor: torch.Tensor, held: list[torch.Tensor]) -> int:
+        """The address of a tensor's elements, or of a copy that lies as kernels need it.
+
+        `held` keeps the copy until the call's work is enqueued; so does torch's allocator after.
+        """
+        if tensor.device != self.device.place:  # eager takes a number from the CPU
+            tensor = tensor.to(self.device.place)
+            held.append(tensor)
+        address = tensor.data_ptr()
+        if address % ALIGNMENT == 0:
+            return address
+        span = 1 + sum((n - 1) * s for n, s in zip(tensor.shape, tensor.stride(), strict=True))
+        copy = tensor.detach().as_strided((span,), (1,), tensor.storage_offset()).clone()
+        held.append(copy)
+        return copy.data_ptr()
+
+    def empty(
+        self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
+    ) -> torch.Tensor:
+        return torch.empty_strided(shape, strides, dtype=dtype, device=self.device.place)
+
+    def error(self, fault: int) -> WeftError:
+        step = self.spec.steps[fault // 4]
+        assert isinstance(step, Call)
+        return FAULTS[fault % 4](step.checks)
+
+    def clock(self) -> float:
+        """Seconds, when all that was enqueued is done: what an operator is timed by."""
+        self.device.wait(self.device.stream())
+        return time.perf_counter()
+
+    def time(self, step: int, at: int, stream: int) -> float:
+        """Microseconds of one kernel."""
+        (segment,) = (s for s in self.segments if s.steps.first <= step < s.steps.stop)
+        one = segment.launches[step - segment.steps.first]
+        return self.device.microseconds(lambda on: segment.play([one], at, on), stream)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a segment; `operands` are the numbers of its buffers."""
+
+    function: Any
+    kernel: GPUKernel
+    operands: tuple[int, ...]
+    checked: bool
+
+
+class Segment:
+    """Kernels with no operator between: enqueued one by one, or as a graph recorded before.
+
+    A graph holds the addresses of the call it was recorded from, so it serves only calls with
+    these very addresses. Addresses that come a second time are recorded: where tensors are made
+    and freed in a steady rhythm torch's allocator soon gives the same ones again, and where they
+    are not, nothing is recorded that would not be used. Nothing is ever copied for a graph's sake.
+    """
+
+    def __init__(
+        self,
+        layout: Layout,
+        steps: Steps,
+        kernels: Mapping[str, GPUKernel],
+        functions: Mapping[str, Any],
+        device: Device,
+    ) -> None:
+        self.steps, self.device = steps, device
+        self.launches: list[Launch] = []
+        for call in layout.spec.steps[steps.first : steps.stop]:
+            assert isinstance(call, Call)
+            operands = tuple(layout.index[name] for name in call.args)
+            function, kernel = functions[call.symbol], kernels[call.symbol]
+            self.launches.append(Launch(function, kernel, operands, call.checks is not None))
+        used = sorted({i for launch in self.launches for i in launch.operands})
+        self.addresses = itemgetter(*used) if used else None
+        self.table = ctypes.c_uint64 * max(1, len(layout.buffers))
+        self.graphs: dict[Any, Replay | None] = {}  # the least recently used first
+        self.lock = Lock()
+
+    def __call__(self, at: int, stream: int) -> int:
+        """Enqueue all; 0, or 4 * the first step with a fault + the fault."""
+        if self.device.is_recording():  # into a graph of the user's: no faults are read
+            self.play(self.launches, at, stream)
+            return 0
+        replay = self.recorded(at) if len(self.launches) >= LEAST_RECORDED else None
+        if replay is None:
+            self.play(self.launches, at, stream)
+        else:
+            replay(stream)
+        return self.fault(stream) if any(launch.checked for launch in self.launches) else 0
+
+    def play(self, launches: Sequence[Launch], at: int, stream: int) -> None:
+        """Launch kernels; an operand is passed as the place of its address in the frame."""
+        with self.device.current():
+            for one in launches:
+                places = [at + 8 * i for i in one.operands]
+                operands = (ctypes.c_uint64 * len(places))(*places)
+                self.device.launch(one.function, one.kernel, ctypes.addressof(operands), stream)
+
+    def recorded(self, at: int) -> Replay | None:
+        """The graph of these addresses, recorded when they come a second time."""
+        assert self.addresses is not None
+        key = self.addresses(self.table.from_address(at))
+        with self.lock:
+            known = key in self.graphs
+            graph = self.graphs.pop(key, None)
+            if known and graph is None:
+                graph = self.device.record(lambda on: self.play(self.launches, at, on))
+            self.graphs[key] = graph
+            if len(self.graphs) > KEPT_GRAPHS:
+                del self.graphs[next(iter(self.graphs))]
+        return graph
+
+    def fault(self, stream: int) -> int:
+        """What a checked kernel met: known only when the stream has come so far."""
+        self.device.wait(stream)
+        for number, launch in enumerate(self.launches, self.steps.first):
+            fault = self.device.fault(launch.function) if launch.checked else 0
+            if fault:
+                return 4 * number + fault
+        return 0
