@@ -30,7 +30,7 @@ from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
-from weft.launching import device_of, launch, misplaced, placed
+from weft.launching import device_of, foretold, launch, misplaced, placed
 from weft.linking import Linked, described, link, program_key, reload, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
@@ -239,8 +239,9 @@ def runnable(
         program = without_restatements(program)
         if options.simulate or misplaced(place, target):
             extra = described(program, levels.symbols, predicted)
-            facts = (levels.launches, levels.symbols, target, writes)
-            return simulator(program, *facts), make_report(extra, log, name)
+            facts = (program, levels.launches, levels.symbols, target)
+            extra = foretold(extra, *facts) if options.profile else extra
+            return simulator(*facts, writes), make_report(extra, log, name)
         facts = (levels.launches, levels.symbols, predicted, target, writes, place)
         linked = log.time("cc", lambda: launch(program, *facts))
     else:

@@ -14,16 +14,19 @@ from typing import Any
 import torch
 
 from weft.config import config
-from weft.core.errors import WeftError
+from weft.core.errors import CompilerError, WeftError
 from weft.emit.gpu import Launch
 from weft.linking import Linked, described, make_spec
 from weft.runtime.cache import Cache
 from weft.runtime.cuda_device import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
-from weft.runtime.layout import lay_out
+from weft.runtime.layout import item_bytes, lay_out
+from weft.runtime.nvrtc import Resources, compile_all
+from weft.runtime.report import LaunchReport
+from weft.runtime.spec import Call, ProgramSpec
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPU
-from weft.targets.gpu import GPU
+from weft.targets.gpu import GPU, occupancy
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -40,13 +43,60 @@ def launch(
     place: torch.device,
 ) -> Linked:
     """Compile and load for the device at `place`; `writes` as in linking."""
-    spec = make_spec(program, symbols, writes)
-    kernels = {
-        symbol: GPUKernel(launches[symbol].source, launches[symbol].grid, launches[symbol].block)
-        for symbol in dict.fromkeys(symbols[k.name] for k in program.kernels)
-    }
-    made = GPUProgram(lay_out(spec), kernels, open_device(place, target.arch))
-    return Linked(made, described(program, symbols, predicted), False)
+    spec, kernels = make_spec(program, symbols, writes), kernels_of(launches)
+    device = open_device(place, target.arch)
+    made = GPUProgram(lay_out(spec), kernels, device)
+    extra = described(program, symbols, predicted)
+    return Linked(
+        made, with_launches(extra, spec, kernels, device.resources(kernels), target), False
+    )
+
+
+def kernels_of(launches: Mapping[str, Launch]) -> dict[str, GPUKernel]:
+    return {symbol: GPUKernel(k.source, k.grid, k.block) for symbol, k in launches.items()}
+
+
+def with_launches(
+    extra: Mapping[str, Any],
+    spec: ProgramSpec,
+    kernels: Mapping[str, GPUKernel],
+    resources: Mapping[str, Resources],
+    target: GPU,
+) -> dict[str, Any]:
+    """What a report says of the kernels, with how each is launched and what it takes."""
+    sizes = {b.name: b.span * item_bytes(b) for b in spec.buffers}
+    calls = [step for step in spec.steps if isinstance(step, Call)]
+    peak = target.memory_bytes_per_ns * target.cores * 1e3
+    rows: list[dict[str, Any]] = []
+    for row, call in zip(extra["kernels"], calls, strict=True):
+        kernel, used = kernels[call.symbol], resources.get(call.symbol)
+        told: dict[str, Any] = {}
+        if used is not None:
+            shared = used.shared_bytes + kernel.shared
+            full = occupancy(target.arch, kernel.block, used.registers, shared)
+            told = {"shared_bytes": shared, "registers": used.registers, "occupancy": full}
+            told["spill_bytes"] = used.spill_bytes
+        moved = sum(sizes[name] for name in dict.fromkeys(call.args))
+        found = LaunchReport(kernel.grid, kernel.block, moved, peak, **told)
+        rows.append({**row, "launch": found})
+    return {**extra, "kernels": rows}
+
+
+def foretold(
+    extra: Mapping[str, Any],
+    program: Program,
+    launches: Mapping[str, Launch],
+    symbols: Mapping[str, str],
+    target: GPU,
+) -> dict[str, Any]:
+    """The same with no device; with no compiler either, without what that would tell."""
+    kernels = kernels_of(launches)
+    try:
+        cubins = compile_all((k.source for k in kernels.values()), target.arch, Cache(config.cache))
+        used = {name: cubins[k.source].kernels[name] for name, k in kernels.items()}
+    except CompilerError:
+        used = {}
+    return with_launches(extra, make_spec(program, symbols, {}), kernels, used, target)
 
 
 @cache

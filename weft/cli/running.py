@@ -6,7 +6,7 @@ all(row.verdict.passed for row in rows.outputs)
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ from weft.cli.check import Verdict, call, check, check_text
 from weft.cli.compiling import DTYPES, Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
+from weft.driver import KernelReport
 from weft.options import Options
 
 ROWS = 16  # outputs a table shows
@@ -142,6 +143,7 @@ def report_json(compiled: Compiled) -> dict[str, Any]:
     return {
         "kernels": [
             {"name": k.name, "predicted_us": k.predicted_us, "measured_us": k.measured_us}
+            | ({**asdict(k.launch), "percent_of_peak": k.percent_of_peak} if k.launch else {})
             for k in report.kernels
         ],
         "externs": [
@@ -163,13 +165,14 @@ def timed_externs(report: Report) -> list[tuple[tuple[str, str, str], float | No
 def report_tables(title: str, compiled: Compiled) -> list[Group | str]:
     """The summary of `weft compile` and `weft run --profile`."""
     report = compiled.report
+    on_gpu = any(k.launch is not None for k in report.kernels)
     kernels = [
         [str(i), k.name, microseconds(k.predicted_us), microseconds(k.measured_us)]
+        + launch_cells(k) * on_gpu
         for i, k in enumerate(report.kernels)
     ]
-    parts: list[Group | str] = [
-        table(title, ["", "kernel", "predicted µs", "measured µs"], kernels)
-    ]
+    columns = ["", "kernel", "predicted µs", "measured µs", *(LAUNCH_COLUMNS * on_gpu)]
+    parts: list[Group | str] = [table(title, columns, kernels)]
     if report.externs:
         externs = [
             [op, microseconds(measured), reason, where]
@@ -182,6 +185,25 @@ def report_tables(title: str, compiled: Compiled) -> list[Group | str]:
     how = "read from the cache" if report.cached else "compiled"
     parts.append(table(f"{how}; {report.arena_bytes} bytes of arena", ["stage", "s"], stages))
     return parts
+
+
+LAUNCH_COLUMNS = (
+    "grid", "block", "shared B", "registers", "spilt B", "occupancy %", "MB", "% of peak GB/s",
+)  # fmt: skip
+
+
+def launch_cells(kernel: KernelReport) -> list[str]:
+    found = kernel.launch
+    if found is None:
+        return ["-"] * len(LAUNCH_COLUMNS)
+    full = None if found.occupancy is None else 100 * found.occupancy
+    counts = (found.grid, found.block, found.shared_bytes, found.registers, found.spill_bytes)
+    return [
+        *("-" if count is None else str(count) for count in counts),
+        number(full),
+        number(found.bytes / 1e6),
+        number(kernel.percent_of_peak),
+    ]
 
 
 def comparison_table(comparison: Comparison) -> Group:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
-from pathlib import Path
 from statistics import median
 from threading import Lock
 from typing import Any
@@ -22,11 +21,10 @@ from typing import Any
 import torch
 
 from weft.runtime.cache import Cache
-from weft.runtime.compiler import run_all
 from weft.runtime.cuda import Module, check, current, launch, load_module
 from weft.runtime.gpu_program import GPUKernel, Replay
 from weft.runtime.nvidia import driver
-from weft.runtime.nvrtc import Cubin, compile_cubin
+from weft.runtime.nvrtc import Cubin, Resources, compile_all
 from weft.targets.gpu import runs_on
 
 TRIALS = 10
@@ -49,21 +47,19 @@ class CUDADevice:
         self.place = torch.device("cuda", index)
         self.lock = Lock()
 
-    def compile(self, kernels: Mapping[str, GPUKernel]) -> dict[str, Cubin]:
-        """Every kernel's cubin, compiled side by side where it is new."""
-        texts = dict.fromkeys(kernel.source for kernel in kernels.values())
-        run_all([lambda text=text: self.cubin(text).path for text in texts])
-        return {symbol: self.cubin(kernel.source) for symbol, kernel in kernels.items()}
-
-    def cubin(self, text: str) -> Cubin:
-        return compile_cubin(text, self.arch, self.store)
-
     def load(self, kernels: Mapping[str, GPUKernel]) -> dict[str, Function]:
         loaded: dict[str, Function] = {}
-        for symbol, cubin in self.compile(kernels).items():
-            module = _load(Path(cubin.path), self.index)
+        for symbol, cubin in self.cubins(kernels).items():
+            module = _load(cubin.path, self.index)
             loaded[symbol] = Function(module.function(symbol, kernels[symbol].shared), module)
         return loaded
+
+    def resources(self, kernels: Mapping[str, GPUKernel]) -> dict[str, Resources]:
+        return {name: cubin.kernels[name] for name, cubin in self.cubins(kernels).items()}
+
+    def cubins(self, kernels: Mapping[str, GPUKernel]) -> dict[str, Cubin]:
+        found = compile_all((k.source for k in kernels.values()), self.arch, self.store)
+        return {symbol: found[kernel.source] for symbol, kernel in kernels.items()}
 
     def stream(self) -> int:
         return torch._C._cuda_getCurrentRawStream(self.index)

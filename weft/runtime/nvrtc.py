@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from typing import Any
 
 from weft.core.errors import CompilerError
 from weft.runtime.cache import Cache, digest
+from weft.runtime.compiler import run_all
 from weft.runtime.nvidia import nvrtc
 
 HEADERS = Path(__file__).parent / "gpu"
@@ -64,6 +65,13 @@ def compile_cubin(source: str, arch: str, store: Cache) -> Cubin:
     return Cubin(
         entry / "kernel.cubin", {name: Resources(**used) for name, used in kernels.items()}
     )
+
+
+def compile_all(texts: Iterable[str], arch: str, store: Cache) -> dict[str, Cubin]:
+    """Every text's cubin, by text; those that are new are compiled side by side."""
+    found = list(dict.fromkeys(texts))
+    run_all([lambda text=text: compile_cubin(text, arch, store).path for text in found])
+    return {text: compile_cubin(text, arch, store) for text in found}
 
 
 @cache

@@ -10,6 +10,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 
+@dataclass(frozen=True)
+class LaunchReport:
+    """How a GPU kernel is launched, and per thread and block what it takes.
+
+    `bytes` are those of its buffers, each once. What the compiler tells is None without one.
+    """
+
+    grid: int
+    block: int
+    bytes: int
+    peak_bytes_per_us: float
+    shared_bytes: int | None = None
+    registers: int | None = None
+    spill_bytes: int | None = None
+    occupancy: float | None = None  # of a multiprocessor's threads
+
+
 @dataclass
 class KernelReport:
     """One kernel: times in microseconds; `measured_us` is None until it was profiled."""
@@ -19,6 +36,14 @@ class KernelReport:
     predicted_us: float
     measured_us: float | None = None
     origin: tuple[str, ...] = ()
+    launch: LaunchReport | None = None
+
+    @property
+    def percent_of_peak(self) -> float | None:
+        """How much of the memory's bandwidth it reaches."""
+        if self.launch is None or not self.measured_us:
+            return None
+        return 100 * self.launch.bytes / self.launch.peak_bytes_per_us / self.measured_us
 
 
 @dataclass
