@@ -17,6 +17,7 @@ class Kernel:
     name: str = "relu"
     predicted_us: float = 1.5
     measured_us: float | None = None
+    launch: None = None
 
 
 @dataclass

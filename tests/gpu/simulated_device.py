@@ -20,6 +20,7 @@ import torch
 from weft import driver, launching
 from weft.runtime.gpu_program import GPUKernel, GPUProgram, Replay
 from weft.runtime.layout import item_bytes
+from weft.runtime.nvrtc import Resources
 from weft.runtime.spec import Call
 from weft.sim import simulate
 
@@ -43,6 +44,9 @@ class SimulatedDevice:
 
     def load(self, kernels: Mapping[str, GPUKernel]) -> Mapping[str, str]:
         return {symbol: symbol for symbol in kernels}
+
+    def resources(self, kernels: Mapping[str, GPUKernel]) -> Mapping[str, Resources]:
+        return {symbol: Resources(64, 8, 0, 1024) for symbol in kernels}
 
     def current(self) -> AbstractContextManager[None]:
         return nullcontext()

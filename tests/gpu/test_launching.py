@@ -14,7 +14,9 @@ from torch.utils import _pytree as pytree
 import weft
 from tests.gpu.programs import PROGRAMS
 from tests.gpu.simulated_device import STREAM, simulated
+from weft.cli.running import launch_cells
 from weft.runtime.gpu_program import KEPT_GRAPHS
+from weft.targets.gpu import occupancy
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
@@ -193,10 +195,45 @@ def test_faults_are_errors() -> None:
             compiled(lambda x, y: x // y)(torch.tensor([4]), torch.tensor([0]))
 
 
-def test_a_profile_times_every_step() -> None:
+def test_a_profile_times_every_step_and_tells_its_launch() -> None:
     x = torch.randn(5, 40)
     with simulated():
         f = compiled(lambda x: torch.sort(x.softmax(1))[0] + 1, profile=True)
         close(f(x), torch.sort(x.softmax(1))[0] + 1)
-        assert all(k.measured_us == 5.0 for k in f.report.kernels)
+        softmax, add = f.report.kernels
+        assert softmax.measured_us == add.measured_us == 5.0
         assert f.report.extern_us[0] > 0
+    found = softmax.launch
+    assert found is not None and found.grid == 5 and found.block >= 32
+    assert found.bytes == 2 * x.nbytes  # read and written
+    assert (found.registers, found.spill_bytes, found.shared_bytes) == (64, 8, 1024)
+    peak = 4.8e6  # bytes per microsecond of an H200
+    assert softmax.percent_of_peak == pytest.approx(100 * 1600 / 5 / peak)
+    cells = launch_cells(softmax)
+    assert cells[:1] + cells[2:5] == ["5", "1024", "64", "8"] and cells[6] == "0.0016"
+
+
+def test_a_profile_without_a_device_has_all_but_the_times() -> None:
+    pytest.importorskip("cuda.bindings")
+    f = compiled(lambda x: x.softmax(1), simulate=True, profile=True)
+    f(torch.randn(5, 40))
+    (kernel,) = f.report.kernels
+    assert kernel.launch is not None and (kernel.launch.registers or 0) > 4
+    assert kernel.launch.occupancy and kernel.measured_us is kernel.percent_of_peak is None
+
+
+@pytest.mark.parametrize(
+    ("arch", "threads", "registers", "shared", "share"),
+    [
+        ("sm_80", 256, 32, 0, 1.0),
+        ("sm_80", 256, 33, 0, 0.75),  # 40 registers each: 6 blocks
+        ("sm_80", 256, 64, 0, 0.5),
+        ("sm_90a", 128, 32, 100 << 10, 0.125),  # two blocks of 101 KB in 228
+        ("sm_90a", 32, 16, 0, 0.5),  # 32 blocks of one warp
+        ("sm_120", 1024, 32, 0, 2 / 3),  # one block of 1024 in 1536
+        ("sm_80", 1024, 255, 0, 0.0),  # does not start
+    ],
+)
+def test_occupancy(arch: str, threads: int, registers: int, shared: int, share: float) -> None:
+    assert occupancy(arch, threads, registers, shared) == pytest.approx(share)
+    assert occupancy("gfx942", threads, registers, shared) is None
