@@ -26,7 +26,8 @@ from weft.runtime.report import LaunchReport
 from weft.runtime.spec import Call, ProgramSpec
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPU
-from weft.targets.gpu import GPU, occupancy
+from weft.targets.gpu import GPU
+from weft.targets.nvidia import occupancy
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 

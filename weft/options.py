@@ -16,7 +16,8 @@ import torch
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.targets.cpu import CPU, CPUS, host
-from weft.targets.gpu import GPU, GPUS, runs_on
+from weft.targets.gpu import GPU, GPUS
+from weft.targets.nvidia import runs_on
 
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]

@@ -16,7 +16,7 @@ from tests.gpu.programs import PROGRAMS
 from tests.gpu.simulated_device import STREAM, simulated
 from weft.cli.running import launch_cells
 from weft.runtime.gpu_program import KEPT_GRAPHS
-from weft.targets.gpu import occupancy
+from weft.targets.nvidia import occupancy
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 

@@ -13,7 +13,7 @@ from weft.core.errors import CompilerError
 from weft.options import Options, find_target
 from weft.runtime import nvidia
 from weft.runtime.cuda_device import refusal
-from weft.targets.gpu import runs_on
+from weft.targets.nvidia import runs_on
 
 CUDA = torch.device("cuda", 1)
 NO_DEVICE = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")

@@ -25,7 +25,7 @@ from weft.runtime.cuda import Module, check, current, launch, load_module
 from weft.runtime.gpu_program import GPUKernel, Replay
 from weft.runtime.nvidia import driver
 from weft.runtime.nvrtc import Cubin, Resources, compile_all
-from weft.targets.gpu import runs_on
+from weft.targets.nvidia import runs_on
 
 TRIALS = 10
 _load = cache(load_module)  # a process loads a cubin once
