@@ -104,7 +104,7 @@ class Emitter(Terms):
         for fold in stmt.folds:
             self.identity(fold, depth)
         self.ranges[stmt.axis] = self.range_of(stmt)
-        if stmt.bind not in ("", "serial"):
+        if stmt.bind not in ("", "serial", "unroll"):
             self.parallel(stmt, depth)
         elif stmt.extent == 1 and _needs_no_loop(stmt):
             self.block(stmt.body, depth)

@@ -199,6 +199,8 @@ class GPUEmitter(Emitter):
         """A loop; of one iteration at most, its body under a condition."""
         spans = self.spans(stmt)
         if min(-(-most // stmt.step) for _, most in spans.values()) > 1:
+            if stmt.bind == "unroll":
+                self.line(depth, "#pragma unroll")
             super().serial(stmt, depth)
             return
         name = self.declare(self.variable(stmt.label), self.integer)
@@ -210,8 +212,9 @@ class GPUEmitter(Emitter):
     def guarded(self, first: str, condition: str, body: nest.Block, depth: int) -> None:
         """The body of a loop of one iteration at most, in a scope of its own where it needs one."""
         name = first.partition(" = ")[0]
-        again = name in self.declared or any(isinstance(s, nest.Local) for s in body)
-        self.declared.update([name] * bool(name))
+        names = [name, *(s.buffer.name for s in body if isinstance(s, nest.Local))]
+        again = any(n in self.declared for n in names)
+        self.declared.update(n for n in names if n)
         opened = [text for text in ("{" if again else "", first, f"if ({condition}) {{") if text]
         opened = opened if condition else opened[:-1]
         inner = depth

@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from weft.core.node import Node, postorder, substitute
 from weft.kernel.ops import AsyncWait, Barrier, VectorStore
-from weft.scalar.affine import function_of, linear, plus
+from weft.scalar.affine import Interval, function_of, linear, plus
 from weft.scalar.blocks import nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, constant, value_of
-from weft.scalar.reach import longest
+from weft.scalar.reach import axis_range, longest
 
 
 class Touch(NamedTuple):
@@ -59,6 +59,7 @@ class _Sync:
     since: list[Touch] = field(default_factory=list[Touch])
     varying: set[Node] = field(default_factory=set[Node])  # axes that differ between threads
     values: dict[Node, Node] = field(default_factory=dict[Node, Node])  # axes of loops run once
+    ranges: dict[Node, Interval] = field(default_factory=dict[Node, Interval])
 
     def block(self, stmts: Block) -> Block:
         out: list[Stmt] = []
@@ -83,10 +84,12 @@ class _Sync:
 
     def loop(self, stmt: For) -> For:
         """A loop; all its iterations are one access where threads run different ones."""
-        once = (longest(stmt.lo, stmt.hi) or stmt.step + 1) <= stmt.step
+        once = runs_once(stmt)
         differs = any(free_variables(t) & self.varying for t in (stmt.lo, stmt.hi))
         if stmt.bind == "thread" or differs:
             self.varying.add(stmt.axis)
+        low, high = axis_range(stmt, self.ranges)
+        self.ranges[stmt.axis] = low, high + stmt.step  # and in the next iteration
         if once:
             self.values[stmt.axis] = substitute((stmt.lo,), self.values)[0]
         always = linear(stmt.hi) == plus(linear(stmt.lo), ({}, 1))
@@ -97,40 +100,43 @@ class _Sync:
         if not once and stmt.bind not in ("grid", "thread"):
             following = substitute((stmt.axis,), self.values)[0]
             step = {following: apply("add", following, constant(stmt.step))}
-            again = [_moved(t, step) for t in self.touches(stmt.body)]
+            again = [self.moved(t, step) for t in self.touches(stmt.body)]
             body = (*body, *self.barrier(again))
         return replace(stmt, body=body)
 
     def touches(self, block: Block) -> list[Touch]:
         """What a block touches of what threads share."""
-        inside = {s.axis: s for s in walk(block) if isinstance(s, For)}
         values = dict(self.values)
-        for axis, loop in inside.items():
-            if (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step:
-                values[axis] = substitute((loop.lo,), values)[0]
+        for loop in walk(block):
+            if isinstance(loop, For) and runs_once(loop):
+                values[loop.axis] = substitute((loop.lo,), values)[0]
         found: dict[Touch, None] = {}
         for stmt in walk(block):
             if isinstance(stmt, Store | VectorStore) and stmt.buffer in self.shared:
                 index = stmt.index[0] if isinstance(stmt, Store) else stmt.index
-                touch = Touch(stmt.buffer, _part(index, values), True, stmt.how == "async")
+                touch = Touch(stmt.buffer, self.part(index, values), True, stmt.how == "async")
                 found[touch] = None
         for term in nodes(block):
             buffer: Buffer | None = getattr(term.op, "buffer", None)
             if buffer is not None and buffer in self.shared:
-                found[Touch(buffer, _part(term.args[0], values), False)] = None
+                found[Touch(buffer, self.part(term.args[0], values), False)] = None
         return list(found)
 
+    def part(self, index: Node, values: dict[Node, Node]) -> Node | None:
+        """Of a buffer in two halves, the number whose last bit picks one."""
+        halves = [n for n in postorder(index) if function_of(n) == "floormod"]
+        picks = [n.args[0] for n in halves if value_of(n.args[1]) == 2]
+        if len(picks) != 1:
+            return None
+        return simplify(substitute((picks[0],), values)[0], self.ranges)
 
-def _part(index: Node, values: dict[Node, Node]) -> Node | None:
-    """Of a buffer in two halves, the number whose last bit picks one."""
-    halves = [n for n in postorder(index) if function_of(n) == "floormod"]
-    picks = [n.args[0] for n in halves if value_of(n.args[1]) == 2]
-    if len(picks) != 1:
-        return None
-    return simplify(substitute((picks[0],), values)[0], {})
+    def moved(self, touch: Touch, step: dict[Node, Node]) -> Touch:
+        """The access in the next iteration."""
+        if touch.part is None:
+            return touch
+        return touch._replace(part=simplify(substitute((touch.part,), step)[0], self.ranges))
 
 
-def _moved(touch: Touch, step: dict[Node, Node]) -> Touch:
-    if touch.part is None:
-        return touch
-    return touch._replace(part=simplify(substitute((touch.part,), step)[0], {}))
+def runs_once(loop: For) -> bool:
+    """Whether a loop has one iteration at most."""
+    return (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step

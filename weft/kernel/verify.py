@@ -44,7 +44,7 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
         _check_lanes(part.op, part.args)
     elif isinstance(part, nest.For):
         together = part.bind == "thread" and part.role == "reduce"
-        free = part.bind in ("", "serial") or part.role == "free" or together
+        free = part.bind in ("", "serial", "unroll") or part.role == "free" or together
         require(free, f"a {part.bind} loop must be free, not {part.role}")
     elif isinstance(part, VectorStore):
         agree = part.value.type.lanes in (1, part.lanes)
@@ -94,7 +94,7 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 
 KERNEL = Level(
     "kernel",
-    binds=("", "serial", "parallel", "grid", "thread"),
+    binds=("", "serial", "unroll", "parallel", "grid", "thread"),
     folders=("scalar", "kernel"),
     touches={VectorLoad: _load, VectorStore: _store},
     check=_check,

@@ -22,6 +22,7 @@ class GPU(Machine):
     warp: int = 32
     threads: int = 256  # of a block, where more work would fill more
     shared: int = 99 << 10  # most shared memory of a block
+    async_copies: bool = True  # from global to shared memory, by threads
 
     def lanes(self, element_bytes: int) -> int:
         """Elements of a warp: threads, whatever their size."""

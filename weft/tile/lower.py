@@ -124,7 +124,7 @@ class _Expansion:
         if extent is not None and 0 < extent <= stmt.step and stmt.bind not in PARALLEL:
             yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
             return
-        bind = stmt.bind if stmt.bind in PARALLEL else "serial"
+        bind = stmt.bind if stmt.bind in (*PARALLEL, "unroll") else "serial"
         yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind)
 
     def unroll(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import count
 
 from weft.core.node import Node, make, rebuild
-from weft.scalar.blocks import map_statements
+from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
@@ -75,5 +75,18 @@ def ending(block: Block, old: Node, new: Node) -> Block:
 
     def one(stmt: Stmt) -> Stmt:
         return replace(stmt, hi=rebuild((stmt.hi,), change)[0]) if isinstance(stmt, For) else stmt
+
+    return map_statements(block, one)
+
+
+def renamed(block: Block, labels: Labels) -> Block:
+    """The block with fresh names for its loops: a copy beside the first."""
+    axes = {
+        s.axis: labels.axis(s.label.rstrip("0123456789")) for s in walk(block) if isinstance(s, For)
+    }
+    block = substitute_block(block, axes)
+
+    def one(stmt: Stmt) -> Stmt:
+        return replace(stmt, axis=axes[stmt.axis]) if isinstance(stmt, For) else stmt
 
     return map_statements(block, one)

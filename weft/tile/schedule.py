@@ -11,13 +11,19 @@ from weft.scalar.nest import For, Kernel, Program, walk
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
+from weft.tile.passes.async_copy import async_copy
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.block_sums import block_sums
 from weft.tile.passes.blockify_launch import blockify_launch
 from weft.tile.passes.chunk_matmul_k import chunk_matmul_k
 from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.cooperative_reduce import cooperative_reduce
+from weft.tile.passes.double_buffer import double_buffer
+from weft.tile.passes.mark_unroll import mark_unroll
+from weft.tile.passes.pad_smem import pad_smem
 from weft.tile.passes.parallelize_loops import parallelize_loops
+from weft.tile.passes.permute_register_tile import permute_register_tile
+from weft.tile.passes.pipeline_k_outer import pipeline_k_outer
 from weft.tile.passes.prefetch_rows import prefetch_rows
 from weft.tile.passes.register_tile import register_tile
 from weft.tile.passes.skip_masked import skip_masked
@@ -58,6 +64,12 @@ GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("005_blockify_launch", blockify_launch),
     ("007_stage_inputs", stage_inputs),
     ("008_register_tile", register_tile),
+    ("009_permute_register_tile", permute_register_tile),
+    ("010_double_buffer", double_buffer),
+    ("013_async_copy", async_copy),
+    ("014_pad_smem", pad_smem),
+    ("015_pipeline_k_outer", pipeline_k_outer),
+    ("016_mark_unroll", mark_unroll),
 )
 
 

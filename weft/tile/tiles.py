@@ -51,8 +51,8 @@ class Tile:
 
     def chunk(self) -> tuple[tuple[For, ...], For | None]:
         """The loops of its sum down to the one that goes by chunks; that one, None without."""
-        loops, at = list[For](), self.body[0] if self.body else None
-        while isinstance(at, For) and at.role == "reduce":
+        loops, at = list[For](), self.sum
+        while at is not None:
             loops.append(at)
             inner = [s for s in at.body if isinstance(s, For) and s.role != "free"]
             if inner and any(at.axis in free_variables(s.lo) for s in inner):
@@ -60,13 +60,20 @@ class Tile:
             at = inner[0] if len(at.body) == 1 and inner else None
         return tuple(loops), None
 
+    @property
+    def sum(self) -> For | None:
+        """The outermost loop of its reduction."""
+        sums = (s for s in self.body if isinstance(s, For) and s.role == "reduce")
+        return next(sums, None)
+
     def with_chunk(self, chunk: For, before: Block = (), outside: Block = ()) -> Tile:
         """The tile with another loop over chunks, after `before`; `outside` goes before the sum."""
-        path, _ = self.chunk()
+        path, old = self.chunk()
         body: Block = (*before, chunk)
         for loop in reversed(path):
             body = (replace(loop, body=body),)
-        return replace(self, body=(*outside, *body, *self.body[1:]))
+        at = self.body.index(path[0] if path else old)  # type: ignore[arg-type]
+        return replace(self, body=(*self.body[:at], *outside, *body, *self.body[at + 1 :]))
 
 
 def tile_of(stmt: Stmt) -> Tile | None:

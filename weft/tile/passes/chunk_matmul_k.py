@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import For, Kernel
+from weft.scalar.nest import Kernel
 from weft.targets.gpu import GPU
 from weft.tile.access import chain, trips
 from weft.tile.moves import Labels, blocked
@@ -25,8 +25,8 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
     labels = Labels(kernel.body)
 
     def chunked(tile: Tile) -> Tile:
-        head = tile.body[0]
-        if not isinstance(head, For) or head.role != "reduce" or tile.chunk()[1] is not None:
+        head = tile.sum
+        if head is None or tile.chunk()[1] is not None:
             return tile
         loops, body = chain(head, "reduce")
         longest = max(loops, key=trips)

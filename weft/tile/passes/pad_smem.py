@@ -1,0 +1,26 @@
+"""pad_smem: lines of a slab stand apart so that threads that read across them meet in no bank.
+
+before  local x_s0: f32[64,16] in shared        after  local x_s0: f32[64,16]{20,1} in shared
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import Kernel
+from weft.scalar.structure import rename_block
+from weft.targets.gpu import GPU
+from weft.tile.slabs import accesses_of, best_pad, padded
+from weft.tile.tiles import Tile, on_tiles
+
+
+def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
+    """Pad the slabs of every tile as its reads and fills need."""
+
+    def apart(tile: Tile) -> Tile:
+        found = list(accesses_of(tile))
+        slabs = {a.slab for a in found}
+        pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
+        return replace(tile, body=rename_block(tile.body, pads))
+
+    return on_tiles(kernel, apart)

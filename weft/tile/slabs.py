@@ -1,0 +1,107 @@
+"""The slabs of a tile: what its threads read of each, and what those reads cost in banks.
+
+for read in reads_of(tile): read.slab, read.index, read.count
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, substitute
+from weft.core.types import TensorType
+from weft.scalar.blocks import nodes
+from weft.scalar.nest import Buffer, For, Load, Store, walk
+from weft.targets.gpu import GPU
+from weft.tile.access import trips
+from weft.tile.banks import wavefronts
+from weft.tile.strips import WIDEST
+from weft.tile.tiles import Tile
+from weft.tile.vector import address, stride_along
+
+ISSUE = 0.25  # turns that an instruction takes besides
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of a slab by a warp, and how often a chunk makes it."""
+
+    slab: Buffer
+    index: tuple[Node, ...]
+    loops: tuple[For, ...]  # over the threads that make it
+    width: int
+    count: float
+
+    def turns(self, slab: Buffer, target: GPU) -> float:
+        """What it costs where the slab lies as `slab` does."""
+        where = address(slab, self.index, {})
+        size = slab.type.dtype.bytes
+        return self.count * (wavefronts(where, self.loops, target.warp, self.width, size) + ISSUE)
+
+
+def accesses_of(tile: Tile) -> Iterator[Access]:
+    """What a thread reads for one chunk, and what fills the slabs."""
+    _, chunk = tile.chunk()
+    if chunk is None:
+        return
+    for loop in (s for s in chunk.body if isinstance(s, For) and s.role != "free"):
+        yield from _reads(loop, tile)
+    for stmt in walk(chunk.body):
+        if isinstance(stmt, For) and stmt.bind == "thread":
+            yield from _fills(stmt)
+
+
+def _reads(loop: For, tile: Tile) -> Iterator[Access]:
+    deep = trips(loop)
+    for term in nodes(loop.body):
+        if not isinstance(term.op, Load) or term.op.buffer.space != "shared":
+            continue
+        slab, index = term.op.buffer, term.args[: term.op.buffer.type.rank]
+        where = address(slab, index, {})
+        most = WIDEST // slab.type.dtype.bytes
+        count, width = float(deep), 1
+        if stride_along(where, loop.axis) == 1:
+            width = min(most, deep)
+        for f in reversed(tile.registers):  # to the first of a thread's results
+            step = stride_along(address(slab, index, {}), f.axis)
+            count *= trips(f) if step else 1
+            width = min(most, trips(f)) if step == 1 and f.step == 1 else width
+            index = substitute(index, {f.axis: f.lo})
+        index = substitute(index, {loop.axis: loop.lo})
+        yield Access(slab, index, tile.threads, width, count / width)
+
+
+def _fills(stmt: For) -> Iterator[Access]:
+    loops = [stmt]
+    while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], For):
+        loops.append(loops[-1].body[0])
+    store = loops[-1].body[0]
+    if not isinstance(store, Store) or store.buffer.space != "shared":
+        return
+    threads = tuple(f for f in loops if f.bind == "thread")
+    strips = {f.axis: f.lo for f in loops if f.bind == "register"}
+    width = 1
+    for f in loops:
+        width *= trips(f) if f.bind == "register" else 1
+    total = 1
+    for f in threads:
+        total *= trips(f)
+    yield Access(store.buffer, substitute(store.index, strips), threads, width, total / 32)
+
+
+def padded(slab: Buffer, pad: int) -> Buffer:
+    """The slab with so many elements more between its lines."""
+    *outer, line = slab.type.shape
+    stride, strides = line + pad, [1]
+    for extent in reversed(outer):
+        strides.insert(0, stride)
+        stride *= extent
+    return replace(slab, type=TensorType(slab.type.dtype, slab.type.shape, tuple(strides)))
+
+
+def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
+    """The fewest turns for all accesses of a slab, and the pad that gives them."""
+    own = [a for a in accesses if a.slab == slab]
+    unit = max(1, WIDEST // slab.type.dtype.bytes)
+    pads = [n * unit for n in range(4)]
+    return min((sum(a.turns(padded(slab, p), target) for a in own), p) for p in pads)
