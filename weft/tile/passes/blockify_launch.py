@@ -27,6 +27,7 @@ from weft.tile.tiles import Tile, full, guarded, register_split, tile_of
 
 SIDES = (16, 32, 64, 128)  # of a tile
 START = 2000.0  # cycles until a block's first products
+L2_BYTES = 24.0  # a cycle, of each multiprocessor
 
 
 def blockify_launch(kernel: Kernel, target: GPU) -> Kernel:
@@ -75,9 +76,9 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For) and s.step == 1)
     around = math.prod(map(trips, tile.around))
 
-    def price(sides: tuple[int, ...]) -> float:
+    def price(sides: tuple[int, ...]) -> tuple[float, int]:
         blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])
-        return -(-blocks // target.cores) * block_cycles(sides[0], sides[1], depth) + START
+        return grid_cycles(blocks, sides[0], sides[1], depth, target), -math.prod(sides)
 
     sides = min(product(*(_sides(trips(f)) for f in tile.threads)), key=price)
     grid: list[For] = [replace(f, bind="grid") for f in tile.around]
@@ -98,15 +99,19 @@ def _sides(length: int) -> list[int]:
     return [s for s in SIDES if s < 2 * length] or [SIDES[0]]
 
 
-def block_cycles(rows: int, columns: int, depth: int) -> float:
-    """Cycles of a multiprocessor for one block: products, and reads of shared memory.
+def grid_cycles(blocks: int, rows: int, columns: int, depth: int, target: GPU) -> float:
+    """Cycles of the busiest multiprocessor: products, reads of shared and of global memory.
 
-    128 products a cycle; a read of 16 bytes by a warp takes it some 2.5 cycles.
+    128 products a cycle; a read of 16 bytes by a warp takes some 2.5 cycles, global memory (from
+    the cache that all share) gives L2_BYTES a cycle. Few warps do not hide how long each takes.
     """
     down, across = register_split(rows, columns)
+    each = -(-blocks // target.cores)
     warps = rows * columns / (down * across) / 32
     products, reads = down * across / 4, 0.6 * (down + across)
-    return warps * depth * (max(products, reads) + 0.25 * min(products, reads))
+    compute = warps * (max(products, reads) + 0.25 * min(products, reads))
+    hidden = min(1.0, 0.5 + each * warps / 16)
+    return each * depth * max(compute / hidden, 4 * (rows + columns) / L2_BYTES) + START
 
 
 def _within(body: Block, loop: For) -> Block:
