@@ -38,7 +38,10 @@ LAYERS: dict[str, set[str]] = {
     "driver": {"*"},
     "linking": {"core", "config", "scalar", "runtime"},
     "dynamo": {"driver", "core.errors", "config"},
-    "cli": {"weft", "driver", "options", "core.errors", "config", "runtime.toolchain"},
+    "cli": {
+        *("weft", "driver", "options", "core.errors", "config"),
+        *("runtime.toolchain", "runtime.nvidia", "runtime.cuda_timing"),
+    },
     "weft": {"driver", "core.errors", "targets", "runtime.report"},
 }
 

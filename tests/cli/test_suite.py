@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
-from weft.cli import peers, suite
+from weft.cli import peers, suite, suite_text
 from weft.cli.bench import Bench, Measurement
 from weft.cli.check import Verdict
 from weft.cli.habits import Habits
@@ -41,7 +42,7 @@ ROWS = [
     row("second", 6.0, eager=8.0, inductor=4.0, openvino=None, weft=2.0, weft_dynamo=4.0),
     row("third", 1.0, eager=8.0, inductor=4.0, openvino=None, weft=1.0, weft_dynamo=4.0),
 ]
-RESULTS = Results(Settings(ALL), 2, {}, LIMITS, ROWS)
+RESULTS = Results(Settings("cpu", ALL), 2, {}, LIMITS, ROWS)
 
 
 def test_figures_of_a_row() -> None:
@@ -155,21 +156,21 @@ def test_only_chooses_by_name_or_group() -> None:
 def test_a_missing_peer_is_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(peers.NEEDS, "openvino", ("no_such_module",))
     monkeypatch.setattr(suite, "measure", lambda threads: LIMITS)
-    monkeypatch.setattr(suite, "chosen", lambda only: {})
+    monkeypatch.setattr(suite, "chosen", lambda only, device: {})
     said: list[str] = []
-    results = run(Settings(("eager", "openvino")), said.append)
+    results = run(Settings("cpu", ("eager", "openvino")), said.append)
     why = "no_such_module not installed (pip install 'weft[bench]')"
     assert f"openvino is left out: {why}" in said
     assert f"openvino is left out: {why}" in summary_lines(results)
     assert results.backends == ["eager"] and suite_json(results)["left_out"] == {"openvino": why}
     with pytest.raises(SourceError, match="no backend is left"):
-        run(Settings(("openvino",)))
+        run(Settings("cpu", ("openvino",)))
 
 
 def test_a_workload_that_does_not_load_is_a_row() -> None:
     bench = Bench(["eager"])
     workload = Workload("group", "import no_such_module\ntorch.ones(1)")
-    found = suite.measured(bench, "name", workload, Settings(("eager",)))
+    found = suite.measured(bench, "name", workload, Settings("cpu", ("eager",)))
     assert found.work is None and found.ms("eager") is None
     assert "no_such_module" in (found.measurements["eager"].failure or "")
     assert RESULTS.percent(found, "eager") is None
@@ -189,3 +190,55 @@ def test_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["threads"] == 1 and facts["passed"]
     assert all(found["ms"] > 0 for found in row["backends"].values())
     assert row["backends"]["weft"]["kernels"] == 1 and row["backends"]["weft"]["predicted_us"] > 0
+
+
+def test_a_device_in_the_place_of_the_cpu(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    backends = ("eager", "inductor", "inductor-max-autotune", "weft")
+    ours = [Measurement("weft", 2.0, 0.5, GOOD), Measurement("weft", 1.0, 0.5, GOOD)]
+    rows = [
+        Row(
+            f"row {i}",
+            Workload("group", ""),
+            Work(10**8, 8, bf16=i == 1),
+            {
+                "eager": Measurement("eager", 3.0, 0.1, GOOD),
+                "inductor": Measurement("inductor", 2.0, 0.1, GOOD),
+                "inductor-max-autotune": Measurement("inductor-max-autotune", 1.5, 9.0, GOOD),
+                "weft": mine,
+            },
+        )
+        for i, mine in enumerate(ours)
+    ]
+    limits = Limits(1, 100.0, 100.0, 400.0, 400.0, {1 << 20: 10.0})
+    results = Results(Settings("cuda", backends), 16, {}, limits, rows, not_begun=["later"])
+    assert results.geomean("weft", BEST) == pytest.approx((1.5 / 2 * 1.5) ** 0.5)
+    assert [results.percent(row, "weft") for row in rows] == pytest.approx([50.0, 25.0])
+    monkeypatch.setattr(suite_text, "gpu", lambda: {"gpu": "a board", "driver": 13000})
+    facts = suite_json(results)
+    assert facts["device"] == "cuda" and facts["machine"]["gpu"] == "a board"
+    assert facts["machine"]["commit"] and facts["not_begun"] == ["later"]
+    assert facts["below_0.8_of_best_peer"] == {"weft": ["row 0"]}
+    ratios = facts["workloads"]["row 1"]["ratios"]["weft"]
+    assert ratios == {"eager": 3.0, "inductor": 2.0, "inductor-max-autotune": 1.5, BEST: 1.5}
+    show(suite_table(results), *summary_lines(results))
+    printed = capsys.readouterr().out
+    assert "caches cold" in printed and "threads" not in printed
+    assert "cuBLAS 100 GFLOP/s in f32, 400 in bf16" in printed
+    assert "no time was left for 1: later" in printed
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_without_a_device_the_bench_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["bench", "cuda"])
+    assert caught.value.code == 2
+    told = "weft: weft bench cuda needs a CUDA device, and PyTorch finds none here\n"
+    assert capsys.readouterr().err == told
+
+
+def test_minutes_end_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suite, "measure", lambda threads: LIMITS)
+    results = run(Settings("cpu", ("eager",), "relu|tanh", minutes=0.0))
+    assert not results.rows and len(results.not_begun) > 1

@@ -11,7 +11,6 @@ import gc
 import json
 import os
 import re
-import statistics
 import sys
 import time
 from collections.abc import Callable
@@ -22,8 +21,9 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.cli.check import call
+from weft.cli.clocks import Clock, CPUClock, CUDAClock
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
-from weft.cli.habits import measure, peak_bytes
+from weft.cli.habits import measure
 from weft.cli.peers import PEERS, Peer
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
@@ -31,8 +31,8 @@ from weft.core.errors import WeftError
 from weft.driver import graph_backend
 from weft.options import Options
 
+Backend = Callable[[Source | IrText, Options], tuple[Compiled | None, Source]]
 COLOUR = re.compile("\x1b\\[[0-9;]*m")  # torch's exporters print to a terminal even in errors
-SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
 
 
 def main() -> None:
@@ -58,6 +58,7 @@ class Session:
     def __init__(self) -> None:
         self.call: Callable[[], Any] | None = None
         self.arena = 0  # bytes that stay between calls
+        self.clock: Clock = CPUClock()
 
     def load(
         self,
@@ -69,10 +70,13 @@ class Session:
         """Compiles for one backend, saves what the first call gives."""
         self.call, self.arena = None, 0  # one program at a time stands in memory
         gc.collect()
-        program = load(SourceSpec(**source))
+        spec = SourceSpec(**source)
+        self.clock = CPUClock() if spec.device == "cpu" else CUDAClock(torch.device(spec.device))
+        program = load(spec)
         start = time.perf_counter()
         compiled, ready = BACKENDS[backend](program, Options(**options))
         out = call(ready, ready.callable)
+        self.clock.wait()
         seconds = time.perf_counter() - start
         torch.save(pytree.tree_map(detached, out), outputs)
         self.call = bound(ready)
@@ -89,31 +93,17 @@ class Session:
         """Median milliseconds of a call, over `seconds` of calls."""
         assert self.call is not None
         self.call()  # wakes caches and threads
-        repeats = max(1, int(SAMPLE_SECONDS / max(timed(self.call, 1), 1e-7)))
-        end = time.perf_counter() + seconds
-        samples: list[float] = []
-        while len(samples) < 3 or time.perf_counter() < end:
-            samples.append(timed(self.call, repeats))
-        return {"ms": statistics.median(samples) * 1e3}
+        return {"ms": self.clock.median(self.call, seconds) * 1e3}
 
     def memory(self) -> dict[str, Any]:
         """Bytes that a call needs beside its inputs and weights."""
         assert self.call is not None
         gc.collect()
-        peak = peak_bytes(self.call)
-        return {"peak_bytes": None if peak is None else peak + self.arena}
+        peak = self.clock.peak_bytes(self.call)
+        return {"peak_bytes": None if peak is None else peak + self.arena * self.clock.arena_stays}
 
     def habits(self, threads: int) -> dict[str, Any]:
         return asdict(measure(threads))
-
-
-def timed(function: Callable[[], Any], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        function()
-    if torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-    return (time.perf_counter() - start) / repeats
 
 
 def bound(ready: Source) -> Callable[[], Any]:
@@ -141,20 +131,25 @@ def eager(program: Source | IrText, options: Options) -> tuple[None, Source]:
     return None, of_pytorch(program)
 
 
-def inductor(program: Source | IrText, options: Options) -> tuple[None, Source]:
-    return None, through_dynamo(of_pytorch(program), "inductor")
+def inductor(mode: str | None) -> Backend:
+    def compiled(program: Source | IrText, options: Options) -> tuple[None, Source]:
+        return None, through_dynamo(of_pytorch(program), "inductor", mode)
+
+    return compiled
 
 
 def weft_dynamo(program: Source | IrText, options: Options) -> tuple[None, Source]:
     return None, through_dynamo(of_pytorch(program), graph_backend(**asdict(options)))
 
 
-def through_dynamo(source: Source, backend: str | Callable[..., Any]) -> Source:
+def through_dynamo(
+    source: Source, backend: str | Callable[..., Any], mode: str | None = None
+) -> Source:
     torch.compiler.reset()
-    return with_callable(source, torch.compile(source.callable, backend=backend))
+    return with_callable(source, torch.compile(source.callable, backend=backend, mode=mode))
 
 
-def peer(make: Callable[[Source], Peer]) -> Callable[..., tuple[None, Source]]:
+def peer(make: Callable[[Source], Peer]) -> Backend:
     def compiled(program: Source | IrText, options: Options) -> tuple[None, Source]:
         source = of_pytorch(program)
         return None, with_callable(source, make(source))
@@ -170,9 +165,10 @@ def compiled_by_weft(program: Source | IrText, options: Options) -> tuple[Compil
     return compiled, with_callable(program, compiled)
 
 
-BACKENDS: dict[str, Callable[[Source | IrText, Options], tuple[Compiled | None, Source]]] = {
+BACKENDS: dict[str, Backend] = {
     "eager": eager,
-    "inductor": inductor,
+    "inductor": inductor(None),
+    "inductor-max-autotune": inductor("max-autotune"),
     **{name: peer(make) for name, make in PEERS.items()},
     "weft": compiled_by_weft,
     "weft-dynamo": weft_dynamo,

@@ -159,7 +159,7 @@ def check_text(out: Any, truth: Any) -> list[Verdict]:
 
 
 def check_array(out: torch.Tensor, reference: Any) -> Verdict:
-    truth = torch.as_tensor(reference)
+    out, truth = out.cpu(), torch.as_tensor(reference)
     if truth.shape != out.shape:
         return Verdict(math.inf, 0.0, f"shape {out.shape}, the interpreter gives {truth.shape}")
     return check_leaf(out, torch.empty_like(out).copy_(truth), truth)

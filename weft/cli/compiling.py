@@ -17,7 +17,7 @@ from weft import driver
 from weft.cli.check import run_eager
 from weft.cli.program import IrText, Source, program_place
 from weft.core.errors import SourceError, WeftError
-from weft.options import Options
+from weft.options import Options, find_target
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
 LANGUAGES = ("c", "cuda")
@@ -57,6 +57,11 @@ def choice(name: str, value: str, known: Sequence[str]) -> str:
     if value not in known:
         raise SourceError(f"unknown {name} {value!r}: one of {', '.join(known)}")
     return value
+
+
+def device_name(options: Options) -> str:
+    """Where a program's tensors have to be for these options."""
+    return str(driver.device_of(find_target(options.target), options.simulate))
 
 
 def compile_source(source: Source, options: Options) -> Compiled:

@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | bench cpu | doctor.
+"""The command line: weft compile | run | bench cpu | bench cuda | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -15,8 +15,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.bench import Bench
-from weft.cli.bench_worker import BACKENDS
-from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program
+from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program, device_name
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import SourceSpec
@@ -31,7 +30,7 @@ from weft.cli.running import (
     run_once,
 )
 from weft.cli.source import KINDS, load
-from weft.cli.suite import Settings
+from weft.cli.suite import SUITES, Settings
 from weft.cli.suite import run as run_suite
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.config import config
@@ -130,10 +129,10 @@ def run_command(
     seed: SeedOption = 0,
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
-    spec = SourceSpec(text, source, seed)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
     keywords["passes"] = passes
     chosen = Options.of({**keywords, "profile": profile, "simulate": simulate})
+    spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
     if bench:
         with Bench(backends.split(","), chosen) as running, working("comparing"):
@@ -155,25 +154,52 @@ def run_command(
         raise typer.Exit(MISSED)
 
 
+CPU_BACKENDS, CUDA_BACKENDS = (",".join(SUITES[device].backends) for device in ("cpu", "cuda"))
+OnlyOption = Annotated[
+    str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
+]
+BackendsOption = Annotated[str, typer.Option("--backends", help="columns of the table")]
+SecondsOption = Annotated[float, typer.Option("--seconds", help="of one round")]
+RoundsOption = Annotated[int, typer.Option("--rounds", min=1, help="the median counts")]
+JsonOption = Annotated[
+    str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
+]
+
+
 @bench_app.command("cpu")
 def bench_cpu_command(
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
-    ] = None,
-    backends: Annotated[str, typer.Option("--backends", help="columns of the table")] = ",".join(
-        BACKENDS
-    ),
+    only: OnlyOption = None,
+    backends: BackendsOption = CPU_BACKENDS,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="of one round")] = 0.1,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
-    json_path: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
-    ] = None,
+    seconds: SecondsOption = 0.1,
+    rounds: RoundsOption = 5,
+    json_path: JsonOption = None,
 ) -> None:
     """Time the suite on this CPU, each backend in its own process; exit 1 where weft is wrong."""
-    settings = Settings(tuple(backends.split(",")), only, threads, seconds, rounds)
+    bench_suite(
+        Settings("cpu", tuple(backends.split(",")), only, threads, seconds, rounds), json_path
+    )
+
+
+@bench_app.command("cuda")
+def bench_cuda_command(
+    only: OnlyOption = None,
+    backends: BackendsOption = CUDA_BACKENDS,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="begin no workload after that long")
+    ] = None,
+    seconds: SecondsOption = 0.1,
+    rounds: RoundsOption = 5,
+    json_path: JsonOption = None,
+) -> None:
+    """Time the suite on the CUDA device found, in the same way; exit 2 where there is none."""
+    chosen = tuple(backends.split(","))
+    bench_suite(Settings("cuda", chosen, only, None, seconds, rounds, minutes), json_path)
+
+
+def bench_suite(settings: Settings, json_path: str | None) -> None:
     results = run_suite(settings, lambda line: print(f"weft: {line}", file=sys.stderr, flush=True))
     if json_path != "-":
         show(suite_table(results), *summary_lines(results))

@@ -10,7 +10,7 @@ import linecache
 import traceback
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from typing import Any, cast
 
@@ -37,6 +37,15 @@ class Source:
         leaves = pytree.tree_leaves((self.args, self.kwargs))
         return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
 
+    def on(self, device: str) -> Source:
+        """The same program and arguments on a device."""
+        function = self.callable.to(device) if isinstance(self.callable, nn.Module) else None
+        args, kwargs = pytree.tree_map_only(
+            torch.Tensor, lambda t: t.detach().to(device).requires_grad_(t.requires_grad),
+            (self.args, self.kwargs),
+        )  # fmt: skip
+        return replace(self, callable=function or self.callable, args=args, kwargs=kwargs)
+
 
 @dataclass(frozen=True)
 class IrText:
@@ -54,6 +63,7 @@ class SourceSpec:
     path: str | None = None  # model folder, hub name, file.py:name or IR file
     seed: int = 0
     meta: bool = field(default=False, kw_only=True)  # a model folder's weights need no values
+    device: str = field(default="cpu", kw_only=True)  # where modules and inputs are made
 
 
 @contextmanager

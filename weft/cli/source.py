@@ -23,6 +23,14 @@ KINDS = '-c "EXPRESSION", file.py:name, a model folder, a cached hub name or an 
 def load(spec: SourceSpec) -> Source | IrText:
     """What the command line named; the seed decides every random value in it."""
     torch.manual_seed(spec.seed)
+    if spec.device == "cpu":
+        return load_here(spec)
+    with torch.device(spec.device):
+        found = load_here(spec)
+    return found.on(spec.device) if isinstance(found, Source) else found
+
+
+def load_here(spec: SourceSpec) -> Source | IrText:
     if spec.text is not None and spec.path is not None:
         raise SourceError(f"one SOURCE, not two: -c text and {spec.path}")
     if spec.text is not None:

@@ -1,6 +1,6 @@
-"""`weft bench cpu`: every workload on every backend, beside what the machine can do.
+"""`weft bench cpu|cuda`: every workload on every backend, beside what the machine can do.
 
-results = run(Settings(backends=("eager", "weft"), only="softmax"))
+results = run(Settings("cpu", backends=("eager", "weft"), only="softmax"))
 results.rows[0].ratio("weft", "eager"), results.geomean("weft", BEST), results.rank_correlation
 """
 
@@ -11,22 +11,27 @@ import re
 import shutil
 import statistics
 import tempfile
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 import torch
 
+from weft.cli import cuda_limits
 from weft.cli.bench import Bench, Measurement
+from weft.cli.clocks import CUDAClock
 from weft.cli.habits import Habits
 from weft.cli.limits import Limits, Work, count, measure
 from weft.cli.peers import NEEDS, missing
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.workloads import WORKLOADS, Workload
+from weft.cli.workloads_cuda import CUDA_WORKLOADS
 from weft.core.errors import SourceError, WeftError
+from weft.options import Options
 
 OURS = ("weft", "weft-dynamo")
 BEST = "best peer"
@@ -37,12 +42,37 @@ FIRST = SourceSpec(text="torch.ones(4) + 1")  # a process's first program import
 
 
 @dataclass(frozen=True)
+class Suite:
+    """What the bench of a device consists of; `enough` is the share of the best peer to reach."""
+
+    workloads: Mapping[str, Workload]
+    backends: tuple[str, ...]
+    enough: float
+
+
+SUITES = {
+    "cpu": Suite(
+        WORKLOADS, ("eager", "inductor", "openvino", "onnxruntime", "weft", "weft-dynamo"), 0.9
+    ),
+    "cuda": Suite(CUDA_WORKLOADS, ("eager", "inductor", "inductor-max-autotune", "weft"), 0.8),
+}
+
+
+@dataclass(frozen=True)
 class Settings:
+    """`minutes` is how long workloads are begun; those that are not are told of."""
+
+    device: str
     backends: tuple[str, ...]
     only: str | None = None
     threads: int | None = None
     seconds: float = 0.1
     rounds: int = 5
+    minutes: float | None = None
+
+    @property
+    def suite(self) -> Suite:
+        return SUITES[self.device]
 
 
 @dataclass(frozen=True)
@@ -114,6 +144,11 @@ class Results:
     limits: Limits
     rows: Sequence[Row]
     habits: Habits | None = None
+    not_begun: Sequence[str] = ()
+
+    @property
+    def on_cpu(self) -> bool:
+        return self.settings.device == "cpu"
 
     @property
     def backends(self) -> list[str]:
@@ -191,17 +226,18 @@ def ranks(values: Sequence[float]) -> np.ndarray:
     return (np.cumsum(repeats) - (repeats - 1) / 2)[place]
 
 
-def chosen(only: str | None) -> dict[str, Workload]:
+def chosen(only: str | None, device: str = "cpu") -> dict[str, Workload]:
     """The workloads whose name or group the expression finds."""
+    workloads = SUITES[device].workloads
     try:
         pattern = re.compile(only or "", re.IGNORECASE)
     except re.error as error:
         raise SourceError(f"--only {only!r} is no regular expression: {error}") from None
     found = {
-        name: w for name, w in WORKLOADS.items() if pattern.search(name) or pattern.search(w.group)
+        name: w for name, w in workloads.items() if pattern.search(name) or pattern.search(w.group)
     }
     if not found:
-        raise SourceError(f"--only {only!r} finds none of: {', '.join(WORKLOADS)}")
+        raise SourceError(f"--only {only!r} finds none of: {', '.join(workloads)}")
     return found
 
 
@@ -217,7 +253,9 @@ def left_out(backends: Sequence[str]) -> dict[str, str]:
 
 def run(settings: Settings, say: Callable[[str], None] = lambda line: None) -> Results:
     """Measures the machine, then the workloads one after the other, then the machine again."""
-    workloads = chosen(settings.only)
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise SourceError("weft bench cuda needs a CUDA device, and PyTorch finds none here")
+    workloads = chosen(settings.only, settings.device)
     absent = left_out(settings.backends)
     for backend, reason in absent.items():
         say(f"{backend} is left out: {reason}")
@@ -225,21 +263,38 @@ def run(settings: Settings, say: Callable[[str], None] = lambda line: None) -> R
     if not backends:
         raise SourceError("no backend is left to measure")
     threads = settings.threads or torch.get_num_threads()
-    say(f"measuring the machine on 1 and {threads} threads")
-    limits = measure(threads)
+    limits = limits_of(settings.device, threads, say)
+    end = math.inf if settings.minutes is None else time.monotonic() + 60 * settings.minutes
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="weft-bench-cache-") as folder:
         caches = Caches(Path(folder), threads)
-        with Bench(backends, environment=caches.environment) as bench:
+        options = Options("auto" if settings.device == "cpu" else settings.device)
+        with Bench(backends, options, caches.environment) as bench:
             say(f"starting {', '.join(backends)}")
-            bench.compare(FIRST, rounds=1, seconds=0.0)
+            bench.compare(replace(FIRST, device=settings.device), rounds=1, seconds=0.0)
             for number, (name, workload) in enumerate(workloads.items(), 1):
-                say(f"{number}/{len(workloads)} {name}")
-                caches.empty()
-                rows.append(measured(bench, name, workload, settings))
-        say("calls, threads and eager's own ops")
-        habits = habits_of(caches, threads) if "weft" in backends else None
-    return Results(settings, threads, absent, limits.best_of(measure(threads)), rows, habits)
+                if time.monotonic() < end:
+                    say(f"{number}/{len(workloads)} {name}")
+                    caches.empty()
+                    rows.append(measured(bench, name, workload, settings))
+        habits = None
+        if settings.device == "cpu" and "weft" in backends:
+            say("calls, threads and eager's own ops")
+            habits = habits_of(caches, threads)
+    limits = limits.best_of(limits_of(settings.device, threads, say))
+    begun = {row.name for row in rows}
+    rest = [name for name in workloads if name not in begun]
+    return Results(settings, threads, absent, limits, rows, habits, rest)
+
+
+def limits_of(device: str, threads: int, say: Callable[[str], None]) -> Limits:
+    if device == "cpu":
+        say(f"measuring the machine on 1 and {threads} threads")
+        return measure(threads)
+    say("measuring the device")
+    place = torch.device(device, torch.cuda.current_device())
+    CUDAClock(place)  # f32 in f32 in this process as well
+    return cuda_limits.measure(place)
 
 
 def habits_of(caches: Caches, threads: int) -> Habits:
@@ -264,17 +319,18 @@ class Caches:
             "OMP_NUM_THREADS": str(self.threads),
             "WEFT_CACHE": str(self.folder / backend / "weft"),
             "TORCHINDUCTOR_CACHE_DIR": str(self.folder / backend / "inductor"),
+            "TRITON_CACHE_DIR": str(self.folder / backend / "triton"),
         }
 
     def empty(self) -> None:
         for backend in OURS:
-            for kind in ("programs", "objects"):
+            for kind in ("programs", "objects", "cubins"):
                 shutil.rmtree(self.folder / backend / "weft" / kind, ignore_errors=True)
 
 
 def measured(bench: Bench, name: str, workload: Workload, settings: Settings) -> Row:
     """A program that does not even load is a row of failures, and the suite goes on."""
-    spec = SourceSpec(text=workload.text)
+    spec = SourceSpec(text=workload.text, device=settings.device)
     try:
         source = load(spec)
         assert isinstance(source, Source)

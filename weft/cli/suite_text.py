@@ -1,4 +1,4 @@
-"""The results of `weft bench cpu` as a table, as sentences and as JSON.
+"""The results of `weft bench cpu|cuda` as a table, as sentences and as JSON.
 
 show(suite_table(results), *summary_lines(results))
 write_json(suite_json(results), "result.json")
@@ -17,21 +17,26 @@ from typing import Any
 import torch
 from rich.console import Group
 
+from weft.cli.limits import Limits
 from weft.cli.output import error_text, milliseconds, number, table
 from weft.cli.running import verdict_json
 from weft.cli.suite import BEST, DISTURBED, OURS, Results, Row, trouble
 from weft.config import config
+from weft.runtime import nvidia
 from weft.runtime.toolchain import open_toolchain
 
-PACKAGES = ("torch", "openvino", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy")
-ENOUGH = 0.9  # of the best peer
+PACKAGES = (
+    *("torch", "openvino", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy"),
+    *("triton", "cuda-bindings"),
+)
 COMPILE_SHARE = 0.5
 
 
 def suite_table(results: Results) -> Group:
     columns = ["workload", *(f"{b} ms" for b in results.backends), "best peer", "x best",
                "x eager", "x inductor", "% of limit", "error", "check"]  # fmt: skip
-    title = f"milliseconds, medians of interleaved rounds; {results.threads} threads"
+    where = f"{results.threads} threads" if results.on_cpu else "caches cold"
+    title = f"milliseconds, medians of interleaved rounds; {where}"
     return table(title, columns, [cells(results, row) for row in results.rows])
 
 
@@ -54,17 +59,11 @@ def ratio(value: float | None) -> str:
 
 
 def summary_lines(results: Results) -> list[str]:
-    limits = results.limits
-    copy = ", ".join(f"{rate:.0f} of {size / 2**20:g} MB" for size, rate in limits.copy.items())
-    lines = [
-        f"machine: {limits.gflops_one:.0f} GFLOP/s on one thread, {limits.gflops:.0f} on "
-        f"{limits.threads} (bf16 {limits.bf16_gflops_one:.0f}, {limits.bf16_gflops:.0f}); "
-        f"copies in GB/s {copy}"
-    ]
+    lines = [limits_line(results.limits, results.on_cpu)]
     for ours in results.ours:
         means = [f"{number(results.geomean(ours, to))} {to}" for to in (*results.peers, BEST)]
         lines.append(f"{ours}, times as fast (geometric mean): {', '.join(means)}")
-        for to, least in ((BEST, ENOUGH), ("eager", 1.0), ("inductor", 1.0)):
+        for to, least in ((BEST, results.settings.suite.enough), ("eager", 1.0), ("inductor", 1.0)):
             names = results.behind(ours, to, least)
             if names:
                 lines.append(f"  below {least:g} of {to} on {len(names)}: {'; '.join(names)}")
@@ -87,8 +86,26 @@ def summary_lines(results: Results) -> list[str]:
             f"not a quiet machine: rounds of {len(results.disturbed)} workloads of "
             f"{len(results.rows)} differ by more than {(DISTURBED - 1) * 100:.0f}%"
         )
+    if results.not_begun:
+        lines.append(f"no time was left for {len(results.not_begun)}: {names_of(results)}")
     lines += [f"{backend} is left out: {why}" for backend, why in results.missing.items()]
     return lines + failures(results)
+
+
+def names_of(results: Results) -> str:
+    return "; ".join(results.not_begun)
+
+
+def limits_line(limits: Limits, on_cpu: bool) -> str:
+    copy = ", ".join(f"{rate:.0f} of {size / 2**20:g} MB" for size, rate in limits.copy.items())
+    if not on_cpu:
+        rates = f"cuBLAS {limits.gflops:.0f} GFLOP/s in f32, {limits.bf16_gflops:.0f} in bf16"
+        return f"device: {rates}; copies in GB/s {copy}"
+    return (
+        f"machine: {limits.gflops_one:.0f} GFLOP/s on one thread, {limits.gflops:.0f} on "
+        f"{limits.threads} (bf16 {limits.bf16_gflops_one:.0f}, {limits.bf16_gflops:.0f}); "
+        f"copies in GB/s {copy}"
+    )
 
 
 def habit_lines(results: Results) -> list[str]:
@@ -114,9 +131,10 @@ def failures(results: Results) -> list[str]:
 
 def suite_json(results: Results) -> dict[str, Any]:
     ends = (*results.peers, BEST)
-    limits = results.limits
+    limits, enough = results.limits, results.settings.suite.enough
     return {
-        "machine": machine(),
+        "machine": machine(results.on_cpu),
+        "device": results.settings.device,
         "threads": results.threads,
         "settings": {"seconds": results.settings.seconds, "rounds": results.settings.rounds},
         "limits": {
@@ -128,7 +146,8 @@ def suite_json(results: Results) -> dict[str, Any]:
         },
         "left_out": dict(results.missing),
         "geomean": {o: {to: results.geomean(o, to) for to in ends} for o in results.ours},
-        "below_0.9_of_best_peer": {o: results.behind(o, BEST, ENOUGH) for o in results.ours},
+        f"below_{enough}_of_best_peer": {o: results.behind(o, BEST, enough) for o in results.ours},
+        "not_begun": list(results.not_begun),
         "disturbed": results.disturbed,
         "median_compile_seconds": {b: results.compile_seconds(b) for b in results.backends},
         "habits": asdict(results.habits) if results.habits else None,
@@ -177,14 +196,29 @@ def our_json(found: Any) -> dict[str, Any]:
     }
 
 
-def machine() -> dict[str, Any]:
+def machine(on_cpu: bool) -> dict[str, Any]:
+    more = {"compiler": open_toolchain(config.cache).compiler.version} if on_cpu else gpu()
     return {
         "cpu": cpu_name(),
         "processors": os.cpu_count(),
         "system": platform.platform(),
         "commit": commit(),
-        "compiler": open_toolchain(config.cache).compiler.version,
+        **more,
         "versions": {"python": platform.python_version(), **versions()},
+    }
+
+
+def gpu() -> dict[str, Any]:
+    """The device, and the parts that compile for it."""
+    found = torch.cuda.get_device_properties(torch.cuda.current_device())
+    driver = nvidia.driver()
+    return {
+        "gpu": found.name,
+        "compute_capability": f"{found.major}.{found.minor}",
+        "multiprocessors": found.multi_processor_count,
+        "memory_bytes": found.total_memory,
+        "driver": driver.cuDriverGetVersion()[1],
+        "nvrtc": list(nvidia.nvrtc().nvrtcVersion()[1:]),
     }
 
 

@@ -135,11 +135,11 @@ INDEXING = {
     "scatter add 4096x1024": "torch.scatter_add(torch.zeros(1024,1024), 0, "
     "torch.randint(0,1024,(4096,1024)), torch.randn(4096,1024))",
 }
-TINY_LLAMA = """
+LLAMA_LAYER = """
 from transformers import LlamaConfig
 from transformers.models.llama.modeling_llama import LlamaDecoderLayer, LlamaRotaryEmbedding
-config = LlamaConfig(hidden_size=2048, intermediate_size=5632, num_attention_heads=32,
-                     num_key_value_heads=4, attn_implementation="sdpa")
+config = LlamaConfig(hidden_size={}, intermediate_size={}, num_attention_heads={},
+                     num_key_value_heads={}, attn_implementation="sdpa")
 class Past:
     def __init__(self, *past):
         self.past = past
@@ -152,10 +152,11 @@ class Layer(nn.Module):
         self.layer = LlamaDecoderLayer(config, layer_idx=0)
     def forward(self, x, *past):
         start = past[0].shape[2] if past else 0
-        turned = self.rotary(x, torch.arange(start, start + x.shape[1])[None])
+        turned = self.rotary(x, torch.arange(start, start + x.shape[1], device=x.device)[None])
         cache = Past(*past) if past else None
         return self.layer(x, past_key_values=cache, position_embeddings=turned)
-"""
+"""  # sizes of a layer: hidden, intermediate, heads, heads of keys and values
+TINY_LLAMA = LLAMA_LAYER.format(2048, 5632, 32, 4)
 BLOCK = {
     "MLP 64x512-2048-512": "nn.Sequential(nn.Linear(512,2048), nn.GELU(), nn.Linear(2048,512))"
     "(torch.randn(64,512))",

@@ -10,7 +10,7 @@ functions = device.load({"k_relu": GPUKernel(text, 16, 256)})
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -22,12 +22,13 @@ import torch
 
 from weft.runtime.cache import Cache
 from weft.runtime.cuda import Module, check, current, launch, load_module
+from weft.runtime.cuda_timing import flush_of, times
 from weft.runtime.gpu_program import GPUKernel, Replay
 from weft.runtime.nvidia import driver
 from weft.runtime.nvrtc import Cubin, Resources, compile_all
 from weft.targets.nvidia import runs_on
 
-TRIALS = 10
+SAMPLES = 10
 _load = cache(load_module)  # a process loads a cubin once
 
 
@@ -108,27 +109,9 @@ class CUDADevice:
     def fault(self, function: Function) -> int:
         return function.module.fault()
 
-    @cached_property
-    def flush(self) -> torch.Tensor:
-        """Writing it leaves nothing else in the caches, and takes longer than a launch does."""
-        size = 2 * torch.cuda.get_device_properties(self.index).L2_cache_size
-        return torch.empty(max(size, 256 << 20), dtype=torch.uint8, device=self.place)
-
     def microseconds(self, play: Replay, stream: int) -> float:
         """The median of some launches, each with cold caches."""
-        return median(timed(self, lambda: play(stream)) for _ in range(TRIALS))
-
-
-def timed(device: CUDADevice, call: Callable[[], Any]) -> float:
-    """Microseconds of the device's own time that a call takes, caches cold, launches hidden."""
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-    with torch.cuda.device(device.index):
-        device.flush.zero_()
-        start.record()
-        call()
-        end.record()
-        end.synchronize()
-    return start.elapsed_time(end) * 1e3
+        return median(times(lambda: play(stream), flush_of(self.place), SAMPLES))
 
 
 def refusal(index: int, arch: str) -> str | None:

@@ -1,0 +1,80 @@
+"""How a bench measures a call on each kind of device: its time, and the memory it needs.
+
+CPUClock().median(call, seconds=0.1)                            # seconds, on the wall
+CUDAClock(torch.device("cuda", 0)).median(call, seconds=0.1)    # seconds, by events, caches cold
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import torch
+
+from weft.cli import habits
+from weft.runtime.cuda_timing import flush_of, times
+
+SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
+FEWEST, MOST = 5, 200  # samples of a round on a device
+
+
+class Clock(Protocol):
+    arena_stays: bool  # between calls: it is memory that a call alone does not show
+
+    def median(self, call: Callable[[], Any], seconds: float) -> float: ...
+    def peak_bytes(self, call: Callable[[], Any]) -> int | None: ...
+    def wait(self) -> None: ...
+
+
+class CPUClock:
+    arena_stays = True
+
+    def median(self, call: Callable[[], Any], seconds: float) -> float:
+        repeats = max(1, int(SAMPLE_SECONDS / max(timed(call, 1), 1e-7)))
+        end = time.perf_counter() + seconds
+        samples: list[float] = []
+        while len(samples) < 3 or time.perf_counter() < end:
+            samples.append(timed(call, repeats))
+        return statistics.median(samples)
+
+    def peak_bytes(self, call: Callable[[], Any]) -> int | None:
+        return habits.peak_bytes(call)
+
+    def wait(self) -> None:
+        """Nothing is under way when a call returns."""
+
+
+def timed(function: Callable[[], Any], repeats: int) -> float:
+    start = time.perf_counter()
+    for _ in range(repeats):
+        function()
+    return (time.perf_counter() - start) / repeats
+
+
+class CUDAClock:
+    """Products of f32 are computed in f32, for every backend."""
+
+    arena_stays = False
+
+    def __init__(self, place: torch.device) -> None:
+        self.place, self.flush = place, flush_of(place)
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+
+    def median(self, call: Callable[[], Any], seconds: float) -> float:
+        first = time.perf_counter()
+        times(call, self.flush, 1)
+        spent = time.perf_counter() - first
+        samples = min(MOST, max(FEWEST, int(seconds / spent)))
+        return statistics.median(times(call, self.flush, samples)) * 1e-6
+
+    def peak_bytes(self, call: Callable[[], Any]) -> int | None:
+        torch.cuda.reset_peak_memory_stats(self.place)
+        before = torch.cuda.memory_allocated(self.place)
+        call()
+        return torch.cuda.max_memory_allocated(self.place) - before
+
+    def wait(self) -> None:
+        torch.cuda.synchronize(self.place)
