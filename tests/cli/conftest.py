@@ -29,6 +29,7 @@ class Report:
     reasons: list[str] = field(default_factory=list)
     arena_bytes: int = 0
     cached: bool = False
+    distinct: int = 1
 
 
 class Eager:

@@ -150,6 +150,7 @@ def report_json(compiled: Compiled) -> dict[str, Any]:
             {"op": op, "reason": reason, "where": where, "measured_us": measured}
             for (op, reason, where), measured in timed_externs(report)
         ],
+        "distinct_kernels": report.distinct,
         "reasons": report.reasons,
         "arena_bytes": report.arena_bytes,
         "cached": report.cached,
@@ -183,7 +184,9 @@ def report_tables(title: str, compiled: Compiled) -> list[Group | str]:
     stages = [[stage, f"{seconds:.3f}"] for stage, seconds in report.seconds.items()]
     stages.append(["total", f"{sum(report.seconds.values()):.3f}"])
     how = "read from the cache" if report.cached else "compiled"
-    parts.append(table(f"{how}; {report.arena_bytes} bytes of arena", ["stage", "s"], stages))
+    count = f"{len(report.kernels)} kernels, {report.distinct} of them distinct"
+    title = f"{how}: {count}; {report.arena_bytes} bytes of arena"
+    parts.append(table(title, ["stage", "s"], stages))
     return parts
 
 

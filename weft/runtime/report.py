@@ -62,6 +62,11 @@ class Report:
     reasons: list[str] = field(default_factory=list[str])
     extern_us: list[float] = field(default_factory=list[float])
 
+    @property
+    def distinct(self) -> int:
+        """How many kernels were compiled: those of one structure are one."""
+        return len({kernel.symbol for kernel in self.kernels})
+
     def measure(self, kernels: Sequence[float], externs: Sequence[float]) -> None:
         """Keep the times of a profiled call."""
         for kernel, spent in zip(self.kernels, kernels, strict=True):
