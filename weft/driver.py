@@ -20,6 +20,7 @@ from weft.core.passes import PassLog
 from weft.core.text import located, parse_program, print_program
 from weft.emit.c import emit_kernel
 from weft.emit.gpu import Launch, emit_gpu
+from weft.emit.languages import LANGUAGES
 from weft.emit.spelling import Names
 from weft.frontend import autograd, torch_level
 from weft.frontend import text as torch_text
@@ -79,6 +80,7 @@ class Levels:
     sources: Mapping[str, str]
     symbols: Mapping[str, str]  # kernel -> C function
     launches: Mapping[str, Launch]  # of GPU kernels, by symbol
+    language: str  # of the sources
 
     def program(self, level: str) -> Any:
         """The whole program at that level; WeftError where it started below."""
@@ -88,14 +90,15 @@ class Levels:
         return self.unique.restore(self.made[level]) if partly else self.made[level]  # type: ignore[union-attr]
 
     def text(self, level: str) -> str:
-        """Text of one level; `source` and `c` are the emitted files."""
-        own = "cuda" if self.launches else "c"
-        if level in ("source", own):
+        """Text of one level; `source` and the name of its language are the emitted files."""
+        if level in ("source", self.language):
             return "\n".join(self.sources.values())
-        if level in ("c", "cuda"):
-            raise WeftError(f"the sources for this target are {own}, not {level}")
+        if level in ("c", *LANGUAGES):
+            told = f"the sources for this target are {self.language}, not {level}"
+            raise WeftError(f"{told}: choose a target of that language")
         if level not in VERIFY:
-            raise WeftError(f"unknown level {level!r}: {', '.join(VERIFY)}, source, c or cuda")
+            known = (*VERIFY, "source", "c", *LANGUAGES)
+            raise WeftError(f"unknown level {level!r}: {', '.join(known)}")
         return print_program(self.program(level))
 
 
@@ -151,7 +154,8 @@ def lower(
             for name, step in GPU_THREADS:
                 run("k", name, partial(on_kernels, step=step, target=target))
     symbols, sources, launches = log.time("s", lambda: emitted(made, target))
-    return Levels(made, unique, sources, unique.all(symbols) if unique else symbols, launches)
+    symbols = unique.all(symbols) if unique else symbols
+    return Levels(made, unique, sources, symbols, launches, target.language)
 
 
 Texts = tuple[dict[str, str], dict[str, str], dict[str, Launch]]
@@ -164,9 +168,9 @@ def emitted(made: Mapping[str, Any], target: CPU | GPU) -> Texts:
     if isinstance(target, CPU):
         return symbols, {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernels}, {}
     nests = made["loop"].kernels if "loop" in made else ()
-    meant = {k.name: show_kernel(k) for k in nests}
+    meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]
     each = ((k, symbols[k.name]) for k in kernels)
-    launches = {symbol: emit_gpu(k, symbol, meant.get(k.name, ())) for k, symbol in each}
+    launches = {symbol: emit_gpu(k, symbol, language, meant.get(k.name, ())) for k, symbol in each}
     return symbols, {symbol: launch.source for symbol, launch in launches.items()}, launches
 
 
@@ -303,7 +307,7 @@ def compile(
     of a level, `f.report` what was made.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
-              GPU's: "cuda:sm_80", "cuda:sm_90a", "cuda:sm_120" (text, and the simulator)
+              GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)

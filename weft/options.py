@@ -55,8 +55,9 @@ class Options:
         if not re.fullmatch(r"(-\d{3}(,-\d{3})*)?", self.passes):
             raise WeftError(f"passes {self.passes!r}: -007 leaves 007 out, -007,-009 two of them")
         target = find_target(self.target)
-        if self.simulate and not isinstance(target, GPU):
-            raise WeftError(f"simulate is for GPU targets, not {self.target}: {', '.join(GPUS)}")
+        if self.simulate and not (isinstance(target, GPU) and target.simulated):
+            known = ", ".join(name for name, gpu in GPUS.items() if gpu.simulated)
+            raise WeftError(f"simulate is for {known}; not for {self.target}")
 
     def on(self, place: torch.device) -> Options:
         """With the target that it stands for where a program's tensors are."""

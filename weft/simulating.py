@@ -58,6 +58,7 @@ def simulated(
             memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
         launch = launches[symbols[step.name]]
         args = [memory[b.name] for b in (*step.inputs, *step.outputs)]
+        args += [np.zeros(1, np.int32)] * launch.faults
         where = symbols[step.name], launch.grid, launch.block
         report = simulate(launch.source, *where, args, arch=target.arch, warp=target.warp)
         if report.faults:

@@ -20,7 +20,7 @@ from weft.core.errors import SourceError, WeftError
 from weft.options import Options, find_target
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
-LANGUAGES = ("c", "cuda")
+LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
 DTYPES = {
     "f64": torch.float64,
     "f32": torch.float32,

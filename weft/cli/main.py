@@ -54,7 +54,9 @@ SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KIN
 TextOption = Annotated[
     str | None, typer.Option("-c", metavar="TEXT", help="Python text; its last line is the program")
 ]
-TargetOption = Annotated[str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, ...")]
+TargetOption = Annotated[
+    str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, opencl ...")
+]
 FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
 FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
 PassesOption = Annotated[

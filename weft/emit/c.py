@@ -6,9 +6,8 @@ Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lan
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from weft.core.node import Node, postorder
 from weft.emit.spelling import element
@@ -35,13 +34,11 @@ class Emitter(Terms):
     """Writes one kernel. Parallel loops become functions of their own."""
 
     integer = "i64"  # of loops
-    restrict = "restrict"
-    reserved: ClassVar[Sequence[str]] = ()  # names beyond C's
 
-    def __init__(self, kernel: nest.Kernel, symbol: str) -> None:
+    def __init__(self, kernel: nest.Kernel, symbol: str, reserved: Collection[str] = ()) -> None:
         super().__init__()
         self.kernel, self.symbol = kernel, symbol
-        self.spelt.taken.update(self.reserved)
+        self.spelt.taken.update(reserved)  # names beyond C's
         for buffer in (*kernel.inputs, *kernel.outputs):
             self.spelt.of(buffer.name)
         self.types: dict[str, str] = {}
@@ -214,7 +211,7 @@ class Emitter(Terms):
             constant = "const " if buffer not in self.kernel.outputs else ""
             pointer = f"{constant}{element(buffer.type.dtype)} *"
             name = self.declare(self.spelt.of(buffer.name), pointer)
-            found.append(f"{pointer}{self.restrict} {name}")
+            found.append(f"{pointer}restrict {name}")
         return ", ".join(found)
 
     def file(self) -> str:

@@ -1,7 +1,7 @@
-"""Kernel level to CUDA: one thread's program, in the functions of runtime/gpu/.
+"""Kernel level to the languages of GPUs: one thread's program, in the functions of runtime/gpu/.
 
-launch = emit_gpu(kernel, "k_relu")      # .source, .grid, .block
-What a language spells in its own way is in its prelude: the text is the same for CUDA and HIP.
+launch = emit_gpu(kernel, "k_relu", CUDA)      # .source, .grid, .block
+What a language spells in its own way is in its row of languages.py, or in its prelude.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from weft.core.errors import WeftError
 from weft.core.node import Node
-from weft.core.types import DType, ScalarType, boolean, f32, f64
+from weft.core.types import DType, ScalarType, boolean
 from weft.emit.c import Emitter
+from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import inline, narrows, unnamed
 from weft.kernel.ops import AsyncWait, Barrier, Extract, Pack, ThreadXor, VectorLoad, VectorStore
@@ -24,12 +26,11 @@ from weft.scalar.blocks import nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import apply, subtract
+from weft.scalar.structure import is_checked
 
 SMALL = 2**31
-BUILT_IN = "threadIdx blockIdx blockDim gridDim warpSize barrier shuffle_xor load store".split()
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
-SPECIAL = {f32: "__int_as_float({:#x})", f64: "__longlong_as_double({:#x})"}  # inf and NaN
 
 
 def bits_of(value: float, dtype: DType) -> int:
@@ -54,30 +55,36 @@ def products(body: nest.Block) -> set[Node]:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel's text, and how many blocks of how many threads run it."""
+    """A kernel's text, and how many blocks of how many threads run it.
+
+    With `faults` the last parameter is an i32 where checks put what they find, see FAULTS.
+    """
 
     source: str
     grid: int
     block: int
+    faults: bool = False
 
 
 class GPUEmitter(Emitter):
     """Writes one kernel: C's walk, with what a launch, a block and a thread are."""
 
-    restrict = "__restrict__"
-    reserved = BUILT_IN
-
-    def __init__(self, kernel: nest.Kernel, symbol: str) -> None:
-        super().__init__(kernel, symbol)
+    def __init__(self, kernel: nest.Kernel, symbol: str, language: Language) -> None:
+        super().__init__(kernel, symbol, language.reserved)
+        self.language = language
+        self.faults = bool(language.faults) and is_checked(kernel.body)
         loops = [s for s in nest.walk(kernel.body) if isinstance(s, nest.For) and s.bind == "grid"]
         self.grid = math.prod(-(-(s.extent or 0) // s.step) for s in loops)
         self.blocks = self.grid  # of the loops inside
         self.threads = 1
         self.integer = "i32" if self.is_small() else "i64"
         stores = (s for s in nest.walk(kernel.body) if isinstance(s, nest.Store | VectorStore))
+        parts = (*nest.walk(kernel.body), *(term.op for term in nodes(kernel.body)))
+        self.wide_access = {p.buffer for p in parts if isinstance(p, VectorLoad | VectorStore)}
         self.copied = {s.value for s in stores if s.how == "async"}  # no register holds them
         self.products = products(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
+        self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
 
     def is_small(self) -> bool:
         """Whether 32 bits hold every index, and every loop's axis beyond its end."""
@@ -116,14 +123,17 @@ class GPUEmitter(Emitter):
         if dtype is boolean:
             return "true" if value else "false"
         if dtype.is_float and not math.isfinite(value):
-            return SPECIAL[dtype].format(bits_of(value, dtype))
+            return self.language.bits[dtype].format(bits_of(value, dtype))
         return super().literal(value, dtype)
 
     def value(self, term: Node) -> str:
         if isinstance(term.op, ThreadXor):
-            return f"shuffle_xor({self.atom(term.args[0])}, {term.op.distance})"
+            value, distance = self.atom(term.args[0]), term.op.distance
+            return self.word("exchange").format(value=value, distance=distance)
         if isinstance(term.op, Extract):
-            return self.out_of(f"{self.atom(term.args[0])}[{term.op.lane}]", term.type.dtype)
+            vector, lane = self.atom(term.args[0]), term.op.lane
+            text = self.language.lane.format(vector=vector, lane=lane)
+            return self.out_of(text, term.type.dtype)
         if isinstance(term.op, Pack):
             return self.vector(list(term.args), term.type)
         return super().value(term)
@@ -141,12 +151,14 @@ class GPUEmitter(Emitter):
             texts = [f"cast_{register(type_.dtype)}_{type_.dtype}({text})" for text in texts]
         elif type_.dtype is boolean:
             texts = [f"(u8){text}" for text in texts]
-        return f"{self.type_of(type_)}{{{', '.join(texts)}}}"
+        return self.language.vector.format(type=self.type_of(type_), values=", ".join(texts))
 
     def load(self, term: Node) -> str:
         if not isinstance(term.op, VectorLoad):
             return super().load(term)
-        text = f"load<{self.type_of(term.type)}>({self.pointer(term.op.buffer, term.args[0])})"
+        buffer, type_ = term.op.buffer, self.type_of(term.type)
+        fields = {"type": type_, "space": self.language.spaces[buffer.space]}
+        text = self.language.load.format(at=self.pointer(buffer, term.args[0]), **fields)
         if not term.op.masked:
             return text
         other = self.vector([term.args[2]] * term.op.lanes, term.type)
@@ -157,7 +169,10 @@ class GPUEmitter(Emitter):
             return self.copy(stmt, stmt.index[0], 1) if stmt.how == "async" else super().store(stmt)
         if stmt.how == "async":
             return self.copy(stmt, stmt.index, stmt.lanes)
-        text = f"store({self.pointer(stmt.buffer, stmt.index)}, {self.atom(stmt.value)});"
+        type_ = self.type_of(ScalarType(stmt.buffer.type.dtype, stmt.lanes))
+        fields = {"type": type_, "space": self.language.spaces[stmt.buffer.space]}
+        at, value = self.pointer(stmt.buffer, stmt.index), self.atom(stmt.value)
+        text = self.language.store.format(at=at, value=value, **fields)
         return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
 
     def copy(self, stmt: nest.Store | VectorStore, index: Node, lanes: int) -> str:
@@ -166,7 +181,7 @@ class GPUEmitter(Emitter):
         assert isinstance(value.op, nest.Load | VectorLoad), "an async store copies"
         ends = [self.pointer(stmt.buffer, index), self.pointer(value.op.buffer, value.args[0])]
         some = [f"{self.atom(value.args[1])} ? {size} : 0"] if value.op.masked else []
-        return f"cp_async_{size}({', '.join([*ends, *some])});"
+        return f"{self.word('copies')}_{size}({', '.join([*ends, *some])});"
 
     def wide(self, term: Node, like: ScalarType) -> str:
         return self.atom(term)
@@ -182,18 +197,23 @@ class GPUEmitter(Emitter):
 
     def other(self, stmt: nest.Stmt, depth: int) -> None:
         if isinstance(stmt, Barrier):
-            self.line(depth, "__syncthreads();")
+            self.line(depth, self.word("barrier"))
         elif isinstance(stmt, AsyncWait):
-            self.line(depth, "cp_async_commit();")
-            self.line(depth, "cp_async_wait<0>();")
+            self.line(depth, f"{self.word('copies')}_commit();")
+            self.line(depth, f"{self.word('copies')}_wait<0>();")
         else:
             super().other(stmt, depth)
 
     def local(self, buffer: nest.Buffer, depth: int) -> None:
-        shared = "__shared__ " if buffer.space == "shared" else ""
         type_ = element(buffer.type.dtype)
         name = self.declare(self.spelt.of(buffer.name), f"{type_} *")
-        self.line(depth, f"{shared}{type_} {name}[{max(buffer.type.span, 1)}];")
+        space = self.language.spaces[buffer.space]
+        aligned = self.language.aligned if buffer in self.wide_access else ""
+        array = f"{aligned}{space}{type_} {name}[{max(buffer.type.span, 1)}];"
+        if buffer.space == "shared" and self.language.outermost:
+            self.shared[f"    {array}"] = None
+        else:
+            self.line(depth, array)
 
     def serial(self, stmt: nest.For, depth: int) -> None:
         """A loop; of one iteration at most, its body under a condition."""
@@ -238,7 +258,7 @@ class GPUEmitter(Emitter):
         name = self.declare(self.variable(stmt.label), self.integer)
         turns = -(-extent // stmt.step)
         if stmt.bind == "thread":
-            self.threads, at = turns, "threadIdx.x"
+            self.threads, at = turns, self.language.thread
         else:
             at = self.block_of(turns)
         scaled = at if stmt.step == 1 else f"{at} * {stmt.step}"
@@ -250,26 +270,56 @@ class GPUEmitter(Emitter):
     def block_of(self, turns: int) -> str:
         """Which iteration of the next loop of the grid a block is: the outermost moves slowest."""
         left = self.blocks // turns
-        whole = f"blockIdx.x / {left}" if left > 1 else "blockIdx.x"
+        wide = "(i64)" if self.integer == "i64" else ""  # before it is multiplied
+        block = f"{wide}{self.language.block}"
+        whole = f"{block} / {left}" if left > 1 else block
         at = f"{whole} % {turns}" if self.blocks < self.grid else whole
         self.blocks = left
         return at
 
     # ---- the file
 
+    def word(self, field: str) -> str:
+        """How the language says it; WeftError where it has no word."""
+        if not getattr(self.language, field):
+            raise self.refusal(f"needs {field}")
+        return getattr(self.language, field)
+
+    def refusal(self, what: str) -> WeftError:
+        there = f"which {self.language.title} has not: choose another target"
+        return WeftError(f"kernel {self.kernel.name} {what}, {there}", *self.kernel.origin[:1])
+
+    def parameters(self) -> str:
+        found: list[str] = []
+        for number, buffer in enumerate((*self.kernel.inputs, *self.kernel.outputs)):
+            const = "const " if buffer not in self.kernel.outputs else ""
+            type_ = element(buffer.type.dtype)
+            name = self.declare(self.spelt.of(buffer.name), f"{const}{type_} *")
+            fields = {"const": const, "type": type_, "name": name, "number": number}
+            found.append(self.language.buffer.format(**fields))
+        if self.faults:
+            found.append(self.language.faults.format(number=len(found)))
+        return ", ".join(found)
+
     def launch(self, meaning: Sequence[str]) -> Launch:
+        for term in nodes(self.kernel.body):
+            if self.language.lacks(term.type.dtype):
+                raise self.refusal(f"computes in {term.type.dtype}")
         parameters = self.parameters()
         self.block(nest.place(self.kernel.body, self.within), 1)
-        head = f'extern "C" __global__ void __launch_bounds__({self.threads})'
-        body = [f"{head} {self.symbol}({parameters}) {{", *self.current.lines, "}", ""]
+        fields = {"symbol": self.symbol, "parameters": parameters, "threads": self.threads}
+        head = f"{self.language.kernel.format(**fields)} {{"
         comment = [f"// {line}" for line in meaning]
-        source = "\n".join(['#include "weft_cuda.cuh"', "", *comment, *body])
-        return Launch(source, self.grid, self.threads)
+        body = [head, *self.shared, *self.current.lines, "}", ""]
+        source = "\n".join([f'#include "{self.language.prelude}"', "", *comment, *body])
+        return Launch(source, self.grid, self.threads, self.faults)
 
 
-def emit_gpu(kernel: nest.Kernel, symbol: str, meaning: Sequence[str] = ()) -> Launch:
+def emit_gpu(
+    kernel: nest.Kernel, symbol: str, language: Language = CUDA, meaning: Sequence[str] = ()
+) -> Launch:
     """One file that defines `symbol` over the kernel's inputs, then its outputs.
 
     `meaning` stands above it: the lines of the loop level.
     """
-    return GPUEmitter(kernel, symbol).launch(meaning)
+    return GPUEmitter(kernel, symbol, language).launch(meaning)

@@ -15,7 +15,7 @@ others. Where they have to wait for each other is for place_barriers.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -34,7 +34,8 @@ from weft.targets.gpu import GPU
 
 def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
     """One thread's program, inside a loop over the threads of a block and the loops of the grid."""
-    block = _Block(threads_of(kernel.body, target), target.warp)
+    threads = threads_of(kernel.body, target)
+    block = _Block(threads, target.warp, target.exchanges)
     return replace(kernel, body=block.grid(kernel.body))
 
 
@@ -81,6 +82,7 @@ class _Block:
 
     threads: int
     warp: int
+    exchanges: bool
     own: set[Fold] = field(default_factory=set[Fold])  # of each thread alone
     me: Node = field(default_factory=lambda: axis("t0"))
 
@@ -194,39 +196,53 @@ class _Block:
         return Update(stmt.fold, tuple(apply("where", self.first, c, i) for c, i in pairs), True)
 
     def combined(self, fold: Fold, part: Fold) -> Iterator[Stmt]:
-        """The fold of what all threads have, in each of them: over a warp, then over warps."""
-        several = self.threads > self.warp
-        whole = replace(fold, labels=tuple(f"{n}_w" for n in fold.labels)) if several else fold
-        steps: list[Stmt] = [Update(whole, part.accs, True)]
+        """The fold of what all threads have, in each of them: as many at once as make a warp.
+
+        The first step is by exchanges where the target has them, others through shared memory.
+        """
+        width = 1  # threads that have the same
+        while width < self.threads:
+            more = min(width * self.warp, self.threads)
+            labels = tuple(f"{n}_w" for n in fold.labels)
+            into = fold if more == self.threads else replace(fold, labels=labels)
+            if width == 1 and self.exchanges:
+                yield self.exchanged(into, part)
+            else:
+                yield from self.through_memory(into, part, width, more)
+            width, part = more, into
+
+    def exchanged(self, into: Fold, part: Fold) -> For:
+        """What the threads of a warp have, in each of them."""
+        steps: list[Stmt] = [Update(into, part.accs, True)]
         distance = self.warp // 2
         while distance:
-            other = tuple(make(ThreadXor(distance), c) for c in whole.running)
-            steps.append(Update(whole, other, True))
+            other = tuple(make(ThreadXor(distance), c) for c in into.running)
+            steps.append(Update(into, other, True))
             distance //= 2
-        yield self._scope(f"w_{fold.labels[0]}", tuple(steps), constant(1), whole)
-        if several:
-            yield from self.over_warps(fold, whole)
+        return self._scope(f"w_{part.labels[0].removesuffix('_own')}", steps, constant(1), into)
 
-    def over_warps(self, fold: Fold, whole: Fold) -> Iterator[Stmt]:
-        """The same through shared memory, where every thread reads what each warp has."""
-        warps = self.threads // self.warp
-        number = apply("floordiv", self.me, constant(self.warp))
-        leads = apply("eq", apply("floormod", self.me, constant(self.warp)), constant(0))
-        label = f"p_{fold.labels[0]}"
+    def through_memory(self, into: Fold, part: Fold, width: int, more: int) -> Iterator[Stmt]:
+        """What `more` threads have, each `width` of them the same: the first ones write it."""
+        number = apply("floordiv", self.me, constant(width))
+        leads = apply("eq", apply("floormod", self.me, constant(width)), constant(0))
+        label = f"p_{into.labels[0]}"
         parts: list[Buffer] = []
-        for name, acc in zip(fold.labels, whole.accs, strict=True):
-            type_ = TensorType(acc.type.dtype, (warps,))
+        for name, acc in zip(into.labels, part.accs, strict=True):
+            type_ = TensorType(acc.type.dtype, (self.threads // width,))
             parts.append(Buffer(f"{name}_parts", type_, "shared"))
         yield from map(nest.Local, parts)
-        for buffer, acc in zip(parts, whole.accs, strict=True):
-            yield Store(buffer, (number,), acc, leads)
-        values = tuple(make(nest.Load(buffer), axis(label)) for buffer in parts)
-        yield self._scope(label, (Update(fold, values, True),), constant(warps), fold)
+        for buffer, acc in zip(parts, part.accs, strict=True):
+            yield Store(buffer, (simplify(number, {}),), acc, leads if width > 1 else None)
+        group = apply("floordiv", self.me, constant(more))
+        first = apply("multiply", group, constant(more // width))
+        at = axis(label) if more == self.threads else apply("add", first, axis(label))
+        values = tuple(make(nest.Load(buffer), at) for buffer in parts)
+        yield self._scope(label, [Update(into, values, True)], constant(more // width), into)
 
     @staticmethod
-    def _scope(label: str, body: Block, end: Node, fold: Fold) -> For:
+    def _scope(label: str, body: Sequence[Stmt], end: Node, fold: Fold) -> For:
         role = "scan" if len(body) > 1 else "reduce"  # a scan reads what it has so far
-        return For(axis(label), constant(0), end, body, 1, role, "serial", (fold,))
+        return For(axis(label), constant(0), end, tuple(body), 1, role, "serial", (fold,))
 
 
 def from_zero(loop: For) -> For:

@@ -41,6 +41,18 @@ KERNEL = re.compile(
 )
 
 
+# A kernel's head and shared arrays in Metal as CUDA's; include/metal_stdlib says the rest.
+METAL = (
+    (
+        r"\[\[kernel, max_total_threads_per_threadgroup\((\d+)\)\]\] void",
+        r'extern "C" __global__ void __launch_bounds__(\1)',
+    ),
+    (r", u32 weft_(block|thread) \[\[\w+\]\]", ""),
+    (r" \[\[buffer\(\d+\)\]\]", ""),
+    (r"\bthreadgroup (\w+ \w+\[\d+\];)", r"__shared__ \1"),
+)
+
+
 @dataclass(frozen=True)
 class Program:
     """An executable, and what its symbols say."""
@@ -49,6 +61,13 @@ class Program:
     # of the kernel: shared, gap or other; function, name, address, bytes
     variables: tuple[tuple[str, str, str, int, int], ...]
     grain: int  # bytes of the smallest access to memory, at most 4
+
+
+def as_cuda(source: str) -> str:
+    """A text of Metal as g++ takes it, line by line; others as they are."""
+    for metal, cuda in METAL if '#include "weft_metal.h"' in source else ():
+        source = re.sub(metal, cuda, source)
+    return source
 
 
 def kernels_of(source: str) -> dict[str, list[str]]:
@@ -88,10 +107,12 @@ def build(source: str, arch: str) -> Program:
 
 
 def arch_flags(arch: str) -> list[str]:
-    """What NVRTC defines for sm_80, sm_90a ...: text and prelude ask for it."""
+    """What NVRTC defines for sm_80, sm_90a ...: CUDA's text and prelude ask for it."""
+    if not arch or arch.startswith("gfx"):
+        return []
     found = re.fullmatch(r"sm_(\d+)(a?)", arch)
     if not found:
-        raise WeftError(f"the simulator knows architectures such as sm_90a, and not {arch}")
+        raise WeftError(f"the simulator knows architectures such as sm_90a and gfx90a, not {arch}")
     special = [f"-D__CUDA_ARCH_FEAT_SM{found[1]}_ALL"] if found[2] else []
     return [f"-D__CUDA_ARCH__={found[1]}0", *special]
 

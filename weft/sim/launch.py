@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import WeftError
-from weft.sim.build import Program, build, kernels_of, lines_of
+from weft.sim.build import Program, as_cuda, build, kernels_of, lines_of
 from weft.sim.report import Access, Fault, SimReport, message
 
 ALIGNMENT = 256
@@ -104,6 +104,7 @@ def simulate(
     dynamic. Of a large grid a `sample` of blocks, spread evenly, shows faults and costs, and leaves
     results in part. A launch that takes longer than `seconds` is a fault.
     """
+    source = as_cuda(source)
     kernels = kernels_of(source)
     if kernel not in kernels:
         raise WeftError(f"the text has no kernel {kernel}; it has {', '.join(kernels) or 'none'}")

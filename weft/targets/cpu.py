@@ -22,6 +22,7 @@ class CPU(Machine):
 
     isa: str
     name: str = "cpu"
+    language: str = "c"
 
 
 CPUS = {

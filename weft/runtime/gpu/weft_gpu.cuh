@@ -28,14 +28,9 @@ template <class T, int N> struct alignas(sizeof(T) * N) vec {
     WEFT_FN const T &operator[](int i) const { return at[i]; }
 };
 
-#define WEFT_2(T) typedef vec<T, 2> T##x2;
-#define WEFT_4(T) WEFT_2(T) typedef vec<T, 4> T##x4;
-#define WEFT_8(T) WEFT_4(T) typedef vec<T, 8> T##x8;
-#define WEFT_16(T) WEFT_8(T) typedef vec<T, 16> T##x16;
-WEFT_2(f64) WEFT_2(i64) WEFT_2(u64)
-WEFT_4(f32) WEFT_4(i32) WEFT_4(u32)
-WEFT_8(f16) WEFT_8(bf16) WEFT_8(i16) WEFT_8(u16)
-WEFT_16(i8) WEFT_16(u8)
+#define WEFT_F64(text) text
+#define WEFT_VECTOR(T, n) typedef vec<T, n> T##x##n;
+#include "weft_gpu_vectors.h"
 
 // One access of a whole vector; the address must be a multiple of its size.
 template <class V> WEFT_FN V load(const void *address) { return *(const V *)address; }

@@ -2,12 +2,25 @@
 //
 //     y[i] = mul_f32(exp_f32(x[i]), select_f32(lt_f32(x[i], 0.0f), 2.0f, 3.0f));
 //
-// A name is op_dtype, as on the CPU (runtime/weft_vector.h, one lane). bool is C++'s. f16 and bf16
-// are f32 in registers. Integers wrap, and a division by zero gives 0. Shared by device and
-// simulator; what only PTX can say stands in weft_cuda.cuh.
+// A name is op_dtype, as on the CPU (runtime/weft_vector.h, one lane). f16 and bf16 are f32 in
+// registers. Integers wrap, and a division by zero gives 0. Shared by every language and the
+// simulator, so it is what C, C++ and OpenCL C have in common. A prelude includes it last, and
+// says before what is otherwise in its language:
+//
+//     WEFT_F64(text)       the text; nothing, where there is no f64
+//     WEFT_FLOATS(ROW)     the float types, with the ending of C's functions of them
+//     WEFT_OF_C(op, d, f)  an op of one float that C's library has
+//     WEFT_CHECKED(name)   a checked function, where kernels are told by a parameter (WEFT_FAULTS)
+//                          where faults go, because there are no variables of a device
 #pragma once
 
-#define WEFT_FLOATS(ROW) ROW(f32, f) ROW(f64, )
+#ifndef WEFT_FLOATS
+#define WEFT_FLOATS(ROW) ROW(f32, f) WEFT_F64(ROW(f64, ))
+#endif
+#ifndef WEFT_CHECKED
+#define WEFT_CHECKED(name) name
+#define WEFT_FAULTS
+#endif
 #define WEFT_INTEGERS(ROW)                                                                         \
     ROW(i8, u8) ROW(i16, u16) ROW(i32, u32) ROW(i64, u64) ROW(u8, u8) ROW(u16, u16)                \
     ROW(u32, u32) ROW(u64, u64)
@@ -72,13 +85,13 @@ WEFT_FN bool not_bool(bool a) { return !a; }
             if (b & 1) result = mul_##d(result, a);                                                \
         return result;                                                                             \
     }                                                                                              \
-    WEFT_FN d checked_divisor_##d(d b) {                                                           \
+    WEFT_FN d WEFT_CHECKED(checked_divisor_##d)(WEFT_FAULTS d b) {                                 \
         if (b == 0) weft_set_fault(2);                                                             \
         return b == 0 ? (d)1 : b;                                                                  \
     }
 WEFT_INTEGERS(WEFT_INTEGER)
 
-WEFT_FN i64 checked_index_i64(i64 i, i64 n) {
+WEFT_FN i64 WEFT_CHECKED(checked_index_i64)(WEFT_FAULTS i64 i, i64 n) {
     bool inside = (u64)i < (u64)n;
     if (!inside) weft_set_fault(1);
     return inside ? i : 0;
@@ -104,13 +117,15 @@ WEFT_FN i64 checked_index_i64(i64 i, i64 n) {
     WEFT_FN d atan2_##d(d a, d b) { return atan2##f(a, b); }                                       \
     WEFT_FN d sigmoid_##d(d a) { return 1 / (1 + exp##f(-a)); }                                    \
     WEFT_FN d round_##d(d a) { return rint##f(a); }
+#ifndef WEFT_OF_C
 #define WEFT_OF_C(op, d, f)                                                                        \
     WEFT_FN d op##_##d(d a) { return op##f(a); }
+#endif
 #define WEFT_FLOAT_OF_C(d, f)                                                                      \
     WEFT_OF_C(sqrt, d, f) WEFT_OF_C(rsqrt, d, f) WEFT_OF_C(floor, d, f) WEFT_OF_C(ceil, d, f)      \
     WEFT_OF_C(trunc, d, f) WEFT_OF_C(exp, d, f) WEFT_OF_C(exp2, d, f) WEFT_OF_C(expm1, d, f)       \
     WEFT_OF_C(log, d, f) WEFT_OF_C(log2, d, f) WEFT_OF_C(log10, d, f) WEFT_OF_C(log1p, d, f)       \
-    WEFT_OF_C(tanh, d, f) WEFT_OF_C(erf, d, f) WEFT_OF_C(erfc, d, f) WEFT_OF_C(lgamma, d, f)       \
+    WEFT_OF_C(tanh, d, f) WEFT_OF_C(erf, d, f) WEFT_OF_C(lgamma, d, f)                             \
     WEFT_OF_C(sin, d, f) WEFT_OF_C(cos, d, f) WEFT_OF_C(tan, d, f) WEFT_OF_C(asin, d, f)           \
     WEFT_OF_C(acos, d, f) WEFT_OF_C(atan, d, f) WEFT_OF_C(sinh, d, f) WEFT_OF_C(cosh, d, f)        \
     WEFT_OF_C(asinh, d, f) WEFT_OF_C(acosh, d, f) WEFT_OF_C(atanh, d, f)
@@ -118,8 +133,8 @@ WEFT_FLOATS(WEFT_FLOAT)
 WEFT_FLOATS(WEFT_FLOAT_OF_C)
 
 // maximum and minimum of f32 are instructions; NaN wins in both.
-WEFT_FN f64 maximum_f64(f64 a, f64 b) { return a != a || a > b ? a : b; }
-WEFT_FN f64 minimum_f64(f64 a, f64 b) { return a != a || a < b ? a : b; }
+WEFT_F64(WEFT_FN f64 maximum_f64(f64 a, f64 b) { return a != a || a > b ? a : b; })
+WEFT_F64(WEFT_FN f64 minimum_f64(f64 a, f64 b) { return a != a || a < b ? a : b; })
 
 WEFT_FN f32 round_f16_f32(f32 a) { return cast_f16_f32(cast_f32_f16(a)); }
 WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
@@ -131,7 +146,7 @@ WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
 #define WEFT_CAST_TO_NUMBERS(from, unused)                                                         \
     WEFT_CAST(from, i8) WEFT_CAST(from, i16) WEFT_CAST(from, i32) WEFT_CAST(from, i64)             \
     WEFT_CAST(from, u8) WEFT_CAST(from, u16) WEFT_CAST(from, u32) WEFT_CAST(from, u64)             \
-    WEFT_CAST(from, f32) WEFT_CAST(from, f64)                                                      \
+    WEFT_CAST(from, f32) WEFT_F64(WEFT_CAST(from, f64))                                            \
     WEFT_FN bool cast_##from##_bool(from a) { return a != 0; }
 #define WEFT_CAST_TRUNCATED(from, via, to)                                                         \
     WEFT_FN to cast_##from##_##to(from a) { return (to)cast_##from##_##via(a); }
@@ -139,17 +154,17 @@ WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
     WEFT_CAST_TRUNCATED(from, i32, i8) WEFT_CAST_TRUNCATED(from, i32, i16)                         \
     WEFT_CAST_TRUNCATED(from, i32, u8) WEFT_CAST_TRUNCATED(from, i32, u16)                         \
     WEFT_CAST_TRUNCATED(from, i64, u32) WEFT_CAST_TRUNCATED(from, i64, u64)                        \
-    WEFT_CAST(from, f32) WEFT_CAST(from, f64)                                                      \
+    WEFT_CAST(from, f32) WEFT_F64(WEFT_CAST(from, f64))                                            \
     WEFT_FN bool cast_##from##_bool(from a) { return a != 0; }
 WEFT_INTEGERS(WEFT_CAST_TO_NUMBERS)
 WEFT_CAST_TO_NUMBERS(bool, )
 WEFT_FLOATS(WEFT_CAST_FLOAT)
 
-// ---- memory whose elements are something else in a register
+// ---- memory whose elements are something else in a register; macros, for pointers to any memory
 
-WEFT_FN bool load_bool(const u8 *p) { return *p != 0; }
-WEFT_FN void store_bool(u8 *p, bool value) { *p = value; }
-WEFT_FN f32 load_f16(const f16 *p) { return cast_f16_f32(*p); }
-WEFT_FN void store_f16(f16 *p, f32 value) { *p = cast_f32_f16(value); }
-WEFT_FN f32 load_bf16(const bf16 *p) { return cast_bf16_f32(*p); }
-WEFT_FN void store_bf16(bf16 *p, f32 value) { *p = cast_f32_bf16(value); }
+#define load_bool(p) (*(p) != 0)
+#define store_bool(p, value) (*(p) = (value))
+#define load_f16(p) cast_f16_f32(*(p))
+#define store_f16(p, value) (*(p) = cast_f32_f16(value))
+#define load_bf16(p) cast_bf16_f32(*(p))
+#define store_bf16(p, value) (*(p) = cast_f32_bf16(value))
