@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint typecheck bench docs setup clean
+.PHONY: demo test lint typecheck bench docs setup opencl clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -15,7 +15,7 @@ demo: $(READY)
 bench: $(READY)
 	@$(BIN)/weft bench cpu
 
-test: lint typecheck
+test: lint typecheck opencl
 	@echo "pytest, $(JOBS) processes"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --durations=10
 
@@ -30,7 +30,17 @@ typecheck: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_docs.py tests/sim/test_page.py --update-golden
 
-setup: $(READY)
+setup: $(READY) opencl
+
+# The suite runs OpenCL kernels on the CPU by PoCL. Where no driver is there and it cannot be
+# installed (by root, with apt-get), those tests are skipped and say so.
+POCL := apt-get -qq -y --no-install-recommends install pocl-opencl-icd
+opencl:
+	@[ -n "$$(ls /etc/OpenCL/vendors/*.icd 2>/dev/null)" ] || [ "$$(id -u)" != 0 ] \
+	|| ! command -v apt-get >/dev/null \
+	|| { echo "setup: PoCL"; export DEBIAN_FRONTEND=noninteractive; \
+	     $(POCL) >/dev/null 2>&1 || { timeout 120 apt-get -qq update && $(POCL); } >/dev/null 2>&1; } \
+	|| echo "setup: PoCL cannot be installed: tests that run OpenCL are skipped"
 
 $(READY): pyproject.toml
 	@echo "setup 1/3: virtual environment in .venv"

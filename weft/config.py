@@ -17,6 +17,7 @@ class Config:
 
     cache: Path  # WEFT_CACHE: where compiled programs are kept
     compiler: str | None  # WEFT_CC: the C compiler to use; unset: gcc or clang from the PATH
+    opencl: str | None  # WEFT_OPENCL: part of the name of the OpenCL device to use, or its driver
     target: str  # WEFT_TARGET: what `target="auto"` means; unset: where the tensors are
     verbose: int  # WEFT_VERBOSE: 1 prints passes and times, 2 a diff per pass
 
@@ -27,6 +28,7 @@ def read_environment(environment: Mapping[str, str]) -> Config:
     return Config(
         cache=Path(environment.get("WEFT_CACHE") or f"{home}/weft").expanduser(),
         compiler=environment.get("WEFT_CC") or None,
+        opencl=environment.get("WEFT_OPENCL") or None,
         target=environment.get("WEFT_TARGET") or "auto",
         verbose=int(verbose) if verbose.isdecimal() else 0,
     )

@@ -22,6 +22,7 @@ from weft.runtime.cuda_device import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
 from weft.runtime.layout import item_bytes, lay_out
 from weft.runtime.nvrtc import Resources, compile_all
+from weft.runtime.opencl import OpenCLProgram, find_device
 from weft.runtime.report import LaunchReport
 from weft.runtime.spec import Call, ProgramSpec
 from weft.scalar.nest import Program
@@ -45,9 +46,12 @@ def launch(
 ) -> Linked:
     """Compile and load for the device at `place`; `writes` as in linking."""
     spec, kernels = make_spec(program, symbols, writes), kernels_of(launches)
+    extra = described(program, symbols, predicted)
+    if target.language == "opencl":
+        made = OpenCLProgram(lay_out(spec), kernels, find_device(config.opencl))
+        return Linked(made, extra, False)
     device = open_device(place, target.arch)
     made = GPUProgram(lay_out(spec), kernels, device)
-    extra = described(program, symbols, predicted)
     return Linked(
         made, with_launches(extra, spec, kernels, device.resources(kernels), target), False
     )
@@ -133,8 +137,11 @@ def misplaced(place: torch.device, target: CPU | GPU) -> str | None:
             return None
         how = "they have no values" if place.type == "meta" else 'compile with target="cuda"'
         return f"the tensors are on {place}, and kernels for a CPU do not reach them: {how}"
+    if target.language == "opencl":
+        there = f"the tensors are on {place}, and OpenCL devices get copies of those on the CPU"
+        return None if place.type == "cpu" else f"{there}: move them (x.cpu())"
     if target.language != "cuda":
-        return f"kernels in {target.language} are not launched yet: {SIMULATE}"
+        return f"kernels in {target.language} are not launched: {SIMULATE}"
     if place.type == "cuda":
         return None
     kernels = f"kernels for {target.arch} need tensors on a CUDA device, and these are on {place}"

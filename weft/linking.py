@@ -22,6 +22,7 @@ from weft.core.calls import decode_call
 from weft.core.graph import Graph
 from weft.core.types import TensorType
 from weft.runtime.gpu_program import GPUProgram
+from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
 from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.scalar.nest import Buffer, Call, Kernel, Program
@@ -34,7 +35,7 @@ WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 class Linked:
     """A loaded program and what is known of it besides."""
 
-    program: runtime.Program | GPUProgram
+    program: runtime.Program | GPUProgram | OpenCLProgram
     extra: dict[str, Any]
     cached: bool
 

@@ -1,15 +1,19 @@
-"""Every scalar function in its GPU spelling, against its meaning in NumPy."""
+"""Every scalar function in every GPU language, against its meaning in NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
+from tests.gpu.opencl import opencl_device
 from weft.core.types import DTYPES, DType, boolean
-from weft.emit.spelling import function_name
+from weft.emit.languages import CUDA, METAL, OPENCL, Language
+from weft.emit.spelling import element, function_name
 from weft.runtime.cache import Cache
+from weft.runtime.gpu_program import GPUKernel
+from weft.runtime.opencl import load
 from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Function
 from weft.sim import simulate
 
@@ -36,27 +40,55 @@ def result_of(function: Function, d: DType) -> DType:
     return DTYPES["f32"] if found.name in SIXTEEN else found
 
 
-def c_name(d: DType) -> str:
-    return "bool" if d is boolean else str(d)
+def has(language: Language, function: Function, d: DType) -> bool:
+    return not language.lacks(d) and not language.lacks(result_of(function, d))
 
 
-def kernel(d: DType) -> str:
+def loaded(d: DType, name: str) -> str:
+    return f"load_bool({name} + i)" if d is boolean else f"{name}[i]"
+
+
+def kernel(d: DType, language: Language) -> str:
     lines: list[str] = []
-    parameters = [f"const bool *c, const {c_name(d)} *x, const {c_name(d)} *y"]
-    for i, function in enumerate(functions_of(d)):
-        args = (["c[i]"] if function.name == "where" else []) + ["x[i]", "y[i]"]
+    buffers = [("const ", boolean, "c"), ("const ", d, "x"), ("const ", d, "y")]
+    for i, function in enumerate(f for f in functions_of(d) if has(language, f, d)):
+        args = [loaded(boolean, "c")] if function.name == "where" else []
+        args += [loaded(d, "x"), loaded(d, "y")]
         dtypes = [boolean, d, d] if function.name == "where" else [d] * function.arity
         call = function_name(function, dtypes, 1, args[: function.arity])
-        parameters.append(f"{c_name(result_of(function, d))} *r{i}")
+        buffers.append(("", result_of(function, d), f"r{i}"))
         lines.append(f"    r{i}[i] = {call};")
-    body = "\n".join(lines)
-    return (
-        f'extern "C" __global__ void all_{d}({", ".join(parameters)}) {{\n'
-        f"    i32 i = blockIdx.x * 256 + threadIdx.x;\n{body}\n}}\n"
+    parameters = ", ".join(
+        language.buffer.format(const=const, type=element(dtype), name=name, number=n)
+        for n, (const, dtype, name) in enumerate(buffers)
     )
+    head = language.kernel.format(symbol=f"all_{d}", parameters=parameters, threads=256)
+    body = "\n".join(lines)
+    index = f"{language.block} * 256 + {language.thread}"
+    return f"{head} {{\n    const i32 i = {index};\n{body}\n}}\n"
 
 
-SOURCE = '#include "weft_cuda.cuh"\n' + "".join(map(kernel, WORDS))
+def source(language: Language) -> str:
+    kernels = (kernel(d, language) for d in WORDS if not language.lacks(d))
+    return f'#include "{language.prelude}"\n' + "".join(kernels)
+
+
+Run = Callable[[str, str, list[np.ndarray]], None]  # text, kernel, arguments
+
+
+def simulated(text: str, name: str, args: list[np.ndarray]) -> None:
+    report = simulate(text, name, 2, 256, args)
+    assert not report.faults, str(report)
+
+
+def on_device(text: str, name: str, args: list[np.ndarray]) -> None:
+    cl, device = pytest.importorskip("pyopencl"), opencl_device()
+    made = load({name: GPUKernel(text, 2, 256)}, device)
+    flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
+    buffers = [cl.Buffer(device.context, flags, hostbuf=arg) for arg in args]
+    made[name](device.queue, (512,), (256,), *buffers)
+    for arg, buffer in zip(args[3:], buffers[3:], strict=True):
+        cl.enqueue_copy(device.queue, arg, buffer)
 
 
 def samples(d: DType) -> tuple[np.ndarray, np.ndarray]:
@@ -89,12 +121,18 @@ def in_range(function: Function, d: DType, x: np.ndarray, y: np.ndarray) -> np.n
 
 
 @pytest.mark.parametrize("d", WORDS, ids=str)
-def test_functions(d: DType) -> None:
-    functions = list(functions_of(d))
+@pytest.mark.parametrize(
+    ("language", "run"),
+    [(CUDA, simulated), (METAL, simulated), (OPENCL, on_device)],
+    ids=["cuda", "metal", "opencl"],
+)
+def test_functions(d: DType, language: Language, run: Run) -> None:
+    functions = [f for f in functions_of(d) if has(language, f, d)]
     c, (x, y) = np.random.default_rng(1).random(COUNT) < 0.5, samples(d)
     results = [np.zeros(COUNT, result_of(f, d).numpy) for f in functions]
-    report = simulate(SOURCE, f"all_{d}", 2, 256, [c, x, y, *results])
-    assert not report.faults, str(report)
+    if language.lacks(d):
+        return
+    run(source(language), f"all_{d}", [c, x, y, *results])
     for function, result in zip(functions, results, strict=True):
         args = ([c] if function.name == "where" else []) + [x, y]
         where = in_range(function, d, x, y)
@@ -132,6 +170,6 @@ def test_compiles(tmp_path_factory: pytest.TempPathFactory) -> None:
     from weft.runtime.nvrtc import compile_cubin
 
     store = Cache(tmp_path_factory.mktemp("cubins"))
-    kernels = compile_cubin(SOURCE, "sm_90a", store).kernels
+    kernels = compile_cubin(source(CUDA), "sm_90a", store).kernels
     assert len(kernels) == len(WORDS)
     assert all(used.spill_bytes == 0 for used in kernels.values())
