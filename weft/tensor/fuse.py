@@ -70,6 +70,7 @@ class _Partition:
     reading: dict[Node, dict[_Kernel, None]] = field(default_factory=dict)  # by what they read
     prices: dict[Structure, float] = field(default_factory=dict)
     numbers: dict[Hashable, int] = field(default_factory=dict)  # of ops and types
+    merged: dict[tuple[_Kernel, _Kernel], float] = field(default_factory=dict)  # costs
 
     def __post_init__(self) -> None:
         self.forced = forced(self.graph)
@@ -194,12 +195,16 @@ class _Partition:
                 push(touched)
 
     def _saved_by_inlining(self, node: Node, readers: Iterable[_Kernel]) -> float:
-        before, after = self.kernels[node].cost, 0.0
+        own, after = self.kernels[node], 0.0
+        before = own.cost
         for kernel in readers:
             if isinstance(kernel.outputs[0].op, ops.Extern):
                 return -NEVER
+            pair = (own, kernel)  # all that the kernel of both depends on
+            if pair not in self.merged:
+                self.merged[pair] = self._kernel(kernel.outputs, (node,)).cost
             before += kernel.cost
-            after += self._kernel(kernel.outputs, (node,)).cost
+            after += self.merged[pair]
         return before - after
 
     def _inline(self, node: Node, readers: Iterable[_Kernel]) -> set[Node]:
