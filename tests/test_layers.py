@@ -40,7 +40,7 @@ LAYERS: dict[str, set[str]] = {
     "dynamo": {"driver", "core.errors", "config"},
     "cli": {
         *("weft", "driver", "options", "core.errors", "config"),
-        *("runtime.toolchain", "runtime.nvidia", "runtime.cuda_timing"),
+        *("runtime.toolchain", "runtime.nvidia", "runtime.nvrtc", "runtime.cuda_timing", "targets"),
     },
     "weft": {"driver", "core.errors", "targets", "runtime.report"},
 }

@@ -18,11 +18,17 @@ from pathlib import Path
 import torch
 
 from weft.config import config
+from weft.core.errors import WeftError
+from weft.options import Options
+from weft.runtime.nvidia import driver, nvrtc
+from weft.runtime.nvrtc import compile_text
+from weft.targets.gpu import GPUS
 
 COMPILERS = ("gcc", "clang", "cc")
 TORCH_AT_LEAST = (2, 11)
 FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve")
 PROBE = "#include <math.h>\n#include <stdint.h>\nfloat probe(float x) { return expf(x); }\n"
+CUDA_PROBE = '#include "weft_cuda.cuh"\nextern "C" __global__ void probe(f32 *x) { *x = 1.0f; }\n'
 
 
 @dataclass(frozen=True)
@@ -47,7 +53,10 @@ def examine() -> list[Fact]:
         Fact("threads", True, f"{torch.get_num_threads()} of {os.cpu_count()} processors"),
         cache(),
         entry_point(),
-        accelerator(),
+        gpu_compiler(),
+        gpu_driver(),
+        gpu(),
+        simulator(),
         *(optional(name, use) for name, use in OPTIONAL.items()),
     ]
 
@@ -116,10 +125,45 @@ def entry_point() -> Fact:
     return Fact("torch.compile backend", False, "not registered", remedy=remedy)
 
 
-def accelerator() -> Fact:
-    if torch.cuda.is_available():
-        return Fact("GPU", True, torch.cuda.get_device_name(), needed=False)
-    return Fact("GPU", False, "none found: weft compiles for the CPU", needed=False)
+def gpu_compiler() -> Fact:
+    """It counts when it makes machine code; no device or driver is needed for that."""
+    arches = [target.arch for target in GPUS.values() if target.language == "cuda"]
+    try:
+        for arch in arches:
+            compile_text(CUDA_PROBE, arch)
+        version = ".".join(map(str, nvrtc().nvrtcVersion()[1:]))
+    except WeftError as error:
+        return Fact("NVRTC", False, error.message, needed=False)
+    return Fact("NVRTC", True, f"{version}: compiles for {', '.join(arches)}", needed=False)
+
+
+def gpu_driver() -> Fact:
+    try:
+        _, version = driver().cuDriverGetVersion()
+    except WeftError as error:
+        return Fact("NVIDIA driver", False, error.message, needed=False)
+    found = f"for CUDA {version // 1000}.{version % 1000 // 10}"
+    return Fact("NVIDIA driver", True, found, needed=False)
+
+
+def gpu() -> Fact:
+    """The device that target "cuda" stands for."""
+    if not torch.cuda.is_available():
+        built = "" if torch.version.cuda else ", which is built without CUDA"
+        return Fact("GPU", False, f"PyTorch finds none{built}", needed=False)
+    major, minor = torch.cuda.get_device_capability()
+    found = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
+    try:
+        target = Options("cuda").on(torch.device("cuda", torch.cuda.current_device())).target
+    except WeftError as error:
+        return Fact("GPU", False, f"{found}: {error.message}", needed=False)
+    return Fact("GPU", True, f"{found}: {target}", needed=False)
+
+
+def simulator() -> Fact:
+    found = shutil.which("g++")
+    told = found or "g++ is not on the PATH: kernels for a GPU are not simulated"
+    return Fact("GPU simulator", found is not None, told, needed=False)
 
 
 def optional(name: str, use: str) -> Fact:
