@@ -21,6 +21,7 @@ from weft.runtime.cache import Cache
 from weft.runtime.cuda_device import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
 from weft.runtime.layout import item_bytes, lay_out
+from weft.runtime.nvidia import nvrtc
 from weft.runtime.nvrtc import Resources, compile_all
 from weft.runtime.opencl import OpenCLProgram, find_device
 from weft.runtime.report import LaunchReport
@@ -95,13 +96,20 @@ def foretold(
     target: GPU,
 ) -> dict[str, Any]:
     """The same with no device; with no compiler either, without what that would tell."""
-    kernels = kernels_of(launches)
-    try:
-        cubins = compile_all((k.source for k in kernels.values()), target.arch, Cache(config.cache))
-        used = {name: cubins[k.source].kernels[name] for name, k in kernels.items()}
-    except CompilerError:
-        used = {}
+    kernels, used = kernels_of(launches), {}
+    if has_compiler(target):
+        texts = (kernel.source for kernel in kernels.values())
+        cubins = compile_all(texts, target.arch, Cache(config.cache))
+        used = {name: cubins[kernel.source].kernels[name] for name, kernel in kernels.items()}
     return with_launches(extra, make_spec(program, symbols, {}), kernels, used, target)
+
+
+def has_compiler(target: GPU) -> bool:
+    """Whether this machine compiles for the target."""
+    try:
+        return target.language == "cuda" and bool(nvrtc())
+    except CompilerError:
+        return False
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import torch
 
 import weft
 from tests.cli.conftest import Eager, Report
+from weft.cli import doctor
 from weft.cli.main import main
-from weft.core.errors import UnsupportedOpError
+from weft.core.errors import CompilerError, UnsupportedOpError
 
 PROGRAM = "torch.relu(torch.randn(4, 3) @ torch.randn(3, 2))"
 
@@ -194,3 +196,27 @@ def test_doctor(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPa
     captured = capsys.readouterr()
     assert "missing" in captured.out
     assert "weft: C compiler: none of gcc, clang, cc on the PATH; install gcc" in captured.err
+
+
+def test_doctor_tells_of_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    def facts() -> dict[str, doctor.Fact]:
+        return {f.name: f for f in (doctor.gpu_compiler(), doctor.gpu_driver(), doctor.gpu())}
+
+    def none() -> Any:
+        raise CompilerError("compiling CUDA needs NVRTC: pip install 'weft[cuda]'")
+
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda *_: "a board")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (9, 0))
+    monkeypatch.setattr(
+        doctor, "driver", lambda: SimpleNamespace(cuDriverGetVersion=lambda: (0, 13010))
+    )
+    monkeypatch.setattr(doctor, "compile_text", lambda text, arch: none())
+    found = facts()
+    assert found["GPU"].found == "a board, compute capability 9.0: cuda:sm_90a"
+    assert found["NVIDIA driver"].found == "for CUDA 13.1" and found["NVIDIA driver"].ok
+    assert not found["NVRTC"].ok and "pip install" in found["NVRTC"].found
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda *_: (7, 5))
+    assert not facts()["GPU"].ok and "no target is for a board" in facts()["GPU"].found
+    assert not any(fact.needed for fact in found.values())
