@@ -58,6 +58,7 @@ from weft.tile.cost import kernel_time_us
 from weft.tile.merge_rows import merge_rows
 from weft.tile.pack_constants import pack_constants
 from weft.tile.schedule import CPU_SCHEDULE, GPU_SCHEDULE, check_machine
+from weft.tile.split_matmul_k import split_matmul_k
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
@@ -141,6 +142,8 @@ def lower(
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":
             run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
+        if isinstance(target, GPU) and options.runs("003"):
+            run("l", "003_split_matmul_k", partial(split_matmul_k, target=target))
     if program.level == "loop":
         unique = Unique(program)
         take(replace(unique.program, level="tile"))

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from weft.core.node import Node, postorder
 from weft.core.types import boolean, i64
@@ -155,6 +156,39 @@ def contraction(stmt: For) -> Contraction | None:
         return None
     free, reduce, (update,), stores = found
     return _roles(free, reduce, update, stores) if len(reduce[0].folds) == 1 else None
+
+
+class Crossing(NamedTuple):
+    """A nest of free loops that stores along one of them what it reads along another."""
+
+    loops: list[For]
+    along: For  # what it stores is contiguous along this one
+    across: For  # and these loads along that one
+    loads: list[Node]
+    body: Block
+
+
+def crossing(stmt: For) -> Crossing | None:
+    """The crossing that a nest is, None when it is something else."""
+    loops, body = chain(stmt, "free")
+    stores = [s for s in body if isinstance(s, Store)]
+    if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
+        return None
+    ranges = ranges_in((stmt,))
+    where = address(stores[0].buffer, stores[0].index, ranges)
+    along = next((f for f in loops if stride_along(where, f.axis) == 1), None)
+    found: dict[Node, For] = {}
+    for term in postorder(*(t for s in stores for t in s.terms())) if along else ():
+        if along is not None and isinstance(term.op, Load) and not term.op.masked:
+            at = address(term.op.buffer, term.args, ranges)
+            others = (f for f in loops if f is not along and stride_along(at, f.axis) == 1)
+            other = next(others, None)
+            if stride_along(at, along.axis) not in (0, 1) and other is not None:
+                found[term] = other
+    across = set(found.values())
+    if along is None or len(across) != 1:
+        return None
+    return Crossing(loops, along, across.pop(), list(found), body)
 
 
 def columns_of(free: list[For], stores: list[Store]) -> For | None:

@@ -40,6 +40,11 @@ def upto(start: Node, width: int, end: Node) -> Node:
     return apply(minimum, apply("add", start, constant(width)), end)
 
 
+def past(place: Node, start: Node) -> Node:
+    """How far a place is from where a loop starts."""
+    return place if start is constant(0) else apply("subtract", place, start)
+
+
 def blocked(
     loop: For, origin: Node, width: int, body: Callable[[Node, Node], Block], bind: str = "serial"
 ) -> For:

@@ -42,32 +42,34 @@ class Access:
 def accesses_of(tile: Tile) -> Iterator[Access]:
     """What a thread reads for one chunk, and what fills the slabs."""
     _, chunk = tile.chunk()
-    if chunk is None:
-        return
-    for loop in (s for s in chunk.body if isinstance(s, For) and s.role != "free"):
-        yield from _reads(loop, tile)
-    for stmt in walk(chunk.body):
+    body = tile.body if chunk is None else chunk.body
+    for stmt in body:
+        if isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
+            yield from _reads(stmt, tile)
+    for stmt in walk(body):
         if isinstance(stmt, For) and stmt.bind == "thread":
             yield from _fills(stmt)
 
 
-def _reads(loop: For, tile: Tile) -> Iterator[Access]:
-    deep = trips(loop)
-    for term in nodes(loop.body):
+def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
+    """Of a sum, or of the stores of a tile that only copies."""
+    loop = stmt if isinstance(stmt, For) else None
+    deep = trips(loop) if loop else 1
+    for term in nodes(loop.body if loop else (stmt,)):
         if not isinstance(term.op, Load) or term.op.buffer.space != "shared":
             continue
         slab, index = term.op.buffer, term.args[: term.op.buffer.type.rank]
         where = address(slab, index, {})
         most = WIDEST // slab.type.dtype.bytes
         count, width = float(deep), 1
-        if stride_along(where, loop.axis) == 1:
+        if loop and stride_along(where, loop.axis) == 1:
             width = min(most, deep)
         for f in reversed(tile.registers):  # to the first of a thread's results
             step = stride_along(address(slab, index, {}), f.axis)
             count *= trips(f) if step else 1
             width = min(most, trips(f)) if step == 1 and f.step == 1 else width
             index = substitute(index, {f.axis: f.lo})
-        index = substitute(index, {loop.axis: loop.lo})
+        index = substitute(index, {loop.axis: loop.lo}) if loop else index
         yield Access(slab, index, tile.threads, width, count / width)
 
 
@@ -102,6 +104,7 @@ def padded(slab: Buffer, pad: int) -> Buffer:
 def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
     """The fewest turns for all accesses of a slab, and the pad that gives them."""
     own = [a for a in accesses if a.slab == slab]
-    unit = max(1, WIDEST // slab.type.dtype.bytes)
+    wide = any(a.width > 1 for a in own)
+    unit = max(1, WIDEST // slab.type.dtype.bytes) if wide else 1
     pads = [n * unit for n in range(4)]
     return min((sum(a.turns(padded(slab, p), target) for a in own), p) for p in pads)

@@ -26,6 +26,7 @@ from weft.tile.moves import Labels, blocked
 from weft.tile.tiles import Tile, full, guarded, register_split, tile_of
 
 SIDES = (16, 32, 64, 128)  # of a tile
+COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
 START = 2000.0  # cycles until a block's first products
 L2_BYTES = 24.0  # a cycle, of each multiprocessor
 
@@ -80,7 +81,8 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
         blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])
         return grid_cycles(blocks, sides[0], sides[1], depth, target), -math.prod(sides)
 
-    sides = min(product(*(_sides(trips(f)) for f in tile.threads)), key=price)
+    square = (COPIED, COPIED) if tile.sum is None else None
+    sides = square or min(product(*(_sides(trips(f)) for f in tile.threads)), key=price)
     grid: list[For] = [replace(f, bind="grid") for f in tile.around]
     threads: list[For] = []
     body = tile.body

@@ -31,6 +31,7 @@ from weft.tile.strips import accesses_of, strip_width
 from weft.tile.tiles import Tile, has_tile, on_tiles, register_split
 
 MOST = 8  # elements of a strip
+ROWS = 4  # that a thread copies
 
 
 def register_tile(kernel: Kernel, target: GPU) -> Kernel:
@@ -43,6 +44,8 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
     def split(tile: Tile) -> Tile:
         if len(tile.threads) != 2 or tile.registers:
             return tile
+        if tile.sum is None:
+            return _rows_apart(tile, labels)
         sizes = register_split(*map(trips, tile.threads))
         pairs = list(zip(tile.threads, sizes, strict=True))
         if any(trips(loop) % size for loop, size in pairs):
@@ -57,6 +60,22 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
         return replace(tile, threads=tuple(threads), registers=tuple(registers))
 
     return on_tiles(kernel, split)
+
+
+def _rows_apart(tile: Tile, labels: Labels) -> Tile:
+    """Of a tile that copies, each thread takes every so many rows."""
+    rows, columns = tile.threads
+    each = trips(rows) // ROWS
+    if trips(rows) % ROWS or each < 2:
+        return tile
+    start, first = labels.axis("c"), apply("add", rows.lo, constant(each))
+    last = apply("add", start, constant(trips(rows)))
+    thread = replace(rows, axis=start, hi=first)
+    return replace(
+        tile,
+        threads=(thread, columns),
+        registers=(replace(rows, lo=start, hi=last, step=each, bind="register"),),
+    )
 
 
 @dataclass

@@ -10,6 +10,7 @@ before  for k0 in ..: # reduce serial        after  for k0 in ..: # reduce seria
 
 Of a tile, each side of the product is read by all threads of a row or a column: a slab of it, as
 long as a chunk of the sum, is computed once. A slab lies as its loads do, so that they are wide.
+Elsewhere, rows that several loops over threads read are staged (tile/staged_rows.py).
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar.affine import Interval
+from weft.scalar.blocks import nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import (
     Block,
@@ -28,25 +30,30 @@ from weft.scalar.nest import (
     Kernel,
     Load,
     Local,
+    Stmt,
     Store,
     Update,
     free_variables,
 )
-from weft.scalar.ops import CASTS, Apply, apply, constant, subtract
+from weft.scalar.ops import CASTS, Apply, apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
-from weft.tile.moves import Labels
+from weft.tile.moves import Labels, past
+from weft.tile.staged_rows import RowStager
 from weft.tile.strips import accesses_of, strip_width
-from weft.tile.tiles import Tile, full, guarded, on_tiles
+from weft.tile.tiles import Tile, full, guarded, has_tile, on_tiles
 from weft.tile.vector import address, stride_along
 
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 
 
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
-    """Stage the sides of tiles that are chunked."""
+    """Stage the sides of tiles, and rows that several loops over threads read."""
     labels = Labels(kernel.body)
-    return on_tiles(kernel, lambda tile: _staged(tile, labels))
+    most = min(STATIC, target.shared)
+    if has_tile(kernel.body):
+        return on_tiles(kernel, lambda tile: _staged(tile, most, labels))
+    return replace(kernel, body=RowStager(labels, most // 2).block(kernel.body))
 
 
 @dataclass(frozen=True)
@@ -62,7 +69,9 @@ class _Slab:
         return trips(self.across) * trips(self.inner) * self.term.type.dtype.bytes
 
 
-def _staged(tile: Tile, labels: Labels) -> Tile:
+def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
+    if tile.sum is None:
+        return _crossed(tile, labels)
     path, chunk = tile.chunk()
     inner = chunk.body[0] if chunk is not None and len(chunk.body) == 1 else None
     if chunk is None or not isinstance(inner, For) or len(inner.body) != 1:
@@ -74,7 +83,7 @@ def _staged(tile: Tile, labels: Labels) -> Tile:
     last = chunk.hi if length != full(replace(chunk, step=1), 1) else None
     whole = replace(inner, hi=end)
     slabs = list(_slabs(update, tile.threads, whole))
-    if not slabs or 2 * sum(s.bytes for s in slabs) > STATIC:
+    if not slabs or 2 * sum(s.bytes for s in slabs) > most:
         return tile
     loops = (*tile.around, *path, chunk)
     known: dict[Node, int] = {}
@@ -93,6 +102,26 @@ def _staged(tile: Tile, labels: Labels) -> Tile:
     whole = replace(whole, body=(replace(update, values=values),))
     body = (*(s for fill in before for s in fill), whole)
     return tile.with_chunk(replace(chunk, hi=constant(length), body=body))
+
+
+def _crossed(tile: Tile, labels: Labels) -> Tile:
+    """Of a tile that only copies: a slab of what it reads across the direction it stores in."""
+    across, along = tile.threads
+    ranges = tile.ranges()
+    known: dict[Node, int] = {}
+    for loop in tile.around:
+        known[loop.axis] = of_axis(loop, known)
+    body, before = tile.body, list[Stmt]()
+    for term in list(nodes(body)):
+        if not isinstance(term.op, Load) or term.op.buffer.space != "global":
+            continue
+        where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], ranges)
+        if stride_along(where, across.axis) == 1 and stride_along(where, along.axis) not in (0, 1):
+            slab = _Slab(term, along, across)
+            fill, read = _fill(slab, None, known, ranges, labels, strips=False)
+            before += fill
+            body = substitute_block(body, {term: read})
+    return replace(tile, body=(*before, *body))
 
 
 def _reads_global(term: Node) -> bool:
@@ -129,6 +158,7 @@ def _fill(
     known: Divisors,
     ranges: dict[Node, Interval],
     labels: Labels,
+    strips: bool = True,
 ) -> tuple[Block, Node]:
     """The slab's buffer and the loops that fill it; how to read it."""
     loops = [slab.across, slab.inner]
@@ -148,9 +178,9 @@ def _fill(
     shape = TensorType(term.type.dtype, (trips(outer), trips(line)))
     name = next(n.op.buffer.name for n in postorder(term) if isinstance(n.op, Load))
     buffer = Buffer(labels.buffer(f"{name}_s"), shape, "shared")
-    index = tuple(apply(subtract, fresh[f.axis], f.lo) for f in loops)
+    index = tuple(past(fresh[f.axis], f.lo) for f in loops)
     width = strip_width(accesses_of([value]), fresh[line.axis], known, ranges)
-    width = width if trips(line) % width == 0 else 1
+    width = width if strips and trips(line) % width == 0 else 1
     body: Block = (Store(buffer, index, value),)
     at = fresh[line.axis]
     if width > 1:
@@ -160,5 +190,5 @@ def _fill(
     else:
         body = (For(at, line.lo, line.hi, body, 1, "free", "thread"),)
     fill = For(fresh[outer.axis], outer.lo, outer.hi, body, 1, "free", "thread")
-    read = make(Load(buffer), *(apply(subtract, f.axis, f.lo) for f in loops))
+    read = make(Load(buffer), *(past(f.axis, f.lo) for f in loops))
     return (Local(buffer), fill), read

@@ -17,11 +17,11 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.blocks import nodes, substitute_block
+from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.machine import Machine
-from weft.tile.access import chain, longest, ranges_in
+from weft.tile.access import crossing, longest, ranges_in
 from weft.tile.moves import Labels, blocked
 from weft.tile.vector import address, stride_along
 
@@ -43,32 +43,18 @@ Span = tuple[Node, Node]
 
 
 def _tile(stmt: For, target: Machine, labels: Labels) -> For | None:
-    loops, body = chain(stmt, "free")
+    found = crossing(stmt)
+    if found is None:
+        return None
+    loops, along, other, loads, body = found
+    lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in loads))))
+    if min(longest(f.lo, f.hi) or 0 for f in (along, other)) < lanes:
+        return None
     stores = [s for s in body if isinstance(s, Store)]
-    if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
-        return None
-    ranges = ranges_in((stmt,))
-    where = address(stores[0].buffer, stores[0].index, ranges)
-    along = next((f for f in loops if stride_along(where, f.axis) == 1), None)
-    if along is None:
-        return None
-    crossing: dict[Node, For] = {}
-    for term in nodes(body):
-        if isinstance(term.op, Load) and not term.op.masked:
-            at = address(term.op.buffer, term.args, ranges)
-            others = (f for f in loops if f is not along and stride_along(at, f.axis) == 1)
-            other = next(others, None)
-            if stride_along(at, along.axis) not in (0, 1) and other is not None:
-                crossing[term] = other
-    across = set(crossing.values())
-    lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in crossing))))
-    if len(across) != 1 or min(longest(f.lo, f.hi) or 0 for f in (along, *across)) < lanes:
-        return None
-    other = across.pop()
+    where = address(stores[0].buffer, stores[0].index, ranges_in((stmt,)))
     line = (stride_along(where, other.axis) or 0) * stores[0].buffer.type.dtype.bytes
     whole = line % target.vector_bytes == 0 and (longest(other.lo, other.hi) or 0) >= 16 * lanes
-    found = (loops, along, other, list(crossing), body, lanes, whole, labels)
-    return _Squares(*found).nest()
+    return _Squares(loops, along, other, loads, body, lanes, whole, labels).nest()
 
 
 @dataclass

@@ -5,7 +5,8 @@ before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
                 y[a0, a1] = ...                            y[a0, a1] = ...
 
 Threads of a warp run together, so the price of their accesses is that of a vector's lanes. Of a
-sum of products the rows and the columns both go to threads: the nest becomes a tile.
+sum of products the rows and the columns both go to threads: the nest becomes a tile. So does one
+that stores along one loop what it reads along another.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from weft.scalar.blocks import map_statements
 from weft.scalar.nest import For, Kernel, Stmt, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import Contraction, contraction, ranges_in, trips
+from weft.tile.access import Contraction, contraction, crossing, ranges_in, trips
 from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.tiles import Tile, tile_of
 
@@ -32,10 +33,16 @@ def tileify(kernel: Kernel, target: GPU) -> Kernel:
 
 
 def _tiled(stmt: Stmt) -> Stmt:
-    found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
-    if found is None or not pays(found):
+    if not isinstance(stmt, For) or stmt.bind:
         return stmt
-    return tile(found)
+    product, copied = contraction(stmt), crossing(stmt)
+    if product is not None and pays(product):
+        return tile(product)
+    if copied is not None and min(trips(f) for f in copied[1:3]) >= LEAST:
+        across, along = (replace(f, bind="thread") for f in (copied.across, copied.along))
+        around = tuple(f for f in copied.loops if f not in copied[1:3])
+        return Tile(around, (across, along), (), copied.body).nest()
+    return stmt
 
 
 def pays(c: Contraction) -> bool:
