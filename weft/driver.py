@@ -103,9 +103,7 @@ class Levels:
         return print_program(self.program(level))
 
 
-def on_kernels(
-    program: Program, step: Callable[[Kernel, Any], Kernel], target: CPU | GPU
-) -> Program:
+def on_kernels(program: Program, step: Callable[..., Kernel], target: CPU | GPU) -> Program:
     """One step of the schedule on every kernel."""
     return program.map_kernels(program.level, lambda kernel: step(kernel, target))
 
