@@ -31,8 +31,8 @@ from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
-from weft.launching import device_of, foretold, launch, misplaced, placed
-from weft.linking import Linked, described, link, program_key, reload, without_restatements
+from weft.launching import device_of, foretold, launch, misplaced, placed, relaunch
+from weft.linking import Linked, described, link, program_key, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
@@ -208,8 +208,8 @@ def build(captured: Captured, options: Options) -> Runner:
             made.append(lower(graph, options, PassLog(), layouts, constants))
         return made[0]
 
-    known = options.verbose == 0 and isinstance(find_target(options.target), CPU)
-    linked = log.time("cc", lambda: reload(key)) if known else None
+    where = (captured.place, find_target(options.target), options.simulate)
+    linked = log.time("cc", lambda: relaunch(key, *where)) if options.verbose == 0 else None
     if linked is None:
         made.append(lower(graph, options, log, layouts, constants))
         facts = (writes, captured.place, constants, key)
@@ -217,7 +217,6 @@ def build(captured: Captured, options: Options) -> Runner:
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
-    where = (captured.place, find_target(options.target), options.simulate)
     artifact = Artifact(placed(run, *where), report, levels)
     artifact.run.artifact = artifact  # type: ignore[attr-defined]
     return artifact.run
@@ -247,7 +246,7 @@ def runnable(
             facts = (program, levels.launches, levels.symbols, target)
             extra = foretold(extra, *facts) if options.profile else extra
             return simulator(*facts, writes), make_report(extra, log, name)
-        facts = (levels.launches, levels.symbols, predicted, target, writes, place)
+        facts = (levels.launches, levels.symbols, predicted, target, writes, place, key)
         linked = log.time("cc", lambda: launch(program, *facts))
     else:
         facts = (levels.sources, levels.symbols, predicted, writes, constants, key)

@@ -1,14 +1,17 @@
 """A compiled GPU program on a device: what a driver makes of kernels, launches and buffers.
 
-linked = launch(program, launches, symbols, predicted, GPUS["cuda:sm_90a"], {}, tensors[0].device)
+linked = launch(program, launches, symbols, predicted, GPUS["cuda:sm_90a"], {}, x.device, None)
 linked.program.run(tensors)
 Part of the driver, like linking: here a program's buffers meet the runtime's, and targets devices.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,7 +19,7 @@ import torch
 from weft.config import config
 from weft.core.errors import CompilerError, WeftError
 from weft.emit.gpu import Launch
-from weft.linking import Linked, described, make_spec
+from weft.linking import Linked, described, make_spec, reload
 from weft.runtime.cache import Cache
 from weft.runtime.cuda_device import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
@@ -33,6 +36,7 @@ from weft.targets.nvidia import occupancy
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 
+LAUNCHES = "launches"  # the part of the cache where programs for GPUs are
 SIMULATE = "weft run --simulate, or simulate=True, runs them on the CPU"
 
 
@@ -44,18 +48,55 @@ def launch(
     target: GPU,
     writes: Mapping[int, int],
     place: torch.device,
+    key: str | None,
 ) -> Linked:
-    """Compile and load for the device at `place`; `writes` as in linking."""
+    """Compile and load for the device at `place`, and keep it under the key; `writes` as before."""
     spec, kernels = make_spec(program, symbols, writes), kernels_of(launches)
     extra = described(program, symbols, predicted)
+    if key is not None:
+        tree = {"spec": spec.to_json(), "kernels": plain(kernels), "extra": extra}
+
+        def fill(folder: Path) -> None:
+            (folder / "program.json").write_text(json.dumps(tree))
+
+        store().entry(LAUNCHES, key, fill)
+    return loaded(spec, kernels, extra, target, place)
+
+
+def relaunch(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -> Linked | None:
+    """The program that was made under that key before, if the cache still has it."""
+    if isinstance(target, CPU):
+        return reload(key)
+    path = store().address(LAUNCHES, key) / "program.json"
+    if simulate or misplaced(place, target) or not path.exists():
+        return None
+    tree = json.loads(path.read_text())
+    kernels = {symbol: GPUKernel(*fields) for symbol, fields in tree["kernels"].items()}
+    found = loaded(ProgramSpec.from_json(tree["spec"]), kernels, tree["extra"], target, place)
+    return replace(found, cached=True)
+
+
+def loaded(
+    spec: ProgramSpec,
+    kernels: Mapping[str, GPUKernel],
+    extra: dict[str, Any],
+    target: GPU,
+    place: torch.device,
+) -> Linked:
     if target.language == "opencl":
         made = OpenCLProgram(lay_out(spec), kernels, find_device(config.opencl))
         return Linked(made, extra, False)
     device = open_device(place, target.arch)
-    made = GPUProgram(lay_out(spec), kernels, device)
-    return Linked(
-        made, with_launches(extra, spec, kernels, device.resources(kernels), target), False
-    )
+    more = with_launches(extra, spec, kernels, device.resources(kernels), target)
+    return Linked(GPUProgram(lay_out(spec), kernels, device), more, False)
+
+
+def plain(kernels: Mapping[str, GPUKernel]) -> dict[str, Any]:
+    return {symbol: astuple(kernel) for symbol, kernel in kernels.items()}
+
+
+def store() -> Cache:
+    return Cache(config.cache)
 
 
 def kernels_of(launches: Mapping[str, Launch]) -> dict[str, GPUKernel]:
@@ -99,7 +140,7 @@ def foretold(
     kernels, used = kernels_of(launches), {}
     if has_compiler(target):
         texts = (kernel.source for kernel in kernels.values())
-        cubins = compile_all(texts, target.arch, Cache(config.cache))
+        cubins = compile_all(texts, target.arch, store())
         used = {name: cubins[kernel.source].kernels[name] for name, kernel in kernels.items()}
     return with_launches(extra, make_spec(program, symbols, {}), kernels, used, target)
 
@@ -117,7 +158,7 @@ def open_device(place: torch.device, arch: str) -> Device:
     wrong = refusal(place.index, arch)
     if wrong is not None:
         raise WeftError(wrong)
-    return CUDADevice(place.index, arch, Cache(config.cache))
+    return CUDADevice(place.index, arch, store())
 
 
 def device_of(target: CPU | GPU, simulate: bool) -> torch.device:

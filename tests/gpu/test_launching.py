@@ -14,6 +14,7 @@ from torch.utils import _pytree as pytree
 import weft
 from tests.gpu.programs import PROGRAMS
 from tests.gpu.simulated_device import STREAM, simulated
+from weft import driver
 from weft.cli.running import launch_cells
 from weft.runtime.gpu_program import KEPT_GRAPHS
 from weft.targets.nvidia import occupancy
@@ -44,6 +45,26 @@ def test_as_eager(name: str) -> None:
     with simulated() as device:
         close(compiled(function, fallback="error")(*args), function(*args))
         assert set(device.streams) <= {STREAM}
+
+
+def test_a_program_made_before_is_not_lowered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    shift = torch.rand(()).item()  # no program of an earlier run
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return torch.sort(x.softmax(1) + shift)[0] * 2
+
+    x = torch.randn(5, 40)
+    with simulated():
+        first = compiled(function)
+        close(first(x), function(x))
+        assert not first.report.cached
+        monkeypatch.setattr(driver, "lower", lambda *_: pytest.fail("lowered again"))
+        again = compiled(function)
+        close(again(x), function(x))
+    assert again.report.cached and "tile" not in again.report.seconds
+    assert [k.name for k in again.report.kernels] == [k.name for k in first.report.kernels]
+    assert again.report.kernels[0].launch == first.report.kernels[0].launch
+    assert again.report.externs == first.report.externs
 
 
 def test_operators_run_between_kernels() -> None:

@@ -324,7 +324,7 @@ class Caches:
 
     def empty(self) -> None:
         for backend in OURS:
-            for kind in ("programs", "objects", "cubins"):
+            for kind in ("programs", "objects", "launches", "cubins"):
                 shutil.rmtree(self.folder / backend / "weft" / kind, ignore_errors=True)
 
 

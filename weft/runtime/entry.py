@@ -337,7 +337,8 @@ def opening(source: PythonSource) -> list[str]:
     lines = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
     views = [(f"v{source.layout.index[name]}", name) for name in source.views]
     if source.on_gpu:
-        lines += ["p, at = frame", "held = []", "arena = new_arena(p)"]
+        lines += ["p, at = frame", "held = []"]
+        lines += ["arena = new_arena(p)"] if source.layout.plan.total else []
         lines += [f"{view} = arena_view(arena, {name!r})" for view, name in views]
     else:
         lines.append(f"{', '.join(['p', 'at', '_', 'kept', *(view for view, _ in views)])} = frame")

@@ -74,7 +74,8 @@ class GPUProgram:
             Segment(layout, steps, kernels, functions, device) for steps in native_segments(layout)
         ]
         named = dict.fromkeys(name for names in layout.addressed.values() for name in names)
-        self.arena = [(layout.index[name], name) for name in named if layout.in_arena(name)]
+        inside = [name for name in named if layout.in_arena(name)]
+        self.offsets = [(layout.index[name], layout.arena_offset(name)) for name in inside]
         self.run = self.function()
         self.timed: Callable[[Sequence[torch.Tensor]], list[tuple[str, float]]] | None = None
 
@@ -128,8 +129,8 @@ class GPUProgram:
         """Memory for the temporaries of a call, and their addresses."""
         arena = torch.empty(self.arena_bytes, dtype=torch.uint8, device=self.device.place)
         base = arena.data_ptr()
-        for index, name in self.arena:
-            addresses[index] = base + self.layout.arena_offset(name)
+        for index, offset in self.offsets:
+            addresses[index] = base + offset
         return arena
 
     def aligned(self, tensor: torch.Tensor, held: list[torch.Tensor]) -> int:
@@ -166,8 +167,8 @@ class GPUProgram:
     def time(self, step: int, at: int, stream: int) -> float:
         """Microseconds of one kernel."""
         (segment,) = (s for s in self.segments if s.steps.first <= step < s.steps.stop)
-        one = segment.launches[step - segment.steps.first]
-        return self.device.microseconds(lambda on: segment.play([one], at, on), stream)
+        one = segment.launches_at(at)[step - segment.steps.first]
+        return self.device.microseconds(lambda on: segment.play([one], on), stream)
 
 
 @dataclass(frozen=True)
@@ -178,6 +179,9 @@ class Launch:
     kernel: GPUKernel
     operands: tuple[int, ...]
     checked: bool
+
+
+Ready = tuple[Any, GPUKernel, int, Any]  # function, launch, where the operands are, and they
 
 
 class Segment:
@@ -204,31 +208,41 @@ class Segment:
             operands = tuple(layout.index[name] for name in call.args)
             function, kernel = functions[call.symbol], kernels[call.symbol]
             self.launches.append(Launch(function, kernel, operands, call.checks is not None))
+        self.checked = any(launch.checked for launch in self.launches)
         used = sorted({i for launch in self.launches for i in launch.operands})
         self.addresses = itemgetter(*used) if used else None
         self.table = ctypes.c_uint64 * max(1, len(layout.buffers))
+        self.ready: dict[int, list[Ready]] = {}  # by the place of the frame
         self.graphs: dict[Any, Replay | None] = {}  # the least recently used first
         self.lock = Lock()
 
     def __call__(self, at: int, stream: int) -> int:
         """Enqueue all; 0, or 4 * the first step with a fault + the fault."""
         if self.device.is_recording():  # into a graph of the user's: no faults are read
-            self.play(self.launches, at, stream)
+            self.play(self.launches_at(at), stream)
             return 0
         replay = self.recorded(at) if len(self.launches) >= LEAST_RECORDED else None
         if replay is None:
-            self.play(self.launches, at, stream)
+            self.play(self.launches_at(at), stream)
         else:
             replay(stream)
-        return self.fault(stream) if any(launch.checked for launch in self.launches) else 0
+        return self.fault(stream) if self.checked else 0
 
-    def play(self, launches: Sequence[Launch], at: int, stream: int) -> None:
-        """Launch kernels; an operand is passed as the place of its address in the frame."""
-        with self.device.current():
-            for one in launches:
+    def launches_at(self, at: int) -> list[Ready]:
+        """Every launch with its operands, each of which is the place of an address in the frame."""
+        found = self.ready.get(at)
+        if found is None:
+            found = self.ready[at] = []
+            for one in self.launches:
                 places = [at + 8 * i for i in one.operands]
                 operands = (ctypes.c_uint64 * len(places))(*places)
-                self.device.launch(one.function, one.kernel, ctypes.addressof(operands), stream)
+                found.append((one.function, one.kernel, ctypes.addressof(operands), operands))
+        return found
+
+    def play(self, launches: Sequence[Ready], stream: int) -> None:
+        with self.device.current():
+            for function, kernel, operands, _ in launches:
+                self.device.launch(function, kernel, operands, stream)
 
     def recorded(self, at: int) -> Replay | None:
         """The graph of these addresses, recorded when they come a second time."""
@@ -238,7 +252,8 @@ class Segment:
             known = key in self.graphs
             graph = self.graphs.pop(key, None)
             if known and graph is None:
-                graph = self.device.record(lambda on: self.play(self.launches, at, on))
+                launches = self.launches_at(at)
+                graph = self.device.record(lambda on: self.play(launches, on))
             self.graphs[key] = graph
             if len(self.graphs) > KEPT_GRAPHS:
                 del self.graphs[next(iter(self.graphs))]
