@@ -32,15 +32,18 @@ docs: $(READY)
 
 setup: $(READY) opencl
 
-# The suite runs OpenCL kernels on the CPU by PoCL. Where no driver is there and it cannot be
+# The suite runs OpenCL kernels on the CPU by PoCL. Where there is no driver and none can be
 # installed (by root, with apt-get), those tests are skipped and say so.
-POCL := apt-get -qq -y --no-install-recommends install pocl-opencl-icd
+DRIVERS := /etc/OpenCL/vendors
+POCL    := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y --no-install-recommends \
+           install pocl-opencl-icd
 opencl:
-	@[ -n "$$(ls /etc/OpenCL/vendors/*.icd 2>/dev/null)" ] || [ "$$(id -u)" != 0 ] \
-	|| ! command -v apt-get >/dev/null \
-	|| { echo "setup: PoCL"; export DEBIAN_FRONTEND=noninteractive; \
-	     $(POCL) >/dev/null 2>&1 || { timeout 120 apt-get -qq update && $(POCL); } >/dev/null 2>&1; } \
-	|| echo "setup: PoCL cannot be installed: tests that run OpenCL are skipped"
+	@if [ -z "$$(ls $(DRIVERS)/*.icd 2>/dev/null)" ] && [ "$$(id -u)" = 0 ] \
+	    && command -v apt-get >/dev/null; then \
+	    echo "setup: PoCL, for the tests of OpenCL"; \
+	    { $(POCL) || { timeout 120 apt-get -qq update && $(POCL); }; } >/dev/null 2>&1 \
+	    || echo "setup: PoCL cannot be installed: tests that run OpenCL are skipped"; \
+	fi
 
 $(READY): pyproject.toml
 	@echo "setup 1/3: virtual environment in .venv"

@@ -26,7 +26,7 @@ from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
 from weft.runtime.layout import item_bytes, lay_out
 from weft.runtime.nvidia import nvrtc
 from weft.runtime.nvrtc import Resources, compile_all
-from weft.runtime.opencl import OpenCLProgram, find_device
+from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import LaunchReport
 from weft.runtime.spec import Call, ProgramSpec
 from weft.scalar.nest import Program
@@ -84,7 +84,7 @@ def loaded(
     place: torch.device,
 ) -> Linked:
     if target.language == "opencl":
-        made = OpenCLProgram(lay_out(spec), kernels, find_device(config.opencl))
+        made = OpenCLProgram(lay_out(spec), kernels, config.opencl)
         return Linked(made, extra, False)
     device = open_device(place, target.arch)
     more = with_launches(extra, spec, kernels, device.resources(kernels), target)

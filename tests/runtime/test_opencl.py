@@ -6,7 +6,9 @@ import sys
 from types import SimpleNamespace
 
 import pytest
+import torch
 
+import weft
 from tests.gpu.opencl import opencl_device
 from weft.core.errors import CompilerError, WeftError
 from weft.runtime import opencl
@@ -52,6 +54,14 @@ def test_without_a_driver(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyopencl", fake)
     with pytest.raises(WeftError, match=r"no OpenCL device here: .*apt install pocl-opencl-icd"):
         find_device(None)
+
+
+def test_text_needs_no_device(fresh: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyopencl", None)
+    compiled = weft.compile(lambda x: x + 1, target="opencl").prepare(torch.ones(3))
+    assert "__kernel" in compiled.ir("opencl")
+    with pytest.raises(WeftError, match="running OpenCL needs pyopencl"):
+        compiled(torch.ones(3))
 
 
 def test_a_device_by_its_name() -> None:

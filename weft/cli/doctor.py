@@ -61,7 +61,11 @@ def examine() -> list[Fact]:
     ]
 
 
-OPTIONAL = {"transformers": "model folders", "safetensors": "weights of model folders"}
+OPTIONAL = {
+    "transformers": "model folders",
+    "safetensors": "weights of model folders",
+    "pyopencl": "running on OpenCL devices",
+}
 
 
 def python() -> Fact:

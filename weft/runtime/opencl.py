@@ -1,6 +1,6 @@
 """Kernels on an OpenCL device, through pyopencl (extra weft[opencl]): the one file that imports it.
 
-program = OpenCLProgram(lay_out(spec), {"k_relu": GPUKernel(text, 16, 256)}, find_device(None))
+program = OpenCLProgram(lay_out(spec), {"k_relu": GPUKernel(text, 16, 256)}, "pocl")
 (y,) = program.run([x])          # tensors of the CPU, copied to the device and back
 It takes source text and a launch spec, like the rest of the runtime.
 """
@@ -11,7 +11,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from statistics import median
 from threading import Lock
@@ -96,7 +96,7 @@ def load(kernels: Mapping[str, GPUKernel], device: Device) -> dict[str, Any]:
         if re.search(r"f64\b", kernel.source) and not handle.double_fp_config:
             raise WeftError(f"kernel {symbol} computes in f64, which {device.name} has not")
     exact = handle.single_fp_config & cl.device_fp_config.CORRECTLY_ROUNDED_DIVIDE_SQRT
-    options = [STANDARD, *([EXACT] if exact else [])]
+    options = [STANDARD, "-w", *([EXACT] if exact else [])]
     program = cl.Program(device.context, whole("\n".join(k.source for k in kernels.values())))
     try:
         program.build(options, cache_dir=False)  # drivers have caches of their own
@@ -113,11 +113,13 @@ def load(kernels: Mapping[str, GPUKernel], device: Device) -> dict[str, Any]:
 
 
 class OpenCLProgram:
-    """A loaded program. One call runs at a time; every step has ended when it returns."""
+    """A program for a device that is looked for by the first call, by a part of its name.
 
-    def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], device: Device) -> None:
-        self.layout, self.kernels, self.device = layout, kernels, device
-        self.made = load(kernels, device) if kernels else {}
+    One call runs at a time, and every step of it has ended when it returns.
+    """
+
+    def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], part: str | None) -> None:
+        self.layout, self.kernels, self.part = layout, kernels, part
         self.lock = Lock()
 
         def run(inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -125,6 +127,14 @@ class OpenCLProgram:
                 return self.call(inputs)[0]
 
         self.run = run  # a plain function, as other programs' is
+
+    @cached_property
+    def device(self) -> Device:
+        return find_device(self.part)
+
+    @cached_property
+    def made(self) -> dict[str, Any]:
+        return load(self.kernels, self.device) if self.kernels else {}
 
     @property
     def spec(self) -> ProgramSpec:
