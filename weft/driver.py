@@ -18,10 +18,9 @@ from weft.core.errors import WeftError
 from weft.core.graph import Graph
 from weft.core.passes import PassLog
 from weft.core.text import located, parse_program, print_program
-from weft.emit.c import emit_kernel
-from weft.emit.gpu import Launch, emit_gpu
+from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
-from weft.emit.spelling import Names
+from weft.emit.sources import sources_of
 from weft.frontend import autograd, torch_level
 from weft.frontend import text as torch_text
 from weft.frontend.calling import compiled
@@ -40,7 +39,6 @@ from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Buffer, Kernel, Program
 from weft.scalar.structure import Unique
-from weft.scalar.text.printer import show_kernel
 from weft.simulating import simulator
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
@@ -154,25 +152,9 @@ def lower(
         if isinstance(target, GPU):
             for name, step in GPU_THREADS:
                 run("k", name, partial(on_kernels, step=step, target=target))
-    symbols, sources, launches = log.time("s", lambda: emitted(made, target))
+    symbols, sources, launches = log.time("s", lambda: sources_of(made, target))
     symbols = unique.all(symbols) if unique else symbols
     return Levels(made, unique, sources, symbols, launches, target.language)
-
-
-Texts = tuple[dict[str, str], dict[str, str], dict[str, Launch]]
-
-
-def emitted(made: Mapping[str, Any], target: CPU | GPU) -> Texts:
-    """Symbols by kernel, and by symbol the texts, and the launches of GPU kernels."""
-    kernels, names = made["kernel"].kernels, Names()
-    symbols = {k.name: names.of(f"k_{k.name}") for k in kernels}
-    if isinstance(target, CPU):
-        return symbols, {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernels}, {}
-    nests = made["loop"].kernels if "loop" in made else ()
-    meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]
-    each = ((k, symbols[k.name]) for k in kernels)
-    launches = {symbol: emit_gpu(k, symbol, language, meant.get(k.name, ())) for k, symbol in each}
-    return symbols, {symbol: launch.source for symbol, launch in launches.items()}, launches
 
 
 # ---- captured programs

@@ -1,0 +1,36 @@
+"""The sources of a program: a text for each kernel, in the language of its target.
+
+symbols, texts, launches = sources_of({"kernel": program}, GPUS["opencl"])
+texts[symbols["relu"]]           # #include "weft_opencl.cl" ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from weft.emit.c import emit_kernel
+from weft.emit.gpu import Launch, emit_gpu
+from weft.emit.languages import LANGUAGES
+from weft.emit.spelling import Names
+from weft.scalar.text.printer import show_kernel
+from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
+
+Sources = tuple[dict[str, str], dict[str, str], dict[str, Launch]]
+
+
+def sources_of(made: Mapping[str, Any], target: CPU | GPU) -> Sources:
+    """Symbols by kernel, and by symbol the texts, and the launches of GPU kernels.
+
+    `made` is the program by level; the loops stand above a GPU kernel, where there are any.
+    """
+    kernels, names = made["kernel"].kernels, Names()
+    symbols = {k.name: names.of(f"k_{k.name}") for k in kernels}
+    if isinstance(target, CPU):
+        return symbols, {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernels}, {}
+    nests = made["loop"].kernels if "loop" in made else ()
+    meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]
+    each = ((k, symbols[k.name]) for k in kernels)
+    launches = {symbol: emit_gpu(k, symbol, language, meant.get(k.name, ())) for k, symbol in each}
+    return symbols, {symbol: launch.source for symbol, launch in launches.items()}, launches
