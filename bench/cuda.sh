@@ -4,6 +4,7 @@
 #
 #     bench/cuda.sh               # both
 #     bench/cuda.sh tests         # or one
+#     bench/cuda.sh sanitize      # every program of tests/gpu/programs.py under compute-sanitizer
 #     bench/cuda.sh bench --only matmul --backends eager,inductor-max-autotune,weft
 set -u
 cd "$(dirname "$0")/.." || exit 2
@@ -28,6 +29,17 @@ case $part in both | tests)
     timeout 200 $python -m pytest -q -p no:cacheprovider $jobs --maxfail=40 --durations=5 \
         tests/gpu/test_device.py tests/sim/test_device.py > "$out/cuda-tests.txt" 2>&1 || status=1
     tail -60 "$out/cuda-tests.txt"
+    ;;
+esac
+case $part in sanitize)
+    # torch's allocator hands out parts of large blocks; without it every tensor has its bounds.
+    for tool in memcheck racecheck; do
+        PYTORCH_NO_CUDA_MEMORY_CACHING=1 timeout 280 compute-sanitizer --tool $tool \
+            --error-exitcode 9 --print-limit 20 $python -m pytest -q -p no:cacheprovider -x \
+            tests/gpu/test_device.py -k "as_eager and greedy" > "$out/cuda-$tool.txt" 2>&1 ||
+            status=1
+        tail -25 "$out/cuda-$tool.txt"
+    done
     ;;
 esac
 case $part in both | bench)

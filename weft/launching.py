@@ -32,7 +32,7 @@ from weft.runtime.spec import Call, ProgramSpec
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
-from weft.targets.nvidia import occupancy
+from weft.targets.nvidia import REGISTERS, occupancy
 
 Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -121,6 +121,10 @@ def with_launches(
         if used is not None:
             shared = used.shared_bytes + kernel.shared
             full = occupancy(target.arch, kernel.block, used.registers, shared)
+            if full == 0.0:
+                raise WeftError(
+                    oversized(call.symbol, kernel.block, used.registers, shared, target)
+                )
             told = {"shared_bytes": shared, "registers": used.registers, "occupancy": full}
             told["spill_bytes"] = used.spill_bytes
         moved = sum(sizes[name] for name in dict.fromkeys(call.args))
@@ -143,6 +147,12 @@ def foretold(
         cubins = compile_all(texts, target.arch, store())
         used = {name: cubins[kernel.source].kernels[name] for name, kernel in kernels.items()}
     return with_launches(extra, make_spec(program, symbols, {}), kernels, used, target)
+
+
+def oversized(symbol: str, block: int, used: Resources, shared: int, target: GPU) -> str:
+    takes = f"{block} threads of {used.registers} registers, {shared} bytes of shared memory"
+    most = f"{REGISTERS} registers, {target.shared} bytes for a block"
+    return f"kernel {symbol} does not fit a multiprocessor of {target.arch}: {takes}; it has {most}"
 
 
 def has_compiler(target: GPU) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from tests.gpu.simulated_device import STREAM, simulated
 from weft import driver
 from weft.cli.running import launch_cells
 from weft.runtime.gpu_program import KEPT_GRAPHS
+from weft.runtime.nvrtc import Resources
 from weft.targets.nvidia import occupancy
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
@@ -232,6 +234,15 @@ def test_a_profile_times_every_step_and_tells_its_launch() -> None:
     assert softmax.percent_of_peak == pytest.approx(100 * 1600 / 5 / peak)
     cells = launch_cells(softmax)
     assert cells[:1] + cells[2:5] == ["5", "1024", "64", "8"] and cells[6] == "0.0016"
+
+
+def test_a_kernel_that_fits_no_multiprocessor() -> None:
+    huge = lambda self, kernels: {name: Resources(255, 0, 0, 240 << 10) for name in kernels}  # noqa: E731
+    told = r"kernel k_softmax does not fit a multiprocessor of sm_90a: 256 threads of 255 .*232448"
+    with simulated() as device:
+        device.resources = partial(huge, device)
+        with pytest.raises(weft.WeftError, match=told):
+            compiled(lambda x: x.softmax(1))(torch.randn(5, 1000))
 
 
 def test_a_profile_without_a_device_has_all_but_the_times() -> None:

@@ -28,7 +28,7 @@ from weft.runtime.nvidia import driver
 from weft.runtime.nvrtc import Cubin, Resources, compile_all
 from weft.targets.nvidia import runs_on
 
-SAMPLES = 10
+SAMPLES = 3
 _load = cache(load_module)  # a process loads a cubin once
 
 

@@ -6,7 +6,8 @@ runs_on("sm_80", (8, 9))                                     # True
 
 from __future__ import annotations
 
-# What a multiprocessor holds at once, beside 65536 registers: threads, blocks, shared memory.
+# What a multiprocessor holds at once, beside its registers: threads, blocks, shared memory.
+REGISTERS = 1 << 16
 RESIDENT = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120": (1536, 24, 100)}  # KB
 RESERVED = 1 << 10  # bytes of shared memory that a block takes beside its own
 
@@ -18,7 +19,7 @@ def occupancy(arch: str, threads: int, registers: int, shared: int) -> float | N
     most, blocks, memory = RESIDENT[arch]
     warps = -(-threads // 32)
     taken = -(-registers * 32 // 256) * 256 * warps  # registers are given out by 256 to a warp
-    fit = (blocks, most // (32 * warps), (1 << 16) // max(taken, 1))
+    fit = (blocks, most // (32 * warps), REGISTERS // max(taken, 1))
     return min(*fit, (memory << 10) // (shared + RESERVED)) * warps * 32 / most
 
 
