@@ -122,9 +122,7 @@ def with_launches(
             shared = used.shared_bytes + kernel.shared
             full = occupancy(target.arch, kernel.block, used.registers, shared)
             if full == 0.0:
-                raise WeftError(
-                    oversized(call.symbol, kernel.block, used.registers, shared, target)
-                )
+                raise WeftError(oversized(call.symbol, kernel.block, used, shared, target))
             told = {"shared_bytes": shared, "registers": used.registers, "occupancy": full}
             told["spill_bytes"] = used.spill_bytes
         moved = sum(sizes[name] for name in dict.fromkeys(call.args))
