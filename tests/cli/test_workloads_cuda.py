@@ -16,7 +16,7 @@ from weft.cli.source import load
 from weft.cli.workloads_cuda import CUDA_WORKLOADS, GROUPS
 from weft.options import Options
 
-COMPILE_SECONDS = 30.0  # of a loaded machine; a few seconds are usual
+COMPILE_SECONDS = 20.0  # of a processor, whatever else the machine does
 
 
 def made(name: str, device: str) -> Source:
@@ -37,10 +37,10 @@ def test_compiles_at_its_real_size(name: str) -> None:
         pytest.importorskip("transformers")
     source = made(name, "meta")
     assert all(t.is_meta for t in source.args)
-    start = time.perf_counter()
+    start = time.process_time()
     with torch.no_grad():
         compiled = compile_source(source, Options("cuda:sm_90a", fallback="error"))
-    assert time.perf_counter() - start < COMPILE_SECONDS
+    assert time.process_time() - start < COMPILE_SECONDS
     text = compiled.ir("cuda")
     assert "__global__" in text and ("bf16" in text) >= ("bf16" in name)
 
