@@ -20,7 +20,16 @@ from weft.emit.c import Emitter
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import inline, narrows, unnamed
-from weft.kernel.ops import AsyncWait, Barrier, Extract, Pack, ThreadXor, VectorLoad, VectorStore
+from weft.kernel.ops import (
+    AsyncWait,
+    Barrier,
+    Extract,
+    Mma,
+    Pack,
+    ThreadXor,
+    VectorLoad,
+    VectorStore,
+)
 from weft.scalar import nest
 from weft.scalar.blocks import nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
@@ -198,6 +207,10 @@ class GPUEmitter(Emitter):
     def other(self, stmt: nest.Stmt, depth: int) -> None:
         if isinstance(stmt, Barrier):
             self.line(depth, self.word("barrier"))
+        elif isinstance(stmt, Mma):
+            sums = [self.use(self.variable(f.labels[0])) for f in stmt.sums]
+            values = map(self.atom, (*stmt.left, *stmt.right))
+            self.line(depth, f"mma({', '.join((*sums, *values))});")
         elif isinstance(stmt, AsyncWait):
             self.line(depth, f"{self.word('copies')}_commit();")
             self.line(depth, f"{self.word('copies')}_wait<0>();")

@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.node import Node
-from weft.kernel.ops import Barrier, ThreadXor, VectorLoad, VectorStore
+from weft.kernel.ops import Barrier, Mma, ThreadXor, VectorLoad, VectorStore
 from weft.scalar import interpret
 from weft.scalar.blocks import nodes
 from weft.scalar.interpret import SCALAR, Access
@@ -41,7 +41,7 @@ def run(program: Program, inputs: Sequence[Any], *, widen: bool = False) -> list
     """Execute a kernel-level program; WeftError where threads of a GPU meet."""
     for kernel in program.kernels:
         parts = (*walk(kernel.body), *(term.op for term in nodes(kernel.body)))
-        if any(isinstance(part, Barrier | ThreadXor) for part in parts):
+        if any(isinstance(part, Barrier | Mma | ThreadXor) for part in parts):
             told = f"in kernel {kernel.name} threads wait for each other"
             raise WeftError(f"{told}: the simulator runs it (simulate=True), not the interpreter")
     return interpret.run(program, inputs, accesses=VECTOR, widen=widen)

@@ -14,7 +14,7 @@ import numpy as np
 
 from weft.core.node import Node, Op, make, op, require
 from weft.core.types import ScalarType, boolean, i64
-from weft.scalar.nest import Buffer, Stmt
+from weft.scalar.nest import Buffer, Fold, Stmt
 
 
 @op("lanes")
@@ -144,6 +144,20 @@ class ThreadXor(Op):
 @dataclass(frozen=True, eq=False)
 class Barrier(Stmt):
     """All threads of the block are here before any goes on, and see what all have written."""
+
+
+@dataclass(frozen=True, eq=False)
+class Mma(Stmt):
+    """A warp adds a product of matrices to its accumulators (tile/fragments.py says who has what).
+
+    sums        the four of this thread
+    left        its four pairs of the left side; right: its two of the right one
+    """
+
+    sums: tuple[Fold, ...]
+    left: tuple[Node, ...]
+    right: tuple[Node, ...]
+    uses = ("left", "right")
 
 
 @dataclass(frozen=True, eq=False)

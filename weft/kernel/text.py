@@ -4,6 +4,7 @@ v0 = load{16} x[b0 + 32]               load{16, stride 4} x[b0]      load{16} x[
 v1 = load{16} x[b0] if v2 else 0.0     gather{16} x[v3]              gather{16} x[v3] if v2 else 0.0
 y{16}[b0] = v0 count 5 if v2 stream    y{16, stride 4}[b0] = v0      scatter y{16}[v3] = v0 count 5
 barrier block                          # all its threads meet
+mma [acc0, acc1, acc2, acc3] [v0, v1, v2, v3] [v4, v5]    # a product in the matrix units
 wait async                             # the copies that this thread has started are done
 The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
 """
@@ -14,8 +15,8 @@ from weft.core.node import Node
 from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
-from weft.kernel.ops import AsyncWait, Barrier, VectorLoad, VectorStore
-from weft.scalar.nest import Stmt
+from weft.kernel.ops import AsyncWait, Barrier, Mma, VectorLoad, VectorStore
+from weft.scalar.nest import Fold, Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
 from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_how, read_mask
@@ -107,6 +108,27 @@ def _read_barrier(cursor: Cursor, scope: NestScope) -> Barrier:
     return Barrier()
 
 
+def _show_mma(stmt: Stmt, ref: Ref) -> str:
+    assert isinstance(stmt, Mma)
+    sums = ", ".join(show_name(f.labels[0]) for f in stmt.sums)
+    sides = (f"[{', '.join(map(ref, side))}]" for side in (stmt.left, stmt.right))
+    return f"mma [{sums}] {' '.join(sides)}"
+
+
+def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
+    cursor.expect("mma")
+
+    def sum_of() -> Fold:
+        name = cursor.name("an accumulator")
+        known = {n: f for loop in scope.loops for n, f in loop.folds.items()}
+        return cursor.found("undefined accumulator", name, known)
+
+    sums = cursor.listed(sum_of, "[]")
+    left = cursor.listed(lambda: scope.expression(cursor), "[]")
+    right = cursor.listed(lambda: scope.expression(cursor), "[]")
+    return Mma(tuple(sums), tuple(left), tuple(right))
+
+
 def _read_wait(cursor: Cursor, scope: NestScope) -> AsyncWait:
     cursor.expect("wait")
     cursor.expect("async")
@@ -117,8 +139,8 @@ SHOW[VectorLoad.name] = _show_load
 READ.update({"load{": _read_load, "gather{": _read_gather})
 SHOW_STATEMENT[VectorStore] = _show_store
 SHOW_STATEMENT[Barrier] = lambda stmt, ref: "barrier block"
+SHOW_STATEMENT[Mma] = _show_mma
 SHOW_STATEMENT[AsyncWait] = lambda stmt, ref: "wait async"
-READ_STATEMENT.update(
-    {"{": _read_store, "scatter": _read_store, "barrier": _read_barrier, "wait": _read_wait}
-)
+READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "barrier": _read_barrier})
+READ_STATEMENT.update({"wait": _read_wait, "mma": _read_mma})
 LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

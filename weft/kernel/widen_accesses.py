@@ -17,7 +17,7 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder
 from weft.kernel.ops import Extract, Pack, VectorLoad, VectorStore
 from weft.scalar.affine import linear
-from weft.scalar.blocks import loads, substitute_block
+from weft.scalar.blocks import loads, rewrite_block, substitute_block
 from weft.scalar.divisors import Divisors, condition_of_all, of_axis, of_terms
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store
 
@@ -34,7 +34,7 @@ def _block(block: Block, known: Divisors) -> Block:
     own = tuple(s for s in block if not isinstance(s, For))
     wide = _wide_loads(own, known)
     out: list[Stmt] = []
-    for stmt in substitute_block(block, wide) if wide else block:
+    for stmt in _whole(substitute_block(block, wide)) if wide else block:
         if isinstance(stmt, For):
             stmt = replace(stmt, body=_block(stmt.body, {**known, stmt.axis: of_axis(stmt, known)}))
         out.append(stmt)
@@ -114,6 +114,15 @@ def _joined(stores: list[Store], known: Divisors) -> Iterator[Stmt]:
             yield replace(wide, how=one.how)
     left = {id(s) for found in groups.values() for s in found.values()}
     yield from (s for s in stores if twice or id(s) in left)
+
+
+def _whole(block: Block) -> Block:
+    """Vectors of all lanes of a vector, in order, are that vector."""
+
+    def change(node: Node) -> Node | None:
+        return _packed(list(node.args)) if isinstance(node.op, Pack) else None
+
+    return rewrite_block(block, change)
 
 
 def _packed(values: list[Node]) -> Node:

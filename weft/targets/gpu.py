@@ -26,6 +26,7 @@ class GPU(Machine):
     threads: int = 256  # of a block, where more work would fill more
     shared: int = 99 << 10  # most shared memory of a block
     async_copies: bool = True  # from global to shared memory, by threads
+    matrix_units: bool = True  # products of 16-bit matrices, by warps
 
     @property
     def simulated(self) -> bool:
@@ -68,6 +69,7 @@ def _gpu(
         warp=warp,
         exchanges=exchanges,
         async_copies=language == "cuda",
+        matrix_units=language == "cuda",
     )
 
 

@@ -16,7 +16,7 @@ from weft.core.types import boolean, i64
 from weft.scalar.index import Interval, function_of
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import Apply, Axis, Constant, Function, apply, dot_bf16, multiply
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, Function, apply, dot_bf16, multiply
 from weft.scalar.reach import longest
 from weft.tile.peel import axis_range
 from weft.tile.vector import address, stride_along
@@ -68,6 +68,14 @@ def term_cost(term: Node) -> float:
             return 0.5  # half of a fused multiply-add
         return term.op.function.cost
     return 1.0 if isinstance(term.op, Load) else 0.0
+
+
+def narrow(term: Node) -> Node:
+    """Without a cast that makes it wider: what is kept is the smaller one."""
+    cast = isinstance(term.op, Apply) and term.op.function in CASTS.values()
+    if cast and term.args[0].type.dtype.bytes < term.type.dtype.bytes:
+        return narrow(term.args[0])
+    return term
 
 
 @dataclass(frozen=True)

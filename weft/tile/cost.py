@@ -14,12 +14,16 @@ from collections.abc import Sequence
 from weft.core.node import Node, postorder
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
 from weft.scalar.structure import restates
+from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.access import Contraction, contraction, ranges_in, strides, term_cost, trips
+from weft.tile.access import Contraction, contraction, narrow, ranges_in, strides, term_cost, trips
+from weft.tile.fragments import operands
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.stage_rows import staged
 from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.traffic import memory_ns
+
+TILE = 64  # rows and columns of a tile on a GPU
 
 
 def kernel_time_us(body: Block, target: Machine) -> float:
@@ -71,6 +75,8 @@ def _scheduled(stmts: Sequence[Stmt]) -> float:
 
 def _contraction(c: Contraction, target: Machine) -> float:
     """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
+    if isinstance(target, GPU):
+        return _tiles(c, target)
     lanes = target.lanes(c.bytes)
     rows, wide = target.register_tile
     k = math.prod(trips(r) for r in c.reduce)
@@ -89,6 +95,19 @@ def _contraction(c: Contraction, target: Machine) -> float:
         total += packs * (_terms_cost(c.right, {}) + 1 + (lanes * 1.5 if uneven else 0))
     epilogue = sum(_terms_cost(s.value, {}) + 1 for s in c.stores)
     return total + outer * repeat * trips(c.rows) * columns * epilogue
+
+
+def _tiles(c: Contraction, target: GPU) -> float:
+    """The same in tiles: each computes its sides once, and narrow ones widen for nothing."""
+    k, lanes = math.prod(trips(r) for r in c.reduce), target.lanes(c.bytes)
+    around = math.prod(trips(f) for f in (*c.outer, *c.repeat))
+    rows, columns = trips(c.rows), trips(c.columns)
+    rate = 8 if target.matrix_units and operands((c.update,)) else 1
+    total = 1.15 * rows * columns * k / rate
+    for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
+        total += _terms_cost(narrow(side), {}) * length * k * -(-other // TILE)
+    epilogue = sum(_terms_cost(s.value, {}) + 1 for s in c.stores)
+    return around * (total + rows * columns * epilogue) / lanes
 
 
 def _ranges(c: Contraction) -> dict[Node, tuple[float, float]]:

@@ -13,13 +13,14 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.kernel.ops import Extract, Lanes, Shuffle, Splat, VectorLoad, VectorStore
+from weft.kernel.ops import Extract, Lanes, Mma, Pack, Shuffle, Splat, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.blocks import substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
+from weft.tile.fragments import axis_of, lane_of, left_pairs, operands, right_pairs
 from weft.tile.ops import PARALLEL
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Copy, Side, Square, square, transposed
@@ -73,6 +74,7 @@ class _Expansion:
         self.depends = dependences(body)
         self.folds: dict[Fold, _Folds] = {}
         self.labels: set[str] = set()
+        self.around: list[For] = []  # the loops it is inside of
         self.columns: dict[object, tuple[Buffer, set[int]]] = {}
 
     def block(self, stmts: Block, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
@@ -93,10 +95,11 @@ class _Expansion:
             axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
             horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *nest.walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
-        expand = (
-            self.lanes if stmt.lanes else self.unroll if stmt.bind == "register" else self.serial
-        )
+        special = {"register": self.unroll, "mma": self.matrix}.get(stmt.bind, self.serial)
+        expand = self.lanes if stmt.lanes else special
+        self.around.append(stmt)
         body = list(expand(stmt, copies, ranges))
+        self.around.pop()
         if stmt.folds:
             yield self.declare(stmt, body)
             for fold in stmt.folds:
@@ -148,6 +151,32 @@ class _Expansion:
         each = len(inner) // len(copies)
         for n in range(each):  # in order
             yield from self.block(stmt.body, inner[n::each], ranges)
+
+    def matrix(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        """A sum in the matrix units: an instruction for each 16 by 8 of the results."""
+        found, update = operands(stmt.body), stmt.body[0]
+        assert found is not None and isinstance(update, Update), f"loop {stmt.label} is no product"
+        lane = lane_of([f for f in self.around if f.bind == "thread"])
+        results = [f for f in self.around if f.bind == "register" and f.role == "free"]
+        rows, columns = (axis_of(s, results[::-1]) for s in (found.left, found.right))
+        own = self.folds[update.fold]
+        atoms: dict[tuple[object, ...], list[Copy]] = {}
+        for copy in copies:
+            others = tuple(n for a, n in copy.free.items() if a not in (rows, columns))
+            atoms.setdefault(others, []).append(copy)
+        lowering = Lowering(None, ranges)
+        for four in atoms.values():
+            four.sort(key=lambda c: (c.free[rows], c.free[columns]))
+            sums: list[Fold] = []
+            for copy in four:
+                parts = own.parts.setdefault(own.key(copy), {})
+                sums.append(parts.setdefault((), parts.get(()) or self.fresh(update.fold, 1)))
+            places = [four[0].values[rows], four[2].values[rows]]
+            left = left_pairs(found.left, rows, places, stmt, lane)
+            right = right_pairs(found.right, columns, four[0].values[columns], stmt, lane)
+            pairs = [concrete(pair, four[0], ranges) for pair in (*left, *right)]
+            terms = [make(Pack(), *map(lowering.term, pair)) for pair in pairs]
+            yield Mma(tuple(sums), tuple(terms[:4]), tuple(terms[4:]))
 
     def lanes(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         inner: list[Copy] = []

@@ -20,6 +20,7 @@ from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.cooperative_reduce import cooperative_reduce
 from weft.tile.passes.double_buffer import double_buffer
 from weft.tile.passes.mark_unroll import mark_unroll
+from weft.tile.passes.matrix_units import matrix_units
 from weft.tile.passes.pad_smem import pad_smem
 from weft.tile.passes.parallelize_loops import parallelize_loops
 from weft.tile.passes.permute_register_tile import permute_register_tile
@@ -63,6 +64,7 @@ GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("004_cooperative_reduce", cooperative_reduce),
     ("005_blockify_launch", blockify_launch),
     ("007_stage_inputs", stage_inputs),
+    ("017_matrix_units", matrix_units),  # in place of registers, where the target has them
     ("008_register_tile", register_tile),
     ("009_permute_register_tile", permute_register_tile),
     ("010_double_buffer", double_buffer),

@@ -5,16 +5,20 @@ for read in reads_of(tile): read.slab, read.index, read.count
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
 from weft.core.types import TensorType
 from weft.scalar.blocks import nodes
+from weft.scalar.index import linear
 from weft.scalar.nest import Buffer, For, Load, Store, walk
+from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.banks import wavefronts
+from weft.tile.fragments import lane_of, left_pairs, operands, right_pairs
 from weft.tile.strips import WIDEST
 from weft.tile.tiles import Tile
 from weft.tile.vector import address, stride_along
@@ -44,7 +48,11 @@ def accesses_of(tile: Tile) -> Iterator[Access]:
     _, chunk = tile.chunk()
     body = tile.body if chunk is None else chunk.body
     for stmt in body:
-        if isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
+        atoms = [s for s in walk((stmt,)) if isinstance(s, For) and s.bind == "mma"]
+        if atoms:
+            loops = (s for s in walk((stmt,)) if isinstance(s, For) and s is not atoms[0])
+            yield from _fragments(atoms[0], tile, math.prod(map(trips, loops)))
+        elif isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
             yield from _reads(stmt, tile)
     for stmt in walk(body):
         if isinstance(stmt, For) and stmt.bind == "thread":
@@ -70,7 +78,32 @@ def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
             width = min(most, trips(f)) if step == 1 and f.step == 1 else width
             index = substitute(index, {f.axis: f.lo})
         index = substitute(index, {loop.axis: loop.lo}) if loop else index
-        yield Access(slab, index, tile.threads, width, count / width)
+        yield Access(slab, index, tile.threads, width, _warps(tile) * count / width)
+
+
+def _warps(tile: Tile) -> float:
+    return math.prod(map(trips, tile.threads)) / 32
+
+
+def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
+    """What a thread reads for one step of the matrix units."""
+    found, lane = operands(atom.body), lane_of(tile.threads)
+    if found is None or len(tile.registers) != 4:
+        return
+    down, row, across, column = tile.registers
+    rows = [lane.rows.axis, apply("add", lane.rows.axis, constant(row.step))]
+    sides = (
+        (left_pairs(found.left, row.axis, rows, atom, lane), trips(down)),
+        (right_pairs(found.right, column.axis, lane.columns.axis, atom, lane), trips(across)),
+    )
+    for pairs, count in sides:
+        for pair in pairs:
+            slab = pair[0].op.buffer  # type: ignore[attr-defined]
+            where = [address(slab, half.args, {}) for half in pair]
+            close = linear(apply("subtract", where[1], where[0])) == ({}, 1)
+            for half in pair[: 1 if close else 2]:
+                often = _warps(tile) * steps * count
+                yield Access(slab, half.args, tile.threads, 2 if close else 1, often)
 
 
 def _fills(stmt: For) -> Iterator[Access]:

@@ -136,3 +136,8 @@ def register_split(rows: int, columns: int) -> tuple[int, int]:
     while 2 * down <= rows and 4 * down * down <= results * 2:
         down *= 2
     return down, min(results // down, columns)
+
+
+def warp_tile(rows: int, columns: int) -> tuple[int, int]:
+    """Rows and columns that a warp gives the matrix units, of a tile of so many."""
+    return min(rows, 64 if rows * columns >= 1 << 14 else 32), min(columns, 32)

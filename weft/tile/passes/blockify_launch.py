@@ -22,8 +22,9 @@ from weft.scalar.nest import Block, For, Kernel, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
+from weft.tile.fragments import operands
 from weft.tile.moves import Labels, blocked
-from weft.tile.tiles import Tile, full, guarded, register_split, tile_of
+from weft.tile.tiles import Tile, full, guarded, register_split, tile_of, warp_tile
 
 SIDES = (16, 32, 64, 128)  # of a tile
 COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
@@ -76,10 +77,12 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     rows, columns = tile.threads
     depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For) and s.step == 1)
     around = math.prod(map(trips, tile.around))
+    innermost = [s.body for s in walk(tile.body) if isinstance(s, For)][-1:]
+    on_units = target.matrix_units and any(operands(body) for body in innermost)
 
     def price(sides: tuple[int, ...]) -> tuple[float, int]:
         blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])
-        return grid_cycles(blocks, sides[0], sides[1], depth, target), -math.prod(sides)
+        return grid_cycles(blocks, sides[0], sides[1], depth, on_units, target), -math.prod(sides)
 
     square = (COPIED, COPIED) if tile.sum is None else None
     sides = square or min(product(*(_sides(trips(f)) for f in tile.threads)), key=price)
@@ -101,19 +104,27 @@ def _sides(length: int) -> list[int]:
     return [s for s in SIDES if s < 2 * length] or [SIDES[0]]
 
 
-def grid_cycles(blocks: int, rows: int, columns: int, depth: int, target: GPU) -> float:
+def grid_cycles(
+    blocks: int, rows: int, columns: int, depth: int, on_units: bool, target: GPU
+) -> float:
     """Cycles of the busiest multiprocessor: products, reads of shared and of global memory.
 
-    128 products a cycle; a read of 16 bytes by a warp takes some 2.5 cycles, global memory (from
-    the cache that all share) gives L2_BYTES a cycle. Few warps do not hide how long each takes.
+    128 products a cycle, or eight times as many in matrix units; a read of 16 bytes by a warp takes
+    some 2.5 cycles, of 4 bytes one; global memory (from the cache that all share) gives L2_BYTES a
+    cycle. Few warps do not hide how long each takes.
     """
-    down, across = register_split(rows, columns)
     each = -(-blocks // target.cores)
-    warps = rows * columns / (down * across) / 32
-    products, reads = down * across / 4, 0.6 * (down + across)
+    if on_units:
+        high, wide = warp_tile(rows, columns)
+        warps = rows * columns / (high * wide)
+        products, reads, size = high * wide / 1024, (high + wide) / 64, 2
+    else:
+        down, across = register_split(rows, columns)
+        warps = rows * columns / (down * across) / 32
+        products, reads, size = down * across / 4, 0.6 * (down + across), 4
     compute = warps * (max(products, reads) + 0.25 * min(products, reads))
     hidden = min(1.0, 0.5 + each * warps / 16)
-    return each * depth * max(compute / hidden, 4 * (rows + columns) / L2_BYTES) + START
+    return each * depth * max(compute / hidden, size * (rows + columns) / L2_BYTES) + START
 
 
 def _within(body: Block, loop: For) -> Block:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from weft.scalar.blocks import loads, nodes
 from weft.scalar.nest import Kernel
 from weft.targets.gpu import GPU
 from weft.tile.access import chain, trips
@@ -30,7 +31,7 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
             return tile
         loops, body = chain(head, "reduce")
         longest = max(loops, key=trips)
-        size = BYTES // min(b.type.dtype.bytes for b in kernel.inputs)
+        size = BYTES // max((b.type.dtype.bytes for b in loads(*nodes(body))), default=4)
         while size >= 2 * trips(longest):
             size //= 2
         inner = replace(longest, body=body, folds=())

@@ -35,12 +35,12 @@ from weft.scalar.nest import (
     Update,
     free_variables,
 )
-from weft.scalar.ops import CASTS, Apply, apply, constant
+from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import trips
+from weft.tile.access import narrow, trips
 from weft.tile.moves import Labels, past
 from weft.tile.staged_rows import RowStager
-from weft.tile.strips import accesses_of, strip_width
+from weft.tile.strips import WIDEST, accesses_of, strip_width
 from weft.tile.tiles import Tile, full, guarded, has_tile, on_tiles
 from weft.tile.vector import address, stride_along
 
@@ -66,7 +66,9 @@ class _Slab:
 
     @property
     def bytes(self) -> int:
-        return trips(self.across) * trips(self.inner) * self.term.type.dtype.bytes
+        """With a pad between its lines, whichever way they lie."""
+        sides, size = (trips(self.across), trips(self.inner)), self.term.type.dtype.bytes
+        return max(n * (m * size + WIDEST) for n, m in (sides, sides[::-1]))
 
 
 def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
@@ -139,17 +141,9 @@ def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Sl
             continue
         seen.add(term)
         if len(moves) == 1 and any(isinstance(n.op, Load) for n in postorder(term)):
-            yield _Slab(_narrow(term), moves[0], inner)
+            yield _Slab(narrow(term), moves[0], inner)
         else:
             stack.extend(term.args)
-
-
-def _narrow(term: Node) -> Node:
-    """Without a cast that makes it wider: what is kept is the smaller one."""
-    cast = isinstance(term.op, Apply) and term.op.function in CASTS.values()
-    if cast and term.args[0].type.dtype.bytes < term.type.dtype.bytes:
-        return _narrow(term.args[0])
-    return term
 
 
 def _fill(

@@ -1,0 +1,102 @@
+"""What a thread of a warp holds of a product of 16-bit matrices in the matrix units.
+
+mma.sync.m16n8k16 (PTX ISA, "Matrix Fragments"): with g = lane // 4 and c = lane % 4 * 2, a thread
+holds of the left side the pairs (k, k + 1) at rows g and g + 8 and k = c and c + 8, of the right
+side those at column g, and of the result the columns c and c + 1 of rows g and g + 8.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weft.core.node import Node, substitute
+from weft.core.types import DType, bf16, f16, f32
+from weft.scalar.index import function_of
+from weft.scalar.nest import For, Load, Stmt, Update, free_variables
+from weft.scalar.ops import CASTS, Apply, apply, constant
+
+Pair = tuple[Node, Node]  # two elements in one register
+
+ROWS, COLUMNS, DEPTH = 16, 8, 16  # of a product that one instruction computes
+GROUPS, PAIRS = 8, 4  # lanes of a warp, by row and by pair of columns
+
+
+@dataclass(frozen=True)
+class Operands:
+    """A sum's two sides as loads of 16-bit elements, and the axes they move along."""
+
+    left: Node
+    right: Node
+    dtype: DType
+
+
+def operands(stmts: Sequence[Stmt]) -> Operands | None:
+    """The sides of a sum that the matrix units compute, None for another."""
+    update = stmts[0] if len(stmts) == 1 else None
+    if not isinstance(update, Update) or update.fold.monoid.name != "sum":
+        return None
+    value = update.values[0]
+    if function_of(value) != "multiply" or update.fold.dtypes != (f32,):
+        return None
+    sides = [_exact(a) for a in value.args]
+    if sides[0] is None or sides[1] is None or sides[0].type != sides[1].type:
+        return None
+    return Operands(sides[0], sides[1], sides[0].type.dtype)
+
+
+def _exact(term: Node) -> Node | None:
+    """The 16-bit load that a term is the f32 of."""
+    cast = isinstance(term.op, Apply) and term.op.function is CASTS[f32]
+    inner = term.args[0] if cast else term
+    ok = isinstance(inner.op, Load) and not inner.op.masked and inner.type.dtype in (bf16, f16)
+    return inner if ok else None
+
+
+@dataclass(frozen=True)
+class Lane:
+    """Where a thread is in its warp: its loops over rows, and over pairs of columns."""
+
+    rows: For
+    columns: For
+
+    @property
+    def group(self) -> Node:
+        return _past(self.rows)
+
+    @property
+    def pair(self) -> Node:
+        return _past(self.columns)
+
+
+def _past(loop: For) -> Node:
+    return apply("subtract", loop.axis, loop.lo)
+
+
+def lane_of(loops: Sequence[For]) -> Lane:
+    """Of a tile's loops over threads, outermost first."""
+    return Lane(loops[-2], loops[-1])
+
+
+def left_pairs(side: Node, axis: Node, rows: Sequence[Node], k: For, lane: Lane) -> list[Pair]:
+    """The left side of one instruction: `rows` are a thread's two rows."""
+    starts = [apply("add", lane.pair, constant(n)) for n in (0, DEPTH // 2)]
+    return [_pair(side, axis, row, k, start) for start in starts for row in rows]
+
+
+def right_pairs(side: Node, axis: Node, column: Node, k: For, lane: Lane) -> list[Pair]:
+    """The right side: `column` is the first of a thread's two."""
+    at = apply("add", apply("subtract", column, lane.pair), lane.group)
+    starts = [apply("add", lane.pair, constant(n)) for n in (0, DEPTH // 2)]
+    return [_pair(side, axis, at, k, start) for start in starts]
+
+
+def _pair(side: Node, axis: Node, at: Node, k: For, start: Node) -> Pair:
+    place = apply("add", k.lo, start)
+    low, high = ({axis: at, k.axis: apply("add", place, constant(n))} for n in (0, 1))
+    return substitute((side,), low)[0], substitute((side,), high)[0]
+
+
+def axis_of(side: Node, loops: Sequence[For]) -> Node:
+    """The axis, of a tile's results, that a side moves along."""
+    return next(f.axis for f in loops if f.axis in free_variables(side))

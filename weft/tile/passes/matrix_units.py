@@ -1,0 +1,85 @@
+"""matrix_units: products of 16-bit matrices go to the tensor cores, an atom of 16x8x16 at a time.
+
+before  for a0 in b0..b0 + 64:  # thread     after  for w0 in b0..b0 + 64 by 32:  # thread
+            for a1 in b1..b1 + 64:  # thread            for w1 in b1..b1 + 64 by 32:  # thread
+                for a2 in k0..k0 + 32:  # reduce            for g0 in w0..w0 + 8:  # thread
+                    acc0 <- add(acc0, x * w)                    for q0 in w1..w1 + 8 by 2:  # thread
+                                                                    ... a0, a1 in registers
+                                                                    for a2 in ..:  # reduce mma
+
+Threads and registers are laid out as the unit wants its results (tile/fragments.py). The loop
+bound to `mma` means what it says; lowering makes one instruction of each 16x8 of its results.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.scalar.nest import For, Kernel
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.access import trips
+from weft.tile.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
+from weft.tile.moves import Labels
+from weft.tile.tiles import Tile, on_tiles, warp_tile
+
+
+def matrix_units(kernel: Kernel, target: GPU) -> Kernel:
+    """Give the matrix units every tile whose slabs they can read."""
+    labels = Labels(kernel.body)
+
+    def one(tile: Tile) -> Tile:
+        return _on_units(tile, labels) or tile
+
+    return on_tiles(kernel, one) if target.matrix_units else kernel
+
+
+def _on_units(tile: Tile, labels: Labels) -> Tile | None:
+    chunk = tile.chunk()[1]
+    if chunk is None or len(tile.threads) != 2 or tile.registers:
+        return None
+    *before, inner = chunk.body
+    if not isinstance(inner, For) or operands(inner.body) is None or trips(inner) % DEPTH:
+        return None
+    found = operands(inner.body)
+    loads = (found.left, found.right) if found else ()
+    sides = [trips(f) for f in tile.threads]
+    if any(n.op.buffer.space != "shared" for n in loads):  # type: ignore[attr-defined]
+        return None
+    if sides[0] % ROWS or sides[1] % COLUMNS:
+        return None
+    start = labels.axis("u")
+    atom = replace(inner, lo=start, hi=apply("add", start, constant(DEPTH)), bind="mma")
+    steps = replace(inner, axis=start, step=DEPTH, body=(atom,), bind="unroll")
+    tile = tile.with_chunk(replace(chunk, body=(*before, steps)))
+    return _laid_out(tile, labels)
+
+
+def _laid_out(tile: Tile, labels: Labels) -> Tile:
+    rows, columns = tile.threads
+    high, wide = warp_tile(trips(rows), trips(columns))
+    parts = [_side(rows, high, ROWS, 1, labels, "g"), _side(columns, wide, COLUMNS, 2, labels, "q")]
+    threads = [loop for part in zip(*(p[0] for p in parts), strict=True) for loop in part]
+    registers = [loop for p in parts for loop in p[1]]
+    return replace(tile, threads=tuple(threads), registers=tuple(registers))
+
+
+def _side(
+    loop: For, warp: int, atom: int, run: int, labels: Labels, stem: str
+) -> tuple[list[For], list[For]]:
+    """Loops over warps, lanes and registers for one side, where a lane has runs of `run`."""
+    by_row = run == 1
+    lead = ROWS // 2 if by_row else PAIRS * run  # from the first lane to the last one's end
+    step, end = (lead, atom) if by_row else (1, run)  # of a lane's part of an atom
+
+    def within(outer: For, length: int) -> tuple[Node, Node]:
+        return outer.axis, apply("add", outer.axis, constant(length))
+
+    warps = replace(loop, axis=labels.axis("w"), step=warp)
+    lo, hi = within(warps, lead)
+    lanes = replace(loop, axis=labels.axis(stem), lo=lo, hi=hi, step=run)
+    lo, hi = within(lanes, warp)
+    atoms = replace(loop, axis=labels.axis("i"), lo=lo, hi=hi, step=atom, bind="register")
+    lo, hi = within(atoms, end)
+    return [warps, lanes], [atoms, replace(loop, lo=lo, hi=hi, step=step, bind="register")]
