@@ -1,4 +1,4 @@
-"""The example of docs/GPU.md prints what the page shows."""
+"""The example of docs/SIMULATOR.md prints what the page shows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-PAGE = Path(__file__).parent.parent.parent / "docs" / "GPU.md"
+PAGE = Path(__file__).parent.parent.parent / "docs" / "SIMULATOR.md"
 
 
 def test_the_example(update_golden: bool, capsys: pytest.CaptureFixture[str]) -> None:
