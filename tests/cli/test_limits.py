@@ -8,7 +8,7 @@ from torch import nn
 
 from weft.cli.habits import measure as measure_habits
 from weft.cli.habits import peak_bytes
-from weft.cli.limits import Limits, Work, count, measure
+from weft.cli.limits import ATEN, FORMULAS, Limits, Work, biased_attention_flops, count, measure
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 
@@ -103,3 +103,13 @@ def test_peak_of_a_call_counts_what_it_lets_go_of() -> None:
     held = peak_bytes(lambda: torch.ones(1 << 25))
     assert held is None or held > 100 << 20
     assert (peak_bytes(lambda: None) or 0) < 4 << 20
+
+
+def test_attention_of_a_device_is_counted_as_the_cpus() -> None:
+    """What lies above the diagonal of a causal one is no work, whichever op eager takes."""
+    query, key = (2, 3, 5, 8), (2, 3, 7, 8)
+    flash, biased = FORMULAS[ATEN._scaled_dot_product_flash_attention], biased_attention_flops
+    kept = 1 + 2 + 3 + 4 + 5
+    assert flash(query, key, key, 0.0, True, out_val=None) == 2 * 6 * kept * 16
+    assert biased(query, key, key, None, False, 0.0, True) == 2 * 6 * kept * 16
+    assert biased(query, key, key, None, False) == 2 * 6 * 35 * 16

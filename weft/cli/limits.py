@@ -122,6 +122,13 @@ def attention_flops(
     return 2 * math.prod(outer) * kept * (width + value[-1])
 
 
+def biased_attention_flops(
+    query: Any, key: Any, value: Any, bias: Any, sums: bool, dropout: float = 0.0,
+    is_causal: bool = False, *_: Any, **__: Any,
+) -> int:  # fmt: skip
+    return attention_flops(query, key, value, dropout, is_causal)
+
+
 def vector_flops(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
     return 2 * math.prod(matrix)
 
@@ -129,6 +136,9 @@ def vector_flops(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
 ATEN = torch.ops.aten
 FORMULAS = {
     ATEN._scaled_dot_product_flash_attention_for_cpu: attention_flops,
+    ATEN._scaled_dot_product_flash_attention: attention_flops,
+    ATEN._scaled_dot_product_efficient_attention: biased_attention_flops,
+    ATEN._scaled_dot_product_cudnn_attention: biased_attention_flops,
     ATEN.mv: vector_flops,
 }
 
