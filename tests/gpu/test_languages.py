@@ -76,6 +76,25 @@ def test_threads_that_exchange_nothing(name: str, monkeypatch: pytest.MonkeyPatc
     assert "__shared__" in text
 
 
+@pytest.mark.parametrize(("target", "most"), [("opencl", 32 << 10), ("hip:gfx90a", 64 << 10)])
+def test_more_shared_memory_than_a_block_has_is_refused(target: str, most: int) -> None:
+    text = f"""program kernel shared
+input x: f32[32]
+
+kernel y(x: f32[32]) -> y: f32[32]
+for t0 in 0..32:  # free thread
+    local s: f32[{most // 4}] in shared
+    s[t0] = load x[t0]
+    y[t0] = load s[t0]
+
+output y
+"""
+    compile_text(text, Options(target))
+    told = f"kernel y needs {most + 4} bytes of shared memory, and a block of .* has {most}:"
+    with pytest.raises(weft.WeftError, match=told):
+        compile_text(text.replace(f"[{most // 4}]", f"[{most // 4 + 1}]"), Options(target))
+
+
 def words_of_languages(
     new: torch.Tensor, threadIdx: torch.Tensor, kernel: torch.Tensor, device: torch.Tensor,
     local: torch.Tensor, constant: torch.Tensor, half: torch.Tensor, metal: torch.Tensor,

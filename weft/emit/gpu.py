@@ -73,6 +73,7 @@ class Launch:
     grid: int
     block: int
     faults: bool = False
+    shared_bytes: int = 0  # of a block's threads
 
 
 class GPUEmitter(Emitter):
@@ -94,6 +95,7 @@ class GPUEmitter(Emitter):
         self.products = products(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
         self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
+        self.shared_bytes: dict[str, int] = {}  # of all such arrays
 
     def is_small(self) -> bool:
         """Whether 32 bits hold every index, and every loop's axis beyond its end."""
@@ -223,6 +225,8 @@ class GPUEmitter(Emitter):
         space = self.language.spaces[buffer.space]
         aligned = self.language.aligned if buffer in self.wide_access else ""
         array = f"{aligned}{space}{type_} {name}[{max(buffer.type.span, 1)}];"
+        if buffer.space == "shared":
+            self.shared_bytes[name] = buffer.type.span * buffer.type.dtype.word.bytes
         if buffer.space == "shared" and self.language.outermost:
             self.shared[f"    {array}"] = None
         else:
@@ -325,7 +329,8 @@ class GPUEmitter(Emitter):
         comment = [f"// {line}" for line in meaning]
         body = [head, *self.shared, *self.current.lines, "}", ""]
         source = "\n".join([f'#include "{self.language.prelude}"', "", *comment, *body])
-        return Launch(source, self.grid, self.threads, self.faults)
+        total = sum(self.shared_bytes.values())
+        return Launch(source, self.grid, self.threads, self.faults, total)
 
 
 def emit_gpu(

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from weft.core.errors import WeftError
 from weft.emit.c import emit_kernel
 from weft.emit.gpu import Launch, emit_gpu
 from weft.emit.languages import LANGUAGES
 from weft.emit.spelling import Names
+from weft.scalar.nest import Kernel
 from weft.scalar.text.printer import show_kernel
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
@@ -33,4 +35,14 @@ def sources_of(made: Mapping[str, Any], target: CPU | GPU) -> Sources:
     meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]
     each = ((k, symbols[k.name]) for k in kernels)
     launches = {symbol: emit_gpu(k, symbol, language, meant.get(k.name, ())) for k, symbol in each}
+    for kernel in kernels:
+        check_shared(kernel, launches[symbols[kernel.name]].shared_bytes, target)
     return symbols, {symbol: launch.source for symbol, launch in launches.items()}, launches
+
+
+def check_shared(kernel: Kernel, used: int, target: GPU) -> None:
+    """WeftError for a kernel whose blocks share more memory than the target has for one."""
+    if used > target.shared:
+        told = f"kernel {kernel.name} needs {used} bytes of shared memory, and a block of "
+        told += f"{target.arch or target.language} has {target.shared}: fewer are staged by"
+        raise WeftError(f"{told} --passes=-007", *kernel.origin[:1])
