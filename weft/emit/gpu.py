@@ -212,7 +212,7 @@ class GPUEmitter(Emitter):
         elif isinstance(stmt, Mma):
             sums = [self.use(self.variable(f.labels[0])) for f in stmt.sums]
             values = map(self.atom, (*stmt.left, *stmt.right))
-            self.line(depth, f"mma({', '.join((*sums, *values))});")
+            self.line(depth, f"{self.word('products')}({', '.join((*sums, *values))});")
         elif isinstance(stmt, AsyncWait):
             self.line(depth, f"{self.word('copies')}_commit();")
             self.line(depth, f"{self.word('copies')}_wait<0>();")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.types import DType, f32, f64
 
-OURS = "barrier shuffle_xor load store"  # of the preludes, beyond what Names knows by its form
+OURS = "barrier shuffle_xor load store mma"  # of the preludes, beyond what Names knows by its form
 CPP = (
     "alignas alignof and and_eq bitand bitor bool catch class compl concept const_cast consteval "
     "constexpr constinit co_await co_return co_yield decltype delete dynamic_cast explicit export "
@@ -39,6 +39,7 @@ class Language:
     thread: str  # which of the block's
     barrier: str
     exchange: str = ""  # what another thread of the warp has: {value}, {distance}
+    products: str = ""  # function of a warp that multiplies matrices
     copies: str = ""  # functions that copy to shared memory, past registers
     spaces: Mapping[str, str]  # before an array or a pointer, by where that is
     aligned: str  # before an array that is accessed 16 bytes at once
@@ -64,6 +65,7 @@ CUDA = Language(
     thread="threadIdx.x",
     barrier="__syncthreads();",
     exchange="shuffle_xor({value}, {distance})",
+    products="mma",
     copies="cp_async",
     spaces={"global": "", "shared": "__shared__ ", "local": ""},
     aligned="__align__(16) ",
@@ -74,7 +76,7 @@ CUDA = Language(
     bits={f32: "__int_as_float({:#x})", f64: "__longlong_as_double({:#x})"},
     reserved=words(OURS, CPP, "threadIdx blockIdx blockDim gridDim warpSize"),
 )
-HIP = replace(CUDA, title="HIP", prelude="weft_hip.cuh", copies="")
+HIP = replace(CUDA, title="HIP", prelude="weft_hip.cuh", products="", copies="")
 OPENCL = Language(
     title="OpenCL C",
     prelude="weft_opencl.cl",
