@@ -16,7 +16,16 @@ from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
 from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.access import Contraction, contraction, narrow, ranges_in, strides, term_cost, trips
+from weft.tile.access import (
+    Contraction,
+    chain,
+    contraction,
+    narrow,
+    ranges_in,
+    strides,
+    term_cost,
+    trips,
+)
 from weft.tile.fragments import operands
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.stage_rows import staged
@@ -36,6 +45,12 @@ def kernel_time_us(body: Block, target: Machine) -> float:
 
 def _shares(body: Block, target: Machine) -> int:
     """Cores the kernel keeps busy."""
+    loops = [s for s in body if isinstance(s, For)]
+    if isinstance(target, GPU) and len(loops) == 1:  # a reduction alone is split over the grid
+        around = chain(loops[0], "free")[0] if loops[0].role == "free" else loops
+        return max(1, min(target.cores, math.prod(map(trips, around))))
+    if isinstance(target, GPU):
+        return 1  # of several nests: they wait for each other, in one block
     outer = [trips(s) for s in body if isinstance(s, For) and s.role == "free"]
     return max(1, min(target.cores, max(outer, default=1)))
 

@@ -1,0 +1,39 @@
+"""No kernel of real size leaves most of a device idle: results of one block are combined ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+import weft
+
+X = torch.empty(1024, 1024)
+IMAGES = torch.empty(8, 64, 32, 32)
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
+    "softmax_of_all": (lambda x: x.flatten().softmax(0), (X,)),
+    "standardised": (lambda x: (x - x.mean()) / x.std(), (X,)),
+    "batch_norm": (lambda x: F.batch_norm(x, None, None, training=True), (IMAGES,)),
+    "full_sum": (lambda x: x.sum(), (X,)),
+    "row_times_matrix": (lambda x: x[0] @ x, (X,)),
+    "few_rows": (lambda x, w: w @ x, (X, torch.empty(16, 1024))),
+    "cat": (lambda x: torch.cat((x, x + 1), 1), (X,)),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_blocks(name: str) -> None:
+    function, args = PROGRAMS[name]
+    compiled = weft.compile(function, target="cuda:sm_90a", fallback="error")
+    compiled.prepare(*args)
+    levels = compiled.programs[0].artifact.levels()
+    launches = {
+        k.name: levels.launches[levels.symbols[k.name]] for k in levels.program("kernel").kernels
+    }
+    for kernel in levels.program("kernel").kernels:
+        read = sum(b.type.size for b in kernel.inputs)
+        assert launches[kernel.name].grid >= 32 or read <= 1 << 16, kernel.name
