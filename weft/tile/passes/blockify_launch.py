@@ -5,9 +5,9 @@ before  for a0 in 0..4096:  # free thread   after  for b0 in 0..4096 by 256:  # 
                                                            y[a0] = ...
 
 Blocks are as long as the target's, shorter where there would be fewer blocks than
-multiprocessors. The sides of a tile are cut in blocks of the price that is least; what is beyond
-its end is neither read nor stored. A kernel of several nests is one block: they may need each
-other's results.
+multiprocessors; short loops of threads take the loop around them in. The sides of a tile are cut in
+blocks of the price that is least; what is beyond its end is neither read nor stored. A kernel of
+several nests is one block: they may need each other's results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import math
 from dataclasses import replace
 from itertools import product
 
-from weft.core.node import Node
+from weft.core.node import Node, postorder
 from weft.scalar.blocks import map_statements
 from weft.scalar.nest import Block, For, Kernel, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
@@ -24,6 +24,7 @@ from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.fragments import operands
 from weft.tile.moves import Labels, blocked
+from weft.tile.passes.collapse_loops import joined
 from weft.tile.tiles import Tile, full, guarded, register_split, tile_of, warp_tile
 
 SIDES = (16, 32, 64, 128)  # of a tile
@@ -48,10 +49,19 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
     if stmt.bind == "thread":
         return _cut(stmt, blocks, target, labels)
     only = stmt.body[0] if len(stmt.body) == 1 else None
+    if isinstance(only, For) and _is_short(stmt, only, target):
+        return _grid(replace(joined(stmt, only, labels), bind="thread"), blocks, target, labels)
     if isinstance(only, For):
         inner = _grid(only, blocks * trips(stmt), target, labels)
         return replace(stmt, body=(inner,), bind="grid")
     return replace(stmt, bind="grid") if _has_threads(stmt.body) else stmt
+
+
+def _is_short(outer: For, inner: For, target: GPU) -> bool:
+    """Whether a loop over threads leaves a block short, so that the one around it joins it."""
+    free = inner.bind == "thread" and inner.role == "free" and not outer.bind
+    fixed = outer.axis not in postorder(inner.lo, inner.hi)
+    return free and fixed and 0 < 2 * trips(inner) <= target.threads and trips(outer) > 1
 
 
 def _has_threads(body: Block) -> bool:

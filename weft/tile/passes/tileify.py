@@ -38,7 +38,8 @@ def _tiled(stmt: Stmt) -> Stmt:
     product, copied = contraction(stmt), crossing(stmt)
     if product is not None and pays(product):
         return tile(product)
-    if copied is not None and min(trips(f) for f in copied[1:3]) >= LEAST:
+    sides = copied[1:3] if copied is not None else ()
+    if copied and all(f.lo is constant(0) and trips(f) >= LEAST for f in sides):
         across, along = (replace(f, bind="thread") for f in (copied.across, copied.along))
         around = tuple(f for f in copied.loops if f not in copied[1:3])
         return Tile(around, (across, along), (), copied.body).nest()
