@@ -37,6 +37,18 @@ def test_a_worker_that_dies_is_its_own_row() -> None:
         assert row.failure == "eager: its process ended: exit code 7, no more"
         with pytest.raises(BackendError):
             bench.workers[0].ask(do="round", seconds=0.1)
+        after = bench.compare(SourceSpec(text="torch.ones(3) * 2"), rounds=1)
+        assert after.measurements["eager"].passed  # by a process in its place
+
+
+def test_a_worker_without_its_device_is_replaced() -> None:
+    text = "import sys\nif 'pytest' not in sys.modules: raise RuntimeError('CUDA error: {}')\n"
+    with Bench(["eager"]) as bench:
+        first = bench.workers[0].process.pid
+        row = bench.compare(SourceSpec(text=text + "torch.ones(3) * 2"), rounds=1)
+        assert "CUDA error" in (row.measurements["eager"].failure or "")
+        row = bench.compare(SourceSpec(text="torch.ones(3) * 2"), rounds=1)
+        assert row.measurements["eager"].passed and bench.workers[0].process.pid != first
 
 
 def test_ir_text_runs_on_weft_alone(tmp_path: Path) -> None:

@@ -77,6 +77,7 @@ class Worker:
         self, backend: str, folder: Path, environment: Mapping[str, str] | None = None
     ) -> None:
         self.backend = backend
+        self.usable = True
         self.outputs = folder / f"{backend}.pt"
         self.log = (folder / f"{backend}.log").open("w+")
         self.process = subprocess.Popen(
@@ -97,9 +98,11 @@ class Worker:
             pass  # it died: reading says so
         line = self.process.stdout.readline()
         if not line:
+            self.usable = False
             raise BackendError(f"{self.backend}: its process ended: {self.last_words()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
+            self.usable = "CUDA" not in reply["error"]  # after a fault a device's context is gone
             raise BackendError(reply["error"], reply["where"])
         return reply
 
@@ -130,9 +133,18 @@ class Bench:
 
     def __enter__(self) -> Bench:
         self.folder = tempfile.TemporaryDirectory(prefix="weft-bench-")
-        folder = Path(self.folder.name)
-        self.workers = [Worker(b, folder, self.environment(b)) for b in self.backends]
+        self.workers = [self.worker(backend) for backend in self.backends]
         return self
+
+    def worker(self, backend: str) -> Worker:
+        return Worker(backend, Path(self.folder.name), self.environment(backend))
+
+    def replace_broken(self) -> None:
+        """A process that has ended, or whose device has, makes way for another."""
+        for i, worker in enumerate(self.workers):
+            if not worker.usable:
+                worker.close()
+                self.workers[i] = self.worker(worker.backend)
 
     def __exit__(self, *_: object) -> None:
         for worker in self.workers:
@@ -148,6 +160,7 @@ class Bench:
         """
         if spec.path == "-":
             raise SourceError("several processes cannot read stdin: --bench needs a file")
+        self.replace_broken()
         program = load(spec)
         if isinstance(program, IrText):
             compiled = compile_ir(program, self.options)

@@ -336,7 +336,8 @@ def measured(bench: Bench, name: str, workload: Workload, settings: Settings) ->
         assert isinstance(source, Source)
         work = count(source)
         comparison = bench.compare(spec, settings.rounds, settings.seconds)
-    except WeftError as error:
-        failures = {b: Measurement(b, failure=error.message) for b in bench.backends}
+    except (WeftError, RuntimeError) as error:  # of torch's: a device may be out of memory
+        told = str(error).strip().split("\n")[0]
+        failures = {b: Measurement(b, failure=told) for b in bench.backends}
         return Row(name, workload, None, failures)
     return Row(name, workload, work, comparison.measurements)
