@@ -41,6 +41,15 @@ def test_compile_prepares_for_the_arguments(fake: list[Any]) -> None:
     assert fake[0].options.items() >= options.items()
 
 
+@pytest.mark.parametrize(
+    ("level", "target"),
+    [("cuda", "cuda:sm_80"), ("hip", "hip:gfx90a"), ("metal", "metal"), ("loop", "auto")],
+)
+def test_a_language_says_what_for(level: str, target: str, fake: list[Any]) -> None:
+    weft_command("compile", "-c", PROGRAM, "--ir", level)
+    assert fake[0].options["target"] == target
+
+
 def test_summary_is_a_table(capsys: pytest.CaptureFixture[str], fake: list[Any]) -> None:
     assert weft_command("compile", "-c", PROGRAM) == 0
     out = capsys.readouterr().out

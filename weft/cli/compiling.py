@@ -18,6 +18,7 @@ from weft.cli.check import run_eager
 from weft.cli.program import IrText, Source, program_place
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options, find_target
+from weft.targets.gpu import GPUS
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
 LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
@@ -51,6 +52,12 @@ class CompiledText(Compiled, Protocol):
     @property
     def inputs(self) -> Sequence[tuple[str, str, Sequence[int]]]: ...
     def interpret(self, *args: Any) -> Any: ...
+
+
+def target_for(level: str | None, target: str) -> str:
+    """The target that a language's text is printed for where none is chosen."""
+    rows = (name for name, gpu in GPUS.items() if gpu.language == level)
+    return next(rows, target) if target == "auto" else target
 
 
 def choice(name: str, value: str, known: Sequence[str]) -> str:

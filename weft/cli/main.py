@@ -15,7 +15,7 @@ from typing import Annotated
 import typer
 
 from weft.cli.bench import Bench
-from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program, device_name
+from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program, device_name, target_for
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import SourceSpec
@@ -89,7 +89,8 @@ def compile_command(
     """Compile SOURCE; print one level of IR, or a summary."""
     if ir is not None:
         choice("--ir", ir, LEVELS + LANGUAGES)
-    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
+    keywords = {"fuse": fuse, "fallback": fallback, "verbose": verbose}
+    keywords["target"] = target_for(ir, target)
     keywords["passes"] = passes
     chosen = Options.of(keywords)
     with working("loading"):
