@@ -27,6 +27,7 @@ from weft.cli.running import (
     outcome_table,
     report_json,
     report_tables,
+    require_stats,
     run_once,
 )
 from weft.cli.source import KINDS, load
@@ -83,16 +84,20 @@ def compile_command(
     output: Annotated[
         str | None, typer.Option("-o", metavar="PATH", help="a file to write")
     ] = None,
+    stats: Annotated[
+        bool, typer.Option("--stats", help="each CUDA kernel's grid, registers, spills, ...")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the summary as JSON")] = False,
     seed: SeedOption = 0,
 ) -> None:
     """Compile SOURCE; print one level of IR, or a summary."""
     if ir is not None:
         choice("--ir", ir, LEVELS + LANGUAGES)
-    keywords = {"fuse": fuse, "fallback": fallback, "verbose": verbose}
-    keywords["target"] = target_for(ir, target)
-    keywords["passes"] = passes
-    chosen = Options.of(keywords)
+    target = target_for(ir, target)
+    if stats:
+        require_stats(target)
+    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
+    chosen = Options.of({**keywords, "passes": passes, "profile": stats})
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
     with working("compiling"), redirect_stdout(sys.stderr if as_json else sys.stdout):
@@ -106,7 +111,7 @@ def compile_command(
     elif output is not None:
         write_text(compiled.ir("source"), output)
     else:
-        show(*report_tables(program.title, compiled))
+        show(*report_tables(program.title, compiled, foretold=stats))
 
 
 @app.command("run")

@@ -19,8 +19,10 @@ from weft.cli.check import Verdict, call, check, check_text
 from weft.cli.compiling import DTYPES, Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
+from weft.core.errors import WeftError
 from weft.driver import KernelReport
-from weft.options import Options
+from weft.options import Options, find_target
+from weft.runtime.nvidia import nvrtc
 
 ROWS = 16  # outputs a table shows
 SHORT = {dtype: name for name, dtype in DTYPES.items()}
@@ -163,16 +165,25 @@ def timed_externs(report: Report) -> list[tuple[tuple[str, str, str], float | No
     return list(zip(report.externs, times, strict=True))
 
 
-def report_tables(title: str, compiled: Compiled) -> list[Group | str]:
-    """The summary of `weft compile` and `weft run --profile`."""
+def require_stats(target: str) -> None:
+    """WeftError where nobody tells what kernels of the target take: before anything is compiled."""
+    language = getattr(find_target(target), "language", "C")
+    if language != "cuda":
+        raise WeftError(
+            f"--stats is for CUDA targets, such as --target cuda:sm_90a: for {target} weft makes "
+            f"{language}, and registers and spills are a later compiler's"
+        )
+    nvrtc()
+
+
+def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> list[Group | str]:
+    """The summary of `weft compile` and `weft run --profile`; `foretold`: nothing was measured."""
     report = compiled.report
     on_gpu = any(k.launch is not None for k in report.kernels)
-    kernels = [
-        [str(i), k.name, microseconds(k.predicted_us), microseconds(k.measured_us)]
-        + launch_cells(k) * on_gpu
-        for i, k in enumerate(report.kernels)
-    ]
     columns = ["", "kernel", "predicted µs", "measured µs", *(LAUNCH_COLUMNS * on_gpu)]
+    kernels = [kernel_cells(i, k) + launch_cells(k) * on_gpu for i, k in enumerate(report.kernels)]
+    if foretold:
+        columns, *kernels = ([*row[:3], *row[4:-1]] for row in (columns, *kernels))
     parts: list[Group | str] = [table(title, columns, kernels)]
     if report.externs:
         externs = [
@@ -188,6 +199,11 @@ def report_tables(title: str, compiled: Compiled) -> list[Group | str]:
     title = f"{how}: {count}; {report.arena_bytes} bytes of arena"
     parts.append(table(title, ["stage", "s"], stages))
     return parts
+
+
+def kernel_cells(number: int, kernel: KernelReport) -> list[str]:
+    times = microseconds(kernel.predicted_us), microseconds(kernel.measured_us)
+    return [str(number), kernel.name, *times]
 
 
 LAUNCH_COLUMNS = (

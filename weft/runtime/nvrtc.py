@@ -116,14 +116,30 @@ def fetch(size: Callable[[Any], Any], get: Callable[[Any, bytes], Any], program:
 
 
 def refusal(log: str, source: str, arch: str, status: str) -> CompilerError:
-    """The first error of the log, with the line of the text it is about."""
+    """The first error of the log: its kernel, and the line of the text it is about."""
+    lines = source.splitlines()
     found = re.search(rf"^{re.escape(FILE)}\((\d+)\): (?:catastrophic )?error: (.*)$", log, re.M)
     if found:
-        line = source.splitlines()[int(found[1]) - 1].strip()
-        return CompilerError(f"NVRTC refused a kernel for {arch}: {found[2]}",
-                             f"line {found[1]}: {line}")  # fmt: skip
+        at = int(found[1])
+        name = kernel_at("\n".join(lines[:at])) or kernel_at(source) or "a kernel"
+        where = f"line {at}: {lines[at - 1].strip()}"
+        return CompilerError(f"NVRTC refused {name} for {arch}: {found[2]}", where)
     other = re.search(r"(?:error|fatal)\s*:\s*(.*)", log)
-    return CompilerError(f"NVRTC refused a kernel for {arch}: {other[1] if other else status}")
+    told = other[1] if other else status
+    shared = re.search(r"'(\w+)' uses too much shared data \(0x(\w+) bytes, 0x(\w+) max\)", told)
+    if shared:
+        taken, limit = (int(number, 16) for number in shared.groups()[1:])
+        told = f"{taken} bytes of shared memory in arrays, and {limit} is the most"
+        return CompilerError(f"NVRTC refused kernel {shared[1]} for {arch}: {told}")
+    return CompilerError(f"NVRTC refused {kernel_at(source) or 'a kernel'} for {arch}: {told}")
+
+
+def kernel_at(text: str) -> str:
+    """`kernel softmax`: the last one that begins in the text."""
+    found = re.findall(
+        r"__global__ (?:void )?(?:__launch_bounds__\([^)]*\) )?(?:void )?(\w+)\(", text
+    )
+    return f"kernel {found[-1]}" if found else ""
 
 
 def resources(log: str) -> dict[str, Resources]:
