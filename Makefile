@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test lint typecheck bench docs setup opencl clean
+.PHONY: demo test corpus lint typecheck bench docs setup opencl clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -18,6 +18,9 @@ bench: $(READY)
 test: lint typecheck opencl
 	@echo "pytest, $(JOBS) processes"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --durations=10
+
+corpus: $(READY)
+	@$(BIN)/python -W ignore -m tests.gpu.corpus --jobs $(JOBS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

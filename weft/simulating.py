@@ -19,6 +19,8 @@ from weft.scalar.nest import Buffer, Call, Program
 from weft.sim import SimReport, simulate
 from weft.targets.gpu import GPU
 
+SECONDS = 600  # after which a kernel counts as one that does not end
+
 
 def simulator(
     program: Program,
@@ -60,7 +62,8 @@ def simulated(
         args = [memory[b.name] for b in (*step.inputs, *step.outputs)]
         args += [np.zeros(1, np.int32)] * launch.faults
         where = symbols[step.name], launch.grid, launch.block
-        report = simulate(launch.source, *where, args, arch=target.arch, warp=target.warp)
+        facts = target.arch, target.warp
+        report = simulate(launch.source, *where, args, 0, *facts, seconds=SECONDS)
         if report.faults:
             raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
         reports[step.name] = report
@@ -68,9 +71,10 @@ def simulated(
 
 
 def placed(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
-    """The elements of a tensor as they lie in the buffer."""
-    own = torch.zeros(max(1, buffer.type.span), dtype=tensor.dtype)
-    own.as_strided(buffer.type.shape, buffer.type.layout).copy_(tensor.detach())
+    """A tensor's memory, which has the buffer's strides: its elements may lie over one another."""
+    span = buffer.type.span if tensor.numel() else 0
+    own = torch.zeros(max(1, span), dtype=tensor.dtype)
+    own[:span] = tensor.detach().as_strided((span,), (1,))
     if tensor.dtype == torch.bfloat16:
         return own.view(torch.int16).numpy().view(buffer.type.dtype.numpy)
     return own.numpy()
