@@ -15,6 +15,11 @@ def f32(*shapes: tuple[int, ...]) -> Make:
     return lambda: tuple(torch.randn(s) for s in shapes)
 
 
+def positive(*shapes: tuple[int, ...]) -> Make:
+    """What sums of everything are told from: their values do not cancel."""
+    return lambda: tuple(torch.rand(s) for s in shapes)
+
+
 def bf16(*shapes: tuple[int, ...]) -> Make:
     return lambda: tuple(torch.randn(s).bfloat16() for s in shapes)
 
@@ -49,7 +54,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "group_norm": (lambda x: F.group_norm(x, 4), f32((2, 8, 5, 6))),
     "argmax": (lambda x: x.argmax(1), f32((5, 300))),
     "variance": (lambda x: x.var(1), f32((5, 300))),
-    "sum": (lambda x: x.sum(), f32((50, 30))),
+    "sum": (lambda x: x.sum(), positive((50, 30))),
     "column_sum": (lambda x: x.sum(0), f32((50, 300))),
     "folds": (lambda x: (x.amax(0), x.prod(1)), f32((6, 7))),
     "two_axes": (lambda x: (x.sum((1, 3)), x.amax((0, 2))), f32((2, 3, 4, 50))),
@@ -64,7 +69,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "convolution": (lambda x, w: F.conv2d(x, w, padding=1), f32((2, 3, 9, 10), (4, 3, 3, 3))),
     "max_pool": (lambda x: F.max_pool2d(x, 3, 2, 1), f32((2, 3, 11, 12))),
     "scan": (lambda x: (x.cumsum(1), x.cumsum(0)), f32((5, 37))),
-    "long_sum": (lambda x: (x.sum(), x.argmax()), f32((300, 512))),
+    "long_sum": (lambda x: (x.sum(), x.argmax()), positive((300, 512))),
     "long_column": (lambda x: x.var(0), f32((2048, 9))),
     "long_product": (lambda x, y: (x @ y / 64).relu(), f32((16, 2048), (2048, 33))),
     "tall_transpose": (lambda x: x.transpose(1, 2).contiguous() + 1, f32((3, 70, 36))),

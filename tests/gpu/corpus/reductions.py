@@ -48,7 +48,7 @@ def whole() -> list[Case]:
     """Everything to one value, and every subset of the axes."""
     x = tensor(torch.float32, 7, 9, 70)
     kinds: dict[str, Callable[[torch.Tensor], Any]] = {
-        "sum": lambda x: x.sum(),
+        "sum": lambda x: x.abs().sum(),  # with signs, its error is beside nothing
         "amax": lambda x: x.amax(),
         "argmax": lambda x: x.argmax(),
         "var": lambda x: x.var(),

@@ -27,14 +27,14 @@ BLOCKS = 16  # the same of blocks
 
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
-    """Block every serial loop that adds more than two blocks of floats."""
+    """Block every serial loop that adds more than two blocks of floats, and what it folds besides."""
     labels = Labels(kernel.body)
 
     def one(stmt: Stmt, ranges: Ranges) -> Stmt:
         if not isinstance(stmt, For):
             return stmt
         inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
-        if stmt.folds and all(_sums(f) for f in stmt.folds) and _is_serial(stmt):
+        if any(_sums(f) for f in stmt.folds) and _is_serial(stmt):
             return blocked_sum(stmt, ranges, labels)
         return replace(stmt, body=tuple(one(s, inner) for s in stmt.body))
 
@@ -42,13 +42,14 @@ def block_sums(kernel: Kernel, target: object) -> Kernel:
 
 
 def _sums(fold: Fold) -> bool:
-    return fold.monoid is SUM and fold.dtypes[0].is_float and fold.lanes == 1
+    return fold.monoid is SUM and fold.dtypes[0].is_float
 
 
 def _is_serial(stmt: For) -> bool:
     """A nest of serial or unrolled reduce loops that declares no accumulators of its own."""
     inner = [s for s in walk(stmt.body) if isinstance(s, For)]
     plain = all(s.role == "reduce" and not s.folds for s in inner)
+    plain = plain and all(f.lanes == 1 for f in stmt.folds)
     return stmt.role == "reduce" and stmt.bind in ("", "serial") and plain
 
 
