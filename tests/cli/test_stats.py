@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from weft import driver
 from weft.cli.main import main
+from weft.emit import sources
 from weft.runtime import nvidia
 
 PROGRAM = "torch.softmax(torch.randn(64, 500), 1)"
@@ -62,13 +62,13 @@ def test_what_nvrtc_refuses_is_named(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("cuda.bindings.nvrtc")
-    emit: Any = driver.emit_gpu
+    emit: Any = sources.emit_gpu
 
     def wrong(*args: Any) -> Any:
         launch = emit(*args)
         return type(launch)(launch.source.replace("exp_f32", "nothing"), launch.grid, launch.block)
 
-    monkeypatch.setattr(driver, "emit_gpu", wrong)
+    monkeypatch.setattr(sources, "emit_gpu", wrong)
     code, _, err = stats(capsys, "--target", "cuda:sm_80")
     assert code == 2
     assert 'NVRTC refused kernel k_softmax for sm_80: identifier "nothing" is undefined' in err

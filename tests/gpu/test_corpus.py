@@ -11,7 +11,7 @@ import pytest
 
 from tests.gpu.corpus.checks import FIRST, Row, examine
 from tests.gpu.corpus.table import GROUPS
-from weft import driver
+from weft.emit import sources
 from weft.tile.schedule import GPU_SCHEDULE
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
@@ -47,13 +47,13 @@ def test_the_corpus_is_large_enough() -> None:
 
 def broken(monkeypatch: pytest.MonkeyPatch, old: str, new: str, name: str = "softmax") -> Row:
     """What the corpus says where a text of every kernel is another."""
-    right = driver.emit_gpu
+    right = sources.emit_gpu
 
     def wrong(*args: Any) -> Any:
         launch = right(*args)
         return replace(launch, source=launch.source.replace(old, new))
 
-    monkeypatch.setattr(driver, "emit_gpu", wrong)
+    monkeypatch.setattr(sources, "emit_gpu", wrong)
     return examine(GROUPS["programs"][name], nvrtc=NVRTC)
 
 

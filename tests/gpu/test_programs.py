@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
+from typing import Any
+
 import pytest
 import torch
+from torch.utils import _pytree as pytree
 
 import weft
+from tests.gpu.programs import PROGRAMS
 from weft.driver import compile_text
 from weft.options import Options
+
+SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
+
+
+def simulated(name: str, **options: Any) -> Any:
+    torch.manual_seed(0)
+    function, make = PROGRAMS[name]
+    args = make()
+    options = {"target": "cuda:sm_90a", "simulate": True, "fallback": "error", **options}
+    compiled = weft.compile(function, **options)
+    got, wanted = compiled(*args), function(*args)
+    for one, other in zip(pytree.tree_leaves(got), pytree.tree_leaves(wanted), strict=True):
+        torch.testing.assert_close(one, other)
+        assert one.stride() == other.stride()
+    return compiled
 
 
 def test_without_the_simulator_the_error_says_what_to_do() -> None:

@@ -27,7 +27,7 @@ BLOCKS = 16  # the same of blocks
 
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
-    """Block every serial loop that adds more than two blocks of floats, and what it folds besides."""
+    """Block every serial loop that adds more than two blocks of floats, and its other folds."""
     labels = Labels(kernel.body)
 
     def one(stmt: Stmt, ranges: Ranges) -> Stmt:
