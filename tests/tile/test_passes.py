@@ -19,6 +19,7 @@ from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.tile import lower
 from weft.tile import verify as tile_verify
+from weft.tile.passes.collapse_loops import collapse_loops
 from weft.tile.passes.skip_masked import skip_masked
 from weft.tile.schedule import CPU_SCHEDULE
 
@@ -294,3 +295,25 @@ def test_passes_keep_the_meaning(name: str, isa: str, golden: Callable[[str, str
     close(kernel_interpret.run(kernels, inputs, widen=True), want)
     if isa == "avx512":
         golden(f"tile/{name}.txt", "\n".join(shown))
+
+
+BLOCKS = """
+program loop blocks
+input x: f32[10,5]
+
+kernel y(x: f32[10,5]) -> y: f32[10,5]
+for a0 in 0..10 by 4:  # free
+    for a1 in a0..min(a0 + 4, 10):  # free
+        for a2 in 0..5:  # free
+            in0 = load x[a1, a2]
+            y[a1, a2] = in0
+
+output y
+"""
+
+
+def test_a_block_of_rows_that_may_be_shorter_is_not_collapsed() -> None:
+    program: Program = parse_program(BLOCKS.lstrip())
+    inputs = inputs_of(program)
+    changed = program.map_kernels("tile", lambda k: collapse_loops(k, CPUS["avx2"]))
+    close(interpret.run(changed, inputs, widen=True), interpret.run(program, inputs, widen=True))

@@ -23,7 +23,7 @@ from weft.core.node import Node, make
 from weft.core.types import TensorType
 from weft.kernel.ops import ThreadXor
 from weft.scalar import nest
-from weft.scalar.blocks import map_statements, substitute_block
+from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, apply, axis, constant
@@ -106,6 +106,9 @@ class _Block:
         for stmt in stmts:
             if isinstance(stmt, For) and stmt.bind == "thread" and len(chain_of(stmt)) > 1:
                 yield self.tile(stmt)
+            elif isinstance(stmt, For) and _is_in_order(stmt):
+                one = axis(f"one_{stmt.label}"), self.me, constant(1)
+                yield For(*one, (stmt,), 1, "free", "serial")
             elif isinstance(stmt, For):
                 yield from self.loop(stmt)
             elif isinstance(stmt, Update) and stmt.fold in self.own:
@@ -277,6 +280,14 @@ def _masked(stmt: Stmt, mask: Node, spaces: tuple[str, ...]) -> Stmt:
     if not isinstance(stmt, Store) or stmt.buffer.space not in spaces:
         return stmt
     return replace(stmt, mask=mask if stmt.mask is None else apply("and", mask, stmt.mask))
+
+
+def _is_in_order(stmt: For) -> bool:
+    """Whether one thread must do all of a nest: it reads again what it stores."""
+    if stmt.folds or any(map(_is_spread, walk((stmt,)))):
+        return False
+    stored = {s.buffer for s in walk((stmt,)) if isinstance(s, Store)}
+    return not stored.isdisjoint(loads(*nodes((stmt,))))
 
 
 def _is_spread(stmt: Stmt) -> bool:

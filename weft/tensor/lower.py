@@ -124,7 +124,9 @@ def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
     return root if fits or all(0 in s for s in shapes) else None
 
 
-def lower_group(outputs: tuple[Node, ...], buffers: Buffers, written: Buffers) -> nest.Block:
+def lower_group(
+    outputs: tuple[Node, ...], buffers: Buffers, written: Buffers, table: int | None = None
+) -> nest.Block:
     """The nest that computes a group's outputs from tensors that have buffers."""
     op = outputs[0].op
     if isinstance(op, Scan | Scatter) and 0 in outputs[0].type.shape:
@@ -132,7 +134,7 @@ def lower_group(outputs: tuple[Node, ...], buffers: Buffers, written: Buffers) -
     if isinstance(op, Scan):
         return _lower_scan(outputs[0], op, buffers, written)
     if isinstance(op, Scatter):
-        return _lower_scatter(outputs[0], op, buffers, written)
+        return _lower_scatter(outputs[0], op, buffers, written, table)
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
@@ -171,55 +173,77 @@ def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> n
     return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
-TABLE = 1 << 17  # elements of a scatter's table, so that it stays cached; 16 columns at least
+TABLE, LEAST = 1 << 17, 16  # elements of a scatter's table, so that it stays cached; its columns
 
 
-def _lower_scatter(node: Node, op: Scatter, buffers: Buffers, written: Buffers) -> nest.Block:
-    """A table of the indexed axis, and some columns of the last: filled, folded into, stored."""
-    shape = node.type.shape
-    last = len(shape) - 1
-    n = shape[last] if op.axis != last else 1
-    most = min(n, max(16, TABLE // shape[op.axis]))
-    width = max(d for d in range(1, most + 1) if n % d == 0)
+def _table(rows: int, columns: int, most: int | None) -> tuple[int, int]:
+    """Rows and columns of a table: all rows, and columns that divide, where memory allows."""
+    wide = max(LEAST, TABLE // rows) if most is None else 2 * LEAST
+    width = max(d for d in range(1, min(columns, wide) + 1) if columns % d == 0)
+    return (rows if most is None else min(rows, most // width)), width
+
+
+def _lower_scatter(
+    node: Node, op: Scatter, buffers: Buffers, written: Buffers, most: int | None
+) -> nest.Block:
+    """A table of the indexed axis, and some columns of the last: filled, folded into, stored.
+
+    None has more than `most` elements: beyond, each has some rows, and passes over all else.
+    """
+    shape, last = node.type.shape, len(node.type.shape) - 1
+    rows, n = shape[op.axis], shape[last] if op.axis != last else 1
+    height, width = _table(rows, n, most)
     sizes = [n // width if d == last else size for d, size in enumerate(shape)]
-    row, column = axis("row"), axis("column")
+    row, column, first = axis("row"), axis("column"), axis("first")
     places = [axis(f"o{d}") for d in range(len(shape))]
-    longest = max(shape[op.axis], node.args[2].type.shape[op.axis])
-    ranges: dict[Node, Interval] = {row: (0, longest - 1), column: (0, width - 1)}
+    ranges: dict[Node, Interval] = {column: (0, width - 1)}
+    ranges[row] = 0, max(rows, node.args[2].type.shape[op.axis]) - 1
     ranges.update((p, (0, s - 1)) for p, s in zip(places, sizes, strict=True))
-    outer = [(p, s) for d, (p, s) in enumerate(zip(places, sizes, strict=True)) if d != op.axis]
+    outer = [(places[d], size, 1) for d, size in enumerate(sizes) if d != op.axis]
     places[last] = apply("add", apply("multiply", places[last], constant(width)), column)
+    cut = height < rows
+    end = apply("minimum", apply("add", first, constant(height)), constant(rows))
+    own = (first, end) if cut else (constant(0), constant(rows))
 
-    def loops(block: nest.Block, length: int, role: str = "free") -> nest.For:
-        inner = nest.For(column, constant(0), constant(width), block)
-        return nest.For(row, constant(0), constant(length), (inner,), role=role)
+    def loops(stmt: nest.Store, lo: Node, hi: Node, role: str = "free") -> nest.For:
+        inner = nest.For(column, constant(0), constant(width), (stmt,))
+        return nest.For(row, lo, hi, (inner,), role=role)
 
     places[op.axis] = row
     base, index, x = node.args
     terms = Terms(buffers, ranges)
     start, at, value = (terms.of(a, tuple(places)) for a in (base, index, x))
-    table = nest.Buffer("table", TensorType(value.type.dtype, (shape[op.axis], width)), "local")
-    target = (apply(checked_index, at, constant(shape[op.axis])), column)
-    (folded,) = op.monoid.combine((make(nest.Load(table), *target),), (value,))
-    result = stored(make(nest.Load(table), row, column), node.type.dtype)
+    table = nest.Buffer("table", TensorType(value.type.dtype, (height, width)), "local")
+    everything = constant(0), constant(x.type.shape[op.axis])
+    at = apply(checked_index, at, constant(rows))
+    here = apply("subtract", row, first) if cut else row
+    target = (apply("subtract", at, first) if cut else at, column)
+    mine = apply("and", apply("le", first, at), apply("lt", at, end)) if cut else None
+    guard = (mine, constant(0, value.type.dtype)) if mine else ()
+    known = make(nest.Load(table, masked=cut), *target, *guard)
+    (folded,) = op.monoid.combine((known,), (value,))
+    result = stored(make(nest.Load(table), here, column), node.type.dtype)
     block: nest.Block = (
         nest.Local(table),
-        loops((nest.Store(table, (row, column), start),), shape[op.axis]),
-        loops((nest.Store(table, target, folded),), x.type.shape[op.axis], "scan"),
-        loops((nest.Store(written[node], tuple(places), result),), shape[op.axis]),
+        loops(nest.Store(table, (here, column), start), *own),
+        loops(nest.Store(table, target, folded, mine), *everything, "scan"),
+        loops(nest.Store(written[node], tuple(places), result), *own),
     )
-    for variable, size in reversed(outer):
-        block = (nest.For(variable, constant(0), constant(size), block),)
+    for variable, size, step in reversed([*outer, *([(first, rows, height)] * cut)]):
+        block = (nest.For(variable, constant(0), constant(size), block, step),)
     return renumber(block)
 
 
 def lower(
-    graph: Graph, groups: list[tuple[Node, ...]], layouts: tuple[TensorType, ...] | None = None
+    graph: Graph,
+    groups: list[tuple[Node, ...]],
+    layouts: tuple[TensorType, ...] | None = None,
+    table: int | None = None,
 ) -> nest.Program:
     """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
 
     `layouts` gives each output's strides; every output has memory of its own, so an output that
-    is an input, or stands twice, is copied.
+    is an input, or stands twice, is copied. No scatter's table has more than `table` elements.
     """
     taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
 
@@ -244,7 +268,7 @@ def lower(
                 origin.update((b.name, graph.origin[group[0]]) for b in call.outputs)
             steps.append(call)
             continue
-        body = lower_group(group, buffers, written)
+        body = lower_group(group, buffers, written, table)
         buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
         made = tuple(written[n] for n in group)

@@ -72,7 +72,7 @@ GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("014_pad_smem", pad_smem),
     ("015_pipeline_k_outer", pipeline_k_outer),
     ("016_mark_unroll", mark_unroll),
-    ("017_block_sums", block_sums),
+    ("018_block_sums", block_sums),
 )
 
 

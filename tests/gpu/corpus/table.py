@@ -8,6 +8,7 @@ from __future__ import annotations
 from tests.agree.test_programs import PROGRAMS as AGREE
 from tests.gpu.corpus.chance import chance
 from tests.gpu.corpus.checks import Row, examine
+from tests.gpu.corpus.indexing import INDEXING
 from tests.gpu.corpus.layouts import LAYOUT_CASES
 from tests.gpu.corpus.program import Program, of_case, of_row
 from tests.gpu.corpus.reductions import REDUCTIONS
@@ -27,6 +28,7 @@ GROUPS = {
     "programs": named([of_row(name, *row) for name, row in PROGRAMS.items()]),
     "reductions": named([of_case(case) for case in REDUCTIONS]),
     "layouts": named([of_case(case) for case in LAYOUT_CASES]),
+    "indexing": named([of_case(case) for case in INDEXING]),
     "agree": named([of_case(case) for case in AGREE if not case.externs]),
     "chance": named([chance(seed) for seed in range(CHANCES)]),
     "small workloads": named([p for p in workloads() if not p.real]),

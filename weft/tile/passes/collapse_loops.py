@@ -14,6 +14,7 @@ from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel, Stmt, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
+from weft.scalar.reach import extent_of
 from weft.tile.access import ranges_in, strides, trips, value_uses
 from weft.tile.moves import Labels
 
@@ -35,8 +36,8 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     inner = stmt.body[0]
     if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
         return None
-    if not trips(stmt) or not trips(inner) or stmt.axis in postorder(inner.lo, inner.hi):
-        return None
+    if not extent_of(stmt) or not extent_of(inner) or stmt.axis in postorder(inner.lo, inner.hi):
+        return None  # a block of rows may end before its length
     loop = joined(stmt, inner, labels)
     # as a value the joint axis would be divided: only addresses absorb that
     return loop if _even(loop) and not value_uses(loop.body, loop.axis) else None
