@@ -47,7 +47,12 @@ def _on_units(tile: Tile, labels: Labels) -> Tile | None:
     sides = [trips(f) for f in tile.threads]
     if any(n.op.buffer.space != "shared" for n in loads):  # type: ignore[attr-defined]
         return None
-    if sides[0] % ROWS or sides[1] % COLUMNS:
+    warps = warp_tile(*sides)
+    if (
+        sides[0] % ROWS
+        or sides[1] % COLUMNS
+        or any(n % m for n, m in zip(sides, warps, strict=True))
+    ):
         return None
     start = labels.axis("u")
     atom = replace(inner, lo=start, hi=apply("add", start, constant(DEPTH)), bind="mma")
