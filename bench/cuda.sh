@@ -4,6 +4,7 @@
 #
 #     bench/cuda.sh               # both
 #     bench/cuda.sh tests         # or one
+#     bench/cuda.sh corpus        # the whole corpus of GPU programs beside eager
 #     bench/cuda.sh sanitize      # every program of tests/gpu/programs.py under compute-sanitizer
 #     bench/cuda.sh bench --only matmul --backends eager,inductor-max-autotune,weft
 set -u
@@ -29,6 +30,12 @@ case $part in both | tests)
     timeout 200 $python -m pytest -q -p no:cacheprovider $jobs --maxfail=40 --durations=5 \
         tests/gpu/test_device.py tests/sim/test_device.py > "$out/cuda-tests.txt" 2>&1 || status=1
     tail -60 "$out/cuda-tests.txt"
+    ;;
+esac
+case $part in corpus)
+    timeout 580 $python -W ignore -m tests.gpu.corpus.on_device --jobs 12 "$@" \
+        > "$out/cuda-corpus.txt" 2>&1 || status=1
+    tail -40 "$out/cuda-corpus.txt"
     ;;
 esac
 case $part in sanitize)
