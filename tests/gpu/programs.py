@@ -82,5 +82,9 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "embedding": (lambda w, i: F.embedding(i, w), picked(11, (11, 64), (7,))),
     "gather": (lambda x, i: x.gather(1, i), picked(37, (5, 37), (5, 9))),
     "scatter": (lambda x, i: torch.zeros(5, 37).scatter_add(0, i, x), picked(5, (8, 37), (8, 37))),
+    "short_scatter": (
+        lambda x, i: torch.zeros(5, 20).bfloat16().scatter_add(0, i, x.bfloat16()),
+        picked(5, (9, 20), (9, 20)),
+    ),
     "cross_entropy": (lambda x, i: F.cross_entropy(x, i), picked(50, (9, 50), (9,))),
 }

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
-from weft.core.node import Node, make
+from weft.core.node import Node, make, rebuild
 from weft.core.types import TensorType
 from weft.kernel.ops import ThreadXor
 from weft.scalar import nest
@@ -189,6 +189,18 @@ class _Block:
             yield from self.combined(fold, part)
 
     def by_one(self, stmt: Store) -> Stmt:
+        """A store by the first thread, which alone reads the memory it changes meanwhile."""
+
+        def alone(node: Node) -> Node | None:
+            if not isinstance(node.op, nest.Load) or node.op.buffer != stmt.buffer:
+                return None
+            index, *guard = node.args
+            mask = apply("and", self.first, guard[0]) if guard else self.first
+            other = guard[1] if guard else constant(0, node.type.dtype)
+            return make(nest.Load(stmt.buffer, True), index, mask, other)
+
+        if stmt.buffer.space != "local":
+            stmt = replace(stmt, value=rebuild((stmt.value,), alone)[0])
         return _masked(stmt, self.first, ("global", "shared"))
 
     def folded_by_one(self, stmt: Update) -> Update:
