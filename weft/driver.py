@@ -55,8 +55,7 @@ from weft.tile import verify as tile_verify
 from weft.tile.cost import kernel_time_us
 from weft.tile.merge_rows import merge_rows
 from weft.tile.pack_constants import pack_constants
-from weft.tile.schedule import CPU_SCHEDULE, GPU_SCHEDULE, check_machine
-from weft.tile.split_matmul_k import split_matmul_k
+from weft.tile.schedule import CPU_SCHEDULE, GPU_PROGRAM, GPU_SCHEDULE, check_machine
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
@@ -139,8 +138,9 @@ def lower(
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":
             run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
-        if isinstance(target, GPU) and options.runs("003"):
-            run("l", "003_split_matmul_k", partial(split_matmul_k, target=target))
+        for name, step in GPU_PROGRAM if isinstance(target, GPU) else ():
+            if options.runs(name):
+                run("l", name, partial(step, target=target))
     if program.level == "loop":
         unique = Unique(program)
         take(replace(unique.program, level="tile"))
@@ -150,9 +150,8 @@ def lower(
     check_machine(program, target)
     if program.level == "tile":
         down("k", tile_lower.lower)
-        if isinstance(target, GPU):
-            for name, step in GPU_THREADS:
-                run("k", name, partial(on_kernels, step=step, target=target))
+        for name, step in GPU_THREADS if isinstance(target, GPU) else ():
+            run("k", name, partial(on_kernels, step=step, target=target))
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target))
     symbols = unique.all(symbols) if unique else symbols
     return Levels(made, unique, sources, symbols, launches, target.language)

@@ -15,6 +15,7 @@ from weft.core.types import DType, bf16, f16, f32
 from weft.scalar.index import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import CASTS, Apply, apply, constant
+from weft.tile.moves import past
 
 Pair = tuple[Node, Node]  # two elements in one register
 
@@ -53,42 +54,19 @@ def _exact(term: Node) -> Node | None:
     return inner if ok else None
 
 
-@dataclass(frozen=True)
-class Lane:
-    """Where a thread is in its warp: its loops over rows, and over pairs of columns."""
-
-    rows: For
-    columns: For
-
-    @property
-    def group(self) -> Node:
-        return _past(self.rows)
-
-    @property
-    def pair(self) -> Node:
-        return _past(self.columns)
+def pairs(
+    side: Node, axis: Node, places: Sequence[Node], k: For, lanes: Sequence[For]
+) -> list[Pair]:
+    """What a thread has of one side: at its rows of the left one, its column of the right one."""
+    pair = past(lanes[-1].axis, lanes[-1].lo)
+    starts = [apply("add", pair, constant(n)) for n in (0, DEPTH // 2)]
+    return [_pair(side, axis, place, k, start) for start in starts for place in places]
 
 
-def _past(loop: For) -> Node:
-    return apply("subtract", loop.axis, loop.lo)
-
-
-def lane_of(loops: Sequence[For]) -> Lane:
-    """Of a tile's loops over threads, outermost first."""
-    return Lane(loops[-2], loops[-1])
-
-
-def left_pairs(side: Node, axis: Node, rows: Sequence[Node], k: For, lane: Lane) -> list[Pair]:
-    """The left side of one instruction: `rows` are a thread's two rows."""
-    starts = [apply("add", lane.pair, constant(n)) for n in (0, DEPTH // 2)]
-    return [_pair(side, axis, row, k, start) for start in starts for row in rows]
-
-
-def right_pairs(side: Node, axis: Node, column: Node, k: For, lane: Lane) -> list[Pair]:
-    """The right side: `column` is the first of a thread's two."""
-    at = apply("add", apply("subtract", column, lane.pair), lane.group)
-    starts = [apply("add", lane.pair, constant(n)) for n in (0, DEPTH // 2)]
-    return [_pair(side, axis, at, k, start) for start in starts]
+def column_of(first: Node, lanes: Sequence[For]) -> Node:
+    """The column of the right side that a thread holds; of the result, it starts at `first`."""
+    group, pair = (past(loop.axis, loop.lo) for loop in lanes[-2:])
+    return apply("add", apply("subtract", first, pair), group)
 
 
 def _pair(side: Node, axis: Node, at: Node, k: For, start: Node) -> Pair:

@@ -20,7 +20,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
-from weft.tile.fragments import axis_of, lane_of, left_pairs, operands, right_pairs
+from weft.tile.fragments import axis_of, column_of, operands, pairs
 from weft.tile.ops import PARALLEL
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Copy, Side, Square, square, transposed
@@ -156,7 +156,7 @@ class _Expansion:
         """A sum in the matrix units: an instruction for each 16 by 8 of the results."""
         found, update = operands(stmt.body), stmt.body[0]
         assert found is not None and isinstance(update, Update), f"loop {stmt.label} is no product"
-        lane = lane_of([f for f in self.around if f.bind == "thread"])
+        lanes = [f for f in self.around if f.bind == "thread"]
         results = [f for f in self.around if f.bind == "register" and f.role == "free"]
         rows, columns = (axis_of(s, results[::-1]) for s in (found.left, found.right))
         own = self.folds[update.fold]
@@ -172,10 +172,11 @@ class _Expansion:
                 parts = own.parts.setdefault(own.key(copy), {})
                 sums.append(parts.setdefault((), parts.get(()) or self.fresh(update.fold, 1)))
             places = [four[0].values[rows], four[2].values[rows]]
-            left = left_pairs(found.left, rows, places, stmt, lane)
-            right = right_pairs(found.right, columns, four[0].values[columns], stmt, lane)
-            pairs = [concrete(pair, four[0], ranges) for pair in (*left, *right)]
-            terms = [make(Pack(), *map(lowering.term, pair)) for pair in pairs]
+            column = column_of(four[0].values[columns], lanes)
+            held = pairs(found.left, rows, places, stmt, lanes)
+            held += pairs(found.right, columns, [column], stmt, lanes)
+            exact = (concrete(pair, four[0], ranges) for pair in held)
+            terms = [make(Pack(), *map(lowering.term, pair)) for pair in exact]
             yield Mma(tuple(sums), tuple(terms[:4]), tuple(terms[4:]))
 
     def lanes(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:

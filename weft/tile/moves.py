@@ -5,7 +5,7 @@ blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -43,6 +43,13 @@ def upto(start: Node, width: int, end: Node) -> Node:
 def past(place: Node, start: Node) -> Node:
     """How far a place is from where a loop starts."""
     return place if start is constant(0) else apply("subtract", place, start)
+
+
+def nested(loops: Sequence[For], body: Block) -> Block:
+    """The body inside loops, each right inside the one before."""
+    for loop in reversed(loops):
+        body = (replace(loop, body=body),)
+    return body
 
 
 def blocked(

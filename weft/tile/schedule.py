@@ -11,6 +11,7 @@ from weft.scalar.nest import For, Kernel, Program, walk
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
+from weft.tile.narrow_buffers import narrow_buffers
 from weft.tile.passes.async_copy import async_copy
 from weft.tile.passes.block_contraction import block_contraction
 from weft.tile.passes.block_sums import block_sums
@@ -36,6 +37,7 @@ from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.stream_stores import stream_stores
 from weft.tile.passes.tileify import tileify
 from weft.tile.passes.vectorize_loops import vectorize_loops
+from weft.tile.split_matmul_k import split_matmul_k
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
 # threads come after, when the price of a nest is that of its final form. Sums are blocked last:
@@ -54,6 +56,12 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("010_stream_stores", stream_stores),
     ("011_skip_masked", skip_masked),
     ("012_prefetch_rows", prefetch_rows),
+)
+
+# Of whole programs, at the loop level.
+GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = (
+    ("002_narrow_buffers", narrow_buffers),
+    ("003_split_matmul_k", split_matmul_k),
 )
 
 # The numbers are those of the whole road that docs/GPU.md lists.

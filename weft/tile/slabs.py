@@ -18,7 +18,7 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.banks import wavefronts
-from weft.tile.fragments import lane_of, left_pairs, operands, right_pairs
+from weft.tile.fragments import column_of, operands, pairs
 from weft.tile.strips import WIDEST
 from weft.tile.tiles import Tile
 from weft.tile.vector import address, stride_along
@@ -87,17 +87,18 @@ def _warps(tile: Tile) -> float:
 
 def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
     """What a thread reads for one step of the matrix units."""
-    found, lane = operands(atom.body), lane_of(tile.threads)
+    found, lanes = operands(atom.body), tile.threads
     if found is None or len(tile.registers) != 4:
         return
     down, row, across, column = tile.registers
-    rows = [lane.rows.axis, apply("add", lane.rows.axis, constant(row.step))]
+    rows = [lanes[-2].axis, apply("add", lanes[-2].axis, constant(row.step))]
+    own = [column_of(lanes[-1].axis, lanes)]
     sides = (
-        (left_pairs(found.left, row.axis, rows, atom, lane), trips(down)),
-        (right_pairs(found.right, column.axis, lane.columns.axis, atom, lane), trips(across)),
+        (pairs(found.left, row.axis, rows, atom, lanes), trips(down)),
+        (pairs(found.right, column.axis, own, atom, lanes), trips(across)),
     )
-    for pairs, count in sides:
-        for pair in pairs:
+    for held, count in sides:
+        for pair in held:
             slab = pair[0].op.buffer  # type: ignore[attr-defined]
             where = [address(slab, half.args, {}) for half in pair]
             close = linear(apply("subtract", where[1], where[0])) == ({}, 1)

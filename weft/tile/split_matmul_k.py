@@ -19,10 +19,11 @@ from weft.core.node import Node, make
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, axis, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import chain, contraction, ranges_in, trips
+from weft.tile.moves import nested
 from weft.tile.passes.vectorize_loops import best_axis
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy
@@ -112,11 +113,9 @@ def _kernels(
     )
     at = apply("add", apply("multiply", part, constant(length)), split.axis)
     body: Block = substitute_block(inner, {split.axis: at})
-    for loop in reversed(loops):
-        end = constant(length) if loop is split else loop.hi
-        body = (replace(loop, hi=end, body=body),)
+    body = nested([replace(f, hi=constant(length)) if f is split else f for f in loops], body)
     outer = For(part, constant(0), constant(count), (), 1, "free")
-    body = _inside([outer, *around], (*body, *stores))
+    body = nested([outer, *around], (*body, *stores))
     read = loads(*nodes(body))
     inputs = tuple(b for b in kernel.inputs if b in read)
     name = fresh(f"{kernel.name}_parts", names)
@@ -127,13 +126,7 @@ def _kernels(
 
     updates = tuple(Update(fold, parts(fold.labels), True) for fold in folds)
     whole = For(part, constant(0), constant(count), updates, 1, "reduce", "", folds)
-    body = _inside(around, (whole, *rest))
+    body = nested(around, (whole, *rest))
     read = loads(*nodes(body))
     inputs = tuple(b for b in (*kernel.inputs, *buffers.values()) if b in read)
     return [first, replace(kernel, inputs=inputs, body=body)]
-
-
-def _inside(loops: list[For], body: tuple[Stmt, ...]) -> Block:
-    for loop in reversed(loops):
-        body = (replace(loop, body=body),)
-    return body

@@ -14,17 +14,7 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
 from weft.scalar.blocks import nodes, substitute_block
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    free_variables,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, free_variables, walk
 from weft.scalar.ops import axis
 from weft.tile.moves import Labels, past
 

@@ -22,6 +22,7 @@ from weft.scalar.affine import Interval
 from weft.scalar.nest import Block, For, Kernel, Load, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant
 from weft.tile.access import ranges_in, trips
+from weft.tile.moves import nested
 
 
 @dataclass(frozen=True)
@@ -33,17 +34,11 @@ class Tile:
     registers: tuple[For, ...]
     body: Block
 
-    @property
-    def loops(self) -> tuple[For, ...]:
-        return (*self.around, *self.threads, *self.registers)
-
     def nest(self) -> For:
         """The statement it is."""
-        body = self.body
-        for loop in reversed(self.loops):
-            body = (replace(loop, body=body),)
-        assert isinstance(body[0], For)
-        return body[0]
+        (stmt,) = nested((*self.around, *self.threads, *self.registers), self.body)
+        assert isinstance(stmt, For)
+        return stmt
 
     def ranges(self) -> dict[Node, Interval]:
         """Of all axes bound in it."""
@@ -69,9 +64,7 @@ class Tile:
     def with_chunk(self, chunk: For, before: Block = (), outside: Block = ()) -> Tile:
         """The tile with another loop over chunks, after `before`; `outside` goes before the sum."""
         path, old = self.chunk()
-        body: Block = (*before, chunk)
-        for loop in reversed(path):
-            body = (replace(loop, body=body),)
+        body = nested(path, (*before, chunk))
         at = self.body.index(path[0] if path else old)  # type: ignore[arg-type]
         return replace(self, body=(*self.body[:at], *outside, *body, *self.body[at + 1 :]))
 

@@ -14,17 +14,7 @@ from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar.monoid import SUM
-from weft.tensor.build import (
-    Tensor,
-    broadcast_in,
-    cast,
-    full,
-    iota,
-    mean,
-    reshape,
-    scatter,
-    total,
-)
+from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, mean, reshape, scatter, total
 from weft.tensor.ops import Gather, Index
 
 Axes = Sequence[int]

@@ -20,6 +20,7 @@ from weft.scalar.nest import For, Kernel, Stmt, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import Contraction, contraction, crossing, ranges_in, trips
+from weft.tile.moves import nested
 from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.tiles import Tile, tile_of
 
@@ -57,9 +58,7 @@ def pays(c: Contraction) -> bool:
 def tile(c: Contraction) -> For:
     """The contraction's nest with a loop of threads over its rows, and one over its columns."""
     value = apply(c.times, c.left, c.right)
-    body: tuple[Stmt, ...] = (Update(c.update.fold, (value,)),)
-    for loop in reversed(c.reduce):
-        body = (replace(loop, body=body),)
+    body = nested(c.reduce, (Update(c.update.fold, (value,)),))
     threads = tuple(replace(loop, bind="thread") for loop in (c.rows, c.columns))
     return Tile((*c.outer, *c.repeat), threads, (), (*body, *c.stores)).nest()
 

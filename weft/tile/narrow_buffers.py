@@ -1,0 +1,70 @@
+"""narrow_buffers: what is rounded to 16 bits before it is stored is stored in 16 bits.
+
+before  y[a0] = round_bf16(v0)      after  y[a0] = bf16(v0)         # y: bf16, no output
+        ... load y[a0]                     ... f32(load y[a0])
+
+No value changes: half of the bytes move, and products of such buffers are of 16-bit matrices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node, make
+from weft.core.types import DType, bf16, f16
+from weft.scalar.blocks import map_statements, nodes, rewrite_block
+from weft.scalar.nest import Block, Buffer, Call, Kernel, Load, Program, Stmt, Store, walk
+from weft.scalar.ops import CASTS, Apply, apply, round_bf16, round_f16, value_of
+
+ROUNDED = {round_bf16: bf16, round_f16: f16}
+EXACT = (0.0, float("inf"), float("-inf"))  # in 16 bits
+
+
+def narrow_buffers(program: Program, target: object = None) -> Program:
+    """Narrow every buffer between kernels that only rounded values are stored to."""
+    fixed = {b.name for b in (*program.inputs, *program.outputs)}
+    fixed |= {b.name for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs)}
+    found: dict[str, set[DType | None]] = {}
+    for kernel in program.kernels:
+        for stmt in walk(kernel.body):
+            if isinstance(stmt, Store) and stmt.buffer.space == "global":
+                found.setdefault(stmt.buffer.name, set()).add(_rounded(stmt.value))
+        for node in nodes(kernel.body):
+            if (
+                isinstance(node.op, Load)
+                and node.op.masked
+                and value_of(node.args[-1]) not in EXACT
+            ):
+                fixed.add(node.op.buffer.name)
+    narrow = {n: d for n, (d, *more) in found.items() if d and not more and n not in fixed}
+    return program.map_kernels("loop", lambda k: _over(k, narrow)) if narrow else program
+
+
+def _rounded(value: Node) -> DType | None:
+    return ROUNDED.get(value.op.function) if isinstance(value.op, Apply) else None
+
+
+def _over(kernel: Kernel, narrow: dict[str, DType]) -> Kernel:
+    def other(b: Buffer) -> Buffer:
+        known = b.space == "global" and b.name in narrow
+        return replace(b, type=replace(b.type, dtype=narrow[b.name])) if known else b
+
+    def load(node: Node) -> Node | None:
+        if not isinstance(node.op, Load) or other(node.op.buffer) is node.op.buffer:
+            return None
+        buffer, args = other(node.op.buffer), list(node.args)
+        if node.op.masked:
+            args[-1] = apply(CASTS[buffer.type.dtype], args[-1])
+        return apply(CASTS[node.type.dtype], make(replace(node.op, buffer=buffer), *args))
+
+    def store(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Store) or other(stmt.buffer) is stmt.buffer:
+            return stmt
+        buffer = other(stmt.buffer)
+        return replace(
+            stmt, buffer=buffer, value=apply(CASTS[buffer.type.dtype], stmt.value.args[0])
+        )
+
+    body: Block = map_statements(rewrite_block(kernel.body, load), store)
+    inputs, outputs = (tuple(map(other, bs)) for bs in (kernel.inputs, kernel.outputs))
+    return replace(kernel, inputs=inputs, outputs=outputs, body=body)
