@@ -60,7 +60,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
 
 # Of whole programs, at the loop level.
 GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = (
-    ("002_narrow_buffers", narrow_buffers),
+    ("000_narrow_buffers", narrow_buffers),
     ("003_split_matmul_k", split_matmul_k),
 )
 
