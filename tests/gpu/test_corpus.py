@@ -23,6 +23,7 @@ QUICK = [("programs", name) for name in GROUPS["programs"]] + [
     ("layouts", "softmax of strided, f32"),
     ("layouts", "product of transposed, bf16"),
     ("layouts", "rows of expanded rows, f32"),
+    ("layouts", "softmax of expanded columns, f32"),
     ("layouts", "pointwise of overlapping, f32"),
     ("layouts", "convolution of channels last"),
     ("layouts", "written in place, transposed"),

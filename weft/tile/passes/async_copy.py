@@ -13,24 +13,28 @@ from weft.core.node import Node
 from weft.scalar.nest import Block, For, Kernel, Load, Stmt, Store
 from weft.scalar.ops import value_of
 from weft.targets.gpu import GPU
-from weft.tile.access import trips
+from weft.tile.access import Ranges, ranges_in, strides, trips
 
 
 def async_copy(kernel: Kernel, target: GPU) -> Kernel:
     """Mark the copies to shared memory, on targets that have them."""
-    return replace(kernel, body=_marked(kernel.body, 1)) if target.async_copies else kernel
+    if not target.async_copies:
+        return kernel
+    return replace(kernel, body=_marked(kernel.body, None, ranges_in(kernel.body)))
 
 
-def _marked(block: Block, strip: int) -> Block:
-    """`strip`: neighbours that one thread takes."""
+def _marked(block: Block, strip: For | None, ranges: Ranges) -> Block:
+    """`strip`: the loop over neighbours that one thread takes."""
     out: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, For):
-            taken = trips(stmt) if stmt.bind == "register" and stmt.role == "free" else 1
-            stmt = replace(stmt, body=_marked(stmt.body, taken))
+            taken = stmt if stmt.bind == "register" and stmt.role == "free" else None
+            stmt = replace(stmt, body=_marked(stmt.body, taken, ranges))
         elif isinstance(stmt, Store) and stmt.buffer.space == "shared":
-            size = strip * stmt.buffer.type.dtype.bytes
-            stmt = replace(stmt, how="async") if size >= 4 and _is_copy(stmt.value) else stmt
+            size = (trips(strip) if strip else 1) * stmt.buffer.type.dtype.bytes
+            steps = strides(stmt, strip.axis, ranges) if strip else []
+            copies = _is_copy(stmt.value) and all(step == 1 for _, step in steps)
+            stmt = replace(stmt, how="async") if size >= 4 and copies else stmt
         out.append(stmt)
     return tuple(out)
 
