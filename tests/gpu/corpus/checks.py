@@ -13,8 +13,10 @@ compared where these blocks have written.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cache
 from math import isfinite
 from typing import Any
 
@@ -25,6 +27,7 @@ from torch.utils import _pytree as pytree
 import weft
 from tests.agree.checks import fresh
 from tests.gpu.corpus.program import Program
+from tests.gpu.hip import spills_of
 from weft import driver
 from weft.cli.check import Verdict, check, check_leaf, run_reference
 from weft.cli.program import Source
@@ -32,6 +35,7 @@ from weft.config import config
 from weft.core.errors import CompilerError
 from weft.options import Options
 from weft.runtime.cache import Cache
+from weft.runtime.opencl import find_device
 from weft.scalar.affine import Ranges, bounds
 from weft.scalar.nest import Block, For
 from weft.scalar.ops import apply
@@ -44,6 +48,8 @@ from weft.tile.schedule import GPU_SCHEDULE
 TARGETS = [name for name in GPUS if name.startswith("cuda")]
 FIRST = "cuda:sm_90a"
 LEFT_OUT = sorted({"003", *(name[:3] for name, _ in GPU_SCHEDULE)})  # 003 is of the loop level
+HIP = "hip:gfx90a"
+SLOW = 2_000_000_000  # statements of all threads: more are not run by OpenCL
 LONG = 20_000_000  # statements of all threads: more are run in part
 BLOCKS = 12  # of each kernel that runs in part
 SECONDS = 300  # of one kernel in the simulator
@@ -104,7 +110,34 @@ def check_program(program: Program, row: Row, nvrtc: bool) -> None:
                 check_resources(text, target, row)
         texts.setdefault(text, options)
         works.setdefault(text, work(compiled))
-    compared(source, [(texts[text], *works[text]) for text in texts], row)
+    runs = [(texts[text], *works[text]) for text in texts]
+    if shutil.which("hipcc"):
+        check_hip(source, row)
+    if has_opencl() and min(runs, key=lambda run: run[1])[1] <= SLOW:
+        runs.append((Options("opencl", fallback="error"), 0, 0))
+    compared(source, runs, row)
+
+
+@cache
+def has_opencl() -> bool:
+    try:
+        find_device(config.opencl)
+    except weft.WeftError:
+        return False
+    return True
+
+
+def check_hip(source: Source, row: Row) -> None:
+    """hipcc takes every kernel, and none spills."""
+    compiled = weft.compile(source.callable, target=HIP, fallback="error")
+    compiled.prepare(*source.args, **source.kwargs)
+    try:
+        spills = spills_of(compiled.ir("hip"), GPUS[HIP].arch)
+    except CompilerError as error:
+        return row.fail("errors", f"{HIP}: {error}")
+    if sum(spills):
+        row.fail("spills", f"{HIP}: kernels spill {sum(spills)} registers")
+    return None
 
 
 def work(compiled: Any) -> tuple[int, int]:
