@@ -59,7 +59,8 @@ class Language:
 CUDA = Language(
     title="CUDA",
     prelude="weft_cuda.cuh",
-    kernel='extern "C" __global__ void __launch_bounds__({threads}) {symbol}({parameters})',
+    # one block to a multiprocessor is enough: asked for none, the compiler spills to fit three
+    kernel='extern "C" __global__ void __launch_bounds__({threads}, 1) {symbol}({parameters})',
     buffer="{const}{type} *__restrict__ {name}",
     block="blockIdx.x",
     thread="threadIdx.x",
