@@ -27,6 +27,7 @@ from weft.tile.moves import nested
 from weft.tile.passes.vectorize_loops import best_axis
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy
+LONGEST = 1024  # terms one thread adds one by one, or a quarter of a product's: errors grow so
 PRODUCTS, ELEMENTS = 256, 4096  # of a part: fewer are not worth a kernel more
 
 
@@ -70,13 +71,14 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
     if product is not None:
         sides = (-(-trips(f) // SIDE) for f in (product.rows, product.columns))
         outer = math.prod(trips(f) for f in (*product.outer, *product.repeat))
-        blocks, least = outer * math.prod(sides), PRODUCTS
+        blocks, least, alone = outer * math.prod(sides), PRODUCTS, depth // 4
     else:
         chosen = best_axis(nest, target, ranges_in((nest,)))[1]
         side_by_side = any(f.axis in chosen for f in around)
         blocks = -(-results // target.warp) if side_by_side else results
         least = ELEMENTS // (target.warp if side_by_side else 1)
-    wanted = min(2 * target.cores // max(1, blocks), depth // least)
+        alone = depth // (1 if side_by_side else target.threads)
+    wanted = max(min(2 * target.cores // max(1, blocks), depth // least), -(-alone // LONGEST))
     choices = ((n, f) for f in loops for n in _divisors(trips(f)) if n <= wanted)
     count, loop = max(choices, key=lambda c: c[0], default=(1, nest))
     return (loop, count) if count > 1 else None

@@ -73,7 +73,7 @@ class _Slab:
 
 def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     if tile.sum is None:
-        return _crossed(tile, labels)
+        return _crossed(tile, most, labels)
     path, chunk = tile.chunk()
     inner = chunk.body[0] if chunk is not None and len(chunk.body) == 1 else None
     if chunk is None or not isinstance(inner, For) or len(inner.body) != 1:
@@ -106,7 +106,7 @@ def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     return tile.with_chunk(replace(chunk, hi=constant(length), body=body))
 
 
-def _crossed(tile: Tile, labels: Labels) -> Tile:
+def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
     """Of a tile that only copies: a slab of what it reads across the direction it stores in."""
     across, along = tile.threads
     ranges = tile.ranges()
@@ -120,6 +120,8 @@ def _crossed(tile: Tile, labels: Labels) -> Tile:
         where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], ranges)
         if stride_along(where, across.axis) == 1 and stride_along(where, along.axis) not in (0, 1):
             slab = _Slab(term, along, across)
+            if slab.bytes > most:
+                continue
             fill, read = _fill(slab, None, known, ranges, labels, strips=False)
             before += fill
             body = substitute_block(body, {term: read})
