@@ -132,8 +132,7 @@ def lower(
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, options.fuse))
-        most = 3072 if isinstance(target, GPU) else None  # of 8 bytes at most: half of 48 KB
-        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, table=most))
+        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, table=target.table))
         if isinstance(target, CPU):
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":

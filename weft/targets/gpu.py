@@ -66,6 +66,7 @@ def _gpu(
         launch_us=2.0,
         fork_us=0.0,
         shared=shared,
+        table=min(shared, 48 << 10) // 16,  # of 8 bytes, in half of what needs no request
         warp=warp,
         exchanges=exchanges,
         async_copies=language == "cuda",
