@@ -29,9 +29,8 @@ def permute_register_tile(kernel: Kernel, target: GPU) -> Kernel:
 
     def best(tile: Tile) -> Tile:
         pairs = list(zip(tile.threads, tile.registers, strict=False))
-        if len(tile.registers) != len(tile.threads):
-            return tile
-        if any(r.lo is not t.axis or trips(r) != t.step for t, r in pairs):
+        fits = len(tile.registers) == len(tile.threads)
+        if not fits or any(r.lo is not t.axis or trips(r) != t.step for t, r in pairs):
             return tile
 
         def price(pieces: tuple[int, ...]) -> tuple[float, int]:
