@@ -49,6 +49,8 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "softmax": (lambda x: x.softmax(-1), f32((5, 300))),
     "wide_softmax": (lambda x: x.softmax(-1), f32((3, 1000))),
     "column_softmax": (lambda x: x.softmax(0), f32((40, 50))),
+    "short_rows": (lambda x: x.softmax(-1), f32((1101, 50))),
+    "short_parts": (lambda x: (x.var(2), x.argmax(2), x * 2), f32((3, 500, 24))),
     "rms_norm": (lambda x, w: F.rms_norm(x, (200,), w), f32((7, 200), (200,))),
     "layer_norm": (lambda x: F.layer_norm(x, (200,)), f32((7, 200))),
     "group_norm": (lambda x: F.group_norm(x, 4), f32((2, 8, 5, 6))),

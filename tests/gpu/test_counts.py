@@ -21,6 +21,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "bf16": (lambda x, y: x * y, bf16((64, 256), (64, 256))),
     "rms_norm": (lambda x, w: F.rms_norm(x, (2048,), w), f32((4, 2048), (2048,))),
     "softmax": (lambda x: x.softmax(-1), f32((4, 2048))),
+    "short_rows": (lambda x: x.softmax(-1), f32((1104, 64))),
     "layer_norm": (lambda x, w: F.layer_norm(x, (1024,), w), f32((4, 1024), (1024,))),
     "sum": (lambda x: x.sum(1), f32((4, 4096))),
     "column_sum": (lambda x: x.sum(0), f32((64, 256))),

@@ -54,6 +54,22 @@ for a0 in 0..5:  # free
 
 output y
 """,
+    "short_rows": """
+program loop centred
+input x: f32[3000,48]
+
+kernel y(x: f32[3000,48]) -> y: f32[3000,48]
+for a0 in 0..3000:  # free
+    for a1 in 0..48:  # reduce
+        in0 = load x[a0, a1]
+        acc0 <- add(acc0, in0)
+    v0 = multiply(acc0, 0.5)
+    for a2 in 0..48:  # free
+        in1 = load x[a0, a2]
+        y[a0, a2] = subtract(in1, v0)
+
+output y
+""",
     "product": """
 program loop linear
 input x: f32[40,36]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
-from weft.core.node import Node, postorder
+from weft.core.node import Node, bottom_up, postorder
 from weft.emit.spelling import element
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
@@ -127,11 +127,18 @@ class Emitter(Terms):
             name = self.declare(self.variable(acc.op.label), type_)
             self.line(depth, f"{type_} {name} = {value};")
 
+    def within(self, term: Node) -> bool:
+        """Terms that are written where they are used."""
+        return False
+
     def update(self, stmt: nest.Update, depth: int) -> None:
         monoid, fold = stmt.fold.monoid, stmt.fold
         carriers = stmt.values if stmt.partial else monoid.lift(stmt.values)
         results = monoid.combine(fold.accs, carriers)
-        simple = (nest.is_atom(a) or a in self.names or is_dot(a) for a in results[0].args)
+        simple = (
+            nest.is_atom(a) or a in self.names or self.within(a) or is_dot(a)
+            for a in results[0].args
+        )
         if len(results) == 1 and all(simple):
             self.line(
                 depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};"
@@ -139,11 +146,15 @@ class Emitter(Terms):
             return
         self.line(depth, "{")
         named: list[Node] = []
-        for term in postorder(*results):
-            if nest.is_atom(term) or term in self.names:
-                continue
-            self.let(term, depth + 1)
-            named.append(term)
+        known: dict[Node, None] = dict.fromkeys(self.names)
+
+        def let(term: Node) -> None:
+            if not nest.is_atom(term) and not self.within(term):
+                self.let(term, depth + 1)
+                named.append(term)
+
+        for result in results:
+            bottom_up(result, known, let)
         values = [self.wide(r, a.type) for r, a in zip(results, fold.accs, strict=True)]
         for label, value in zip(fold.labels, values, strict=True):
             self.line(depth + 1, f"{self.use(self.variable(label))} = {value};")

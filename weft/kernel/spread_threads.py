@@ -9,7 +9,8 @@ before  for a0 in 0..32:  # free grid           after  for a0 in 0..32:  # free 
 
 What stands outside the loops over threads, every thread computes, and the first one stores. Of a
 tile, each thread has its own part, and goes through loops over threads inside it together with all
-others. Where they have to wait for each other is for place_barriers.
+others. Where a loop over threads holds loops over lanes, a group of neighbours, part of a warp, has
+an iteration, and shares those. Where they have to wait for each other is for place_barriers.
 """
 
 from __future__ import annotations
@@ -18,18 +19,21 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import TypeGuard
 
 from weft.core.node import Node, make, rebuild
 from weft.core.types import TensorType
 from weft.kernel.ops import ThreadXor
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
+from weft.scalar.blocks import loads, map_statements, nodes, rebound, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
+
+THREAD = axis("t0")  # the number of a thread in its block
 
 
 def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
@@ -54,7 +58,8 @@ def _most(body: Block, target: GPU) -> int:
         if isinstance(stmt, For) and _is_spread(stmt):
             loops = chain_of(stmt)
             alone = len(loops) == 1 and longest(stmt.lo, stmt.hi) is None
-            found = max(found, target.threads if alone else math.prod(map(turns, loops)))
+            most = math.prod(map(turns, loops)) * min(target.warp, _lanes(stmt.body))
+            found = max(found, target.threads if alone else most)
         elif isinstance(stmt, For):
             found = max(found, _most(stmt.body, target))
     return found
@@ -76,15 +81,24 @@ def turns(loop: For) -> int:
     return -(-(longest(loop.lo, loop.hi) or 0) // loop.step)
 
 
+def _lanes(body: Block) -> int:
+    """Lanes that the loops over them can use; 1 where there are none."""
+    return max((turns(s) for s in walk(body) if isinstance(s, For) and s.bind == "lane"), default=1)
+
+
 @dataclass
 class _Block:
-    """A block of threads."""
+    """A block of threads, or a group of neighbours in it: `me` counts in the group."""
 
     threads: int
     warp: int
     exchanges: bool
     own: set[Fold] = field(default_factory=set[Fold])  # of each thread alone
-    me: Node = field(default_factory=lambda: axis("t0"))
+    me: Node = THREAD
+    all: int = 0  # threads of the whole block
+
+    def __post_init__(self) -> None:
+        self.all = self.all or self.threads
 
     @property
     def first(self) -> Node:
@@ -104,7 +118,7 @@ class _Block:
     def block(self, stmts: Block) -> Iterator[Stmt]:
         """Statements that all threads go through together."""
         for stmt in stmts:
-            if isinstance(stmt, For) and stmt.bind == "thread" and len(chain_of(stmt)) > 1:
+            if _is_spread(stmt) and (len(chain_of(stmt)) > 1 or _lanes(stmt.body) > 1):
                 yield self.tile(stmt)
             elif isinstance(stmt, For) and _is_in_order(stmt):
                 one = axis(f"one_{stmt.label}"), self.me, constant(1)
@@ -120,13 +134,14 @@ class _Block:
         """Loops over threads inside each other: a thread has its iterations of all of them."""
         loops = chain_of(stmt)
         count = math.prod(map(turns, loops))
-        rounds = -(-count // self.threads)
-        at = axis(f"r_{stmt.label}")
-        mine = apply("add", apply("multiply", at, constant(self.threads)), self.me)
-        mine = mine if rounds > 1 else self.me
-        even = count == rounds * self.threads
+        lanes = self.lanes_for(count, _lanes(loops[-1].body))
+        groups = self.threads // lanes
+        rounds = -(-count // groups)
+        at, me = axis(f"r_{stmt.label}"), apply("floordiv", self.me, constant(lanes))
+        mine = apply("add", apply("multiply", at, constant(groups)), me) if rounds > 1 else me
+        even = count == rounds * groups
         number = mine if even else apply("minimum", mine, constant(count - 1))
-        body = tuple(map(self.part_of, loops[-1].body))
+        body = self.of_group(loops[-1].body, lanes)
         if not even:  # the others do again what the last one does, and store nothing
             real = partial(_masked, mask=apply("lt", mine, constant(count)), spaces=("global",))
             body = map_statements(body, real)
@@ -135,6 +150,21 @@ class _Block:
         if rounds == 1:
             return nest
         return For(at, constant(0), constant(rounds), (nest,), 1, "free", "serial")
+
+    def lanes_for(self, count: int, most: int) -> int:
+        """Threads that share one of `count` iterations, of which `most` find something to do."""
+        lanes = 1
+        while lanes < min(self.warp, most) and 2 * lanes * count <= self.threads:
+            lanes *= 2
+        return lanes
+
+    def of_group(self, body: Block, lanes: int) -> Block:
+        """What a group of so many threads does in an iteration that it has."""
+        if lanes == 1:
+            return tuple(map(self.part_of, rebound(body, "lane", "serial")))
+        me = apply("floormod", self.me, constant(lanes))
+        group = _Block(lanes, self.warp, self.exchanges, self.own, me, self.threads)
+        return tuple(group.block(rebound(body, "lane", "thread")))
 
     def part_of(self, stmt: Stmt) -> Stmt:
         """A statement of one thread's part; what loops over threads do inside it, all share."""
@@ -180,13 +210,21 @@ class _Block:
         body = map_statements(stmt.body, renamed) if parts else stmt.body
         stmt = replace(stmt, body=body, folds=tuple(parts.get(f, f) for f in stmt.folds))
         if _is_spread(stmt):
-            mine = apply("multiply", self.me, constant(stmt.step))
-            lo = simplify(apply("add", stmt.lo, mine), {})
-            yield replace(stmt, lo=lo, step=stmt.step * self.threads, bind="serial")
+            yield self.strided(stmt)
         else:
             yield replace(stmt, body=tuple(self.block(stmt.body)))
         for fold, part in parts.items():
             yield from self.combined(fold, part)
+
+    def strided(self, stmt: For) -> For:
+        """Every so many iterations of a loop, from the thread's own on."""
+        mine = apply("multiply", self.me, constant(stmt.step))
+        step = stmt.step * self.threads
+        if self.threads < self.all and (stmt.extent or 1) % step == 0:  # short, and of one length
+            body = shifted(stmt.body, replace(stmt, lo=mine))
+            return replace(stmt, step=step, body=body, bind="unroll")
+        lo = simplify(apply("add", stmt.lo, mine), {})
+        return replace(stmt, lo=lo, step=step, bind="serial")
 
     def by_one(self, stmt: Store) -> Stmt:
         """A store by the first thread, which alone reads the memory it changes meanwhile."""
@@ -229,7 +267,7 @@ class _Block:
     def exchanged(self, into: Fold, part: Fold) -> For:
         """What the threads of a warp have, in each of them."""
         steps: list[Stmt] = [Update(into, part.accs, True)]
-        distance = self.warp // 2
+        distance = min(self.warp, self.threads) // 2
         while distance:
             other = tuple(make(ThreadXor(distance), c) for c in into.running)
             steps.append(Update(into, other, True))
@@ -238,19 +276,19 @@ class _Block:
 
     def through_memory(self, into: Fold, part: Fold, width: int, more: int) -> Iterator[Stmt]:
         """What `more` threads have, each `width` of them the same: the first ones write it."""
-        number = apply("floordiv", self.me, constant(width))
-        leads = apply("eq", apply("floormod", self.me, constant(width)), constant(0))
+        number = apply("floordiv", THREAD, constant(width))
+        leads = apply("eq", apply("floormod", THREAD, constant(width)), constant(0))
         label = f"p_{into.labels[0]}"
         parts: list[Buffer] = []
         for name, acc in zip(into.labels, part.accs, strict=True):
-            type_ = TensorType(acc.type.dtype, (self.threads // width,))
+            type_ = TensorType(acc.type.dtype, (self.all // width,))
             parts.append(Buffer(f"{name}_parts", type_, "shared"))
         yield from map(nest.Local, parts)
         for buffer, acc in zip(parts, part.accs, strict=True):
             yield Store(buffer, (simplify(number, {}),), acc, leads if width > 1 else None)
-        group = apply("floordiv", self.me, constant(more))
+        group = apply("floordiv", THREAD, constant(more))
         first = apply("multiply", group, constant(more // width))
-        at = axis(label) if more == self.threads else apply("add", first, axis(label))
+        at = axis(label) if more == self.all else apply("add", first, axis(label))
         values = tuple(make(nest.Load(buffer), at) for buffer in parts)
         yield self._scope(label, [Update(into, values, True)], constant(more // width), into)
 
@@ -302,5 +340,5 @@ def _is_in_order(stmt: For) -> bool:
     return not stored.isdisjoint(loads(*nodes((stmt,))))
 
 
-def _is_spread(stmt: Stmt) -> bool:
+def _is_spread(stmt: Stmt) -> TypeGuard[For]:
     return isinstance(stmt, For) and stmt.bind == "thread"

@@ -43,7 +43,7 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     if isinstance(part, Node):
         _check_lanes(part.op, part.args)
     elif isinstance(part, nest.For):
-        together = part.bind == "thread" and part.role == "reduce"
+        together = part.bind in ("thread", "lane") and part.role == "reduce"
         free = part.bind in ("", "serial", "unroll") or part.role == "free" or together
         require(free, f"a {part.bind} loop must be free, not {part.role}")
     elif isinstance(part, VectorStore):
@@ -94,7 +94,7 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 
 KERNEL = Level(
     "kernel",
-    binds=("", "serial", "unroll", "parallel", "grid", "thread"),
+    binds=("", "serial", "unroll", "parallel", "grid", "thread", "lane"),
     folders=("scalar", "kernel"),
     touches={VectorLoad: _load, VectorStore: _store},
     check=_check,

@@ -48,6 +48,15 @@ def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
     return tuple(map(change, inside))
 
 
+def rebound(block: Block, old: str, new: str) -> Block:
+    """The block with loops that are bound to one thing bound to another."""
+
+    def one(stmt: Stmt) -> Stmt:
+        return replace(stmt, bind=new) if isinstance(stmt, For) and stmt.bind == old else stmt
+
+    return map_statements(block, one)
+
+
 def rewrite_block(
     block: Block, change: Callable[[Node], Node | None], memo: dict[Node, Node] | None = None
 ) -> Block:

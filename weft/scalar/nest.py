@@ -137,7 +137,8 @@ class For(Stmt):
     role    free (iterations are independent) or reduce (they update `folds`, declared here at
             their identity), or scan (in order: the running fold is read)
     bind    "" at the loop level; how the axis runs below it: parallel, serial, register (unrolled,
-            all iterations at once), or vector16 (over the lanes of vectors of 16)
+            all iterations at once), or vector16 (over the lanes of vectors of 16); on a GPU grid,
+            thread, or lane (shared by the threads that have an iteration of the loop around it)
     """
 
     axis: Node

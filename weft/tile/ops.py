@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from weft.scalar.verify import Level
 
-PARALLEL = ("parallel", "grid", "block", "warp", "thread")  # iterations at the same time
+PARALLEL = ("parallel", "grid", "thread", "lane")  # iterations at the same time
 UNROLLED = ("register", r"vector\d+")  # iterations side by side in registers, or in lanes
 
 TILE = Level("tile", binds=("", "serial", "unroll", "mma", "cache", *PARALLEL, *UNROLLED))

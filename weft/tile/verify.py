@@ -20,7 +20,7 @@ from weft.tile.ops import PARALLEL, TILE, UNROLLED
 def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
     if not isinstance(part, For):
         return
-    together = part.bind == "thread" and part.role == "reduce"
+    together = part.bind in ("thread", "lane") and part.role == "reduce"
     free = part.bind not in PARALLEL or part.role == "free" or together
     require(free, f"a {part.bind} loop must be free, not {part.role}")
     if not any(re.fullmatch(bind, part.bind) for bind in UNROLLED):

@@ -5,9 +5,15 @@ before  for a0 in 0..4096:  # free thread   after  for b0 in 0..4096 by 256:  # 
                                                            y[a0] = ...
 
 Blocks are as long as the target's, shorter where there would be fewer blocks than
-multiprocessors; short loops of threads take the loop around them in. The sides of a tile are cut in
-blocks of the price that is least; what is beyond its end is neither read nor stored. A kernel of
-several nests is one block: they may need each other's results.
+multiprocessors; short loops of threads take the loop around them in. Where all that threads do in
+an iteration is short, a block has several of them, each for the lanes of a part of a warp:
+
+before  for a0 in 0..65536:  # free             after  for b0 in 0..65536 by 16:  # free grid
+            for a1 in 0..64:  # reduce thread              for a0 in b0..b0 + 16:  # free thread
+                acc0 <- add(acc0, x[a0, a1])                   for a1 in 0..64:  # reduce lane
+
+The sides of a tile are cut in blocks of the price that is least; what is beyond its end is neither
+read nor stored. A kernel of several nests is one block: they may need each other's results.
 """
 
 from __future__ import annotations
@@ -17,7 +23,7 @@ from dataclasses import replace
 from itertools import product
 
 from weft.core.node import Node, postorder
-from weft.scalar.blocks import map_statements
+from weft.scalar.blocks import loads, map_statements, nodes, rebound
 from weft.scalar.nest import Block, For, Kernel, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
@@ -29,6 +35,8 @@ from weft.tile.tiles import Tile, full, guarded, register_split, tile_of, warp_t
 
 SIDES = (16, 32, 64, 128)  # of a tile
 COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
+PIECE = 4  # elements that a lane takes at a time
+PIECES = 8  # that it holds
 START = 2000.0  # cycles until a block's first products
 L2_BYTES = 24.0  # a cycle, of each multiprocessor
 
@@ -51,7 +59,10 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
     only = stmt.body[0] if len(stmt.body) == 1 else None
     if isinstance(only, For) and _is_short(stmt, only, target):
         return _grid(replace(joined(stmt, only, labels), bind="thread"), blocks, target, labels)
-    if isinstance(only, For):
+    rows = _rows(stmt, blocks, target)
+    if rows > 1:
+        return _in_rows(stmt, rows, labels)
+    if isinstance(only, For) and only.role == "free":
         inner = _grid(only, blocks * trips(stmt), target, labels)
         return replace(stmt, body=(inner,), bind="grid")
     return replace(stmt, bind="grid") if _has_threads(stmt.body) else stmt
@@ -66,6 +77,37 @@ def _is_short(outer: For, inner: For, target: GPU) -> bool:
 
 def _has_threads(body: Block) -> bool:
     return any(isinstance(s, For) and s.bind == "thread" for s in walk(body))
+
+
+def _rows(stmt: For, blocks: int, target: GPU) -> int:
+    """Iterations that one block does, each in a part of a warp; 1 where blocks have enough to do.
+
+    That is where lanes have no more than PIECES pieces of an iteration, which reads nothing that it
+    stores.
+    """
+    loops = [s for s in walk(stmt.body) if isinstance(s, For)]
+    stored = {s.buffer for s in walk(stmt.body) if isinstance(s, Store)}
+    most = max(((s.extent or 0) for s in loops), default=0)
+    pieces = -(-most // PIECE)
+    plain = all(s.bind == "thread" and s.lo is constant(0) and s.extent for s in loops)
+    if not plain or not 0 < pieces <= PIECES * target.warp:
+        return 1
+    if not stored.isdisjoint(loads(*nodes(stmt.body))):
+        return 1
+    rows = target.threads // min(target.warp, 1 << (pieces - 1).bit_length())
+    while rows > 1 and blocks * (trips(stmt) // rows) < target.cores:
+        rows //= 2
+    return rows
+
+
+def _in_rows(stmt: For, rows: int, labels: Labels) -> For:
+    """Iterations of a free loop on threads, and what threads did in each on lanes."""
+    end, origin = full(stmt, rows), labels.axis("b")
+    body = rebound(stmt.body, "thread", "lane")
+    body = body if end == trips(stmt) else _within(body, stmt)
+    last = apply("add", origin, constant(rows))
+    row = replace(stmt, lo=origin, hi=last, body=body, bind="thread")
+    return For(origin, stmt.lo, constant(end), (row,), rows, "free", "grid")
 
 
 def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:

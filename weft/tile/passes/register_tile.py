@@ -22,7 +22,7 @@ from weft.core.node import Node
 from weft.scalar.affine import Interval
 from weft.scalar.blocks import nodes
 from weft.scalar.divisors import of_axis
-from weft.scalar.nest import Block, For, Kernel, Stmt
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import Constant, apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import ranges_in, trips
@@ -93,11 +93,12 @@ class _Strips:
     def loop(self, stmt: For, known: dict[Node, int], blocks: int) -> Stmt:
         here = {**known, stmt.axis: of_axis(stmt, known)}
         blocks *= trips(stmt) if stmt.bind == "grid" else 1
-        inner = stmt.body[0] if len(stmt.body) == 1 else None
-        if isinstance(inner, For) and inner.bind == "thread" and inner.lo is stmt.axis:
-            return self.cut(stmt, inner, here, blocks)
-        if stmt.bind == "thread" and isinstance(stmt.lo.op, Constant) and stmt.extent:
-            least = self.target.warp
+        pieces = _piece(stmt)
+        if pieces is not None:
+            return self.cut(stmt, pieces, here, blocks)
+        on_lanes = stmt.bind == "lane"
+        if (on_lanes or stmt.bind == "thread") and isinstance(stmt.lo.op, Constant) and stmt.extent:
+            least = 1 if on_lanes else self.target.warp
             width = self.width(stmt, stmt.extent // least, known)
             return self.strip(stmt, width) if stmt.extent % width == 0 else stmt
         return replace(stmt, body=self.block(stmt.body, here, blocks))
@@ -127,3 +128,12 @@ class _Strips:
         role = "scan" if stmt.role == "reduce" else stmt.role  # in order: one accumulator
         inner = replace(stmt, lo=start, hi=end, bind="register", folds=(), role=role)
         return replace(stmt, axis=start, body=(inner,), step=width)
+
+
+def _piece(stmt: For) -> For | None:
+    """The loop over threads that one block of a loop runs, where each thread works alone."""
+    inner = stmt.body[0] if len(stmt.body) == 1 else None
+    if not isinstance(inner, For) or inner.bind != "thread" or inner.lo is not stmt.axis:
+        return None
+    shared = any(isinstance(s, For) and s.bind == "lane" for s in walk(inner.body))
+    return None if shared else inner
