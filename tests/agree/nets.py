@@ -187,7 +187,7 @@ NETS = cases(
     logits_sampled=(lambda x, w: (x @ w).softmax(-1).argmax(-1), f32(5, 16), f32(16, 37)),
     sums_of_matmul=(
         lambda x, y: ((x @ y).sum(), (x @ y).amax(0), x.sum(1)),
-        f32(9, 17),
-        f32(17, 21),
+        f32(9, 17).abs(),  # with signs, the error of the sum of everything is beside nothing
+        f32(17, 21).abs(),
     ),
 )
