@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from dataclasses import replace
 from importlib.util import find_spec
@@ -9,9 +10,15 @@ from typing import Any
 
 import pytest
 
-from tests.gpu.corpus.checks import FIRST, LEFT_OUT, Row, examine
+from tests.gpu.corpus import checks, player
+from tests.gpu.corpus.checks import examine
+from tests.gpu.corpus.compilers import check_hip
+from tests.gpu.corpus.row import Row
+from tests.gpu.corpus.schedules import FIRST, LEFT_OUT
 from tests.gpu.corpus.table import GROUPS
+from tests.gpu.opencl import opencl_device
 from weft.emit import sources
+from weft.emit.languages import CUDA, LANGUAGES, OPENCL, Language
 
 pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 NVRTC = find_spec("cuda") is not None
@@ -47,13 +54,20 @@ def test_the_corpus_is_large_enough() -> None:
     assert all(program.real for program in GROUPS["workloads"].values())
 
 
-def broken(monkeypatch: pytest.MonkeyPatch, old: str, new: str, name: str = "softmax") -> Row:
-    """What the corpus says where a text of every kernel is another."""
+def broken(
+    monkeypatch: pytest.MonkeyPatch,
+    old: str,
+    new: str,
+    name: str = "softmax",
+    languages: tuple[Language, ...] = tuple(LANGUAGES.values()),
+) -> Row:
+    """What the corpus says where a text of every kernel in these languages is another."""
     right = sources.emit_gpu
 
-    def wrong(*args: Any) -> Any:
-        launch = right(*args)
-        return replace(launch, source=launch.source.replace(old, new))
+    def wrong(kernel: Any, symbol: str, language: Language, *args: Any) -> Any:
+        launch = right(kernel, symbol, language, *args)
+        source = launch.source.replace(old, new) if language in languages else launch.source
+        return replace(launch, source=source)
 
     monkeypatch.setattr(sources, "emit_gpu", wrong)
     return examine(GROUPS["programs"][name], nvrtc=NVRTC)
@@ -74,6 +88,62 @@ def test_a_wrong_result_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_refused_kernel_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     row = broken(monkeypatch, "__global__ void", "__global__ void nothing", "add")
     assert row.errors
+
+
+def test_what_opencl_alone_gets_wrong_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    opencl_device()
+    wrong = broken(monkeypatch, "in0 + in1", "in0 - in1", "add", (OPENCL,))
+    assert wrong.misses == 1 and not wrong.errors
+    assert wrong.failures[0].startswith("opencl: result 0: error")
+    monkeypatch.undo()
+    refused = broken(monkeypatch, "__kernel", "__nothing", "add", (OPENCL,))
+    assert refused.errors == 1 and not refused.misses
+    assert re.match("opencl: .* refused a kernel", refused.failures[0])
+
+
+def one_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of each kernel one block runs, as if it were long."""
+    monkeypatch.setattr(player, "LONG", 0)
+    for name in ("DEFAULT", "LEFT_OUT"):
+        monkeypatch.setattr(player, name, player.Part(1, 1, 1, 10**9))
+
+
+def test_what_runs_in_part_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_block(monkeypatch)
+    right = examine(GROUPS["programs"]["add"], nvrtc=False, hip=False)
+    assert right.partly and not right.failures
+    wrong = broken(monkeypatch, "in0 + in1", "in0 - in1", "add", (CUDA,))
+    assert wrong.misses == wrong.partly > 0
+    monkeypatch.undo()
+    one_block(monkeypatch)
+    races = broken(monkeypatch, "__syncthreads();", "", "two_axes", (CUDA,))
+    assert races.faults and races.partly and not races.misses
+
+
+def test_opencl_is_checked_where_the_simulator_runs_in_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opencl_device()
+    one_block(monkeypatch)
+    row = broken(monkeypatch, "acc0_own + in0", "acc0_own - in0", "two_axes", (OPENCL,))
+    assert row.partly and row.misses == 1
+    assert row.failures[0].startswith("opencl: result 0: error")
+
+
+@pytest.mark.skipif(shutil.which("hipcc") is None, reason="there is no hipcc")
+def test_what_hipcc_refuses_is_found_in_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    right = examine(GROUPS["programs"]["softmax"], nvrtc=False, hip=False)
+    monkeypatch.setattr(checks, "check_hip", lambda rows: None)
+    wrong = broken(monkeypatch, "in0 + in1", "in0 + nothing", "add", (LANGUAGES["hip"],))
+    assert right.hip and wrong.hip and not wrong.failures
+    check_hip([right, wrong])
+    assert not right.failures and wrong.errors == 1 and "refused" in wrong.failures[0]
+
+
+def test_a_pass_that_changes_nothing_is_not_left_out() -> None:
+    """A program of nothing but one loop has no slabs, no sums and no tiles."""
+    row = examine(GROUPS["programs"]["long"], nvrtc=False, hip=False)
+    assert not row.failures and row.schedules <= 6
 
 
 def test_every_pass_is_left_out() -> None:
