@@ -144,11 +144,7 @@ def described(
         }
         for k in (*first, *(k for k in program.kernels if k not in first))
     ]
-    externs = [
-        (c.target, c.reason, program.origin.get(c.outputs[0].name, "") if c.outputs else "")
-        for c in program.steps
-        if isinstance(c, Call)
-    ]
+    externs = [(c.target, c.reason, c.origin) for c in program.steps if isinstance(c, Call)]
     return {"kernels": kernels, "externs": externs}
 
 
@@ -205,7 +201,7 @@ def make_spec(
         args = ({"tensor": into}, {"tensor": value})
         steps.append(runtime.Extern(WRITE, args, {}, (None,)))
     return runtime.ProgramSpec(
-        tuple(buffers.values()), tuple(steps), tuple(runtime.Output(b.name) for b in returned)
+        tuple(buffers.values()), tuple(steps), tuple(b.name for b in returned)
     )
 
 

@@ -1,4 +1,4 @@
-"""Hand-written kernels run through launch specs: calls, arena, aliasing, externs."""
+"""Hand-written kernels run through launch specs: calls, arena, externs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from weft.core.calls import encode
 from weft.core.errors import CompilerError, IndexOutOfRange, VerifyError, WeftError
-from weft.runtime import Buffer, Call, Extern, Output, Program, ProgramSpec, Toolchain, build, load
+from weft.runtime import Buffer, Call, Extern, Program, ProgramSpec, Toolchain, build, load
 from weft.runtime.threads import load_table, openmp_symbols
 
 N = 256
@@ -55,7 +55,7 @@ def chain(tools: Toolchain, **rest: object) -> Program:
     """2 * (x + y) + 1 through two temporaries, and the sum itself."""
     buffers = [
         buffer("x", "input", 0),
-        buffer("y", "const", 0),
+        buffer("y", "input", 1),
         buffer("sum", "output"),
         buffer("double", "temp"),
         buffer("out", "output"),
@@ -65,14 +65,14 @@ def chain(tools: Toolchain, **rest: object) -> Program:
         Call("twice", ("sum", "double")),
         Call("next", ("double", "out")),
     ]
-    return make(tools, buffers, steps, [Output("out"), None, 3, 0.5, Output("sum")], **rest)
+    return make(tools, buffers, steps, ["out", "sum"], **rest)
 
 
 def test_chain_is_one_native_call(tools: Toolchain) -> None:
     x, y = torch.randn(16, 16), torch.randn(16, 16)
-    program = chain(tools, constants=[y])
-    out, nothing, three, half, total = program([x])
-    assert (nothing, three, half, program.entries) == (None, 3, 0.5, 1)
+    program = chain(tools)
+    out, total = program([x, y])
+    assert program.entries == 1
     assert program.arena_bytes == 1024
     torch.testing.assert_close(total, x + y)
     torch.testing.assert_close(out, 2 * (x + y) + 1)
@@ -80,53 +80,35 @@ def test_chain_is_one_native_call(tools: Toolchain) -> None:
 
 def test_every_call_allocates_its_outputs(tools: Toolchain) -> None:
     x, y = torch.randn(16, 16), torch.randn(16, 16)
-    program = chain(tools, constants=[y])
-    first = program([x])[0]
+    program = chain(tools)
+    first = program([x, y])[0]
     kept = first.clone()
-    program([x + 1])
+    program([x + 1, y])
     assert torch.equal(first, kept)
 
 
 def test_profile_times_every_step(tools: Toolchain) -> None:
-    program = chain(tools, constants=[torch.zeros(16, 16)])
-    steps = program.profile([torch.zeros(16, 16)])
+    program = chain(tools)
+    steps = program.profile([torch.zeros(16, 16), torch.zeros(16, 16)])
     assert [name for name, _ in steps] == ["add", "twice", "next"]
     assert all(0 <= time < 1e5 for _, time in steps)
 
 
-def test_outputs_alias_inputs_and_one_another(tools: Toolchain) -> None:
-    steps = [Call("twice", ("x", "out"))]
-    outputs = [
-        Output("x"),
-        Output("x", (16,), (17,), 0),
-        Output("out", (4, 16), (16, 1), 192),
-        Output("out"),
-    ]
-    program = make(tools, [buffer("x", "input", 0), buffer("out", "output")], steps, outputs)
+def test_an_input_is_returned_as_it_is(tools: Toolchain) -> None:
+    buffers = [buffer("x", "input", 0), buffer("out", "output")]
+    program = make(tools, buffers, [Call("twice", ("x", "out"))], ["x", "out"])
     x = torch.randn(20, 16)[4:]
-    same, diagonal, rows, out = program([x])
+    same, out = program([x])
     assert same is x
-    assert torch.equal(diagonal, x.diagonal())
-    assert diagonal.data_ptr() == x.data_ptr()
-    assert torch.equal(rows, 2 * x[12:])
-    assert rows.data_ptr() == out[12:].data_ptr()
+    assert torch.equal(out, 2 * x)
 
 
 def test_a_kernel_writes_an_input(tools: Toolchain) -> None:
     steps = [Call("next", ("x", "x"))]
-    program = make(tools, [buffer("x", "input", 0)], steps, [None])
+    program = make(tools, [buffer("x", "input", 0)], steps, [])
     x = torch.zeros(16, 16)
-    assert program([x]) == (None,)
+    assert program([x]) == ()
     assert torch.equal(x, torch.ones(16, 16))
-
-
-def test_alias_buffers_are_parts_of_their_root(tools: Toolchain) -> None:
-    big = Buffer("big", "f32", (32, 16), (16, 1), "output")
-    parts = [buffer("top", "output", alias="big"), buffer("low", "output", alias="big", offset=N)]
-    steps = [Call("twice", ("x", "top")), Call("next", ("x", "low"))]
-    program = make(tools, [buffer("x", "input", 0), big, *parts], steps, [Output("big")])
-    x = torch.randn(16, 16)
-    assert torch.equal(program([x])[0], torch.cat([2 * x, x + 1]))
 
 
 def sort_program(tools: Toolchain, **rest: object) -> Program:
@@ -143,7 +125,7 @@ def sort_program(tools: Toolchain, **rest: object) -> Program:
         Extern("aten.sort.default", ({"tensor": "double"}, 1), {}, ("sorted", "order")),
         Call("next", ("sorted", "out")),
     ]
-    return make(tools, buffers, steps, [Output("out"), Output("order")], **rest)
+    return make(tools, buffers, steps, ["out", "order"], **rest)
 
 
 def test_extern_between_kernels(tools: Toolchain) -> None:
@@ -170,7 +152,7 @@ def test_extern_view_of_a_temporary_is_copied(tools: Toolchain) -> None:
         Extern("aten.t.default", ({"tensor": "a"},), {}, ("turned",)),
         Call("next", ("x", "b")),
     ]
-    program = make(tools, buffers, steps, [Output("turned")])
+    program = make(tools, buffers, steps, ["turned"])
     x = torch.randn(16, 16)
     assert program.arena_bytes == 1024
     assert torch.equal(program([x])[0], 2 * x.t())
@@ -184,7 +166,7 @@ def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
         Extern("aten.neg.default", ({"tensor": "a"},), {}, ("x",)),
         Call("next", ("a", "out")),
     ]
-    program = make(tools, buffers, steps, [Output("out")])
+    program = make(tools, buffers, steps, ["out"])
     x = torch.ones(16, 16)
     assert torch.equal(program([x])[0], torch.full((16, 16), 4.0))
     assert torch.equal(x, torch.full((16, 16), -3.0))
@@ -193,7 +175,7 @@ def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
 def test_extern_of_another_shape_is_an_error(tools: Toolchain) -> None:
     steps = [Extern("aten.sum.default", ({"tensor": "x"},), {}, ("out",))]
     buffers = [buffer("x", "input", 0), buffer("out", "output")]
-    program = make(tools, buffers, steps, [Output("out")])
+    program = make(tools, buffers, steps, ["out"])
     with pytest.raises(WeftError, match="launch spec says"):
         program([torch.ones(16, 16)])
 
@@ -215,13 +197,13 @@ def test_extern_arguments_round_trip(tools: Toolchain) -> None:
         Buffer("s", "f64", *column, "temp"),
         Buffer("out", "f64", *column, "output"),
     ]
-    program = make(tools, buffers, steps, [Output("out")])
+    program = make(tools, buffers, steps, ["out"])
     x = torch.randn(16, 16)
     assert torch.equal(program([x])[0], x.sum(1, True, dtype=torch.float64).clamp(max=0))
 
 
 def test_spec_round_trip(tools: Toolchain) -> None:
-    for program in (chain(tools, constants=[torch.zeros(16, 16)]), sort_program(tools)):
+    for program in (chain(tools), sort_program(tools)):
         tree = json.loads(json.dumps(program.spec.to_json()))
         assert ProgramSpec.from_json(tree) == program.spec
 
@@ -248,13 +230,13 @@ assert torch.equal(program([x])[0], torch.sort(2 * x, 1)[0] + 1)
 
 def test_concurrent_calls_have_arenas_of_their_own(tools: Toolchain) -> None:
     y = torch.zeros(16, 16)
-    program = chain(tools, constants=[y])
+    program = chain(tools)
     wrong: list[float] = []
 
     def work(value: float) -> None:
         x = torch.full((16, 16), value)
         for _ in range(2000):
-            if not torch.equal(program([x])[0], 2 * x + 1):
+            if not torch.equal(program([x, y])[0], 2 * x + 1):
                 wrong.append(value)
 
     threads = [threading.Thread(target=work, args=(float(i),)) for i in range(4)]
@@ -287,7 +269,7 @@ def checked_program(tools: Toolchain) -> Program:
     buffers = [buffer("x", "input"), buffer("a", "temp"), buffer("b", "temp")]
     check = Call("checked", ("a", "b"), "line 7")
     steps = [Call("next", ("x", "a")), check, Call("twice", ("b", "out"))]
-    spec = ProgramSpec((*buffers, buffer("out", "output")), tuple(steps), (Output("out"),))
+    spec = ProgramSpec((*buffers, buffer("out", "output")), tuple(steps), ("out",))
     return build(spec, {**SOURCES, "checked": CHECKED}, tools)
 
 
@@ -319,7 +301,7 @@ def test_a_fault_is_of_the_call_that_meets_it(tools: Toolchain) -> None:
 
 def test_only_programs_with_checks_ask_for_faults(tools: Toolchain) -> None:
     assert "if fault := segment0(at, threads()):" in checked_program(tools).text
-    assert "fault" not in chain(tools, constants=[torch.zeros(16, 16)]).text
+    assert "fault" not in chain(tools).text
 
 
 def test_huge_arena(tools: Toolchain) -> None:
@@ -334,7 +316,7 @@ def test_huge_arena(tools: Toolchain) -> None:
 void copy(const float *x, float *out) {{ memcpy(out, x, {2048 * 1024 * 4}); }}
 """
     program = build(
-        ProgramSpec(buffers, (Call("copy", ("x", "a")), extern), (Output("out"),)),
+        ProgramSpec(buffers, (Call("copy", ("x", "a")), extern), ("out",)),
         {"copy": copy},
         tools,
     )
@@ -357,8 +339,7 @@ def test_refused_source_is_kept(tools: Toolchain) -> None:
     [
         ([buffer("x", "input"), buffer("x", "temp")], [], [], "two buffers are named x"),
         ([], [Call("f", ("x",))], [], "step f names the unknown buffer x"),
-        ([buffer("x", "temp")], [], [Output("x")], "output x is a temp"),
-        ([buffer("x", "temp", alias="y")], [], [], "x aliases y, which no earlier buffer"),
+        ([buffer("x", "temp")], [], ["x"], "output x is a temp"),
     ],
 )
 def test_invalid_spec(buffers: list, steps: list, outputs: list, sentence: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft.runtime import Buffer, Call, Output, Program, ProgramSpec, Toolchain, build
+from weft.runtime import Buffer, Call, Program, ProgramSpec, Toolchain, build
 from weft.runtime.layout import lay_out
 from weft.runtime.threads import openmp_symbols
 
@@ -70,7 +70,7 @@ def make(tools: Toolchain, text: str, openmp: bool) -> Program:
         Buffer("worker", "i32", (SIZE,), (1,), "output"),
     )
     steps = (Call("run", ("x", "out", "worker")),)
-    spec = ProgramSpec(buffers, steps, (Output("out"), Output("worker")))
+    spec = ProgramSpec(buffers, steps, ("out", "worker"))
     text = f"// one library is bound to one pool: {openmp}\n{text}"
     return Program(lay_out(spec), build(spec, {"run": text}, tools).path, tools, openmp=openmp)
 

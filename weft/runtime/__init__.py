@@ -7,8 +7,7 @@ from weft.runtime.cache import Cache
 from weft.runtime.compiler import Compiler, cpu_features, find_compiler
 from weft.runtime.plan import Plan, Slot, plan
 from weft.runtime.program import Program, build, load
-from weft.runtime.spec import Buffer, Call, Extern, Output, ProgramSpec
-from weft.runtime.timing import Timing, measure
+from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
 from weft.runtime.toolchain import Toolchain, open_toolchain
 
 __all__ = [
@@ -17,18 +16,15 @@ __all__ = [
     "Call",
     "Compiler",
     "Extern",
-    "Output",
     "Plan",
     "Program",
     "ProgramSpec",
     "Slot",
-    "Timing",
     "Toolchain",
     "build",
     "cpu_features",
     "find_compiler",
     "load",
-    "measure",
     "open_toolchain",
     "plan",
 ]

@@ -6,15 +6,14 @@ python_source(layout)   # def run(inputs): addresses in, one native call, output
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.calls import operator
 from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
-from weft.runtime.layout import Layout, Segment, item_bytes, view_of
-from weft.runtime.spec import Buffer, Call, Extern, Output, Result, names_in
+from weft.runtime.layout import Layout, Segment, item_bytes
+from weft.runtime.spec import Buffer, Call, Extern, names_in
 
 MAIN = """\
 #include "weft.h"
@@ -119,7 +118,7 @@ def once_inputs(layout: Layout) -> list[str]:
     """The inputs that once steps read."""
     calls = [step for step in layout.spec.steps if isinstance(step, Call) and step.once is not None]
     names = dict.fromkeys(name for call in calls for name in call.args)
-    return [name for name in names if layout.buffers[name].kind in ("input", "const")]
+    return [name for name in names if layout.buffers[name].kind == "input"]
 
 
 def apply_source(arity: int) -> str:
@@ -147,9 +146,9 @@ def is_checked(layout: Layout, segment: Segment) -> bool:
 class PythonSource:
     """The text of `run` while it is written, with the objects it names.
 
-    Tensors are t0, t1, ... by buffer; constants c0 ...; views of arena buffers v0 ...; other
-    objects k0 ...; p is the array of addresses and `at` where it lies. On a GPU the arena is the
-    call's own, and `held` keeps what is copied for alignment.
+    Tensors are t0, t1, ... by buffer; views of arena buffers v0 ...; other objects k0 ...; p is the
+    array of addresses and `at` where it lies. On a GPU the arena is the call's own, and `held`
+    keeps what is copied for alignment.
     """
 
     layout: Layout
@@ -162,9 +161,8 @@ class PythonSource:
     native: int = 0
 
     def name(self, buffer: str) -> str:
-        """The variable that holds a root's tensor."""
-        prefix = "c" if self.layout.buffers[buffer].kind == "const" else "t"
-        return f"{prefix}{self.layout.index[buffer]}"
+        """The variable that holds a buffer's tensor."""
+        return f"t{self.layout.index[buffer]}"
 
     def constant(self, value: Any) -> str:
         """Put an object in the function's namespace."""
@@ -174,39 +172,27 @@ class PythonSource:
 
     def tensor(self, buffer: str) -> str:
         """An expression for a buffer as a torch tensor."""
-        layout, b = self.layout, self.layout.buffers[buffer]
-        if layout.in_arena(buffer):
-            if buffer not in self.views:
-                self.views.append(buffer)
-            return f"v{layout.index[buffer]}"
-        root, offset = layout.roots[buffer]
-        if b.alias is None:
-            return self.name(root)
-        return f"{self.constant(view_of)}({self.name(root)}, {b.shape}, {b.strides}, {offset})"
+        if not self.layout.in_arena(buffer):
+            return self.name(buffer)
+        if buffer not in self.views:
+            self.views.append(buffer)
+        return f"v{self.layout.index[buffer]}"
 
-    def address(self, root: str) -> Iterator[str]:
-        """Assignments of the addresses kernels take of a root and its aliases."""
-        layout = self.layout
-        tensor = self.name(root)
-        base = f"aligned({tensor}, held)" if self.on_gpu else f"{tensor}.data_ptr()"
-        for name in layout.addressed.get(root, ()):
-            skip = layout.roots[name][1] * item_bytes(layout.buffers[name])
-            yield f"p[{layout.index[name]}] = {base}{f' + {skip}' if skip else ''}"
+    def hold(self, buffer: str, tensor: str) -> None:
+        """Assign a buffer's tensor, and its address where kernels take that."""
+        name = self.name(buffer)
+        self.ready.add(buffer)
+        self.lines.append(f"{name} = {tensor}")
+        if buffer in self.layout.addressed:
+            address = f"aligned({name}, held)" if self.on_gpu else f"{name}.data_ptr()"
+            self.lines.append(f"p[{self.layout.index[buffer]}] = {address}")
 
     def prepare(self, step_names: tuple[str, ...]) -> None:
         """Fetch inputs and allocate outputs that are about to be used for the first time."""
         for name in step_names:
-            root = self.layout.roots[name][0]
-            b = self.layout.buffers[root]
-            known = b.kind in ("const", "kept") or self.layout.in_arena(root)
-            if root in self.ready or known:
-                continue
-            self.ready.add(root)
-            if b.kind == "input":
-                self.lines.append(f"{self.name(root)} = inputs[{b.index}]")
-            else:
-                self.lines.append(f"{self.name(root)} = {self.fresh(b)}")
-            self.lines += self.address(root)
+            b = self.layout.buffers[name]
+            if name not in self.ready and b.kind != "kept" and not self.layout.in_arena(name):
+                self.hold(name, f"inputs[{b.index}]" if b.kind == "input" else self.fresh(b))
 
     def fresh(self, b: Buffer) -> str:
         """Allocate an output."""
@@ -233,8 +219,8 @@ class PythonSource:
 
     def unless_same(self, lines: list[str]) -> list[str]:
         """The lines, run where the versions or the stamp of what they read have changed."""
-        read = [self.name(self.layout.roots[n][0]) for n in once_inputs(self.layout)]
-        versions = "".join(f"{name}._version, " for name in dict.fromkeys(read))
+        read = map(self.name, once_inputs(self.layout))
+        versions = "".join(f"{name}._version, " for name in read)
         stamp = "stamp(at)" if stamp_source(self.layout) else "0"
         test = ["try:", f"    now = ({versions}{stamp})", "except RuntimeError:", "    now = None"]
         test.append("if now is None or kept[0] != now:  # inference tensors have no version")
@@ -270,31 +256,15 @@ class PythonSource:
         dtype = self.constant(torch_dtype(b.dtype))
         args = "".join(f"{self.tensor(read)}, " for read in step.reads)
         layout = f"{b.shape}, {b.strides}, {dtype}, ({args})"
-        self.lines.append(f"{self.name(name)} = {self.constant(bind)}({result}, {layout})")
-        self.ready.add(name)
-        self.lines += self.address(name)
+        self.hold(name, f"{self.constant(bind)}({result}, {layout})")
 
     def release(self, segment: Segment) -> None:
         """Let go of operator results that no later step reads."""
         for number in range(segment.first, segment.stop):
-            for root in dict.fromkeys(
-                self.layout.roots[name][0] for name in names_in(self.layout.spec.steps[number])
-            ):
-                temp = root in self.layout.bound and self.layout.buffers[root].kind == "temp"
-                if temp and self.layout.lives[root][1] == number:
-                    self.lines.append(f"{self.name(root)} = None")
-
-    def returned(self, result: Result) -> str:
-        """An expression for one value of the tuple that `run` returns."""
-        if not isinstance(result, Output):
-            return self.constant(result) if isinstance(result, float) else repr(result)
-        b = self.layout.buffers[result.buffer]
-        whole = result.shape is None or result.strides is None
-        if whole or (result.shape, result.strides, result.offset) == (b.shape, b.strides, 0):
-            return self.tensor(result.buffer)
-        offset = self.layout.roots[result.buffer][1] + result.offset
-        root = self.name(self.layout.roots[result.buffer][0])
-        return f"{self.constant(view_of)}({root}, {result.shape}, {result.strides}, {offset})"
+            for name in dict.fromkeys(names_in(self.layout.spec.steps[number])):
+                temp = name in self.layout.bound and self.layout.buffers[name].kind == "temp"
+                if temp and self.layout.lives[name][1] == number:
+                    self.lines.append(f"{self.name(name)} = None")
 
 
 def express_call(source: PythonSource, step: Extern) -> str:
@@ -323,8 +293,8 @@ def python_source(
             source.segment(segment)
         source.release(segment)
     body, source.lines = source.lines, []
-    source.prepare(tuple(r.buffer for r in layout.spec.outputs if isinstance(r, Output)))
-    values = "".join(f"{source.returned(result)}, " for result in layout.spec.outputs)
+    source.prepare(layout.spec.outputs)
+    values = "".join(f"{source.tensor(name)}, " for name in layout.spec.outputs)
     ending = [*source.lines, "return times" if profile else f"return ({values})"]
     if any(not segment.native for segment in layout.segments):
         body = ["with no_grad():", *("    " + line for line in body)]

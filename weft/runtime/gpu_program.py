@@ -73,9 +73,8 @@ class GPUProgram:
         self.segments = [
             Segment(layout, steps, kernels, functions, device) for steps in native_segments(layout)
         ]
-        named = dict.fromkeys(name for names in layout.addressed.values() for name in names)
-        inside = [name for name in named if layout.in_arena(name)]
-        self.offsets = [(layout.index[name], layout.arena_offset(name)) for name in inside]
+        offsets = layout.plan.offsets.items()
+        self.offsets = [(layout.index[n], at) for n, at in offsets if n in layout.addressed]
         self.run = self.function()
         self.timed: Callable[[Sequence[torch.Tensor]], list[tuple[str, float]]] | None = None
 

@@ -1,4 +1,4 @@
-"""Where every buffer of a launch spec lives: its root, its lifetime, its place in the arena.
+"""Where every buffer of a launch spec lives: its lifetime, its place in the arena.
 
 layout = lay_out(spec)
 layout.plan.total                # bytes of the arena
@@ -28,79 +28,62 @@ class Segment:
 
 @dataclass(frozen=True)
 class Layout:
-    """All that code generation asks about a spec's buffers. A root is a buffer with own memory.
+    """All that code generation asks about a spec's buffers.
 
-    roots     name -> the root's name and the distance from its first element, in elements
-    lives     root -> the first and last step that touch it, directly or through an alias
-    bound     roots whose memory is the result of the extern that makes them
-    addressed root -> the buffers with its memory that native calls take the address of
+    lives     name -> the first and last step that touch it
+    bound     buffers whose memory is the result of the extern that makes them
+    addressed buffers that native calls take the address of
     """
 
     spec: ProgramSpec
     buffers: dict[str, Buffer]
     index: dict[str, int]
-    roots: dict[str, tuple[str, int]]
     lives: dict[str, tuple[int, int]]
     bound: frozenset[str]
-    addressed: dict[str, tuple[str, ...]]
+    addressed: frozenset[str]
     segments: tuple[Segment, ...]
     plan: Plan
 
     def in_arena(self, name: str) -> bool:
         """Whether a buffer's memory is part of the arena."""
-        return self.roots[name][0] in self.plan.offsets
-
-    def arena_offset(self, name: str) -> int:
-        """Bytes from the start of the arena to a buffer in it."""
-        root, offset = self.roots[name]
-        return self.plan.offsets[root] + offset * item_bytes(self.buffers[name])
+        return name in self.plan.offsets
 
     def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
         """A temporary as a torch tensor, for externs."""
         b, dtype = self.buffers[name], torch_dtype(self.buffers[name].dtype)
-        start = self.arena_offset(name)
+        start = self.plan.offsets[name]
         with torch.inference_mode(False), torch.no_grad():
             memory = arena[start : start + b.span * dtype.itemsize].view(dtype)
             return memory.as_strided(b.shape, b.strides, memory.storage_offset())
 
 
 def lay_out(spec: ProgramSpec) -> Layout:
-    """Resolve aliases, find lifetimes, plan the arena and cut the steps into segments."""
+    """Find lifetimes, plan the arena and cut the steps into segments."""
     buffers = {b.name: b for b in spec.buffers}
-    roots: dict[str, tuple[str, int]] = {}
-    for b in spec.buffers:
-        base, start = (b.name, 0) if b.alias is None else roots[b.alias]
-        roots[b.name] = (base, start + b.offset if b.alias is not None else 0)
     lives: dict[str, tuple[int, int]] = {}
     for number, step in enumerate(spec.steps):
         for name in names_in(step):
-            root = roots[name][0]
-            lives[root] = (lives.get(root, (number, number))[0], number)
-    bound = bound_roots(spec, buffers, lives)
+            lives[name] = (lives.get(name, (number, number))[0], number)
+    bound = bound_buffers(spec, buffers, lives)
     slots = [
         Slot(name, buffers[name].span * item_bytes(buffers[name]), *life)
         for name, life in lives.items()
         if buffers[name].kind == "temp" and name not in bound
     ]
-    addressed: dict[str, tuple[str, ...]] = {}
     calls = (step for step in spec.steps if isinstance(step, Call))
-    for name in dict.fromkeys(name for call in calls for name in call.args):
-        root = roots[name][0]
-        addressed[root] = (*addressed.get(root, ()), name)
     return Layout(
         spec=spec,
         buffers=buffers,
         index={b.name: i for i, b in enumerate(spec.buffers)},
-        roots=roots,
         lives=lives,
         bound=bound,
-        addressed=addressed,
+        addressed=frozenset(name for call in calls for name in call.args),
         segments=cut_segments(spec),
         plan=plan(slots),
     )
 
 
-def bound_roots(
+def bound_buffers(
     spec: ProgramSpec, buffers: dict[str, Buffer], lives: dict[str, tuple[int, int]]
 ) -> frozenset[str]:
     """Temps and outputs first touched as the result of an extern: torch has allocated them."""
@@ -110,8 +93,7 @@ def bound_roots(
             for name in step.outputs:
                 if name is None or buffers[name].kind not in ("temp", "output"):
                     continue
-                fresh = buffers[name].alias is None and lives[name][0] == number
-                if fresh and name not in step.reads:
+                if lives[name][0] == number and name not in step.reads:
                     bound.add(name)
     return frozenset(bound)
 
@@ -133,8 +115,3 @@ def cut_segments(spec: ProgramSpec) -> tuple[Segment, ...]:
 def item_bytes(buffer: Buffer) -> int:
     """Bytes of one element."""
     return torch_dtype(buffer.dtype).itemsize
-
-
-def view_of(root: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...], offset: int):
-    """A view `offset` elements after the first of `root`."""
-    return root.as_strided(shape, strides, root.storage_offset() + offset)

@@ -25,7 +25,7 @@ from weft.core.errors import FAULTS, CompilerError, WeftError
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
-from weft.runtime.spec import Call, Extern, Output, ProgramSpec, Result, names_in
+from weft.runtime.spec import Call, Extern, ProgramSpec, names_in
 
 HEADERS = Path(__file__).parent / "gpu"
 INCLUDE = re.compile(r'^#include "(weft_\w+\.\w+)"\n', re.MULTILINE)
@@ -167,7 +167,7 @@ class OpenCLProgram:
                 memory.extern(step)
             spent.append((time.perf_counter() - begin) * 1e6)
             memory.release(number)
-        return tuple(memory.result(r) for r in self.spec.outputs), spent
+        return tuple(map(memory.result, self.spec.outputs)), spent
 
     def launch(self, call: Call, arguments: Sequence[Any]) -> None:
         """Run a kernel to its end; what a check of it has found is raised."""
@@ -226,11 +226,9 @@ class Memory:
             self.host[name] = tensor
         return self.host[name]
 
-    def result(self, result: Result) -> Any:
-        if not isinstance(result, Output):
-            return result
-        b = self.layout.buffers[result.buffer]
-        return self.inputs[b.index] if b.kind == "input" else self.on_host(result.buffer)
+    def result(self, name: str) -> torch.Tensor:
+        b = self.layout.buffers[name]
+        return self.inputs[b.index] if b.kind == "input" else self.on_host(name)
 
     def extern(self, step: Extern) -> None:
         """Call an operator of torch on tensors of the CPU, and keep its results."""

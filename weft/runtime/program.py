@@ -30,7 +30,6 @@ from weft.runtime.entry import (
     python_source,
     stamp_source,
 )
-from weft.runtime.extern import torch_dtype
 from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
@@ -44,7 +43,6 @@ def build(
     spec: ProgramSpec,
     sources: Mapping[str, str],
     tools: Toolchain,
-    constants: Tensors = (),
     key: str | None = None,
     extra: dict[str, Any] | None = None,
 ) -> Program:
@@ -59,21 +57,19 @@ def build(
     content = digest(json.dumps([tree, texts, extra]))
     found = tools.cache.load(content) if key is None else None
     if found is not None:
-        return Program(layout, found[0], tools, constants)
+        return Program(layout, found[0], tools)
     path = tools.build(key or content, texts, {"spec": tree, "extra": extra})
-    return Program(layout, path, tools, constants)
+    return Program(layout, path, tools)
 
 
-def load(
-    key: str, tools: Toolchain, constants: Tensors = ()
-) -> tuple[Program, dict[str, Any]] | None:
+def load(key: str, tools: Toolchain) -> tuple[Program, dict[str, Any]] | None:
     """The program that `build` kept under `key`, with its `extra`; None when there is none."""
     found = tools.cache.load(key)
     if found is None:
         return None
     path, manifest = found
     layout = lay_out(ProgramSpec.from_json(manifest["spec"]))
-    return Program(layout, path, tools, constants), manifest["extra"] or {}
+    return Program(layout, path, tools), manifest["extra"] or {}
 
 
 class Program:
@@ -88,12 +84,10 @@ class Program:
         layout: Layout,
         path: Path,
         tools: Toolchain,
-        constants: Tensors = (),
         openmp: bool = True,
     ) -> None:
         self.layout = layout
         self.path = path
-        self.constants = tuple(constants)
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp))
         self.text, source = python_source(layout)
@@ -153,9 +147,6 @@ class Program:
             segment.restype = ctypes.c_int if is_checked(self.layout, native) else None
             segment.argtypes = [ctypes.c_void_p, ctypes.c_int]
             namespace[f"segment{number}"] = segment
-        for b in self.spec.buffers:
-            if b.kind == "const" and b.alias is None:
-                namespace[f"c{self.layout.index[b.name]}"] = self.constants[b.index]
         exec(compile(text, f"<weft {self.path.parent.name[:8]}>", "exec"), namespace)
         return cast(Callable[[Tensors], Any], namespace["run"])
 
@@ -166,17 +157,12 @@ class Program:
         return FAULTS[fault % 4](step.checks)
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
-        """The array of addresses, constants and temporaries filled in, and an arena with views."""
+        """The array of addresses, temporaries filled in, and an arena with views."""
         layout = self.layout
         addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
         arena = allocate_arena(layout.plan.total)
-        for name, b in layout.buffers.items():
-            root, offset = layout.roots[name]
-            if b.kind == "const":
-                start = self.constants[layout.buffers[root].index].data_ptr()
-                addresses[layout.index[name]] = start + offset * torch_dtype(b.dtype).itemsize
-            elif layout.in_arena(name):
-                addresses[layout.index[name]] = arena.data_ptr() + layout.arena_offset(name)
+        for name, offset in layout.plan.offsets.items():
+            addresses[layout.index[name]] = arena.data_ptr() + offset
         tensors = [layout.arena_view(arena, name) for name in views]
         return (addresses, ctypes.addressof(addresses), arena, [None, ()], *tensors)
 

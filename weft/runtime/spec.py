@@ -2,18 +2,18 @@
 
 x = Buffer("x", "f32", (16,), (1,), "input", 0)
 y = Buffer("y", "f32", (16,), (1,), "output")
-ProgramSpec((x, y), (Call("relu", ("x", "y")),), (Output("y"),))     # to_json() and from_json()
+ProgramSpec((x, y), (Call("relu", ("x", "y")),), ("y",))     # to_json() and from_json()
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from typing import Any, Literal, cast
 
 from weft.core.errors import VerifyError
 
-Kind = Literal["input", "const", "output", "temp", "kept"]
+Kind = Literal["input", "output", "temp", "kept"]
 Json = dict[str, Any]
 
 
@@ -22,13 +22,9 @@ class Buffer:
     """Memory that steps name: element type, shape, strides in elements, and where it comes from.
 
     input    tensor `index` of the call's arguments; writing to it is writing to the argument
-    const    tensor `index` of the constants bound when the program was loaded
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
     kept     what a `once` step makes: memory that calls, and other programs, share
-
-    With `alias` set the buffer is a part of that other buffer, `offset` elements in, and has no
-    memory of its own: use it for views and for results written over a dead buffer.
     """
 
     name: str
@@ -37,8 +33,6 @@ class Buffer:
     strides: tuple[int, ...]
     kind: Kind
     index: int = 0
-    alias: str | None = None
-    offset: int = 0
 
     @property
     def span(self) -> int:
@@ -86,29 +80,12 @@ Step = Call | Extern
 
 
 @dataclass(frozen=True)
-class Output:
-    """One returned tensor: a buffer itself, or with `shape` and `strides` a view of it.
-
-    `offset` counts elements from the buffer's first element. Views of one buffer share its memory,
-    and a view of an input is a view of the caller's tensor, as in eager.
-    """
-
-    buffer: str
-    shape: tuple[int, ...] | None = None
-    strides: tuple[int, ...] | None = None
-    offset: int = 0
-
-
-Result = Output | None | bool | int | float
-
-
-@dataclass(frozen=True)
 class ProgramSpec:
-    """A whole program: all buffers, the steps in order, and what a call returns."""
+    """A whole program: all buffers, the steps in order, and the buffers that a call returns."""
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
-    outputs: tuple[Result, ...]
+    outputs: tuple[str, ...]
 
     def __post_init__(self) -> None:
         verify(self)
@@ -116,9 +93,9 @@ class ProgramSpec:
     def to_json(self) -> Json:
         """A tree of plain dicts and lists that json.dumps accepts."""
         return {
-            "buffers": [buffer_to_json(b) for b in self.buffers],
+            "buffers": [astuple(b) for b in self.buffers],
             "steps": [step_to_json(s) for s in self.steps],
-            "outputs": [result_to_json(r) for r in self.outputs],
+            "outputs": list(self.outputs),
         }
 
     @staticmethod
@@ -127,7 +104,7 @@ class ProgramSpec:
         return ProgramSpec(
             tuple(buffer_from_json(b) for b in tree["buffers"]),
             tuple(step_from_json(s) for s in tree["steps"]),
-            tuple(result_from_json(r) for r in tree["outputs"]),
+            tuple(tree["outputs"]),
         )
 
 
@@ -153,29 +130,21 @@ def verify(spec: ProgramSpec) -> None:
     """Check what the rest of the runtime relies on.
 
     1. buffer names are unique, and shape and strides have the same rank
-    2. an alias names an earlier buffer of the same kind and dtype
-    3. steps and outputs name buffers that exist, and an output is not in the arena
+    2. steps and outputs name buffers that exist, and an output is not in the arena
     """
     known: dict[str, Buffer] = {}
     for b in spec.buffers:
         require(b.name not in known, f"two buffers are named {b.name}")
         require(len(b.shape) == len(b.strides), f"{b.name}: shape and strides differ in rank")
-        if b.alias is not None:
-            of = known.get(b.alias)
-            require(of is not None, f"{b.name} aliases {b.alias}, which no earlier buffer is named")
-            assert of is not None
-            same = (of.kind, of.dtype) == (b.kind, b.dtype)
-            require(same, f"{b.name} aliases {b.alias} of another kind or dtype")
         known[b.name] = b
     for step in spec.steps:
         label = step.symbol if isinstance(step, Call) else step.target
         for name in names_in(step):
             require(name in known, f"step {label} names the unknown buffer {name}")
-    for result in spec.outputs:
-        if isinstance(result, Output):
-            require(result.buffer in known, f"output {result.buffer} is not a buffer")
-            temp = known[result.buffer].kind in ("temp", "kept")
-            require(not temp, f"output {result.buffer} is a temp, which the next call overwrites")
+    for name in spec.outputs:
+        require(name in known, f"output {name} is not a buffer")
+        temp = known[name].kind in ("temp", "kept")
+        require(not temp, f"output {name} is a temp, which the next call overwrites")
 
 
 def require(condition: bool, message: str) -> None:
@@ -183,13 +152,9 @@ def require(condition: bool, message: str) -> None:
         raise VerifyError(f"launch spec: {message}")
 
 
-def buffer_to_json(b: Buffer) -> list[Any]:
-    return [b.name, b.dtype, list(b.shape), list(b.strides), b.kind, b.index, b.alias, b.offset]
-
-
 def buffer_from_json(row: list[Any]) -> Buffer:
-    name, dtype, shape, strides, kind, index, alias, offset = row
-    return Buffer(name, dtype, tuple(shape), tuple(strides), kind, index, alias, offset)
+    name, dtype, shape, strides, *place = row
+    return Buffer(name, dtype, tuple(shape), tuple(strides), *place)
 
 
 def step_to_json(step: Step) -> Json:
@@ -208,22 +173,3 @@ def step_from_json(tree: Json) -> Step:
     if "call" in tree:
         return Call(tree["call"], tuple(tree["args"]), tree["checks"], tree["once"])
     return Extern(tree["extern"], tuple(tree["args"]), tree["kwargs"], tuple(tree["outputs"]))
-
-
-def result_to_json(result: Result) -> Any:
-    if not isinstance(result, Output):
-        return result
-    if result.shape is None or result.strides is None:
-        return {"buffer": result.buffer}
-    view = [list(result.shape), list(result.strides), result.offset]
-    return {"buffer": result.buffer, "view": view}
-
-
-def result_from_json(tree: Any) -> Result:
-    if not isinstance(tree, dict):
-        return tree
-    row = cast(Json, tree)
-    if "view" not in row:
-        return Output(row["buffer"])
-    shape, strides, offset = row["view"]
-    return Output(row["buffer"], tuple(shape), tuple(strides), offset)
