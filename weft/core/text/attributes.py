@@ -7,14 +7,13 @@ An attribute of a class of its own needs one row in CODECS; a new op needs nothi
 
 from __future__ import annotations
 
-import types
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
 from typing import Any
 
-from weft.core.errors import ParseError, VerifyError
+from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, make
 from weft.core.text.cursor import Cursor, show_number, show_string
 from weft.core.types import DType, TensorType
@@ -26,6 +25,10 @@ class Scope:
     def operand(self, cursor: Cursor) -> Node:
         """A node where an argument is expected."""
         raise NotImplementedError
+
+    def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
+        """(x, y); nothing at all is no arguments."""
+        return cursor.listed(lambda: self.operand(cursor), ")") if cursor.accept("(") else ()
 
     def buffer(self, cursor: Cursor) -> Any:
         """A buffer by its name."""
@@ -40,19 +43,22 @@ class Codec:
     read: Callable[[Cursor, Scope], Any]
 
 
+def _read_flag(cursor: Cursor, scope: Scope) -> Any:
+    if cursor.peek() not in ("true", "false"):
+        cursor.expected("an attribute of type bool")
+    return cursor.literal()[0]
+
+
 CODECS: dict[type, Codec] = {
+    bool: Codec(show_number, _read_flag),
+    int: Codec(show_number, lambda cursor, scope: cursor.integer()),
+    str: Codec(show_string, lambda cursor, scope: cursor.string()),
     DType: Codec(str, lambda cursor, scope: cursor.dtype()),
     TensorType: Codec(str, lambda cursor, scope: cursor.tensor_type()),
 }
 
 
 def show_attribute(value: Any) -> str:
-    if value is None:
-        return "none"
-    if isinstance(value, bool | int | float):
-        return show_number(value)
-    if isinstance(value, str):
-        return show_string(value)
     if isinstance(value, tuple):
         items = [show_attribute(v) for v in value]
         return f"({items[0]},)" if len(items) == 1 else f"({', '.join(items)})"
@@ -83,53 +89,14 @@ def show_op(node: Node, ref: Callable[[Node], str]) -> str:
 
 
 def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
-    """A value of the type that the hint names."""
-    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
-    if origin in (typing.Union, types.UnionType):
-        return _read_union(cursor, arguments, scope)
-    if origin is tuple:
-        return _read_tuple(cursor, arguments, scope)
-    if hint is type(None):
-        return cursor.expect("none")
-    if hint is str or origin is typing.Literal:
-        return cursor.string()
-    if hint is bool and cursor.peek() in ("true", "false"):
-        return cursor.literal()[0]
-    if hint is int:
-        return cursor.integer()
-    if hint is float and cursor.at_literal():
-        return float(cursor.literal()[0])
+    """A value of the type that the hint names: of a class in CODECS, or a tuple of such values."""
+    if typing.get_origin(hint) is tuple:
+        of = typing.get_args(hint)[0]
+        return cursor.listed(lambda: read_attribute(cursor, of, scope), "()")
     codec = CODECS.get(hint)
     if codec is None:
         cursor.expected(f"an attribute of type {getattr(hint, '__name__', hint)}")
     return codec.read(cursor, scope)
-
-
-def _read_union(cursor: Cursor, hints: tuple[Any, ...], scope: Scope) -> Any:
-    if type(None) in hints and cursor.accept("none"):
-        return None
-    if float in hints and cursor.at_literal():  # int | float | bool: the literal says which
-        return cursor.literal()[0]
-    start, error = cursor.position, ParseError("")
-    for hint in hints:
-        try:
-            return read_attribute(cursor, hint, scope)
-        except ParseError as e:
-            cursor.position, error = start, e
-    raise error
-
-
-def _read_tuple(cursor: Cursor, hints: tuple[Any, ...], scope: Scope) -> tuple[Any, ...]:
-    if len(hints) == 2 and hints[1] is Ellipsis:
-        return cursor.listed(lambda: read_attribute(cursor, hints[0], scope), "()")
-    left = iter(hints)
-
-    def item() -> Any:
-        hint = next(left, None)
-        return cursor.expected("')'") if hint is None else read_attribute(cursor, hint, scope)
-
-    items = cursor.listed(item, "()")
-    return items if len(items) == len(hints) else cursor.fail(f"{len(items)} of {len(hints)} items")
 
 
 def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
