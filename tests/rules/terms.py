@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from weft.core.errors import VerifyError
+from weft.core.graph import Graph
 from weft.core.node import Node, make
-from weft.core.rules import Call, Literal, Pattern, Vocabulary, Wildcard
+from weft.core.rules import Call, Literal, Pattern, RuleSet, Vocabulary, Wildcard
 from weft.core.types import DTYPES, DType, TensorType, boolean, f32
 from weft.tensor.ops import Input
 
 SHAPE = (3, 8)
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-3, 6e4, -6e4, 2.5, -2.5]
 LITERALS = [0, 1, -1, 2, -2, 3, 0.5, -0.5, 0.25, 8, 100]
+
+
+def normal(rules: RuleSet, term: Node, trace: Counter[str] | None = None) -> Node:
+    """The term rewritten until no rule applies anywhere in it."""
+    return rules.rewrite(Graph("tensor", "main", (), (term,)), trace).outputs[0]
 
 
 def values(dtype: DType, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:

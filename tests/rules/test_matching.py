@@ -7,6 +7,7 @@ from collections import Counter
 
 import pytest
 
+from tests.rules.terms import normal
 from weft.core.errors import WeftError
 from weft.core.node import Node
 from weft.core.passes import PassLog
@@ -50,9 +51,9 @@ def test_literals_and_constants() -> None:
     assert not list(match(x * a, multiply(A, B), {}))
 
 
-def test_named_and_open_calls() -> None:
-    (found,) = match(call("add", any_call("multiply").named("m"), x), add(multiply(A, B), C), {})
-    assert found["m"] is multiply(A, B)
+def test_open_calls() -> None:
+    (found,) = match(call("add", any_call("multiply"), x), add(multiply(A, B), C), {})
+    assert found == {"x": C}
 
 
 def test_rules_run_to_a_fixpoint_and_are_counted() -> None:
@@ -61,13 +62,13 @@ def test_rules_run_to_a_fixpoint_and_are_counted() -> None:
     for _ in range(6):
         term = apply("negate", multiply(term, constant(1)))
     trace: Counter[str] = Counter()
-    assert rules.normalize((term,), trace) == (A,)
+    assert normal(rules, term, trace) is A
     assert trace == {"twice": 1, "one": 2}  # an interned term is rewritten once
 
 
 def test_what_a_rule_makes_is_rewritten_too() -> None:
     rules = RuleSet(VOCABULARY, [Rule("grow", x - y, (x * 1) + (y * 1)), Rule("one", x * 1, x)])
-    assert rules.normalize((apply("subtract", A, B),)) == (add(A, B),)
+    assert normal(rules, apply("subtract", A, B)) is add(A, B)
 
 
 def test_none_declines_and_the_next_rule_is_tried() -> None:
@@ -75,12 +76,12 @@ def test_none_declines_and_the_next_rule_is_tried() -> None:
         return None
 
     rules = RuleSet(VOCABULARY, [Rule("never", x + 0, never), Rule("zero", x + 0, x)])
-    assert rules.normalize((add(A, constant(0)),)) == (A,)
+    assert normal(rules, add(A, constant(0))) is A
 
 
 def test_rules_that_loop_end() -> None:
     rules = RuleSet(VOCABULARY, [Rule("swap", x - y, y - x)])
-    (out,) = rules.normalize((apply("subtract", A, B),))
+    out = normal(rules, apply("subtract", A, B))
     assert set(out.args) == {A, B}
 
 
@@ -92,7 +93,7 @@ def test_a_name_stands_for_one_rule() -> None:
 def test_a_rule_must_keep_the_dtype() -> None:
     rules = RuleSet(VOCABULARY, [Rule("bad", call("eq", x, x), x)])
     with pytest.raises(WeftError, match="rule bad turns bool into i64"):
-        rules.normalize((apply("eq", A, A),))
+        normal(rules, apply("eq", A, A))
 
 
 def test_the_log_prints_a_diff_per_pass() -> None:
@@ -110,9 +111,7 @@ def test_the_log_names_the_rules_that_fired() -> None:
     out = io.StringIO()
     log = PassLog(verbose=1, out=out)
     rules = RuleSet(VOCABULARY, [Rule("one", x * 1, x)])
-    log.run(
-        "n", "001_simplify", lambda t: rules.normalize((t,), log.fired)[0], multiply(A, constant(1))
-    )
+    log.run("n", "001_simplify", lambda t: normal(rules, t, log.fired), multiply(A, constant(1)))
     assert "one x1" in out.getvalue() and ">>>" not in out.getvalue()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -27,14 +26,6 @@ def test_reads_back(name: str) -> None:
     program = parse_program(text)
     assert same(program, SAMPLES[name])
     assert print_program(program) == text
-
-
-def test_origins_are_comments() -> None:
-    graph: Any = SAMPLES["rmsnorm"]
-    text = print_program(graph, origins=True)
-    assert "(v0): f32[1,32,1]  # model.py line 3: x.sum()\n" in text
-    assert parse_program(text) == graph
-    assert "\n# a.py: x\nkernel relu(" in print_program(SAMPLES["relu"], origins=True)
 
 
 def test_design_example_is_the_contract() -> None:

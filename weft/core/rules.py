@@ -49,14 +49,10 @@ class Literal(Pattern):
 
 @dataclass(frozen=True)
 class Call(Pattern):
-    """A function ("add") or an op ("view") of arguments; `args` None takes any. May be named."""
+    """A function ("add") or an op ("view") of arguments; `args` None takes any."""
 
     head: str
     args: tuple[Pattern, ...] | None
-    name: str | None = None
-
-    def named(self, name: str) -> Call:
-        return Call(self.head, self.args, name)
 
 
 def wildcards(names: str) -> tuple[Wildcard, ...]:
@@ -111,8 +107,6 @@ def match(form: Pattern, node: Node, found: Bindings) -> Iterator[Bindings]:
         if value is not None and same_number(value, form.value):
             yield found
     elif isinstance(form, Call) and form.head in (function_name(node), node.op.name):
-        if form.name is not None:
-            found = {**found, form.name: node}
         if form.args is None:
             yield found
             return
@@ -152,7 +146,7 @@ class Rule:
 
     `replacement` is a pattern, or a function of wildcards (by parameter name), `node` (the root),
     `op` (its op) and `build` (the vocabulary); None declines. `when` is a function in the same way.
-    `reassociates`: floats may round differently, so it needs permission; integers stay exact.
+    `reassociates`: floats may round differently; integers stay exact.
     `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap.
     """
 
@@ -211,29 +205,19 @@ class RuleSet:
         twice = [name for name, n in Counter(r.name for r in rules).items() if n > 1]
         if twice:
             raise WeftError(f"two rules are called {', '.join(twice)}")
-        self._index: dict[tuple[str, str | None, bool], tuple[Rule, ...]] = {}
+        self._index: dict[tuple[str, str | None], tuple[Rule, ...]] = {}
 
-    def candidates(self, node: Node, reassociate: bool = True) -> tuple[Rule, ...]:
-        """The rules whose root is this node's op or function, and that are permitted."""
-        is_float = getattr(getattr(node.type, "dtype", None), "is_float", False)
-        permitted = reassociate or not is_float
-        key = (node.op.name, function_name(node), permitted)
-        if key not in self._index:
-            heads = key[:2]
-            self._index[key] = tuple(
-                r
-                for r in self.rules
-                if isinstance(r.pattern, Call)
-                and r.pattern.head in heads
-                and (permitted or not r.reassociates)
-            )
-        return self._index[key]
+    def candidates(self, node: Node) -> tuple[Rule, ...]:
+        """The rules whose root is this node's op or function."""
+        heads = (node.op.name, function_name(node))
+        if heads not in self._index:
+            fit = (r for r in self.rules if isinstance(r.pattern, Call) and r.pattern.head in heads)
+            self._index[heads] = tuple(fit)
+        return self._index[heads]
 
-    def step(
-        self, node: Node, trace: Counter[str] | None = None, reassociate: bool = True
-    ) -> Node | None:
+    def step(self, node: Node, trace: Counter[str] | None = None) -> Node | None:
         """The first rule that applies at this node's root; None when none does."""
-        for rule in self.candidates(node, reassociate):
+        for rule in self.candidates(node):
             new = rule.apply(node, self.build)
             if new is not None:
                 if trace is not None:
@@ -241,18 +225,9 @@ class RuleSet:
                 return new
         return None
 
-    def normalize(
-        self, roots: Sequence[Node], trace: Counter[str] | None = None, reassociate: bool = True
-    ) -> tuple[Node, ...]:
-        """The roots rewritten until no rule applies anywhere in them."""
-        run = _Run(self, trace, reassociate, {})
-        return tuple(run.normal(r, None) for r in roots)
-
-    def rewrite(
-        self, graph: Graph, trace: Counter[str] | None = None, reassociate: bool = True
-    ) -> Graph:
+    def rewrite(self, graph: Graph, trace: Counter[str] | None = None) -> Graph:
         """The graph at a fixpoint. What a rule makes has the origin of what it replaced."""
-        run = _Run(self, trace, reassociate, dict(graph.origin))
+        run = _Run(self, trace, dict(graph.origin))
         outputs = tuple(run.normal(r, None) for r in graph.outputs)
         names = {run.done.get(n, n): name for n, name in graph.names.items()} | graph.names
         new = Graph(graph.level, graph.name, graph.inputs, outputs)
@@ -267,10 +242,8 @@ class RuleSet:
 class _Run:
     """One rewriting of some roots: normal forms found so far, and where each node came from."""
 
-    def __init__(
-        self, rules: RuleSet, trace: Counter[str] | None, again: bool, origin: dict[Node, str]
-    ) -> None:
-        self.rules, self.trace, self.reassociate, self.origin = rules, trace, again, origin
+    def __init__(self, rules: RuleSet, trace: Counter[str] | None, origin: dict[Node, str]) -> None:
+        self.rules, self.trace, self.origin = rules, trace, origin
         self.done: dict[Node, Node] = {}
         self.depth = 0  # of rewrites of rewrites; a loop of rules ends with the term still right
 
@@ -287,7 +260,7 @@ class _Run:
         if source is not None:
             self.origin.setdefault(current, source)
         self.done[current] = current  # for the while: rules that lead back to it stop there
-        after = self.rules.step(current, self.trace, self.reassociate)
+        after = self.rules.step(current, self.trace)
         if after is not None and self.depth < DEEPEST:
             self.depth += 1
             self.done[current] = self.normal(after, source)

@@ -1,7 +1,7 @@
 """Verify a kernel program: the invariants of weft/scalar/verify.py, and
 
 1. every buffer is flat: rank 1, elements side by side;
-2. no register or vector loop is left, and a parallel loop is free;
+2. no register or vector loop is left;
 3. the lanes of a vector op's parts agree, and are a power of two where lanes are exchanged;
 4. a counted load or store stays in bounds up to its count.
 """
@@ -42,10 +42,6 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
         _check_flat(buffer)
     if isinstance(part, Node):
         _check_lanes(part.op, part.args)
-    elif isinstance(part, nest.For):
-        together = part.bind in ("thread", "lane") and part.role == "reduce"
-        free = part.bind in ("", "serial", "unroll") or part.role == "free" or together
-        require(free, f"a {part.bind} loop must be free, not {part.role}")
     elif isinstance(part, VectorStore):
         agree = part.value.type.lanes in (1, part.lanes)
         require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")

@@ -26,8 +26,7 @@ class Monoid:
     """An associative fold. A value is lifted to carriers, carriers combine, and project to results.
 
     function  the pointwise function that combines two values, where that is all there is to it
-    inputs    tensors (or terms) a reduction takes; `indexed` adds the element's flat position
-    results   what a reduction gives; one, except for monoids made to share a pass
+    indexed   beside an element, a reduction takes its flat position
     reference the meaning in NumPy: arrays, axes -> array with folded axes kept at length 1
     """
 
@@ -38,7 +37,6 @@ class Monoid:
     reference: Callable[..., Any] = field(compare=False, repr=False)
     lift: Callable[[Terms], Terms] = field(default=lambda x: x, compare=False, repr=False)
     project: Callable[[Terms], Terms] = field(default=lambda c: c, compare=False, repr=False)
-    inputs: int = 1
     indexed: bool = False
     cost: float = field(default=1.0, compare=False)
     function: str | None = field(default=None, compare=False, repr=False)

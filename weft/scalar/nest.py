@@ -12,7 +12,7 @@ the printer, the interpreter and the emitters alike.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import ClassVar
 
@@ -35,6 +35,11 @@ class Buffer:
 
     def __hash__(self) -> int:
         return hash((self.name, self.space))
+
+    @property
+    def bytes(self) -> int:
+        """From its first element to its last."""
+        return self.type.span * self.type.dtype.bytes
 
 
 @op("load")
@@ -128,6 +133,7 @@ Block = tuple[Stmt, ...]
 
 
 ROLES = ("free", "reduce", "scan")
+PARALLEL = ("parallel", "grid", "thread", "lane")  # binds: iterations at the same time
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,6 +248,7 @@ class Call:
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     reason: str = ""
+    origin: str = ""  # its torch line
 
 
 @dataclass(frozen=True, eq=False)
@@ -256,7 +263,6 @@ class Program:
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     steps: tuple[Kernel | Call, ...]
-    origin: dict[str, str] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

@@ -1,6 +1,6 @@
 """Identities of the pointwise functions, one row each, for scalar terms and for whole tensors.
 
-RULES.normalize((apply("multiply", x, constant(1.0)),))        # (x,)
+RULES.step(apply("multiply", x, constant(1.0)))        # x
 Every row says what it does to NaN, Inf, -0.0, rounding and integer wrap. "exact" means every bit
 but a NaN's payload. Subexpressions are shared by interning, so there is no rule for that.
 """
@@ -26,7 +26,7 @@ from weft.core.rules import (
     wildcards,
 )
 from weft.core.types import DTYPES, DType
-from weft.scalar.ops import FUNCTIONS, apply, constant
+from weft.scalar.ops import apply, constant
 
 x, y, z, c = wildcards("x y z c")
 a, b = constants("a b")
@@ -302,9 +302,5 @@ def identities(op: str) -> list[Rule]:
     ]
 
 
-def _call(name: str, *args: Node) -> Node:
-    return apply(FUNCTIONS[name], *args)
-
-
-VOCABULARY = Vocabulary(_call, constant, lambda node, type_: None)
+VOCABULARY = Vocabulary(apply, constant, lambda node, type_: None)
 RULES = RuleSet(VOCABULARY, identities("apply"))

@@ -5,7 +5,8 @@ A program
   2. has one element type and one layout for each buffer name;
   3. has steps that read inputs or what an earlier step wrote, and writes all its outputs.
 A kernel
-  4. uses only the statements, terms, roles and binds of its level;
+  4. uses only the statements, terms, roles and binds of its level, and runs iterations at the
+     same time only of a free loop, or of a reduction that threads share;
   5. reads its inputs and local buffers, and stores to its outputs and local buffers;
   6. stores to each output, to all of its elements where that can be told;
   7. uses a local buffer after it is declared, in the same block or inside it.
@@ -249,6 +250,9 @@ class _Verifier:
         for what, has, known in ("role", stmt.role, nest.ROLES), ("bind", stmt.bind, level.binds):
             fits = any(re.fullmatch(k, has) for k in known)
             self.that(fits, f"{what} {has!r} is not one of the {level.name} level")
+        shared = stmt.bind in ("thread", "lane") and stmt.role == "reduce"
+        free = stmt.bind not in nest.PARALLEL or stmt.role == "free" or shared
+        self.that(free, f"a {stmt.bind} loop must be free, not {stmt.role}")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
         ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
         self.that(ends, "its bounds must be i64")
@@ -289,7 +293,7 @@ class _Verifier:
         told = f"free loop {', '.join(between)} updates {name}, declared outside it"
         self.that(not between, told)
         carriers = len(fold.dtypes)
-        wanted = carriers if stmt.partial else fold.monoid.inputs + fold.monoid.indexed
+        wanted = carriers if stmt.partial else 1 + fold.monoid.indexed
         given = len(stmt.values)
         self.that(given == wanted, f"{given} values, {fold.monoid} takes {wanted}")
         lifted = stmt.values if stmt.partial else fold.monoid.lift(stmt.values)

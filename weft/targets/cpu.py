@@ -64,7 +64,6 @@ def host() -> CPU:
     cpu = CPUS[_isa()]
     return replace(
         cpu,
-        l1=_cache_bytes(1, cpu.l1),
         l2=_cache_bytes(2, cpu.l2),
         l3=_cache_bytes(3, cpu.l3),
         cores=os.cpu_count() or 1,

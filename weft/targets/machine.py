@@ -14,7 +14,6 @@ class Machine:
 
     vector_bytes: int
     vector_registers: int = 32
-    l1: int = 32 << 10
     l2: int = 1 << 20  # what one core has to itself
     l3: int = 16 << 20  # what the cores share
     cores: int = 2

@@ -256,8 +256,8 @@ def reduce(monoid: Monoid, x: Tensor, axes: Sequence[int], keep: bool = False) -
     return out if keep else squeeze(out, axes)
 
 
-def scan(monoid: Monoid, x: Tensor, axis: int, reverse: bool = False) -> Tensor:
-    return Tensor(make(ops.Scan(monoid, axis, reverse), x.node))
+def scan(monoid: Monoid, x: Tensor, axis: int) -> Tensor:
+    return Tensor(make(ops.Scan(monoid, axis), x.node))
 
 
 def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:

@@ -17,7 +17,6 @@ from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.affine import Interval
 from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, apply, axis, checked_index, constant
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
@@ -158,15 +157,12 @@ def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> n
     shape = node.type.shape
     labels = [f"o{i}" for i in range(len(shape))]
     ranges = box(shape, "o")
-    index = list(ranges)
-    if scan.reverse:
-        last = constant(shape[scan.axis] - 1)
-        index[scan.axis] = simplify(apply("subtract", last, index[scan.axis]), ranges)
-    value = Terms(buffers, ranges).of(node.args[0], tuple(index))
+    index = tuple(ranges)
+    value = Terms(buffers, ranges).of(node.args[0], index)
     dtypes = scan.monoid.carriers((value.type.dtype,))
     fold = nest.Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
     result = scan.monoid.project(fold.running)[0]
-    store = nest.Store(written[node], tuple(index), stored(result, node.type.dtype))
+    store = nest.Store(written[node], index, stored(result, node.type.dtype))
     loops = [(n, d, "free") for n, d in zip(labels, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
     leaves = [Leaf(tuple(loops), stmt) for stmt in (nest.Update(fold, (value,)), store)]
@@ -258,15 +254,12 @@ def lower(
         n: nest.Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }
     steps: list[nest.Kernel | nest.Call] = []
-    origin: dict[str, str] = {}
     for group in groups:
         stored = (n for n in group if not isinstance(n.op, Part | Extern))
         written = {n: nest.Buffer(name(n), direct.get(n) or n.type) for n in stored}
         if isinstance(group[0].op, Extern):
             call = _lower_call(group, buffers, name(group[0]), taken)
-            if group[0] in graph.origin:
-                origin.update((b.name, graph.origin[group[0]]) for b in call.outputs)
-            steps.append(call)
+            steps.append(replace(call, origin=graph.origin.get(group[0], "")))
             continue
         body = lower_group(group, buffers, written, table)
         buffers.update(written)
@@ -274,7 +267,6 @@ def lower(
         made = tuple(written[n] for n in group)
         reads = tuple(b for b in loads(*nodes(body)) if b.space == "global")
         steps.append(nest.Kernel(made[-1].name, reads, made, body, lines))
-        origin.update({written[n].name: graph.origin[n] for n in group if n in graph.origin})
     outputs: list[nest.Buffer] = []
     for node, layout in zip(graph.outputs, wanted, strict=True):
         buffer = buffers[node]
@@ -283,7 +275,7 @@ def lower(
             steps.append(_copy(buffers[node], buffer))
         outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
-    return nest.Program("loop", graph.name, inputs, tuple(outputs), tuple(steps), origin)
+    return nest.Program("loop", graph.name, inputs, tuple(outputs), tuple(steps))
 
 
 def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:

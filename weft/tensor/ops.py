@@ -219,20 +219,17 @@ SCANNING = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.
 
 @op("scan")
 class Scan(Op):
-    """Running fold along one axis: out[..., i, ...] folds elements 0..i (reversed: i..n-1)."""
+    """Running fold along one axis: out[..., i, ...] folds elements 0..i."""
 
     monoid: Monoid
     axis: int
-    reverse: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         require(0 <= self.axis < x.rank, f"scan along axis {self.axis} of a rank-{x.rank} tensor")
         return TensorType(x.dtype, x.shape)
 
     def evaluate(self, x: Any) -> Any:
-        y = np.flip(x, self.axis) if self.reverse else x
-        out = SCANNING[self.monoid.name].accumulate(y, axis=self.axis).astype(x.dtype)
-        return np.flip(out, self.axis) if self.reverse else out
+        return SCANNING[self.monoid.name].accumulate(x, axis=self.axis).astype(x.dtype)
 
 
 @op("scatter")

@@ -1,7 +1,6 @@
 """The tensor level's equalities, all of them in one set, run to a fixpoint.
 
-graph = simplify(graph)                                # rules that round differently included
-graph = simplify(graph, trace, reassociate=False)      # exact rules only; `trace` counts them
+graph = simplify(graph, trace)      # `trace` counts the rules that fired
 Equal subexpressions are one node by interning, and what no output reaches is no longer there.
 """
 
@@ -20,14 +19,14 @@ from weft.tensor.rules_view import VIEWS
 RULES = RuleSet(TENSORS, [*identities("map"), *MAPS, *VIEWS, *REDUCTIONS])
 
 
-def simplify(graph: Graph, trace: Counter[str] | None = None, reassociate: bool = True) -> Graph:
-    """The graph that no rule improves; `reassociate` permits float results to round differently."""
-    graph = RULES.rewrite(graph, trace, reassociate)
-    for _ in range(8) if reassociate else ():
+def simplify(graph: Graph, trace: Counter[str] | None = None) -> Graph:
+    """The graph that no rule improves; its float results may round differently."""
+    graph = RULES.rewrite(graph, trace)
+    for _ in range(8):
         after = split_concats(graph)
         if after is graph:
             break
         if trace is not None:
             trace["split-concat"] += 1
-        graph = RULES.rewrite(after, trace, reassociate)
+        graph = RULES.rewrite(after, trace)
     return graph

@@ -21,7 +21,6 @@ from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, S
 from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
 from weft.tile.fragments import axis_of, column_of, operands, pairs
-from weft.tile.ops import PARALLEL
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Copy, Side, Square, square, transposed
 from weft.tile.vector import Lowering, Vector, count_of, flat
@@ -124,10 +123,10 @@ class _Expansion:
         inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
         body = tuple(self.block(stmt.body, copies, inner))
         extent = stmt.extent
-        if extent is not None and 0 < extent <= stmt.step and stmt.bind not in PARALLEL:
+        if extent is not None and 0 < extent <= stmt.step and stmt.bind not in nest.PARALLEL:
             yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
             return
-        bind = stmt.bind if stmt.bind in (*PARALLEL, "unroll") else "serial"
+        bind = stmt.bind if stmt.bind in (*nest.PARALLEL, "unroll") else "serial"
         yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind)
 
     def unroll(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:

@@ -6,9 +6,9 @@ for b0 in 0..N by 16:  # free, parallel         binds: how a loop's iterations r
 
 from __future__ import annotations
 
+from weft.scalar.nest import PARALLEL
 from weft.scalar.verify import Level
 
-PARALLEL = ("parallel", "grid", "thread", "lane")  # iterations at the same time
 UNROLLED = ("register", r"vector\d+")  # iterations side by side in registers, or in lanes
 
 TILE = Level("tile", binds=("", "serial", "unroll", "mma", "cache", *PARALLEL, *UNROLLED))

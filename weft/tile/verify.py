@@ -1,8 +1,7 @@
 """Verify a tile program: the invariants of weft/scalar/verify.py, and
 
-1. a loop whose iterations run at the same time is free, or a reduction shared by threads;
-2. a register or vector loop has a literal extent, or a block's: lo..min(lo + 16, N);
-3. a vector loop fits its lanes, is not a scan, and holds no other vector loop.
+1. a register or vector loop has a literal extent, or a block's: lo..min(lo + 16, N);
+2. a vector loop fits its lanes, is not a scan, and holds no other vector loop.
 """
 
 from __future__ import annotations
@@ -14,16 +13,11 @@ from weft.core.node import Node, require
 from weft.scalar.nest import For, Program, Stmt
 from weft.scalar.verify import verify_program
 from weft.tile.access import longest
-from weft.tile.ops import PARALLEL, TILE, UNROLLED
+from weft.tile.ops import TILE, UNROLLED
 
 
 def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
-    if not isinstance(part, For):
-        return
-    together = part.bind in ("thread", "lane") and part.role == "reduce"
-    free = part.bind not in PARALLEL or part.role == "free" or together
-    require(free, f"a {part.bind} loop must be free, not {part.role}")
-    if not any(re.fullmatch(bind, part.bind) for bind in UNROLLED):
+    if not isinstance(part, For) or not any(re.fullmatch(bind, part.bind) for bind in UNROLLED):
         return
     block = longest(part.lo, part.hi)
     sentence = f"a {part.bind} loop needs a literal extent, or lo..min(lo + extent, end)"

@@ -19,11 +19,11 @@ from weft.core.text.level import LEVELS, Level
 __all__ = ["LEVELS", "Level", "located", "parse_program", "print_program"]
 
 
-def print_program(program: Any, origins: bool = False) -> str:
-    """The program's text; with `origins`, comments name the torch lines it came from."""
+def print_program(program: Any) -> str:
+    """The program's text."""
     if program.level not in LEVELS:
         raise VerifyError(f"a program of the {program.level} level has no text form")
-    return LEVELS[program.level].show(program, origins)
+    return LEVELS[program.level].show(program)
 
 
 def parse_program(text: str, filename: str = "<text>") -> Any:

@@ -26,7 +26,7 @@ DOTTED: list[Callable[[Cursor, GraphScope, str], Node]] = []  # the reader of do
 UNNAMED = re.compile(r"v\d+")
 
 
-def show_graph(graph: Graph, origins: bool = False) -> str:
+def show_graph(graph: Graph) -> str:
     names = _Names(graph)
     lines = [f"program {graph.level} {show_name(graph.name)}"]
     lines += [f"input {names.ref(n)}: {_input_type(n)}" for n in graph.inputs]
@@ -35,10 +35,7 @@ def show_graph(graph: Graph, origins: bool = False) -> str:
         if node in inputs or node.op.name == "scalar":
             continue
         show = SHOW.get(node.op.name, show_op)
-        line = f"{names.ref(node)} = {show(node, names.ref)}: {node.type}"
-        if origins and node in graph.origin:
-            line += f"  # {' '.join(graph.origin[node].split())}"
-        lines.append(line)
+        lines.append(f"{names.ref(node)} = {show(node, names.ref)}: {node.type}")
     lines.append(f"output {', '.join(map(names.ref, graph.outputs))}")
     return "\n".join(lines) + "\n"
 
@@ -103,10 +100,6 @@ class GraphScope(Scope):
             value, dtype = cursor.literal()
             return make_node(cursor, OPS["scalar"](value, dtype))  # type: ignore[call-arg]
         return cursor.found("undefined name", cursor.name("a node"), self.nodes)
-
-    def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
-        """(x, y); nothing at all is no arguments."""
-        return cursor.listed(lambda: self.operand(cursor), ")") if cursor.accept("(") else ()
 
     def node(self, cursor: Cursor, declared: str) -> Node:
         """The right-hand side of a line; `declared` is the type written after it."""

@@ -20,7 +20,7 @@ class Level:
 
     word: str
     folders: tuple[str, ...]
-    show: Callable[[Any, bool], str]
+    show: Callable[[Any], str]
     read: Callable[[Level, str, list[Line]], Any]
     also: tuple[str, ...] = ()
 

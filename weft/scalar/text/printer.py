@@ -20,18 +20,13 @@ SHOW_STATEMENT: dict[type[nest.Stmt], Callable[[nest.Stmt, Ref], str]] = {}
 INDENT = "    "
 
 
-def show_nest(program: nest.Program, origins: bool = False) -> str:
+def show_nest(program: nest.Program) -> str:
     lines = [f"program {program.level} {show_name(program.name)}"]
     lines += [f"input {show_buffer(b)}" for b in program.inputs]
     declared = {b.name: b for b in program.inputs}
     for step in program.steps:
-        lines.append("")
-        if isinstance(step, nest.Call):
-            lines.append(_show_call(step))
-        else:
-            if origins:
-                lines += [f"# {' '.join(line.split())}" for line in step.origin]
-            lines += show_kernel(step)
+        shown = [_show_call(step)] if isinstance(step, nest.Call) else show_kernel(step)
+        lines += ["", *shown]
         declared |= {b.name: b for b in step.outputs}
     told = (
         show_name(b.name) if declared.get(b.name) == b else show_buffer(b) for b in program.outputs

@@ -173,7 +173,7 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
             cursor.expect(";" if i == len(labels) - 1 else ",")
     values = cursor.listed(lambda: scope.expression(cursor), ")")
     fold = _fold(cursor, scope, tuple(labels), monoid, values, partial)
-    wanted = len(labels) if partial else monoid.inputs + monoid.indexed
+    wanted = len(labels) if partial else 1 + monoid.indexed
     if len(values) != wanted:
         cursor.fail(f"{word} takes {wanted} values here, got {len(values)}")
     return Update(fold, values, partial)

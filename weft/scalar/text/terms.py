@@ -211,9 +211,6 @@ class TermReader(Scope):
         op = read_attributes(cursor, OPS[word], self)
         return make_node(cursor, op, *self.arguments(cursor))
 
-    def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
-        return cursor.listed(lambda: self.expression(cursor), ")") if cursor.accept("(") else ()
-
     def index_term(self, cursor: Cursor) -> Node:
         """An expression that must be an i64 index."""
         term = self.expression(cursor)
