@@ -34,6 +34,7 @@ class Emitter(Terms):
     """Writes one kernel. Parallel loops become functions of their own."""
 
     integer = "i64"  # of loops
+    parameter = "{const}{type} *restrict {name}"
 
     def __init__(self, kernel: nest.Kernel, symbol: str, reserved: Collection[str] = ()) -> None:
         super().__init__()
@@ -165,25 +166,20 @@ class Emitter(Terms):
     def local(self, buffer: nest.Buffer, depth: int) -> None:
         name, type_ = self.spelt.of(buffer.name), element(buffer.type.dtype)
         self.declare(name, f"{type_} *")
-        size = buffer.type.span * buffer.type.dtype.bytes
-        if size <= STACK_BYTES:
+        if buffer.bytes <= STACK_BYTES:
             self.line(
                 depth, f"{type_} {name}[{max(buffer.type.span, 1)}] __attribute__((aligned(64)));"
             )
             return
         self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {self.current.scratch});")
-        self.current.scratch += (size + 63) // 64 * 64
+        self.current.scratch += (buffer.bytes + 63) // 64 * 64
 
     def parallel(self, stmt: nest.For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""
         outer = self.current  # its scratch stays its own: the caller runs a share of the body too
         self.current = _Function(scratch=outer.scratch)
-        axis = self.declare(self.variable(stmt.label), "i64")
-        lo = self.index(stmt.lo)
-        at = "turn" if stmt.step == 1 else f"turn * {stmt.step}"
         self.line(1, "for (i64 turn = begin; turn < end; turn++) {")
-        self.line(2, f"const i64 {axis} = {at if lo == '0' else f'{lo} + {at}'};")
-        self.block(stmt.body, 2)
+        self.iteration(stmt, "turn", 2)
         self.line(1, "}")
         inner, self.current = self.current, outer
         self.scratch = max(self.scratch, inner.scratch)
@@ -196,6 +192,13 @@ class Emitter(Terms):
         self.line(depth, f"struct {self.symbol}_args{number} args{number} = {{{names}}};")
         each = "weft_for_checked" if is_checked(stmt.body) else "weft_for"
         self.line(depth, f"{each}({count}, 1, {self.symbol}_body{number}, &args{number});")
+
+    def iteration(self, stmt: nest.For, turn: str, depth: int) -> None:
+        """The body of a loop in its iteration of that number."""
+        name, lo = self.declare(self.variable(stmt.label), self.integer), self.index(stmt.lo)
+        at = turn if stmt.step == 1 else f"{turn} * {stmt.step}"
+        self.line(depth, f"const {self.integer} {name} = {at if lo == '0' else f'{lo} + {at}'};")
+        self.block(stmt.body, depth)
 
     def _worker(self, inner: _Function, number: int) -> str:
         fields = [f"    {self._field(t)}{n};" for n, t in inner.captured.items()]
@@ -216,17 +219,18 @@ class Emitter(Terms):
 
     # ---- the file
 
-    def parameters(self) -> str:
+    def parameters(self) -> list[str]:
         found: list[str] = []
-        for buffer in (*self.kernel.inputs, *self.kernel.outputs):
-            constant = "const " if buffer not in self.kernel.outputs else ""
-            pointer = f"{constant}{element(buffer.type.dtype)} *"
-            name = self.declare(self.spelt.of(buffer.name), pointer)
-            found.append(f"{pointer}restrict {name}")
-        return ", ".join(found)
+        for number, buffer in enumerate((*self.kernel.inputs, *self.kernel.outputs)):
+            const = "const " if buffer not in self.kernel.outputs else ""
+            type_ = element(buffer.type.dtype)
+            name = self.declare(self.spelt.of(buffer.name), f"{const}{type_} *")
+            fields = {"const": const, "type": type_, "name": name, "number": number}
+            found.append(self.parameter.format(**fields))
+        return found
 
     def file(self) -> str:
-        parameters = self.parameters() or "void"
+        parameters = ", ".join(self.parameters()) or "void"
         body = nest.place(self.kernel.body, unnamed)
         self.block(body, 1)
         self.scratch = max(self.scratch, self.current.scratch)

@@ -81,7 +81,7 @@ class GPUEmitter(Emitter):
 
     def __init__(self, kernel: nest.Kernel, symbol: str, language: Language) -> None:
         super().__init__(kernel, symbol, language.reserved)
-        self.language = language
+        self.language, self.parameter = language, language.buffer
         self.faults = bool(language.faults) and is_checked(kernel.body)
         loops = [s for s in nest.walk(kernel.body) if isinstance(s, nest.For) and s.bind == "grid"]
         self.grid = math.prod(-(-(s.extent or 0) // s.step) for s in loops)
@@ -226,7 +226,7 @@ class GPUEmitter(Emitter):
         aligned = self.language.aligned if buffer in self.wide_access else ""
         array = f"{aligned}{space}{type_} {name}[{max(buffer.type.span, 1)}];"
         if buffer.space == "shared":
-            self.shared_bytes[name] = buffer.type.span * buffer.type.dtype.word.bytes
+            self.shared_bytes[name] = buffer.bytes
         if buffer.space == "shared" and self.language.outermost:
             self.shared[f"    {array}"] = None
         else:
@@ -272,17 +272,12 @@ class GPUEmitter(Emitter):
         """A loop whose iterations are blocks of the grid, or threads of a block."""
         extent = stmt.extent
         assert extent is not None, f"the launch cannot depend on {stmt.label}"
-        name = self.declare(self.variable(stmt.label), self.integer)
         turns = -(-extent // stmt.step)
         if stmt.bind == "thread":
             self.threads, at = turns, self.language.thread
         else:
             at = self.block_of(turns)
-        scaled = at if stmt.step == 1 else f"{at} * {stmt.step}"
-        lo = self.index(stmt.lo)
-        scaled = scaled if lo == "0" else f"{lo} + {scaled}"
-        self.line(depth, f"const {self.integer} {name} = {scaled};")
-        self.block(stmt.body, depth)
+        self.iteration(stmt, at, depth)
 
     def block_of(self, turns: int) -> str:
         """Which iteration of the next loop of the grid a block is: the outermost moves slowest."""
@@ -306,25 +301,16 @@ class GPUEmitter(Emitter):
         there = f"which {self.language.title} has not: choose another target"
         return WeftError(f"kernel {self.kernel.name} {what}, {there}", *self.kernel.origin[:1])
 
-    def parameters(self) -> str:
-        found: list[str] = []
-        for number, buffer in enumerate((*self.kernel.inputs, *self.kernel.outputs)):
-            const = "const " if buffer not in self.kernel.outputs else ""
-            type_ = element(buffer.type.dtype)
-            name = self.declare(self.spelt.of(buffer.name), f"{const}{type_} *")
-            fields = {"const": const, "type": type_, "name": name, "number": number}
-            found.append(self.language.buffer.format(**fields))
-        if self.faults:
-            found.append(self.language.faults.format(number=len(found)))
-        return ", ".join(found)
-
     def launch(self, meaning: Sequence[str]) -> Launch:
         for term in nodes(self.kernel.body):
             if self.language.lacks(term.type.dtype):
                 raise self.refusal(f"computes in {term.type.dtype}")
         parameters = self.parameters()
+        if self.faults:
+            parameters.append(self.language.faults.format(number=len(parameters)))
         self.block(nest.place(self.kernel.body, self.within), 1)
-        fields = {"symbol": self.symbol, "parameters": parameters, "threads": self.threads}
+        fields = {"symbol": self.symbol, "parameters": ", ".join(parameters)}
+        fields["threads"] = str(self.threads)
         head = f"{self.language.kernel.format(**fields)} {{"
         comment = [f"// {line}" for line in meaning]
         body = [head, *self.shared, *self.current.lines, "}", ""]

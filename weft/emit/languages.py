@@ -45,9 +45,9 @@ class Language:
     aligned: str  # before an array that is accessed 16 bytes at once
     outermost: bool = False  # shared arrays stand where the kernel begins, and nowhere inside
     vector: str  # elements side by side: {type}, {values}
-    lane: str  # one of them: {vector}, {lane}
-    load: str  # all of them: {space}, {type}, {at}
-    store: str  # {space}, {type}, {at}, {value}
+    lane: str = "{vector}.at[{lane}]"  # one of them
+    load: str = "*(const {space}{type} *)({at})"  # all of them
+    store: str = "*({space}{type} *)({at}) = {value};"
     bits: Mapping[DType, str]  # the float of these bits: infinities and NaN
     reserved: frozenset[str]  # what a name must not be, beyond C's words
 
@@ -92,9 +92,6 @@ OPENCL = Language(
     aligned="__attribute__((aligned(16))) ",
     outermost=True,
     vector="({type}){{{{{values}}}}}",
-    lane="{vector}.at[{lane}]",
-    load="*(const {space}{type} *)({at})",
-    store="*({space}{type} *)({at}) = {value};",
     bits={f32: "as_float({:#x})", f64: "as_double({:#x}L)"},
     reserved=words(
         OURS,
@@ -118,9 +115,6 @@ METAL = Language(
     aligned="alignas(16) ",
     outermost=True,
     vector="{type}{{{values}}}",
-    lane="{vector}.at[{lane}]",
-    load="*(const {space}{type} *)({at})",
-    store="*({space}{type} *)({at}) = {value};",
     bits={f32: "as_type<f32>({:#x})"},  # no f64
     reserved=words(
         OURS, CPP, "constant device fragment half kernel metal object_data ray_data sampler "

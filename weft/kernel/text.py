@@ -102,12 +102,6 @@ def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
     return VectorStore(buffer, index, value, lanes, stride, count, mask, read_how(cursor))
 
 
-def _read_barrier(cursor: Cursor, scope: NestScope) -> Barrier:
-    cursor.expect("barrier")
-    cursor.expect("block")
-    return Barrier()
-
-
 def _show_mma(stmt: Stmt, ref: Ref) -> str:
     assert isinstance(stmt, Mma)
     sums = ", ".join(show_name(f.labels[0]) for f in stmt.sums)
@@ -129,18 +123,23 @@ def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
     return Mma(tuple(sums), tuple(left), tuple(right))
 
 
-def _read_wait(cursor: Cursor, scope: NestScope) -> AsyncWait:
-    cursor.expect("wait")
-    cursor.expect("async")
-    return AsyncWait()
+def _phrase(statement: type[Barrier | AsyncWait], first: str, second: str) -> None:
+    """A statement that is two words."""
+
+    def read(cursor: Cursor, scope: NestScope) -> Stmt:
+        cursor.expect(first)
+        cursor.expect(second)
+        return statement()
+
+    SHOW_STATEMENT[statement] = lambda stmt, ref: f"{first} {second}"
+    READ_STATEMENT[first] = read
 
 
 SHOW[VectorLoad.name] = _show_load
 READ.update({"load{": _read_load, "gather{": _read_gather})
 SHOW_STATEMENT[VectorStore] = _show_store
-SHOW_STATEMENT[Barrier] = lambda stmt, ref: "barrier block"
 SHOW_STATEMENT[Mma] = _show_mma
-SHOW_STATEMENT[AsyncWait] = lambda stmt, ref: "wait async"
-READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "barrier": _read_barrier})
-READ_STATEMENT.update({"wait": _read_wait, "mma": _read_mma})
+READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "mma": _read_mma})
+_phrase(Barrier, "barrier", "block")
+_phrase(AsyncWait, "wait", "async")
 LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

@@ -10,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from weft.core.node import Node, postorder, rebuild
+from weft.core.node import Node, make, postorder, rebuild
+from weft.scalar.affine import Ranges
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store, walk
+from weft.scalar.ops import apply, constant
 
 Index = tuple[Node, ...]
 
@@ -34,10 +37,29 @@ def access(part: Stmt | Node) -> tuple[Buffer, Index] | None:
     return (part.buffer, part.index) if isinstance(part, Store) else None
 
 
+def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
+    """Element offset of an index, through the buffer's strides."""
+    total: Node = constant(0)
+    for term, stride, extent in zip(index, buffer.type.layout, buffer.type.shape, strict=True):
+        if stride and extent != 1:
+            total = apply("add", total, apply("multiply", term, constant(stride)))
+    return simplify(total, ranges)
+
+
 def accesses(block: Block) -> list[tuple[Buffer, Index]]:
     """Of every store of a block, then of every load."""
     parts: tuple[Stmt | Node, ...] = (*walk(block), *nodes(block))
     return [found for part in parts if (found := access(part)) is not None]
+
+
+def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) -> list[For]:
+    """Loops from `stmt` inwards, each the only statement of the one before, while they follow."""
+    loops = [stmt]
+    while len(loops[-1].body) == 1 and isinstance(inner := loops[-1].body[0], For):
+        if not follows(inner):
+            break
+        loops.append(inner)
+    return loops
 
 
 def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
@@ -63,6 +85,26 @@ def rewrite_block(
     """Rewrite every term of a block bottom-up, as `rebuild` does."""
     memo = {} if memo is None else memo
     return tuple(stmt.map_terms(lambda t: rebuild((t,), change, memo)[0]) for stmt in block)
+
+
+def redirect(
+    block: Block, buffers: Mapping[Buffer, Buffer], at: Callable[[Buffer, Index], Index]
+) -> Block:
+    """The block over other buffers, each accessed at the place that `at` gives for the old one."""
+
+    def load(node: Node) -> Node | None:
+        touched = access(node)
+        if touched is None or touched[0] not in buffers:
+            return None
+        rest = node.args[len(touched[1]) :]
+        return make(replace(node.op, buffer=buffers[touched[0]]), *at(*touched), *rest)  # type: ignore[type-var]
+
+    def store(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, Store) or stmt.buffer not in buffers:
+            return stmt
+        return replace(stmt, buffer=buffers[stmt.buffer], index=at(stmt.buffer, stmt.index))
+
+    return map_statements(rewrite_block(block, load), store)
 
 
 def substitute_block(block: Block, values: Mapping[Node, Node]) -> Block:

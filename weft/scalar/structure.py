@@ -14,8 +14,8 @@ from typing import Any, TypeVar
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import nest
-from weft.scalar.affine import Linear, function_of, linear, plus
-from weft.scalar.blocks import map_statements, nodes, rewrite_block
+from weft.scalar.affine import function_of, linear
+from weft.scalar.blocks import address, map_statements, nodes, rewrite_block
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Stmt, Update, walk
 from weft.scalar.ops import SAFE, axis
 
@@ -159,15 +159,7 @@ def restates(body: Block) -> bool:
     low, high = store.value.args
     if low.op != high.op or not isinstance(low.op, nest.Load) or low.op.masked:
         return False
-    terms, offset = _place(store.buffer, store.index)
+    terms, offset = linear(address(store.buffer, store.index, {}))
     twice = {a: 2 * k for a, k in terms.items()}
-    found = [_place(low.op.buffer, half.args) for half in (low, high)]
+    found = [linear(address(low.op.buffer, half.args, {})) for half in (low, high)]
     return found == [(twice, 2 * offset), (twice, 2 * offset + 1)]
-
-
-def _place(buffer: Buffer, index: tuple[Node, ...]) -> Linear:
-    """How many elements from a buffer's first one."""
-    total: Linear = {}, 0
-    for term, stride in zip(index, buffer.type.layout, strict=True):
-        total = plus(total, linear(term), stride)
-    return total

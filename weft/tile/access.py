@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from weft.core.node import Node, postorder
+from weft.core.node import Node, bottom_up, postorder
 from weft.core.types import boolean, i64
+from weft.scalar.blocks import access, loops_from
 from weft.scalar.index import Interval, function_of
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
@@ -33,6 +34,12 @@ def trips(stmt: For) -> int:
     return max(0, math.ceil(extent / stmt.step))
 
 
+def divisors(count: int) -> list[int]:
+    """Numbers that divide it, the least first."""
+    small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
+    return sorted({*small, *(count // n for n in small)})
+
+
 def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
     """Ranges of every axis bound in a block."""
     found: Ranges = dict(ranges or {})
@@ -44,12 +51,9 @@ def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
 
 def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Node, int | None]]:
     """Every access of a statement with its stride along an axis (None: uneven)."""
-    if isinstance(stmt, Store):
-        yield stmt, stride_along(address(stmt.buffer, stmt.index, ranges), axis)
-    for term in postorder(*stmt.terms()):
-        if isinstance(term.op, Load):
-            where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], ranges)
-            yield term, stride_along(where, axis)
+    for part in (stmt, *postorder(*stmt.terms())):
+        if (touched := access(part)) is not None:
+            yield part, stride_along(address(*touched, ranges), axis)
 
 
 def is_index(term: Node) -> bool:
@@ -137,11 +141,8 @@ def product(terms: list[Node]) -> Node:
 
 def chain(stmt: For, role: str) -> tuple[list[For], Block]:
     """Perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
-    loops, body = [stmt], stmt.body
-    while len(body) == 1 and isinstance(body[0], For) and body[0].role == role and not body[0].bind:
-        loops.append(body[0])
-        body = body[0].body
-    return loops, body
+    loops = loops_from(stmt, lambda f: f.role == role and not f.bind)
+    return loops, loops[-1].body
 
 
 def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] | None:
@@ -247,26 +248,14 @@ def _roles(
 
 def value_uses(block: Block, variable: Node) -> bool:
     """Whether a variable is used outside the indices of loads and stores."""
+    memo: dict[Node, bool] = {}
 
-    seen: set[Node] = set()
+    def parts(part: Stmt | Node) -> tuple[Node, ...]:
+        terms = part.args if isinstance(part, Node) else part.terms()
+        touched = access(part)
+        return terms if touched is None else terms[len(touched[1]) :]
 
-    def in_value(term: Node) -> bool:
-        stack = [term]
-        while stack:
-            node = stack.pop()
-            if node is variable:
-                return True
-            if node not in seen:
-                seen.add(node)
-                first = node.op.buffer.type.rank if isinstance(node.op, Load) else 0
-                stack.extend(node.args[first:])
-        return False
+    def uses(node: Node) -> bool:
+        return node is variable or any(memo[a] for a in parts(node))
 
-    def visit(stmt: Stmt) -> bool:
-        if isinstance(stmt, For):
-            return in_value(stmt.lo) or in_value(stmt.hi) or any(map(visit, stmt.body))
-        if isinstance(stmt, Store):
-            return in_value(stmt.value) or (stmt.mask is not None and in_value(stmt.mask))
-        return any(in_value(t) for t in stmt.terms())
-
-    return any(map(visit, block))
+    return any(bottom_up(t, memo, uses, parts) for s in walk(block) for t in parts(s))

@@ -74,20 +74,18 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
 def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
     whole = extent // stmt.step * stmt.step
     first, last = bounds(stmt.lo, ranges)
+    end = simplify(apply(add, stmt.lo, constant(whole)), ranges)
     parts: list[Stmt] = []
     if whole:
         inner = ranges | {stmt.axis: (first, last + whole - stmt.step)}
         body = peel(simplify_block(_full(stmt), inner), inner)
-        end = simplify(apply(add, stmt.lo, constant(whole)), ranges)
         parts.append(replace(stmt, hi=end, body=body, folds=()))
     if whole < extent:
-        at = simplify(apply(add, stmt.lo, constant(whole)), ranges)
+        rest = simplify_block(substitute_block(stmt.body, {stmt.axis: end}), ranges)
         if stmt.bind == "register":  # the unrolled copies differ: keep it a loop of one iteration
             inner = ranges | {stmt.axis: (first + whole, last + whole)}
-            body = simplify_block(substitute_block(stmt.body, {stmt.axis: at}), ranges)
-            parts.append(replace(stmt, lo=at, body=peel(body, inner), folds=()))
+            parts.append(replace(stmt, lo=end, body=peel(rest, inner), folds=()))
         else:
-            rest = simplify_block(substitute_block(stmt.body, {stmt.axis: at}), ranges)
             parts.extend(peel(rest, ranges))
     if not stmt.folds:
         return parts

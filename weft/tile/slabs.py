@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
-from weft.core.types import TensorType
-from weft.scalar.blocks import nodes
+from weft.core.types import row_major
+from weft.scalar.blocks import loops_from, nodes
 from weft.scalar.index import linear
 from weft.scalar.nest import Buffer, For, Load, Store, walk
 from weft.scalar.ops import apply, constant
@@ -78,11 +78,11 @@ def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
             width = min(most, trips(f)) if step == 1 and f.step == 1 else width
             index = substitute(index, {f.axis: f.lo})
         index = substitute(index, {loop.axis: loop.lo}) if loop else index
-        yield Access(slab, index, tile.threads, width, _warps(tile) * count / width)
+        yield Access(slab, index, tile.threads, width, _warps(tile.threads) * count / width)
 
 
-def _warps(tile: Tile) -> float:
-    return math.prod(map(trips, tile.threads)) / 32
+def _warps(threads: Sequence[For]) -> float:
+    return math.prod(map(trips, threads)) / 32
 
 
 def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
@@ -103,36 +103,26 @@ def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
             where = [address(slab, half.args, {}) for half in pair]
             close = linear(apply("subtract", where[1], where[0])) == ({}, 1)
             for half in pair[: 1 if close else 2]:
-                often = _warps(tile) * steps * count
+                often = _warps(lanes) * steps * count
                 yield Access(slab, half.args, tile.threads, 2 if close else 1, often)
 
 
 def _fills(stmt: For) -> Iterator[Access]:
-    loops = [stmt]
-    while len(loops[-1].body) == 1 and isinstance(loops[-1].body[0], For):
-        loops.append(loops[-1].body[0])
+    loops = loops_from(stmt)
     store = loops[-1].body[0]
     if not isinstance(store, Store) or store.buffer.space != "shared":
         return
     threads = tuple(f for f in loops if f.bind == "thread")
     strips = {f.axis: f.lo for f in loops if f.bind == "register"}
-    width = 1
-    for f in loops:
-        width *= trips(f) if f.bind == "register" else 1
-    total = 1
-    for f in threads:
-        total *= trips(f)
-    yield Access(store.buffer, substitute(store.index, strips), threads, width, total / 32)
+    width = math.prod(trips(f) for f in loops if f.axis in strips)
+    yield Access(store.buffer, substitute(store.index, strips), threads, width, _warps(threads))
 
 
 def padded(slab: Buffer, pad: int) -> Buffer:
     """The slab with so many elements more between its lines."""
     *outer, line = slab.type.shape
-    stride, strides = line + pad, [1]
-    for extent in reversed(outer):
-        strides.insert(0, stride)
-        stride *= extent
-    return replace(slab, type=TensorType(slab.type.dtype, slab.type.shape, tuple(strides)))
+    strides = (*((line + pad) * step for step in row_major(tuple(outer))), 1)
+    return replace(slab, type=replace(slab.type, strides=strides))
 
 
 def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:

@@ -12,7 +12,6 @@ Any fold is split so, and the order of its parts is fixed: results are the same 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import replace
 
 from weft.core.node import Node, make
@@ -22,7 +21,7 @@ from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, axis, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import chain, contraction, ranges_in, trips
+from weft.tile.access import chain, contraction, divisors, ranges_in, trips
 from weft.tile.moves import nested
 from weft.tile.passes.vectorize_loops import best_axis
 
@@ -79,15 +78,9 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
         least = ELEMENTS // (target.warp if side_by_side else 1)
         alone = depth // (1 if side_by_side else target.threads)
     wanted = max(min(2 * target.cores // max(1, blocks), depth // least), -(-alone // LONGEST))
-    choices = ((n, f) for f in loops for n in _divisors(trips(f)) if n <= wanted)
+    choices = ((n, f) for f in loops for n in divisors(trips(f)) if n <= wanted)
     count, loop = max(choices, key=lambda c: c[0], default=(1, nest))
     return (loop, count) if count > 1 else None
-
-
-def _divisors(count: int) -> Iterator[int]:
-    for n in range(1, math.isqrt(count) + 1):
-        if count % n == 0:
-            yield from (n, count // n)
 
 
 def _kernels(

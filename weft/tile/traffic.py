@@ -71,7 +71,7 @@ class _Count:
         for (b, axes), n in inner.items():
             moves = stmt.axis in axes
             key = b, (axes - {stmt.axis}) | start if moves else axes
-            most = min(turns * n, _bytes(b)) if moves else n
+            most = min(turns * n, b.bytes) if moves else n
             total[key] = total.get(key, 0.0) + (most if stays else turns * n)
         return total
 
@@ -84,7 +84,3 @@ class _Count:
                 most[key] = max(most.get(key, 0.0), n)
                 total[key] = total.get(key, 0.0) + n
         return most if sum(most.values()) <= self.cache else total
-
-
-def _bytes(buffer: Buffer) -> int:
-    return buffer.type.span * buffer.type.dtype.bytes

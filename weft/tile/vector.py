@@ -12,6 +12,7 @@ from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
 from weft.scalar.affine import plus
+from weft.scalar.blocks import address
 from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import CASTS, SAFE, Constant, apply, constant, guarded
@@ -38,15 +39,6 @@ def _values(node: Node) -> tuple[Node, ...]:
 def flat(buffer: Buffer) -> Buffer:
     """The buffer as the kernel level sees it: a run of elements."""
     return Buffer(buffer.name, TensorType(buffer.type.dtype, (buffer.type.span,)), buffer.space)
-
-
-def address(buffer: Buffer, index: tuple[Node, ...], ranges: Mapping[Node, Interval]) -> Node:
-    """Element offset of an index, through the buffer's strides."""
-    total: Node = constant(0)
-    for term, stride, extent in zip(index, buffer.type.layout, buffer.type.shape, strict=True):
-        if stride and extent != 1:
-            total = apply("add", total, apply("multiply", term, constant(stride)))
-    return simplify(total, ranges)
 
 
 def stride_along(term: Node, variable: Node) -> int | None:

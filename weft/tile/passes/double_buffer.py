@@ -12,10 +12,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, make
+from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar.blocks import map_statements, rewrite_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
+from weft.scalar.blocks import redirect
+from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
@@ -42,20 +42,7 @@ def _doubled(tile: Tile) -> Tile:
         return tile
     halves = {b: replace(b, type=TensorType(b.type.dtype, (2, *b.type.shape))) for b in slabs}
     body = tuple(s for s in chunk.body if not isinstance(s, Local) or s.buffer not in halves)
-    body = _in_halves(body, halves, half_of(chunk, chunk.axis))
+    half = half_of(chunk, chunk.axis)
+    body = redirect(body, halves, lambda _, index: (half, *index))
     outside = tuple(map(Local, halves.values()))
     return tile.with_chunk(replace(chunk, body=body), outside=outside)
-
-
-def _in_halves(body: Block, halves: dict[Buffer, Buffer], half: Node) -> Block:
-    def load(node: Node) -> Node | None:
-        if not isinstance(node.op, Load) or node.op.buffer not in halves:
-            return None
-        return make(replace(node.op, buffer=halves[node.op.buffer]), half, *node.args)
-
-    def store(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store) or stmt.buffer not in halves:
-            return stmt
-        return replace(stmt, buffer=halves[stmt.buffer], index=(half, *stmt.index))
-
-    return map_statements(rewrite_block(body, load), store)

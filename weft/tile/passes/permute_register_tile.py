@@ -10,14 +10,13 @@ that its reads of shared memory take; the longest pieces win among equals.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 
 from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import trips
+from weft.tile.access import divisors, trips
 from weft.tile.moves import Labels
 from weft.tile.slabs import accesses_of, best_pad
 from weft.tile.tiles import Tile, on_tiles
@@ -38,14 +37,10 @@ def permute_register_tile(kernel: Kernel, target: GPU) -> Kernel:
             turns = sum(best_pad(b, found, target)[0] for b in {a.slab for a in found})
             return turns, -sum(pieces)
 
-        choices = product(*(_divisors(trips(r)) for r in tile.registers))
+        choices = product(*(divisors(trips(r)) for r in tile.registers))
         return _cut(tile, min(choices, key=price), labels)
 
     return on_tiles(kernel, best)
-
-
-def _divisors(count: int) -> Iterator[int]:
-    return (n for n in range(1, count + 1) if count % n == 0)
 
 
 def _cut(tile: Tile, pieces: tuple[int, ...], labels: Labels) -> Tile:

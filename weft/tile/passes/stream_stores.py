@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import loads, nodes
-from weft.scalar.nest import Block, Buffer, For, Kernel, Store
+from weft.scalar.nest import Block, For, Kernel, Store
 from weft.targets.machine import Machine
 from weft.tile.access import ranges_in
 from weft.tile.traffic import moved
@@ -51,9 +51,5 @@ def past_caches(kernel: Kernel, target: Machine) -> bool:
     Of 32 MB: splitting heads, which touches 25, is slower with streaming stores on a quiet
     machine, layer norm, which touches 33.6, takes half the time.
     """
-    touched = sum(min(_bytes(b), n) for b, n in moved(kernel.body, target.l2).items())
+    touched = sum(min(b.bytes, n) for b, n in moved(kernel.body, target.l2).items())
     return touched >= target.l3
-
-
-def _bytes(buffer: Buffer) -> int:
-    return buffer.type.span * buffer.type.dtype.bytes
