@@ -35,7 +35,7 @@ class Operators:
     __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
     __mul__ = __rmul__ = _binary("multiply")
     __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
-    __floordiv__, __mod__, __pow__ = _binary("floordiv"), _binary("floormod"), _binary("power")
+    __floordiv__, __mod__ = _binary("floordiv"), _binary("floormod")
     __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
     __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
     __invert__, __neg__, __abs__ = _unary("not"), _unary("negate"), _unary("absolute")

@@ -93,19 +93,6 @@ def times_reciprocal(x: Node, a: Node, build: Vocabulary) -> Node:
     return build.call("multiply", x, build.literal(1 / float(literal_value(a) or 1), dtype_of(a)))
 
 
-def same_sign(a: Node, b: Node) -> bool:
-    """For floats: inf * a + inf * b is nan when the signs differ."""
-    return whole(a) or min(float(literal_value(n) or 0) for n in (a, b)) > 0
-
-
-def positive(a: Node) -> bool:
-    return whole(a) or float(literal_value(a) or 0) > 0
-
-
-def whole_constants(a: Node, b: Node) -> bool:
-    return whole(a) and whole(b)
-
-
 def is_type(name: str) -> Callable[[Node], bool]:
     return lambda x: dtype_of(x).name == name
 
@@ -172,11 +159,6 @@ ARITHMETIC = [
     Rule("abs-abs", call("absolute", call("absolute", x)), call("absolute", x)),
     Rule("abs-neg", call("absolute", -x), call("absolute", x), when=signed),
     Rule("square-abs", call("absolute", x) * call("absolute", x), x * x, soundness="exact"),
-    Rule("floordiv-one", x // 1, x, soundness="exact"),
-    Rule("floormod-one", x % 1, 0, when=whole, soundness="exact"),
-    Rule("truncdiv-one", call("truncdiv", x, 1), x, soundness="exact"),
-    Rule("shift-left-zero", call("shift_left", x, 0), x, soundness="exact"),
-    Rule("shift-right-zero", call("shift_right", x, 0), x, soundness="exact"),
 ]
 
 
@@ -191,19 +173,7 @@ def regroup(outer: str, inner: str, first: str, second: str) -> Callable[..., No
     return write
 
 
-def times(name: str) -> Callable[..., Node | None]:
-    """x * (a + b) or x * (a - b)."""
-    return regroup("multiply", name, "a", "b")
-
-
-def plus_one(name: str) -> Callable[..., Node | None]:
-    """x * (a + 1) or x * (a - 1)."""
-    return lambda x, a, build: times(name)(x, a, build.literal(1, dtype_of(a)), build)
-
-
 GROUPED = "floats: one rounding fewer, constants in the normal range; integers exact modulo 2^n"
-FACTORED = "floats: one rounding fewer; positive constants, so inf stays inf; integers exact"
-WHOLE = "integers only"
 ROUNDED = "floats: within rounding; integers exact modulo 2^n"
 
 REASSOCIATING = [
@@ -215,18 +185,7 @@ REASSOCIATING = [
     Rule("mul-div", (x * a) / b, regroup("multiply", "divide", "a", "b"), None, True, GROUPED),
     Rule("div-mul", (x / a) * b, regroup("multiply", "divide", "b", "a"), None, True, GROUPED),
     Rule("div-div", (x / a) / b, regroup("divide", "multiply", "a", "b"), None, True, GROUPED),
-    Rule("factor-add", x * a + x * b, times("add"), same_sign, True, FACTORED),
-    Rule("factor-add-one", x * a + x, plus_one("add"), positive, True, FACTORED),
-    Rule("factor-sub", x * a - x * b, times("subtract"), whole_constants, True, WHOLE),
-    Rule("factor-sub-one", x * a - x, plus_one("subtract"), whole, True, WHOLE),
     Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), None, True, ROUNDED),
-    Rule("pow-zero", x**0, 1, soundness="exact: nan ** 0 is 1"),
-    Rule("pow-one", x**1, x, soundness="exact"),
-    Rule("pow-two", x**2, x * x, None, True, ROUNDED),
-    Rule("pow-three", x**3, (x * x) * x, None, True, ROUNDED),
-    Rule("pow-four", x**4, (x * x) * (x * x), None, True, ROUNDED),
-    Rule("pow-minus-one", x**-1, call("reciprocal", x), real, True, ROUNDED),
-    Rule("pow-minus-two", x**-2, call("reciprocal", x * x), real, True, ROUNDED),
 ]
 
 LOGIC = [

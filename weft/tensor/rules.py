@@ -11,7 +11,6 @@ from collections import Counter
 from weft.core.graph import Graph
 from weft.core.rules import RuleSet
 from weft.scalar.rules import identities
-from weft.tensor.rules_concat import split_concats
 from weft.tensor.rules_map import MAPS, TENSORS
 from weft.tensor.rules_reduce import REDUCTIONS
 from weft.tensor.rules_view import VIEWS
@@ -21,12 +20,4 @@ RULES = RuleSet(TENSORS, [*identities("map"), *MAPS, *VIEWS, *REDUCTIONS])
 
 def simplify(graph: Graph, trace: Counter[str] | None = None) -> Graph:
     """The graph that no rule improves; its float results may round differently."""
-    graph = RULES.rewrite(graph, trace)
-    for _ in range(8):
-        after = split_concats(graph)
-        if after is graph:
-            break
-        if trace is not None:
-            trace["split-concat"] += 1
-        graph = RULES.rewrite(after, trace)
-    return graph
+    return RULES.rewrite(graph, trace)
