@@ -32,11 +32,11 @@ class CPUClock:
     arena_stays = True
 
     def median(self, call: Callable[[], Any], seconds: float) -> float:
-        repeats = max(1, int(SAMPLE_SECONDS / max(timed(call, 1), 1e-7)))
+        repeats = max(1, int(SAMPLE_SECONDS / max(habits.seconds(call, 1), 1e-7)))
         end = time.perf_counter() + seconds
         samples: list[float] = []
         while len(samples) < 3 or time.perf_counter() < end:
-            samples.append(timed(call, repeats))
+            samples.append(habits.seconds(call, repeats))
         return statistics.median(samples)
 
     def peak_bytes(self, call: Callable[[], Any]) -> int | None:
@@ -44,13 +44,6 @@ class CPUClock:
 
     def wait(self) -> None:
         """Nothing is under way when a call returns."""
-
-
-def timed(function: Callable[[], Any], repeats: int) -> float:
-    start = time.perf_counter()
-    for _ in range(repeats):
-        function()
-    return (time.perf_counter() - start) / repeats
 
 
 class CUDAClock:

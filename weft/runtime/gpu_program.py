@@ -13,18 +13,17 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
-from statistics import median
 from threading import Lock
 from typing import Any, Protocol, cast
 
 import torch
 
-from weft.core.errors import FAULTS, WeftError
 from weft.runtime.entry import native_segments, python_source
 from weft.runtime.layout import Layout
 from weft.runtime.layout import Segment as Steps
+from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.nvrtc import Resources
-from weft.runtime.spec import Call, ProgramSpec
+from weft.runtime.spec import Call
 
 ALIGNMENT = 16  # bytes: kernels read and write 16 at once
 LEAST_RECORDED = 3  # kernels in a row: a graph of fewer costs as much as they do
@@ -60,8 +59,8 @@ class Device(Protocol):
     def microseconds(self, play: Replay, stream: int) -> float: ...
 
 
-class GPUProgram:
-    """A loaded program. Calls may come from several threads, and run on the stream torch is on.
+class GPUProgram(Loaded):
+    """A program on a GPU. Calls may come from several threads, and run on the stream torch is on.
 
     Temporaries are one arena, allocated for the call and freed with it as eager's are: torch's
     allocator keeps memory to the stream it was freed on, so calls on several streams never share.
@@ -76,25 +75,8 @@ class GPUProgram:
         offsets = layout.plan.offsets.items()
         self.offsets = [(layout.index[n], at) for n, at in offsets if n in layout.addressed]
         self.run = self.function()
-        self.timed: Callable[[Sequence[torch.Tensor]], list[tuple[str, float]]] | None = None
 
-    @property
-    def spec(self) -> ProgramSpec:
-        return self.layout.spec
-
-    @property
-    def arena_bytes(self) -> int:
-        return self.layout.plan.total
-
-    def profile(self, inputs: Sequence[torch.Tensor], rounds: int = 5) -> list[tuple[str, float]]:
-        """Microseconds of each step run by itself, the median of `rounds` whole runs."""
-        if self.timed is None:
-            self.timed = self.function(profile=True)
-        runs = [self.timed(inputs) for _ in range(rounds)]
-        steps = [name for name, _ in runs[0]]
-        return [(name, median(run[i][1] for run in runs)) for i, name in enumerate(steps)]
-
-    def function(self, profile: bool = False) -> Callable[[Sequence[torch.Tensor]], Any]:
+    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
         """The Python text of a call, compiled with the objects it names."""
         text, source = python_source(self.layout, profile, on_gpu=True)
         namespace: dict[str, Any] = {
@@ -115,7 +97,7 @@ class GPUProgram:
         for number, segment in enumerate(self.segments):
             namespace[f"segment{number}"] = segment
         exec(compile(text, "<weft on a GPU>", "exec"), namespace)
-        return cast(Callable[[Sequence[torch.Tensor]], Any], namespace["run"])
+        return cast(Callable[[Tensors], Any], namespace["run"])
 
     # ---- what that text calls
 
@@ -152,11 +134,6 @@ class GPUProgram:
         self, shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
     ) -> torch.Tensor:
         return torch.empty_strided(shape, strides, dtype=dtype, device=self.device.place)
-
-    def error(self, fault: int) -> WeftError:
-        step = self.spec.steps[fault // 4]
-        assert isinstance(step, Call)
-        return FAULTS[fault % 4](step.checks)
 
     def clock(self) -> float:
         """Seconds, when all that was enqueued is done: what an operator is timed by."""

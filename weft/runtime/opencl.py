@@ -25,7 +25,8 @@ from weft.core.errors import FAULTS, CompilerError, WeftError
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
-from weft.runtime.spec import Call, Extern, ProgramSpec, names_in
+from weft.runtime.loaded import Loaded
+from weft.runtime.spec import Call, Extern, names_in
 
 HEADERS = Path(__file__).parent / "gpu"
 INCLUDE = re.compile(r'^#include "(weft_\w+\.\w+)"\n', re.MULTILINE)
@@ -112,7 +113,7 @@ def load(kernels: Mapping[str, GPUKernel], device: Device) -> dict[str, Any]:
     return made
 
 
-class OpenCLProgram:
+class OpenCLProgram(Loaded):
     """A program for a device that is looked for by the first call, by a part of its name.
 
     One call runs at a time, and every step of it has ended when it returns.
@@ -135,15 +136,6 @@ class OpenCLProgram:
     @cached_property
     def made(self) -> dict[str, Any]:
         return load(self.kernels, self.device) if self.kernels else {}
-
-    @property
-    def spec(self) -> ProgramSpec:
-        return self.layout.spec
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of temporaries that a call needs at once."""
-        return self.layout.plan.total
 
     def profile(self, inputs: Sequence[torch.Tensor], rounds: int = 5) -> list[tuple[str, float]]:
         """Microseconds of each step, the median of `rounds` whole runs."""

@@ -11,19 +11,17 @@ import ctypes
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from statistics import median
 from typing import Any, cast
 from weakref import WeakValueDictionary
 
 import torch
 
-from weft.core.errors import FAULTS, CacheError, WeftError
+from weft.core.errors import CacheError
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
 from weft.runtime.entry import (
-    PythonSource,
     c_source,
     is_checked,
     native_segments,
@@ -31,11 +29,11 @@ from weft.runtime.entry import (
     stamp_source,
 )
 from weft.runtime.layout import Layout, item_bytes, lay_out
+from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
 
-Tensors = Sequence[torch.Tensor]
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
@@ -72,8 +70,8 @@ def load(key: str, tools: Toolchain) -> tuple[Program, dict[str, Any]] | None:
     return Program(layout, path, tools), manifest["extra"] or {}
 
 
-class Program:
-    """A loaded program. `run(inputs)` is a plain function: hold on to it for the fastest call.
+class Program(Loaded):
+    """A program on the CPU. `run(inputs)` is a plain function: hold on to it for the fastest call.
 
     Calls may come from several threads at once and may nest; each has an arena of its own, and
     arenas are kept for later calls.
@@ -90,40 +88,19 @@ class Program:
         self.path = path
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp))
-        self.text, source = python_source(layout)
-        self.run = self.function(self.text, source)
-        self.timed: Callable[[Tensors], list[tuple[str, float]]] | None = None
+        self.run = self.function()
 
     def __call__(self, inputs: Tensors) -> tuple[Any, ...]:
         return self.run(inputs)
-
-    @property
-    def spec(self) -> ProgramSpec:
-        return self.layout.spec
-
-    @property
-    def arena_bytes(self) -> int:
-        """Bytes of temporaries that one call at a time needs."""
-        return self.layout.plan.total
 
     @property
     def entries(self) -> int:
         """How many native calls one run makes: one, unless externs stand between kernels."""
         return len(native_segments(self.layout))
 
-    def profile(self, inputs: Tensors, rounds: int = 5) -> list[tuple[str, float]]:
-        """Microseconds of each step run by itself, the median of `rounds` whole runs.
-
-        An input that the program writes is written that many times.
-        """
-        if self.timed is None:
-            self.timed = self.function(*python_source(self.layout, profile=True))
-        runs = [self.timed(inputs) for _ in range(rounds)]
-        steps = [name for name, _ in runs[0]]
-        return [(name, median(run[i][1] for run in runs)) for i, name in enumerate(steps)]
-
-    def function(self, text: str, source: PythonSource) -> Callable[[Tensors], Any]:
+    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
         """Compile the Python text of a call with the objects it names."""
+        self.text, source = python_source(self.layout, profile)
         frames: list[tuple[Any, ...]] = []
         namespace: dict[str, Any] = {
             **source.namespace,
@@ -147,14 +124,8 @@ class Program:
             segment.restype = ctypes.c_int if is_checked(self.layout, native) else None
             segment.argtypes = [ctypes.c_void_p, ctypes.c_int]
             namespace[f"segment{number}"] = segment
-        exec(compile(text, f"<weft {self.path.parent.name[:8]}>", "exec"), namespace)
+        exec(compile(self.text, f"<weft {self.path.parent.name[:8]}>", "exec"), namespace)
         return cast(Callable[[Tensors], Any], namespace["run"])
-
-    def error(self, fault: int) -> WeftError:
-        """What a segment's result other than 0 stands for."""
-        step = self.spec.steps[fault // 4]
-        assert isinstance(step, Call)
-        return FAULTS[fault % 4](step.checks)
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
         """The array of addresses, temporaries filled in, and an arena with views."""
