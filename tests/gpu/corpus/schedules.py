@@ -27,6 +27,7 @@ from weft.scalar.affine import Ranges, bounds
 from weft.scalar.nest import Block, For, Kernel, Program
 from weft.scalar.ops import apply
 from weft.scalar.reach import axis_range, longest
+from weft.scalar.text.printer import show_kernel
 from weft.targets.gpu import GPU, GPUS
 from weft.tile.schedule import GPU_PROGRAM, GPU_SCHEDULE
 
@@ -45,9 +46,18 @@ class Step:
     before: Any
     after: Any
 
-    @property
-    def changes(self) -> bool:
-        return self.before.steps != self.after.steps
+    @cached_property
+    def changed(self) -> tuple[Kernel, ...]:
+        """The kernels before it that it changes; of a pass of the whole program, all or none."""
+        after = {k.name: k for k in self.after.kernels}
+        own = self.before.kernels
+        found = tuple(k for k in own if k.name not in after or not same(k, after[k.name]))
+        return own if self.letter == "l" and (found or len(own) != len(after)) else found
+
+
+def same(one: Kernel, other: Kernel) -> bool:
+    """Kernels with a NaN in them are never equal: their text tells."""
+    return one == other or list(show_kernel(one)) == list(show_kernel(other))
 
 
 @dataclass
@@ -138,15 +148,13 @@ def lowerings(captured: Captured, fail: Callable[[str, str], None]) -> list[Lowe
 
 def without(number: str, name: str, steps: list[Step], first: Lowered) -> Iterator[Lowered]:
     """The schedule without the passes of that number, where they change anything."""
-    at = next((i for i, s in enumerate(steps) if s.name[:3] == number and s.changes), None)
+    at = next((i for i, s in enumerate(steps) if s.name[:3] == number and s.changed), None)
     if at is None:
         return
     options = Options(FIRST, passes=f"-{number}", fallback="error")
     step, program = steps[at], steps[at].before
     if step.letter == "t":
-        same = {k.name: k for k in step.after.kernels}
-        changed = tuple(k for k in program.kernels if k != same[k.name])
-        program = replace(program, steps=changed)
+        program = replace(program, steps=step.changed)
     for later in steps[at + 1 :]:
         if later.letter == step.letter and later.name[:3] != number:
             program = later.change(program)
