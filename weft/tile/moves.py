@@ -70,10 +70,8 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
 def over(block: Block, folds: dict[Fold, Fold]) -> Block:
     """The block with updates of other accumulators."""
 
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Update):
-            return stmt
-        return replace(stmt, fold=folds.get(stmt.fold, stmt.fold))
+    def one(s: Stmt) -> Stmt:
+        return replace(s, fold=folds.get(s.fold, s.fold)) if isinstance(s, Update) else s
 
     return map_statements(block, one)
 

@@ -30,12 +30,9 @@ def narrow_buffers(program: Program, target: object = None) -> Program:
             if isinstance(stmt, Store) and stmt.buffer.space == "global":
                 found.setdefault(stmt.buffer.name, set()).add(_rounded(stmt.value))
         for node in nodes(kernel.body):
-            if (
-                isinstance(node.op, Load)
-                and node.op.masked
-                and value_of(node.args[-1]) not in EXACT
-            ):
-                fixed.add(node.op.buffer.name)
+            op = node.op
+            if isinstance(op, Load) and op.masked and value_of(node.args[-1]) not in EXACT:
+                fixed.add(op.buffer.name)
     narrow = {n: d for n, (d, *more) in found.items() if d and not more and n not in fixed}
     return program.map_kernels("loop", lambda k: _over(k, narrow)) if narrow else program
 
@@ -61,9 +58,8 @@ def _over(kernel: Kernel, narrow: dict[str, DType]) -> Kernel:
         if not isinstance(stmt, Store) or other(stmt.buffer) is stmt.buffer:
             return stmt
         buffer = other(stmt.buffer)
-        return replace(
-            stmt, buffer=buffer, value=apply(CASTS[buffer.type.dtype], stmt.value.args[0])
-        )
+        value = apply(CASTS[buffer.type.dtype], stmt.value.args[0])
+        return replace(stmt, buffer=buffer, value=value)
 
     body: Block = map_statements(rewrite_block(kernel.body, load), store)
     inputs, outputs = (tuple(map(other, bs)) for bs in (kernel.inputs, kernel.outputs))

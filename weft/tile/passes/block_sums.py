@@ -8,13 +8,16 @@ before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 128:  
 One accumulator over n terms is off by up to n roundings, blocks of b by b + n / b; where there are
 many blocks, they are in blocks again. A loop that threads share is in blocks of what each of them
 adds. A loop that fills slabs too, of a product, has many accumulators, each of which takes a second
-one here, and one rounding for a term: it may be much longer.
+one here, and one rounding for a term: it may be much longer. What a scan reads so far is what the
+blocks before have and what its own block has; of vectors, which keep no such thing, it stays whole.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import chain
 
+from weft.scalar.blocks import substitute_block
 from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, Fold, For, Kernel, Stmt, Update, walk
@@ -31,14 +34,15 @@ IN_ORDER = ("", "serial", "unroll", "thread")  # one after the other in each thr
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
     """Block every long loop whose threads add floats one by one, and its other folds."""
-    labels = Labels(kernel.body)
+    labels, loops = Labels(kernel.body), [s for s in walk(kernel.body) if isinstance(s, For)]
+    serial = {"reduce"} if any("vector" in s.bind for s in loops) else {"reduce", "scan"}
 
     def one(stmt: Stmt, ranges: Ranges) -> Stmt:
         if not isinstance(stmt, For):
             return stmt
         inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
         rounds = (f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in stmt.folds)
-        if any(rounds) and _is_serial(stmt):
+        if any(rounds) and stmt.role in serial and _is_serial(stmt):
             return blocked_sum(stmt, ranges, labels)
         return replace(stmt, body=tuple(one(s, inner) for s in stmt.body))
 
@@ -49,8 +53,7 @@ def _is_serial(stmt: For) -> bool:
     """Loops that add in order, and declare no accumulators of their own."""
     inner = [s for s in walk(stmt.body) if isinstance(s, For)]
     plain = all(not s.folds and (s.role != "scan" or s.bind == "register") for s in inner)
-    plain = plain and all(f.lanes == 1 for f in stmt.folds)
-    return stmt.role == "reduce" and stmt.bind in IN_ORDER and plain
+    return plain and stmt.bind in IN_ORDER and all(f.lanes == 1 for f in stmt.folds)
 
 
 def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
@@ -74,7 +77,9 @@ def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
     part, updates = _part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
     body = part.body if _stages(stmt) else ending(part.body, stmt.hi, hi)
     part = replace(part, lo=origin, hi=hi, body=body)
-    outer = replace(stmt, axis=origin, body=(part, *updates), step=width, bind="serial")
+    before = stmt.folds if stmt.role == "scan" else ()  # is read in the block
+    begins = (Update(f, f.monoid.identity(f.dtypes), True) for f in before)
+    outer = replace(stmt, axis=origin, body=(*begins, part, *updates), step=width, bind="serial")
     many = _trips(outer, ranges) > 2 * BLOCKS
     return _in_blocks(outer, width * BLOCKS, ranges, labels) if many else outer
 
@@ -88,7 +93,9 @@ def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
     """The loop with folds of its own, and the updates that they are parts of."""
     own = {f: replace(f, labels=tuple(f"{n}_{suffix}" for n in f.labels)) for f in folds}
     updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
-    return replace(loop, body=over(loop.body, own), folds=tuple(own.values())), updates
+    pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
+    body = substitute_block(over(loop.body, own), dict(chain(*pairs)))
+    return replace(loop, body=body, folds=tuple(own.values())), updates
 
 
 def _trips(stmt: For, ranges: Ranges) -> int:
