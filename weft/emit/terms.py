@@ -17,6 +17,8 @@ from weft.scalar.index import Interval, bounds
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, add, dot_bf16
 
+SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
+
 
 @lru_cache(maxsize=1 << 14)
 def inline(term: Node) -> bool:
@@ -197,14 +199,10 @@ class Terms:
         if not inline(term):
             return self.atom(term) if term.type.lanes == 1 else self.value(term)
         name = term.op.function.name  # type: ignore[attr-defined]
-        if name in ("add", "subtract", "multiply"):
-            sign = {"add": "+", "subtract": "-", "multiply": "*"}[name]
+        divides = name in ("floordiv", "floormod")
+        if name in SIGNS and not (divides and bounds(term.args[0], self.ranges)[0] < 0):
             a, b = (self._operand(x, name) for x in term.args)
-            return f"{a} {sign} {b}".replace("+ -", "- ")
-        if name in ("floordiv", "floormod") and bounds(term.args[0], self.ranges)[0] >= 0:
-            sign = "/" if name == "floordiv" else "%"
-            a, b = (self._operand(x, sign) for x in term.args)
-            return f"{a} {sign} {b}"
+            return f"{a} {SIGNS[name]} {b}".replace("+ -", "- ")
         args = [self.index(a) for a in term.args]
         dtypes = [a.type.dtype for a in term.args]
         return function_name(term.op.function, dtypes, 1, args)  # type: ignore[attr-defined]

@@ -21,7 +21,6 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
-from torch.fx.node import Argument, Target
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from weft.core.errors import CaptureError, WeftError
@@ -138,12 +137,6 @@ class _Located(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         self.tracer.location = _last_frame(n.stack_trace)
         return super().run_node(n)
-
-    def call_function(
-        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Any]
-    ) -> Any:
-        assert callable(target)
-        return target(*args, **kwargs)
 
 
 def _last_frame(stack: str | None) -> str:

@@ -88,20 +88,12 @@ def _fold(ufunc: Any, start: Callable[[Any], Any]) -> Callable[..., Any]:
     return fold
 
 
-def _typed(fold: Any) -> Callable[..., Any]:
-    return lambda x, axes: fold(x, axis=axes, keepdims=True, dtype=x.dtype)
-
-
-def _truth(fold: Any) -> Callable[..., Any]:
-    return lambda x, axes: fold(x, axis=axes, keepdims=True)
-
-
-SUM = _simple("sum", "add", lambda d: constant(0, d), _typed(np.sum))
-PRODUCT = _simple("product", "multiply", lambda d: constant(1, d), _typed(np.prod))
+SUM = _simple("sum", "add", lambda d: constant(0, d), _fold(np.add, lambda d: 0))
+PRODUCT = _simple("product", "multiply", lambda d: constant(1, d), _fold(np.multiply, lambda d: 1))
 MAX = _simple("max", "maximum", _least, _fold(np.maximum, lowest))
 MIN = _simple("min", "minimum", _greatest, _fold(np.minimum, _highest))
-ANY = _simple("any", "or", lambda d: constant(False, d), _truth(np.any))
-ALL = _simple("all", "and", lambda d: constant(True, d), _truth(np.all))
+ANY = _simple("any", "or", lambda d: constant(False, d), _fold(np.logical_or, lambda d: False))
+ALL = _simple("all", "and", lambda d: constant(True, d), _fold(np.logical_and, lambda d: True))
 
 
 def _flat(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -78,10 +79,6 @@ def _each(one: Callable[[float], float], x: Any) -> Any:
     return found.astype(np.asarray(x).dtype)
 
 
-def _erf(x: Any) -> Any:
-    return _each(math.erf, x)
-
-
 def _lgamma(x: Any) -> Any:
     def one(v: float) -> float:
         if math.isinf(v):
@@ -124,14 +121,6 @@ def _checked_divisor(x: Any) -> Any:
     return np.asarray(x)
 
 
-def _add(x: Any, y: Any) -> Any:
-    return np.logical_or(x, y) if np.asarray(x).dtype == np.bool_ else np.add(x, y)
-
-
-def _multiply(x: Any, y: Any) -> Any:
-    return np.logical_and(x, y) if np.asarray(x).dtype == np.bool_ else np.multiply(x, y)
-
-
 def _round_to(d: DType) -> Evaluate:
     return lambda x: np.asarray(x).astype(d.numpy).astype(np.float32)
 
@@ -161,9 +150,9 @@ FLOAT, INTEGER = ("float",), ("int", "uint")
 NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
 # name, arity, meaning, result, domain
-add = function("add", 2, _add, commutative=True, associative=True)
+add = function("add", 2, np.add, commutative=True, associative=True)
 subtract = function("subtract", 2, np.subtract, domain=NUMBER)
-multiply = function("multiply", 2, _multiply, commutative=True, associative=True)
+multiply = function("multiply", 2, np.multiply, commutative=True, associative=True)
 divide = function("divide", 2, np.divide, domain=FLOAT, cost=4)
 floordiv = function("floordiv", 2, _floordiv, domain=INTEGER, cost=20)
 floormod = function("floormod", 2, _floormod, domain=NUMBER, cost=20)
@@ -187,7 +176,7 @@ log2 = function("log2", 1, np.log2, domain=FLOAT, cost=16)
 log10 = function("log10", 1, np.log10, domain=FLOAT, cost=18)
 log1p = function("log1p", 1, np.log1p, domain=FLOAT, cost=20)
 tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
-erf = function("erf", 1, _erf, domain=FLOAT, cost=24)
+erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
 sigmoid = function("sigmoid", 1, _sigmoid, domain=FLOAT, cost=18)
 lgamma = function("lgamma", 1, _lgamma, domain=FLOAT, cost=100)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)

@@ -71,15 +71,6 @@ def renumber(
     return block(body, {}, {})
 
 
-def renamed(
-    kernel: Kernel, name: str, inputs: tuple[Buffer, ...], outputs: tuple[Buffer, ...]
-) -> Kernel:
-    """The kernel under another name, over other buffers of the same types."""
-    old, new = (*kernel.inputs, *kernel.outputs), (*inputs, *outputs)
-    body = rename_block(kernel.body, dict(zip(old, new, strict=True)))
-    return replace(kernel, name=name, inputs=inputs, outputs=outputs, body=body)
-
-
 def structure(kernel: Kernel) -> tuple[Any, ...]:
     """A hashable value equal for kernels that differ only in the names of buffers."""
     buffers = (*kernel.inputs, *kernel.outputs)
@@ -135,12 +126,12 @@ class Unique:
             found = made[self.first[kernel.name]]
             if found.name == kernel.name:
                 return replace(found, origin=kernel.origin)
-            buffers = (*kernel.inputs, *kernel.outputs)
-            types = (*found.inputs, *found.outputs)
-            fitted = tuple(replace(b, type=t.type) for b, t in zip(buffers, types, strict=True))
-            n = len(kernel.inputs)
-            own = renamed(found, kernel.name, fitted[:n], fitted[n:])
-            return replace(own, origin=kernel.origin)
+            old = (*found.inputs, *found.outputs)
+            pairs = zip(old, (*kernel.inputs, *kernel.outputs), strict=True)
+            own = {b: replace(mine, type=b.type) for b, mine in pairs}
+            inputs, outputs = (tuple(own[b] for b in bs) for bs in (found.inputs, found.outputs))
+            body = rename_block(found.body, own)
+            return replace(kernel, inputs=inputs, outputs=outputs, body=body)
 
         return self.full.map_kernels(program.level, again)
 

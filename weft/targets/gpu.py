@@ -48,7 +48,6 @@ def _gpu(
     shared: int,
     warp: int = 32,
     warps_per_clock: int = 4,
-    exchanges: bool = True,
 ) -> GPU:
     """By number of multiprocessors, clock, memory bandwidth in GB/s, and bytes of two memories."""
     return GPU(
@@ -68,7 +67,7 @@ def _gpu(
         shared=shared,
         table=min(shared, 48 << 10) // 16,  # of 8 bytes, in half of what needs no request
         warp=warp,
-        exchanges=exchanges,
+        exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
         matrix_units=language == "cuda",
     )
@@ -80,6 +79,6 @@ GPUS = {
     "cuda:sm_120": _gpu("cuda", "sm_120", 170, 2.41, 1792, 96 << 20, 99 << 10),
     "hip:gfx90a": _gpu("hip", "gfx90a", 110, 1.70, 1638, 8 << 20, 64 << 10, 64, 1),
     "hip:gfx942": _gpu("hip", "gfx942", 304, 2.10, 5300, 256 << 20, 64 << 10, 64, 1),
-    "opencl": _gpu("opencl", "", 8, 1.3, 68, 4 << 20, 32 << 10, exchanges=False),
-    "metal": _gpu("metal", "", 8, 1.3, 68, 4 << 20, 32 << 10, exchanges=False),
+    "opencl": _gpu("opencl", "", 8, 1.3, 68, 4 << 20, 32 << 10),
+    "metal": _gpu("metal", "", 8, 1.3, 68, 4 << 20, 32 << 10),
 }

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
-from weft.core.node import Node, make, postorder
+from weft.core.node import Node, bottom_up, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
@@ -36,15 +36,13 @@ class Leaf:
 
 def variables(term: Node, memo: dict[Node, frozenset[Node]]) -> frozenset[Node]:
     """Axes a term depends on; the axes of a reduction are its own."""
-    for node in postorder(term):
-        if node in memo:
-            continue
-        if isinstance(node.op, Axis):
-            memo[node] = frozenset((node,))
-        else:
-            union = frozenset[Node]().union(*(memo[a] for a in node.args))
-            memo[node] = union - set(node.op.variables) if isinstance(node.op, Folded) else union
-    return memo[term]
+
+    def compute(node: Node) -> frozenset[Node]:
+        own = (node,) if isinstance(node.op, Axis) else ()
+        union = frozenset(own).union(*(memo[a] for a in node.args))
+        return union - set(node.op.variables) if isinstance(node.op, Folded) else union
+
+    return bottom_up(term, memo, compute)
 
 
 class _Nest:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.core.node import Node, substitute
-from weft.core.types import DType, bf16, f16, f32
+from weft.core.types import bf16, f16, f32
 from weft.scalar.index import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import CASTS, Apply, apply, constant
@@ -25,11 +25,10 @@ GROUPS, PAIRS = 8, 4  # lanes of a warp, by row and by pair of columns
 
 @dataclass(frozen=True)
 class Operands:
-    """A sum's two sides as loads of 16-bit elements, and the axes they move along."""
+    """A sum's two sides as loads of 16-bit elements."""
 
     left: Node
     right: Node
-    dtype: DType
 
 
 def operands(stmts: Sequence[Stmt]) -> Operands | None:
@@ -43,7 +42,7 @@ def operands(stmts: Sequence[Stmt]) -> Operands | None:
     sides = [_exact(a) for a in value.args]
     if sides[0] is None or sides[1] is None or sides[0].type != sides[1].type:
         return None
-    return Operands(sides[0], sides[1], sides[0].type.dtype)
+    return Operands(sides[0], sides[1])
 
 
 def _exact(term: Node) -> Node | None:

@@ -99,7 +99,9 @@ class _Packing:
                 return stmt
         read = self.pack(replace(side, outer=(*around, *side.outer)), width)
         value = apply(found.times, side.left, read)
-        return _updated(stmt, replace(found.update, values=(value,)))
+        update = replace(found.update, values=(value,))
+        changed = map_statements((stmt,), lambda s: update if isinstance(s, Update) else s)
+        return changed[0]  # type: ignore[return-value]
 
     def by_panels(self, stmt: For, around: tuple[For, ...]) -> For | None:
         """Folds of few rows with constants, panel by panel; None for other nests.
@@ -189,10 +191,3 @@ class _Packing:
         if len(users) > 1 or by < 1 or trips(loop) % by:
             return loop.axis, loop
         return users[0], For(self.labels.axis("g"), constant(0), constant(trips(loop) // by), ())
-
-
-def _updated(stmt: For, update: Update) -> For:
-    """The nest with that update in place of its only one."""
-    (result,) = map_statements((stmt,), lambda s: update if isinstance(s, Update) else s)
-    assert isinstance(result, For)
-    return result
