@@ -17,8 +17,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOT_COMPILER = {"cli", "runtime", "sim", "linking.py", "simulating.py", "launching.py"}
 
-COMPILER_LINES = 14_100
-ALL_LINES = 20_000
+COMPILER_LINES = 14_500
+ALL_LINES = 20_100
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

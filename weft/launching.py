@@ -100,7 +100,10 @@ def store() -> Cache:
 
 
 def kernels_of(launches: Mapping[str, Launch]) -> dict[str, GPUKernel]:
-    return {symbol: GPUKernel(k.source, k.grid, k.block) for symbol, k in launches.items()}
+    return {
+        symbol: GPUKernel(k.source, k.grid, k.block, k.dynamic_bytes)
+        for symbol, k in launches.items()
+    }
 
 
 def with_launches(

@@ -63,7 +63,8 @@ def simulated(
         args += [np.zeros(1, np.int32)] * launch.faults
         where = symbols[step.name], launch.grid, launch.block
         facts = target.arch, target.warp
-        report = simulate(launch.source, *where, args, 0, *facts, seconds=SECONDS)
+        shared = launch.dynamic_bytes
+        report = simulate(launch.source, *where, args, shared, *facts, seconds=SECONDS)
         if report.faults:
             raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
         reports[step.name] = report

@@ -38,6 +38,7 @@ from weft.scalar.ops import apply, subtract
 from weft.scalar.structure import is_checked
 
 SMALL = 2**31
+STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
 
@@ -74,6 +75,7 @@ class Launch:
     block: int
     faults: bool = False
     shared_bytes: int = 0  # of a block's threads
+    dynamic_bytes: int = 0  # of these, what the launch has to ask for
 
 
 class GPUEmitter(Emitter):
@@ -96,6 +98,16 @@ class GPUEmitter(Emitter):
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
         self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
         self.shared_bytes: dict[str, int] = {}  # of all such arrays
+        self.places = self.placed() if language.dynamic else {}
+
+    def placed(self) -> dict[nest.Buffer, int]:
+        """Where shared arrays begin in what the launch asks for, if they are too many for less."""
+        locals_ = (s.buffer for s in nest.walk(self.kernel.body) if isinstance(s, nest.Local))
+        places, total = dict[nest.Buffer, int](), 0
+        for buffer in dict.fromkeys(b for b in locals_ if b.space == "shared"):
+            places[buffer] = total
+            total += -(-buffer.bytes // 16) * 16
+        return places if total > STATIC else {}
 
     def is_small(self) -> bool:
         """Whether 32 bits hold every index, and every loop's axis beyond its end."""
@@ -225,6 +237,9 @@ class GPUEmitter(Emitter):
         space = self.language.spaces[buffer.space]
         aligned = self.language.aligned if buffer in self.wide_access else ""
         array = f"{aligned}{space}{type_} {name}[{max(buffer.type.span, 1)}];"
+        if buffer in self.places:
+            array = f"{type_} *const {name} = ({type_} *)"
+            array += f"({self.language.dynamic} + {self.places[buffer]});"
         if buffer.space == "shared":
             self.shared_bytes[name] = buffer.bytes
         if buffer.space == "shared" and self.language.outermost:
@@ -316,7 +331,9 @@ class GPUEmitter(Emitter):
         body = [head, *self.shared, *self.current.lines, "}", ""]
         source = "\n".join([f'#include "{self.language.prelude}"', "", *comment, *body])
         total = sum(self.shared_bytes.values())
-        return Launch(source, self.grid, self.threads, self.faults, total)
+        dynamic = max((at + b.bytes for b, at in self.places.items()), default=0)
+        total = max(total, dynamic)
+        return Launch(source, self.grid, self.threads, self.faults, total, dynamic)
 
 
 def emit_gpu(

@@ -43,6 +43,7 @@ class Language:
     copies: str = ""  # functions that copy to shared memory, past registers
     spaces: Mapping[str, str]  # before an array or a pointer, by where that is
     aligned: str  # before an array that is accessed 16 bytes at once
+    dynamic: str = ""  # shared memory that the launch asks for: where it begins
     outermost: bool = False  # shared arrays stand where the kernel begins, and nowhere inside
     vector: str  # elements side by side: {type}, {values}
     lane: str = "{vector}.at[{lane}]"  # one of them
@@ -68,6 +69,7 @@ CUDA = Language(
     exchange="shuffle_xor({value}, {distance})",
     products="mma",
     copies="cp_async",
+    dynamic="dynamic_shared()",
     spaces={"global": "", "shared": "__shared__ ", "local": ""},
     aligned="__align__(16) ",
     vector="{type}{{{values}}}",

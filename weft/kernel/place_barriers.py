@@ -32,11 +32,18 @@ class Touch(NamedTuple):
     part: Node | None
     writes: bool
     is_async: bool = False
+    place: Node | None = None  # of a store in a run of stores, and of what it reads
+    run: int = 0
 
     def meets(self, other: Touch) -> bool:
-        """Whether the order of the two matters."""
+        """Whether the order of the two matters.
+
+        Stores one after the other are copies of one for a thread's results: it has these alone.
+        """
         if self.buffer != other.buffer or not (self.writes or other.writes):
             return False
+        if self.place is not None and other.place is not None and self.run == other.run:
+            return bool(plus(linear(self.place), linear(other.place), -1)[0])
         if self.part is None or other.part is None:
             return True
         terms, apart = plus(linear(self.part), linear(other.part), -1)
@@ -60,10 +67,16 @@ class _Sync:
     varying: set[Node] = field(default_factory=set[Node])  # axes that differ between threads
     values: dict[Node, Node] = field(default_factory=dict[Node, Node])  # axes of loops run once
     ranges: dict[Node, Interval] = field(default_factory=dict[Node, Interval])
+    runs: int = 1  # of stores, that far
+    run_of: dict[int, int] = field(default_factory=dict[int, int])  # by identity of a store
 
     def block(self, stmts: Block) -> Block:
         out: list[Stmt] = []
         for stmt in stmts:
+            stores = isinstance(stmt, Store | VectorStore)
+            self.runs += not stores
+            if stores:
+                self.run_of[id(stmt)] = self.runs
             here = self.touches((stmt,))
             out += self.barrier(here)
             if isinstance(stmt, For) and here:
@@ -100,12 +113,13 @@ class _Sync:
         if not once and stmt.bind not in ("grid", "thread"):
             following = substitute((stmt.axis,), self.values)[0]
             step = {following: apply("add", following, constant(stmt.step))}
-            again = [self.moved(t, step) for t in self.touches(stmt.body)]
+            again = [self.moved(t, step) for s in stmt.body for t in self.touches((s,))]
             body = (*body, *self.barrier(again))
         return replace(stmt, body=body)
 
     def touches(self, block: Block) -> list[Touch]:
-        """What a block touches of what threads share."""
+        """What a block, or a store of a run, touches of what threads share."""
+        run = self.run_of.get(id(block[0]), 0) if len(block) == 1 else 0
         values = dict(self.values)
         for loop in walk(block):
             if isinstance(loop, For) and runs_once(loop):
@@ -114,12 +128,14 @@ class _Sync:
         for stmt in walk(block):
             if isinstance(stmt, Store | VectorStore) and stmt.buffer in self.shared:
                 index = stmt.index[0] if isinstance(stmt, Store) else stmt.index
-                touch = Touch(stmt.buffer, self.part(index, values), True, stmt.how == "async")
-                found[touch] = None
+                of_run = (index if run else None, run)
+                part, is_async = self.part(index, values), stmt.how == "async"
+                found[Touch(stmt.buffer, part, True, is_async, *of_run)] = None
         for term in nodes(block):
             buffer: Buffer | None = getattr(term.op, "buffer", None)
             if buffer is not None and buffer in self.shared:
-                found[Touch(buffer, self.part(term.args[0], values), False)] = None
+                index, part = term.args[0], self.part(term.args[0], values)
+                found[Touch(buffer, part, False, False, index if run else None, run)] = None
         return list(found)
 
     def part(self, index: Node, values: dict[Node, Node]) -> Node | None:
@@ -132,9 +148,11 @@ class _Sync:
 
     def moved(self, touch: Touch, step: dict[Node, Node]) -> Touch:
         """The access in the next iteration."""
-        if touch.part is None:
-            return touch
-        return touch._replace(part=simplify(substitute((touch.part,), step)[0], self.ranges))
+        part, place = (
+            t and simplify(substitute((t,), step)[0], self.ranges)
+            for t in (touch.part, touch.place)
+        )
+        return touch._replace(part=part, place=place)
 
 
 def runs_once(loop: For) -> bool:

@@ -16,9 +16,8 @@ an iteration, and shares those. Where they have to wait for each other is for pl
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import TypeGuard
 
 from weft.core.node import Node, make, rebuild
@@ -52,17 +51,25 @@ def threads_of(body: Block, target: GPU) -> int:
 
 
 def _most(body: Block, target: GPU) -> int:
-    """Threads that the outermost loops over threads can use."""
-    found = 1
+    """Threads that the tiles of a block can use, or else its other loops over threads."""
+    tiles, others = [0], [1]
+    for stmt in _outermost(body):
+        loops = chain_of(stmt)
+        count = math.prod(map(turns, loops)) * min(target.warp, _lanes(stmt.body))
+        if len(loops) > 1:
+            tiles.append(count)
+        else:
+            others.append(count if longest(stmt.lo, stmt.hi) is not None else target.threads)
+    return max(tiles) or max(others)
+
+
+def _outermost(body: Block) -> Iterator[For]:
+    """Loops over threads that are in no other."""
     for stmt in body:
-        if isinstance(stmt, For) and _is_spread(stmt):
-            loops = chain_of(stmt)
-            alone = len(loops) == 1 and longest(stmt.lo, stmt.hi) is None
-            most = math.prod(map(turns, loops)) * min(target.warp, _lanes(stmt.body))
-            found = max(found, target.threads if alone else most)
+        if _is_spread(stmt):
+            yield stmt
         elif isinstance(stmt, For):
-            found = max(found, _most(stmt.body, target))
-    return found
+            yield from _outermost(stmt.body)
 
 
 def chain_of(stmt: For) -> list[For]:
@@ -128,7 +135,7 @@ class _Block:
             elif isinstance(stmt, Update) and stmt.fold in self.own:
                 yield self.folded_by_one(stmt)
             else:
-                yield self.by_one(stmt) if isinstance(stmt, Store) else stmt
+                yield _masked(stmt, self.first)
 
     def tile(self, stmt: For) -> For:
         """Loops over threads inside each other: a thread has its iterations of all of them."""
@@ -143,13 +150,13 @@ class _Block:
         number = mine if even else apply("minimum", mine, constant(count - 1))
         body = self.of_group(loops[-1].body, lanes)
         if not even:  # the others do again what the last one does, and store nothing
-            real = partial(_masked, mask=apply("lt", mine, constant(count)), spaces=("global",))
-            body = map_statements(body, real)
-        nest = self.bound_to(loops, number, body)
-        nest = simplified(nest)
+            there = apply("lt", mine, constant(count))
+            slabs = {s.buffer for s in walk(body) if isinstance(s, nest.Local)}
+            body = map_statements(body, lambda s: _masked(s, there, slabs))
+        once = simplified(self.bound_to(loops, number, body))
         if rounds == 1:
-            return nest
-        return For(at, constant(0), constant(rounds), (nest,), 1, "free", "serial")
+            return once
+        return For(at, constant(0), constant(rounds), (once,), 1, "free", "serial")
 
     def lanes_for(self, count: int, most: int) -> int:
         """Threads that share one of `count` iterations, of which `most` find something to do."""
@@ -225,21 +232,6 @@ class _Block:
             return replace(stmt, step=step, body=body, bind="unroll")
         lo = simplify(apply("add", stmt.lo, mine), {})
         return replace(stmt, lo=lo, step=step, bind="serial")
-
-    def by_one(self, stmt: Store) -> Stmt:
-        """A store by the first thread, which alone reads the memory it changes meanwhile."""
-
-        def alone(node: Node) -> Node | None:
-            if not isinstance(node.op, nest.Load) or node.op.buffer != stmt.buffer:
-                return None
-            index, *guard = node.args
-            mask = apply("and", self.first, guard[0]) if guard else self.first
-            other = guard[1] if guard else constant(0, node.type.dtype)
-            return make(nest.Load(stmt.buffer, True), index, mask, other)
-
-        if stmt.buffer.space != "local":
-            stmt = replace(stmt, value=rebuild((stmt.value,), alone)[0])
-        return _masked(stmt, self.first, ("global", "shared"))
 
     def folded_by_one(self, stmt: Update) -> Update:
         """What all threads have is folded in once: the others fold in the identity."""
@@ -325,11 +317,25 @@ def shifted(body: Block, loop: For) -> Block:
     return body if loop.lo is constant(0) else substitute_block(body, moved)
 
 
-def _masked(stmt: Stmt, mask: Node, spaces: tuple[str, ...]) -> Stmt:
-    """A store to one of these memories, only where the mask holds."""
-    if not isinstance(stmt, Store) or stmt.buffer.space not in spaces:
+def _masked(stmt: Stmt, mask: Node, but: Collection[Buffer] = ()) -> Stmt:
+    """A store only where the mask holds, and there alone it reads the memory it changes.
+
+    But for a thread's own memory, and these buffers.
+    """
+    if not isinstance(stmt, Store) or stmt.buffer.space == "local" or stmt.buffer in but:
         return stmt
-    return replace(stmt, mask=mask if stmt.mask is None else apply("and", mask, stmt.mask))
+
+    def alone(node: Node) -> Node | None:
+        if not isinstance(node.op, nest.Load) or node.op.buffer != stmt.buffer:
+            return None
+        index, *guard = node.args
+        both = apply("and", mask, guard[0]) if guard else mask
+        other = guard[1] if guard else constant(0, node.type.dtype)
+        return make(nest.Load(stmt.buffer, True), index, both, other)
+
+    value = rebuild((stmt.value,), alone)[0]
+    mask = mask if stmt.mask is None else apply("and", mask, stmt.mask)
+    return replace(stmt, value=value, mask=mask)
 
 
 def _is_in_order(stmt: For) -> bool:

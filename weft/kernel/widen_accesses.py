@@ -11,15 +11,15 @@ views, pads and slices led there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder
 from weft.kernel.ops import Extract, Pack, VectorLoad, VectorStore
-from weft.scalar.affine import linear
+from weft.scalar.affine import linear, plus
 from weft.scalar.blocks import loads, rewrite_block, substitute_block
 from weft.scalar.divisors import Divisors, condition_of_all, of_axis, of_terms
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Running, Stmt, Store, Update, walk
 
 BYTES = 16  # of the widest access
 Place = tuple[object, ...]  # of a run of elements: all but how far along it one is
@@ -31,8 +31,7 @@ def widen_accesses(kernel: Kernel, target: object) -> Kernel:
 
 
 def _block(block: Block, known: Divisors) -> Block:
-    own = tuple(s for s in block if not isinstance(s, For))
-    wide = _wide_loads(own, known)
+    wide = _wide_loads(block, known)
     out: list[Stmt] = []
     for stmt in _whole(substitute_block(block, wide)) if wide else block:
         if isinstance(stmt, For):
@@ -62,11 +61,13 @@ def _most(buffer: Buffer) -> int:
     return BYTES // buffer.type.dtype.bytes
 
 
-def _wide_loads(stmts: Iterable[Stmt], known: Divisors) -> dict[Node, Node]:
+def _wide_loads(block: Block, known: Divisors) -> dict[Node, Node]:
     """What loads of single elements are replaced by."""
     groups: dict[Place, dict[int, Node]] = {}
+    stmts = [s for s in block if not isinstance(s, For)]
+    changed = _changed(block)
     for term in postorder(*(t for s in stmts for t in s.terms())):
-        if isinstance(term.op, Load):
+        if isinstance(term.op, Load) and term not in changed:
             guard = [condition_of_all(term.args[1], known), term.args[2]] if term.op.masked else []
             place, at = _place(term.op.buffer, term.args[0], tuple(guard), known)
             groups.setdefault(place, {})[at] = term
@@ -80,17 +81,53 @@ def _wide_loads(stmts: Iterable[Stmt], known: Divisors) -> dict[Node, Node]:
     return wide
 
 
+def _changed(block: Block) -> set[Node]:
+    """Loads of what statements before them in the block may have stored."""
+    found: set[Node] = set()
+    inside = {s.buffer for s in walk(block) if isinstance(s, Store)}
+    inside -= {s.buffer for s in block if isinstance(s, Store)}
+    stored: list[Store] = []
+    for stmt in block:
+        for term in postorder(*stmt.terms()) if inside or stored else ():
+            if isinstance(term.op, Load):
+                same = (s for s in stored if s.buffer == term.op.buffer)
+                again = any(not _apart(s.index[0], term.args[0]) for s in same)
+                if again or term.op.buffer in inside:
+                    found.add(term)
+        if isinstance(stmt, Store):
+            stored.append(stmt)
+    return found
+
+
+def _apart(one: Node, other: Node) -> bool:
+    """Whether two places always differ."""
+    terms, distance = plus(linear(one), linear(other), -1)
+    return not terms and distance != 0
+
+
 def _wide_stores(stmts: list[Stmt], known: Divisors) -> Iterator[Stmt]:
-    """The statements, with stores that follow each other joined."""
+    """The statements, with stores that follow each other joined, folds among them before them."""
     group: list[Store] = []
     for stmt in stmts:
         if isinstance(stmt, Store):
             group.append(stmt)
             continue
+        if isinstance(stmt, Update) and group and _may_go_before(stmt, group):
+            yield stmt
+            continue
         yield from _joined(group, known)
         group = []
         yield stmt
     yield from _joined(group, known)
+
+
+def _may_go_before(update: Update, stores: list[Store]) -> bool:
+    """Whether a fold neither reads what the stores write nor changes what they store."""
+    read = {getattr(n.op, "buffer", None) for n in postorder(*update.values)}
+    values = (t for s in stores for t in s.terms())
+    return read.isdisjoint(s.buffer for s in stores) and not any(
+        isinstance(n.op, Running) for n in postorder(*values)
+    )
 
 
 def _joined(stores: list[Store], known: Divisors) -> Iterator[Stmt]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 from weft.core.node import Node, postorder
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
@@ -33,6 +34,7 @@ from weft.tile.passes.vectorize_loops import best_axis
 from weft.tile.traffic import memory_ns
 
 TILE = 64  # rows and columns of a tile on a GPU
+SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how many these are
 
 
 def kernel_time_us(body: Block, target: Machine) -> float:
@@ -69,10 +71,17 @@ def _instructions(stmt: For, target: Machine) -> float:
     found = contraction(stmt)
     if found is not None:
         return _contraction(found, target)
-    if stmt.role == "free" and any(isinstance(s, For) and contraction(s) for s in walk(stmt.body)):
+    below = (isinstance(s, For) and contraction(s) for s in walk(stmt.body))
+    if stmt.role != "reduce" and any(below):
         inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
-    return best_axis(stmt, target, ranges_in((stmt,)))[0]
+    ranges = ranges_in((stmt,))
+    cost = best_axis(stmt, target, ranges)[0]
+    inner = max((trips(s) for s in walk(stmt.body) if isinstance(s, For)), default=0)
+    if isinstance(target, GPU) and stmt.role == "free" and 0 < inner <= SHORT:
+        part = replace(target, warp=PART)
+        cost = min(cost, best_axis(stmt, part, ranges)[0] * PART / target.warp)
+    return cost
 
 
 def _scheduled(stmts: Sequence[Stmt]) -> float:

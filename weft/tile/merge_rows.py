@@ -51,21 +51,21 @@ Price = Callable[[Block], float]
 def merge_rows(program: Program, price: Price, target: Machine) -> Program:
     """Merge every run of kernels for which one kernel is cheaper."""
     steps, first = list(program.steps), 0
-    better: dict[Hashable, bool] = {}  # layers repeat
+    known: dict[Hashable, bool] = {}  # layers repeat
     readers = Counter((*program.outputs, *(b for s in steps for b in s.inputs)))
     while first < len(steps):
         members: list[Any] = [steps[first]]
         made = members
-        while (after := _reader(steps, members)) is not None:
+        while (after := reader(steps, members)) is not None:
             merged = _merged([*members, after], readers, target)
             if merged is None:
                 break
             names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
             one = packed(merged, {b.name for b in merged.inputs}, names, target)
             key = structure(one[-1]), structure(after)
-            if key not in better:
-                better[key] = _better(one, [*made, after], price, target)
-            if not better[key]:
+            if key not in known:
+                known[key] = better(one, [*made, after], price, target)
+            if not known[key]:
                 break
             members, made = [*members, after], one
         if len(members) == 1:
@@ -77,7 +77,7 @@ def merge_rows(program: Program, price: Price, target: Machine) -> Program:
     return replace(program, steps=tuple(steps))
 
 
-def _better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
+def better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
     """Clearly less memory traffic, in no more time; computing hides part of what moves."""
     moved = [sum(memory_ns(k.body, target) for k in kernels) for kernels in (one, apart)]
     times = [sum(price(k.body) for k in kernels) for kernels in (one, apart)]
@@ -85,15 +85,15 @@ def _better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target
     return moved[0] < WORTH * moved[1] and us[0] <= us[1]
 
 
-def _reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> Kernel | None:
+def reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> Kernel | None:
     """The first step after the members that reads what they wrote, if it has rows."""
     written = {b for m in members for b in m.outputs}
     rest = steps[steps.index(members[-1]) + 1 :]
     found = next((s for s in rest if not written.isdisjoint(s.inputs)), None)
-    return found if isinstance(found, Kernel) and _leading(found) else None
+    return found if isinstance(found, Kernel) and leading(found) else None
 
 
-def _leading(step: Kernel | Call) -> list[For]:
+def leading(step: Kernel | Call) -> list[For]:
     """The free loops around all that a kernel does."""
     if not isinstance(step, Kernel) or len(step.body) != 1:
         return []
@@ -113,11 +113,11 @@ def _merged(
     small = sum(b.type.span * b.type.dtype.bytes for b in passed) <= target.l2
     if small or any(readers[b] > read[b] for b in passed):
         return None  # what the cache holds between kernels is as good there
-    depth = _depth(members, passed)
+    depth = shared_depth(members, passed)
     if not depth:
         return None
-    handed = {b: _Rows(b, members, depth) for b in passed}
-    rows = trips(_leading(members[0])[depth - 1])
+    handed = {b: Rows(b, members, depth) for b in passed}
+    rows = trips(leading(members[0])[depth - 1])
     whole = _Merge(members, depth, rows, handed).kernel()
     size = sum(s.buffer.type.bytes for s in walk(whole.body) if isinstance(s, Local))
     block = _block(rows, target.l2 * rows // size, target.register_tile[0])
@@ -130,9 +130,9 @@ def _block(rows: int, most: int, tile: int) -> int:
     return max(fit, key=lambda n: (min(n, ROWS) // tile, -n), default=0)
 
 
-def _depth(members: Sequence[Kernel], passed: Sequence[Buffer]) -> int:
+def shared_depth(members: Sequence[Kernel], passed: Sequence[Buffer]) -> int:
     """Leading loops that all share, and whose iterations pass on slices of their own."""
-    loops = [_leading(m) for m in members]
+    loops = [leading(m) for m in members]
     same = takewhile(lambda fs: len({f.extent for f in fs}) == 1, zip(*loops, strict=False))
     for depth in range(len(list(same)), 0, -1):
         if all(_own(b, members, depth) for b in passed):
@@ -152,7 +152,7 @@ def _own(buffer: Buffer, members: Sequence[Kernel], depth: int) -> bool:
 
 
 def _levels(kernel: Kernel, depth: int) -> dict[Node, int]:
-    return {f.axis: n for n, f in enumerate(_leading(kernel)[:depth])}
+    return {f.axis: n for n, f in enumerate(leading(kernel)[:depth])}
 
 
 def touches(block: Block, buffer: Buffer) -> list[Index]:
@@ -176,7 +176,7 @@ def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, B
     return found
 
 
-class _Rows:
+class Rows:
     """What stands for a buffer within a block: its rows, the outer loops' positions left out."""
 
     def __init__(self, buffer: Buffer, members: Sequence[Kernel], depth: int) -> None:
@@ -200,7 +200,7 @@ class _Merge:
     members: Sequence[Kernel]
     depth: int
     block: int
-    handed: dict[Buffer, _Rows]
+    handed: dict[Buffer, Rows]
 
     def kernel(self) -> Kernel:
         shapes = {
@@ -212,7 +212,7 @@ class _Merge:
         over = _in_place(nests, tuple(self.local.values()))
         kept = [Local(b) for b in self.local.values() if b not in over]
         body: Block = (*kept, *rename_block(tuple(nests), over))
-        for n, loop in reversed(list(enumerate(_leading(self.members[0])[: self.depth]))):
+        for n, loop in reversed(list(enumerate(leading(self.members[0])[: self.depth]))):
             size = trips(loop) // (self.block if n == self.depth - 1 else 1)
             body = (For(axis(f"outer{n}"), constant(0), constant(size), body),)
         inputs = dict.fromkeys(b for m in self.members for b in m.inputs if b not in self.local)
@@ -223,7 +223,7 @@ class _Merge:
 
     def rows(self, member: Kernel) -> For:
         """What a member does with the rows of a block, over axes of its own."""
-        loops = _leading(member)[: self.depth]
+        loops = leading(member)[: self.depth]
         values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
         first = apply(multiply, values[loops[-1].axis], constant(self.block))
         values[loops[-1].axis] = apply(add, first, ROW)

@@ -11,6 +11,7 @@ from weft.scalar.nest import For, Kernel, Program, walk
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
+from weft.tile.chunk_reduce import chunk_reduce
 from weft.tile.narrow_buffers import narrow_buffers
 from weft.tile.passes.async_copy import async_copy
 from weft.tile.passes.block_contraction import block_contraction
@@ -61,6 +62,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
 # Of whole programs, at the loop level.
 GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = (
     ("000_narrow_buffers", narrow_buffers),
+    ("006_chunk_reduce", chunk_reduce),  # before what it merges is split over the grid
     ("003_split_matmul_k", split_matmul_k),
 )
 

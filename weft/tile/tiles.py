@@ -14,12 +14,13 @@ of its own. Loops over threads inside it are shared by all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeGuard
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import Interval
-from weft.scalar.nest import Block, For, Kernel, Load, Stmt, free_variables, walk
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant
 from weft.tile.access import ranges_in, trips
 from weft.tile.moves import nested
@@ -85,6 +86,34 @@ def tile_of(stmt: Stmt) -> Tile | None:
     return Tile(around, threads, registers, body) if len(threads) > 1 else None
 
 
+def is_frame(stmt: Stmt) -> TypeGuard[For]:
+    """Whether a loop stands around nests that a block does one after the other.
+
+    Buffers that they hand over are declared in it, or it is the loop over chunks around them.
+    """
+    if not isinstance(stmt, For) or stmt.role == "reduce" or stmt.folds:
+        return False
+    if stmt.bind not in ("", "grid", "serial"):
+        return False
+    if stmt.role == "scan":
+        return all(isinstance(s, For) for s in stmt.body)
+    declares = any(isinstance(s, Local) for s in stmt.body)
+    return declares or (len(stmt.body) == 1 and is_frame(stmt.body[0]))
+
+
+def nests_of(block: Block) -> Iterator[Stmt]:
+    """The statements of a block, those inside its frames instead of them."""
+    for stmt in block:
+        yield from nests_of(stmt.body) if is_frame(stmt) else (stmt,)
+
+
+def on_nests(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
+    """The block with every nest changed, those inside its frames too."""
+    return tuple(
+        replace(s, body=on_nests(s.body, change)) if is_frame(s) else change(s) for s in block
+    )
+
+
 def has_tile(block: Block) -> bool:
     """Whether any nest of the block is a tile."""
     return any(isinstance(s, For) and tile_of(s) is not None for s in walk(block))
@@ -95,7 +124,11 @@ def on_tiles(kernel: Kernel, change: Callable[[Tile], Tile]) -> Kernel:
 
     def one(stmt: Stmt) -> Stmt:
         found = tile_of(stmt)
-        return stmt if found is None else change(found).nest()
+        if found is not None:
+            return change(found).nest()
+        if not isinstance(stmt, For) or stmt.bind not in ("", "grid", "serial"):
+            return stmt
+        return replace(stmt, body=tuple(map(one, stmt.body)))
 
     return replace(kernel, body=tuple(map(one, kernel.body)))
 

@@ -150,6 +150,7 @@ class Player:
             def run(text: str, symbol: str) -> Any:
                 where = (text, symbol, launch.grid, launch.block, args)
                 facts = {"arch": one.target.arch, "warp": one.target.warp}
+                facts["shared_bytes"] = launch.dynamic_bytes
                 return simulate(*where, **facts, sample=sample, seconds=SECONDS)
 
             if run(*self.texts.where.get(made.code, (made.code, made.symbol))).faults:

@@ -24,14 +24,24 @@ from itertools import product
 
 from weft.core.node import Node, postorder
 from weft.scalar.blocks import loads, map_statements, nodes, rebound
-from weft.scalar.nest import Block, For, Kernel, Stmt, Store, walk
+from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
+from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.fragments import operands
 from weft.tile.moves import Labels, blocked
 from weft.tile.passes.collapse_loops import joined
-from weft.tile.tiles import Tile, full, guarded, register_split, tile_of, warp_tile
+from weft.tile.tiles import (
+    Tile,
+    full,
+    guarded,
+    is_frame,
+    on_nests,
+    register_split,
+    tile_of,
+    warp_tile,
+)
 
 SIDES = (16, 32, 64, 128)  # of a tile
 COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
@@ -46,9 +56,30 @@ def blockify_launch(kernel: Kernel, target: GPU) -> Kernel:
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], For):
         return kernel
     labels, tile = Labels(kernel.body), tile_of(kernel.body[0])
+    if is_frame(kernel.body[0]):
+        return replace(kernel, body=_shared(_framed(kernel.body)))
     if tile is not None:
         return replace(kernel, body=(_tile_grid(tile, target, labels),))
     return replace(kernel, body=(_grid(kernel.body[0], 1, target, labels),))
+
+
+def _framed(body: Block) -> Block:
+    """The free frames on the grid; of nests inside that are no tiles, the rows on threads."""
+    if len(body) == 1 and is_frame(body[0]) and body[0].role == "free":
+        return (replace(body[0], body=_framed(body[0].body), bind="grid"),)
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.bind or tile_of(stmt) is not None:
+            return stmt
+        return replace(stmt, body=rebound(stmt.body, "thread", "lane"), bind="thread")
+
+    return on_nests(body, one)
+
+
+def _shared(body: Block) -> Block:
+    """The body with what its nests hand over in shared memory."""
+    held = [s.buffer for s in walk(body) if isinstance(s, Local)]
+    return rename_block(body, {b: replace(b, space="shared") for b in held})
 
 
 def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:

@@ -7,19 +7,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import Kernel
+from weft.scalar.nest import Kernel, Local, walk
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
+from weft.tile.handed import accesses_of_block, handed_over
 from weft.tile.slabs import accesses_of, best_pad, padded
 from weft.tile.tiles import Tile, on_tiles
 
 
 def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
-    """Pad the slabs of every tile as its reads and fills need."""
+    """Pad the slabs of every tile, and what nests hand over, as reads and writes need."""
+    passed = handed_over(kernel)
+    if passed:
+        found = list(accesses_of_block(kernel))
+        pads = {b: padded(b, best_pad(b, found, target)[1]) for b in passed}
+        kernel = replace(kernel, body=rename_block(kernel.body, pads))
 
     def apart(tile: Tile) -> Tile:
         found = list(accesses_of(tile))
-        slabs = {a.slab for a in found}
+        slabs = {s.buffer for s in walk(tile.body) if isinstance(s, Local)}
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
         return replace(tile, body=rename_block(tile.body, pads))
 

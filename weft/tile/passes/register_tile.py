@@ -28,7 +28,7 @@ from weft.targets.gpu import GPU
 from weft.tile.access import ranges_in, trips
 from weft.tile.moves import Labels, upto
 from weft.tile.strips import accesses_of, strip_width
-from weft.tile.tiles import Tile, has_tile, on_tiles, register_split
+from weft.tile.tiles import Tile, on_tiles, register_split, tile_of
 
 MOST = 8  # elements of a strip
 ROWS = 4  # that a thread copies
@@ -37,9 +37,6 @@ ROWS = 4  # that a thread copies
 def register_tile(kernel: Kernel, target: GPU) -> Kernel:
     """Give the threads of tiles their blocks of results, and all others strips."""
     labels = Labels(kernel.body)
-    if not has_tile(kernel.body):
-        strips = _Strips(target, labels, ranges_in(kernel.body))
-        return replace(kernel, body=strips.block(kernel.body, {}, 1))
 
     def split(tile: Tile) -> Tile:
         if len(tile.threads) != 2 or tile.registers:
@@ -59,7 +56,9 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
             registers.append(replace(loop, lo=start, hi=end, bind="register"))
         return replace(tile, threads=tuple(threads), registers=tuple(registers))
 
-    return on_tiles(kernel, split)
+    kernel = on_tiles(kernel, split)
+    strips = _Strips(target, labels, ranges_in(kernel.body))
+    return replace(kernel, body=strips.block(kernel.body, {}, 1))
 
 
 def _rows_apart(tile: Tile, labels: Labels) -> Tile:
@@ -91,14 +90,15 @@ class _Strips:
         return tuple(self.loop(s, known, blocks) if isinstance(s, For) else s for s in stmts)
 
     def loop(self, stmt: For, known: dict[Node, int], blocks: int) -> Stmt:
+        if tile_of(stmt) is not None:
+            return stmt
         here = {**known, stmt.axis: of_axis(stmt, known)}
         blocks *= trips(stmt) if stmt.bind == "grid" else 1
         pieces = _piece(stmt)
         if pieces is not None:
             return self.cut(stmt, pieces, here, blocks)
-        on_lanes = stmt.bind == "lane"
-        if (on_lanes or stmt.bind == "thread") and isinstance(stmt.lo.op, Constant) and stmt.extent:
-            least = 1 if on_lanes else self.target.warp
+        least = {"lane": 1, "thread": self.target.warp}.get(stmt.bind, 0)
+        if least and isinstance(stmt.lo.op, Constant) and stmt.extent and not has_lanes(stmt):
             width = self.width(stmt, stmt.extent // least, known)
             return self.strip(stmt, width) if stmt.extent % width == 0 else stmt
         return replace(stmt, body=self.block(stmt.body, here, blocks))
@@ -135,5 +135,9 @@ def _piece(stmt: For) -> For | None:
     inner = stmt.body[0] if len(stmt.body) == 1 else None
     if not isinstance(inner, For) or inner.bind != "thread" or inner.lo is not stmt.axis:
         return None
-    shared = any(isinstance(s, For) and s.bind == "lane" for s in walk(inner.body))
-    return None if shared else inner
+    return None if has_lanes(inner) else inner
+
+
+def has_lanes(stmt: For) -> bool:
+    """Whether several threads share what is in a loop."""
+    return any(isinstance(s, For) and s.bind == "lane" for s in walk(stmt.body))

@@ -34,6 +34,7 @@ from weft.scalar.nest import (
     Store,
     Update,
     free_variables,
+    walk,
 )
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
@@ -41,7 +42,7 @@ from weft.tile.access import narrow, trips
 from weft.tile.moves import Labels, past
 from weft.tile.staged_rows import RowStager
 from weft.tile.strips import WIDEST, accesses_of, strip_width
-from weft.tile.tiles import Tile, full, guarded, has_tile, on_tiles
+from weft.tile.tiles import Tile, full, guarded, on_tiles
 from weft.tile.vector import address, stride_along
 
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
@@ -50,9 +51,12 @@ STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
     labels = Labels(kernel.body)
-    most = min(STATIC, target.shared)
-    if has_tile(kernel.body):
-        return on_tiles(kernel, lambda tile: _staged(tile, most, labels))
+    held = sum(s.buffer.type.bytes for s in walk(kernel.body) if isinstance(s, Local))
+    most = min(STATIC, target.shared - held)
+    tiles: list[Tile] = []
+    on_tiles(kernel, lambda tile: tiles.append(tile) or tile)
+    if tiles:
+        return on_tiles(kernel, lambda tile: _staged(tile, most // len(tiles), labels))
     return replace(kernel, body=RowStager(labels, most // 2).block(kernel.body))
 
 
@@ -142,7 +146,7 @@ def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Sl
         if term in seen or inner.axis not in free_variables(term, memo) or not moves:
             continue
         seen.add(term)
-        if len(moves) == 1 and any(isinstance(n.op, Load) for n in postorder(term)):
+        if len(moves) == 1 and _reads_global(term):
             yield _Slab(narrow(term), moves[0], inner)
         else:
             stack.extend(term.args)

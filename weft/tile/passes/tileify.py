@@ -22,14 +22,14 @@ from weft.targets.gpu import GPU
 from weft.tile.access import Contraction, contraction, crossing, ranges_in, trips
 from weft.tile.moves import nested
 from weft.tile.passes.vectorize_loops import best_axis
-from weft.tile.tiles import Tile, tile_of
+from weft.tile.tiles import Tile, nests_of, on_nests, tile_of
 
 LEAST = 8  # rows, columns and products to a sum from which on what a tile shares is worth it
 
 
 def tileify(kernel: Kernel, target: GPU) -> Kernel:
     """Bind the chosen free loops; what only a reduction offers is for cooperative_reduce."""
-    tiled = tuple(map(_tiled, kernel.body))
+    tiled = on_nests(kernel.body, _tiled)
     return replace(kernel, body=bound(tiled, target, "free"))
 
 
@@ -67,7 +67,7 @@ def bound(body: tuple[Stmt, ...], target: GPU, role: str) -> tuple[Stmt, ...]:
     """The body with the chosen loops of one role on threads, but in tiles."""
     ranges = ranges_in(body)
     chosen: set[Node] = set()
-    for stmt in body:
+    for stmt in nests_of(body):
         if isinstance(stmt, For) and tile_of(stmt) is None:
             chosen |= best_axis(stmt, target, ranges)[1]
 
