@@ -24,7 +24,7 @@ from weft.core.node import Node, make, rebuild
 from weft.core.types import TensorType
 from weft.kernel.ops import ThreadXor
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_statements, nodes, rebound, substitute_block
+from weft.scalar.blocks import loads, loops_from, map_statements, nodes, rebound, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, apply, axis, constant
@@ -74,13 +74,7 @@ def _outermost(body: Block) -> Iterator[For]:
 
 def chain_of(stmt: For) -> list[For]:
     """Loops over threads, each the only statement of the one before."""
-    loops = [stmt]
-    while len(loops[-1].body) == 1:
-        inner = loops[-1].body[0]
-        if not isinstance(inner, For) or inner.bind != "thread":
-            break
-        loops.append(inner)
-    return loops
+    return loops_from(stmt, _is_spread)
 
 
 def turns(loop: For) -> int:

@@ -111,13 +111,13 @@ def _contraction(c: Contraction, target: Machine) -> float:
     padded = tiles * min(rows, trips(c.rows))
     total = 1.15 * outer * repeat * padded * columns * k
     panels = -(-columns // wide)
-    total += outer * repeat * trips(c.rows) * panels * k * _terms_cost(c.left, {}) / 1.5
+    total += outer * repeat * trips(c.rows) * panels * k * _terms_cost(c.left) / 1.5
     if in_panels(c, tile_width(c, target)) is None:
         packs = 1 if repeat * tiles == 1 else outer * columns * k
         steps = strides(c.update, c.columns.axis, _ranges(c))
         uneven = any(step not in (0, 1) for _, step in steps)
-        total += packs * (_terms_cost(c.right, {}) + 1 + (lanes * 1.5 if uneven else 0))
-    epilogue = sum(_terms_cost(s.value, {}) + 1 for s in c.stores)
+        total += packs * (_terms_cost(c.right) + 1 + (lanes * 1.5 if uneven else 0))
+    epilogue = sum(_terms_cost(s.value) + 1 for s in c.stores)
     return total + outer * repeat * trips(c.rows) * columns * epilogue
 
 
@@ -129,8 +129,8 @@ def _tiles(c: Contraction, target: GPU) -> float:
     rate = 8 if target.matrix_units and operands((c.update,)) else 1
     total = 1.15 * rows * columns * k / rate
     for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
-        total += _terms_cost(narrow(side), {}) * length * k * -(-other // TILE)
-    epilogue = sum(_terms_cost(s.value, {}) + 1 for s in c.stores)
+        total += _terms_cost(narrow(side)) * length * k * -(-other // TILE)
+    epilogue = sum(_terms_cost(s.value) + 1 for s in c.stores)
     return around * (total + rows * columns * epilogue) / lanes
 
 
@@ -138,7 +138,7 @@ def _ranges(c: Contraction) -> dict[Node, tuple[float, float]]:
     return ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
 
 
-def _terms_cost(term: Node, seen: dict[Node, None]) -> float:
+def _terms_cost(term: Node) -> float:
     """Cost of the term beyond a plain load."""
-    own = sum(term_cost(n) for n in postorder(term) if n not in seen)
+    own = sum(map(term_cost, postorder(term)))
     return own if not isinstance(term.op, Load) else 0.0

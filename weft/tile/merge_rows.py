@@ -22,18 +22,16 @@ from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
 
-from weft.core.node import Node, make
+from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar import nest
 from weft.scalar.blocks import (
     Index,
     accesses,
     loads,
-    map_statements,
-    rewrite_block,
+    redirect,
     substitute_block,
 )
-from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Stmt, Store, walk
+from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
 from weft.scalar.structure import rename_block, renumber, structure
 from weft.targets.machine import Machine
@@ -227,23 +225,6 @@ class _Merge:
         values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
         first = apply(multiply, values[loops[-1].axis], constant(self.block))
         values[loops[-1].axis] = apply(add, first, ROW)
-        body = substitute_block(self.local_block(loops[-1].body), values)
+        own = redirect(loops[-1].body, self.local, lambda b, index: self.handed[b].index(index))
+        body = substitute_block(own, values)
         return For(ROW, constant(0), constant(self.block), body)
-
-    def local_block(self, block: Block) -> Block:
-        """The statements over the block's own buffers."""
-
-        def change(node: Node) -> Node | None:
-            if not isinstance(node.op, nest.Load) or node.op.buffer not in self.local:
-                return None
-            old = node.op.buffer
-            rest, load = node.args[old.type.rank :], replace(node.op, buffer=self.local[old])
-            return make(load, *self.handed[old].index(node.args), *rest)
-
-        def one(stmt: Stmt) -> Stmt:
-            if isinstance(stmt, Store) and stmt.buffer in self.local:
-                index = self.handed[stmt.buffer].index(stmt.index)
-                return replace(stmt, buffer=self.local[stmt.buffer], index=index)
-            return stmt
-
-        return map_statements(rewrite_block(block, change), one)
