@@ -23,6 +23,7 @@ LONG: dict[str, tuple[str, Callable[..., torch.Tensor], list[tuple[int, ...]], s
     "beside slabs": ("-003", torch.matmul, [(32, 8192), (8192, 32)], "reduce serial into acc0_s0"),
     "of deviations": ("-004", lambda x: x.var(), [(7, 9, 70)], "acc2_s0 <- welford"),
     "so far": ("", lambda x: x.cumsum(0), [(5000, 40)], "running acc0_s0"),
+    "in uneven parts": ("-018", lambda x: x.sum(), [(1_000_003,)], "in 0..min(4100, 1000003 - "),
     "in a thread": ("-004", lambda x: x.sum(1), [(3, 5000)], "acc0_s0 <- add"),
 }
 

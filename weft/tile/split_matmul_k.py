@@ -18,7 +18,7 @@ from weft.core.node import Node, make
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, axis, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import chain, contraction, divisors, ranges_in, trips
@@ -48,23 +48,20 @@ def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     if not isinstance(first, For):
         return [kernel]
     around, body = ([], kernel.body) if first.role == "reduce" else chain(first, "free")
-    if len(kernel.body) > 1 and around:
-        return [kernel]
     head, rest = body[0], body[1:]
-    if not isinstance(head, For) or head.role != "reduce" or any(isinstance(s, For) for s in rest):
+    apart = (len(kernel.body) > 1 and around) or any(isinstance(s, For) for s in rest)
+    if apart or not isinstance(head, For) or head.role != "reduce":
         return [kernel]
     loops, inner = chain(head, "reduce")
     flat = not any(isinstance(s, For) for s in inner)
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
     own = all(not f.folds for f in loops[1:])
     found = _parts(first, around, loops, target) if flat and even and own else None
-    if found is None:
-        return [kernel]
-    return _kernels(kernel, around, loops, inner, rest, *found, names)
+    return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
 
 
 def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple[For, int] | None:
-    """The loop to split and in how many parts, None where there are blocks enough."""
+    """The loop to split and how long its parts are, None where there are blocks enough."""
     results, depth = math.prod(map(trips, around)), math.prod(map(trips, loops))
     product = contraction(nest) if around else None
     if product is not None:
@@ -80,7 +77,11 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
     wanted = max(min(2 * target.cores // max(1, blocks), depth // least), -(-alone // LONGEST))
     choices = ((n, f) for f in loops for n in divisors(trips(f)) if n <= wanted)
     count, loop = max(choices, key=lambda c: c[0], default=(1, nest))
-    return (loop, count) if count > 1 else None
+    length = trips(loop) // count
+    if product is None and 2 * count < wanted:  # few lengths divide it: the last part is shorter
+        loop = max(loops, key=trips)
+        length = 4 * -(-trips(loop) // (4 * wanted))
+    return (loop, length) if length < trips(loop) else None
 
 
 def _kernels(
@@ -90,25 +91,24 @@ def _kernels(
     inner: Block,
     rest: Block,
     split: For,
-    count: int,
+    length: int,
     names: set[str],
 ) -> list[Kernel]:
     folds = loops[0].folds
-    part, length = axis("s0"), trips(split) // count
+    part, count, stem = axis("s0"), -(-trips(split) // length), f"{kernel.outputs[0].name}_part"
+    left = apply("subtract", split.hi, apply("multiply", part, constant(length)))
+    end = apply("minimum", constant(length), left) if trips(split) % length else constant(length)
     shape = (count, *map(trips, around))
     buffers = {
-        label: Buffer(fresh(f"{kernel.outputs[0].name}_part", names), TensorType(dtype, shape))
+        acc: Buffer(fresh(stem, names), TensorType(acc.type.dtype, shape))
         for fold in folds
-        for label, dtype in zip(fold.labels, fold.dtypes, strict=True)
+        for acc in fold.accs
     }
-    accs = [acc for fold in folds for acc in fold.accs]
     index = tuple(f.axis for f in around)
-    stores = tuple(
-        Store(b, (part, *index), acc) for b, acc in zip(buffers.values(), accs, strict=True)
-    )
+    stores = tuple(Store(b, (part, *index), acc) for acc, b in buffers.items())
     at = apply("add", apply("multiply", part, constant(length)), split.axis)
     body: Block = substitute_block(inner, {split.axis: at})
-    body = nested([replace(f, hi=constant(length)) if f is split else f for f in loops], body)
+    body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
     outer = For(part, constant(0), constant(count), (), 1, "free")
     body = nested([outer, *around], (*body, *stores))
     read = loads(*nodes(body))
@@ -116,10 +116,10 @@ def _kernels(
     name = fresh(f"{kernel.name}_parts", names)
     first = replace(kernel, name=name, inputs=inputs, outputs=tuple(buffers.values()), body=body)
 
-    def parts(labels: tuple[str, ...]) -> tuple[Node, ...]:
-        return tuple(make(Load(buffers[label]), part, *index) for label in labels)
+    def parts(fold: Fold) -> tuple[Node, ...]:
+        return tuple(make(Load(buffers[acc]), part, *index) for acc in fold.accs)
 
-    updates = tuple(Update(fold, parts(fold.labels), True) for fold in folds)
+    updates = tuple(Update(fold, parts(fold), True) for fold in folds)
     whole = For(part, constant(0), constant(count), updates, 1, "reduce", "", folds)
     body = nested(around, (whole, *rest))
     read = loads(*nodes(body))
