@@ -15,7 +15,10 @@ HEADERS = Path(weft.__file__).parent / "runtime" / "gpu"
 
 
 def spills_of(text: str, arch: str) -> list[int]:
-    """Vector registers that each kernel spills; CompilerError where it is refused."""
+    """Vector registers that each kernel spills to memory; CompilerError where it is refused.
+
+    What gfx90a keeps in its accumulation registers instead takes none.
+    """
     flags = [f"--offload-arch={arch}", "--cuda-device-only", "-O3", "-std=c++17", f"-I{HEADERS}"]
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "all.hip").write_text(text)
@@ -24,6 +27,9 @@ def spills_of(text: str, arch: str) -> list[int]:
             cwd=folder, env={**os.environ, "HIP_PLATFORM": "amd"}, capture_output=True, text=True,
         )  # fmt: skip
         if done.returncode:
-            raise CompilerError(f"hipcc refused a kernel: {done.stderr.strip()[:400]}")
-        found = re.findall(r"\.vgpr_spill_count: (\d+)", Path(folder, "all.s").read_text())
-    return [int(count) for count in found]
+            told = re.search(r"error: .*", done.stderr)
+            raise CompilerError(f"hipcc refused a kernel: {told[0] if told else done.stderr}")
+        told = Path(folder, "all.s").read_text()
+    memory = re.findall(r"\.private_segment_fixed_size: (\d+)", told)
+    spills = re.findall(r"\.vgpr_spill_count: (\d+)", told)
+    return [min(int(m), int(count)) for m, count in zip(memory, spills, strict=True)]

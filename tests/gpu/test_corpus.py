@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Any
 
 import pytest
+import torch
 
 from tests.gpu.corpus import checks, player
 from tests.gpu.corpus.checks import examine
@@ -144,6 +145,14 @@ def test_a_pass_that_changes_nothing_is_not_left_out() -> None:
     """A program of nothing but one loop has no slabs, no sums and no tiles."""
     row = examine(GROUPS["programs"]["long"], nvrtc=False, hip=False)
     assert not row.failures and row.schedules <= 6
+
+
+def test_eager_is_the_reference_where_its_dtype_ends_before() -> None:
+    largest = torch.finfo(torch.float32).max
+    eager = torch.tensor([largest, 1.0, float("inf")])
+    reference = torch.tensor([torch.finfo(torch.float64).max, 1.5, 1e300], dtype=torch.float64)
+    wanted = torch.tensor([largest, 1.5, 1e300], dtype=torch.float64)
+    assert torch.equal(checks.known(eager, reference), wanted)
 
 
 def test_every_pass_is_left_out() -> None:

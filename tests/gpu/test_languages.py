@@ -130,3 +130,18 @@ def test_hip_compiles_without_spills() -> None:
     found = spills_of("\n".join(texts), "gfx90a")
     assert len(found) >= len(PROGRAMS) - 1  # an empty one has no kernel
     assert set(found) == {0}
+
+
+@pytest.mark.skipif(shutil.which("hipcc") is None, reason="hipcc is not installed")
+def test_spills_of_hip_are_counted() -> None:
+    text = """#include "weft_hip.cuh"
+extern "C" __global__ void __launch_bounds__(1024, 1) k_many(const f32 *x, f32 *y) {
+    f32 held[400];
+    #pragma unroll
+    for (i32 i = 0; i < 400; i++) held[i] = x[i * 1024 + threadIdx.x];
+    __syncthreads();
+    #pragma unroll
+    for (i32 i = 0; i < 400; i++) y[i * 1024 + threadIdx.x] = held[399 - i] * held[i * 7 % 400];
+}
+"""
+    assert spills_of(text, "gfx90a")[0] > 100

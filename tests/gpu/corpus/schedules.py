@@ -18,15 +18,17 @@ from typing import Any
 
 from weft import driver
 from weft.core.errors import WeftError
+from weft.core.node import Node
 from weft.core.passes import PassLog
 from weft.driver import Levels
 from weft.emit.gpu import Launch
 from weft.frontend.graph import Captured
 from weft.options import Options
-from weft.scalar.affine import Ranges, bounds
+from weft.scalar.affine import Ranges, bounds, function_of
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Program
 from weft.scalar.ops import apply
-from weft.scalar.reach import axis_range, longest
+from weft.scalar.reach import axis_range
 from weft.scalar.text.printer import show_kernel
 from weft.targets.gpu import GPU, GPUS
 from weft.tile.schedule import GPU_PROGRAM, GPU_SCHEDULE
@@ -172,11 +174,17 @@ def statements(block: Block, around: Ranges | None = None) -> int:
     ranges, total = around or {}, 0
     for stmt in block:
         if isinstance(stmt, For):
-            gap = bounds(apply("subtract", stmt.hi, stmt.lo), ranges)[1]
-            most = min(gap, longest(stmt.lo, stmt.hi) or gap)
-            turns = -(-int(most) // stmt.step) if isfinite(most) else 1
+            turns = -(-length(stmt.lo, stmt.hi, ranges) // stmt.step)
             inside = {**ranges, stmt.axis: axis_range(stmt, ranges)}
-            total += max(turns, 0) * statements(stmt.body, inside)
+            total += int(max(turns, 0)) * statements(stmt.body, inside)
         else:
             total += 1
     return total
+
+
+def length(lo: Node, hi: Node, ranges: Ranges) -> float:
+    """Of a loop, at most; 1 where nothing is known of it."""
+    if function_of(hi) == "minimum":
+        return min(length(lo, end, ranges) for end in hi.args)
+    most = bounds(simplify(apply("subtract", hi, lo), ranges), ranges)[1]
+    return most if isfinite(most) else 1.0
