@@ -84,6 +84,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "embedding": (lambda w, i: F.embedding(i, w), picked(11, (11, 64), (7,))),
     "gather": (lambda x, i: x.gather(1, i), picked(37, (5, 37), (5, 9))),
     "scatter": (lambda x, i: torch.zeros(5, 37).scatter_add(0, i, x), picked(5, (8, 37), (8, 37))),
+    "scatter_of_many_rows": (
+        lambda x, i: torch.zeros(1001, 12).scatter_add(0, i, x),
+        picked(1001, (50, 12), (50, 12)),
+    ),
     "short_scatter": (
         lambda x, i: torch.zeros(5, 20).bfloat16().scatter_add(0, i, x.bfloat16()),
         picked(5, (9, 20), (9, 20)),

@@ -17,7 +17,7 @@ by exp(before - after) when it grows (Milakov and Gimelshein 2018; Dao et al. 20
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -26,6 +26,7 @@ from weft.scalar.nest import Buffer, Kernel, Program
 from weft.scalar.structure import structure
 from weft.targets.gpu import GPU
 from weft.tile.cost import kernel_time_us
+from weft.tile.degree import NotByChunks
 from weft.tile.merge_rows import leading, reader, shared_depth
 from weft.tile.online import online
 
@@ -36,22 +37,17 @@ HELD = 49 << 10  # bytes handed over, half of shared memory at most: the rest is
 
 def chunk_reduce(program: Program, target: GPU) -> Program:
     """Merge every run of kernels for which one kernel over chunks of their rows is cheaper."""
-    price = partial(kernel_time_us, target=target)
     steps, first = list(program.steps), 0
-    readers = Counter((*program.outputs, *(b for s in steps for b in s.inputs)))
-    known: dict[Hashable, int] = {}  # layers repeat
+    merger = _Merger(Counter((*program.outputs, *(b for s in steps for b in s.inputs))), target)
     while first < len(steps):
         members: list[Any] = [steps[first]]
         best: tuple[list[Any], Kernel] | None = None
         while len(members) < MEMBERS and (after := reader(steps, members)) is not None:
             members = [*members, after]
-            key = tuple(map(structure, members))
-            choices = list(merged(members, readers, target))
-            if key not in known:
-                times = [sum(price(m.body) for m in members), *(price(k.body) for k in choices)]
-                known[key] = times.index(min(times))
-            if known[key]:
-                best = members, choices[known[key] - 1]
+            if not merger.share_rows(members):
+                break
+            one = merger.merged(members)
+            best = best if one is None else (members, one)
         if best is not None:
             at = steps.index(best[0][-1])
             steps[at] = best[1]
@@ -60,16 +56,58 @@ def chunk_reduce(program: Program, target: GPU) -> Program:
     return replace(program, steps=tuple(steps))
 
 
-def merged(members: Sequence[Kernel], readers: Counter[Buffer], target: GPU) -> Iterator[Kernel]:
-    """The members as one kernel over chunks, of each size that fits; none where it is not right."""
-    read = Counter(b for m in members for b in m.inputs)
-    passed = [b for m in members for b in m.outputs if b in read]
-    if any(readers[b] > read[b] for b in passed) or not all(map(leading, members)):
-        return
-    depth = shared_depth(members, passed)
-    for rows, columns in SIDES if depth else ():
-        one = online(members, passed, depth, rows, columns, target.matrix_units)
-        if one is None:
-            return
-        if one[1] <= min(HELD, target.shared // 2):
-            yield one[0]
+class _Merger:
+    """Makes one kernel of several; what layers repeat is decided once."""
+
+    def __init__(self, readers: Counter[Buffer], target: GPU) -> None:
+        self.readers, self.target = readers, target
+        self.price = partial(kernel_time_us, target=target)
+        self.known: dict[Hashable, tuple[int, int] | None] = {}
+        self.structures: dict[Kernel, Hashable] = {}
+
+    def share_rows(self, members: Sequence[Kernel]) -> bool:
+        """Whether they pass on rows of loops that all have: no more members can mend that."""
+        return all(map(leading, members)) and shared_depth(members, passed(members)) > 0
+
+    def merged(self, members: Sequence[Kernel]) -> Kernel | None:
+        """The members as one kernel, where that is right and cheaper."""
+        read = Counter(b for m in members for b in m.inputs)
+        if any(self.readers[b] > read[b] for b in passed(members)):
+            return None
+        key = self.key(members)
+        if key not in self.known:
+            self.known[key] = self.cheapest(members)
+        sides = self.known[key]
+        return None if sides is None else self.made(members, sides)[0]
+
+    def cheapest(self, members: Sequence[Kernel]) -> tuple[int, int] | None:
+        """The rows of a block and the chunk that are best, None where the members apart are."""
+        best, least = None, sum(self.price(m.body) for m in members)
+        for sides in SIDES:
+            try:
+                one, held = self.made(members, sides)
+            except NotByChunks:
+                return None
+            if held <= min(HELD, self.target.shared // 2) and self.price(one.body) < least:
+                best, least = sides, self.price(one.body)
+        return best
+
+    def made(self, members: Sequence[Kernel], sides: tuple[int, int]) -> tuple[Kernel, int]:
+        depth = shared_depth(members, passed(members))
+        return online(members, passed(members), depth, *sides, self.target.matrix_units)
+
+    def key(self, members: Sequence[Kernel]) -> Hashable:
+        """What members do, and what they have in common."""
+        for m in members:
+            self.structures[m] = self.structures.get(m) or structure(m)
+        numbers: dict[Buffer, int] = {}
+        used = [
+            numbers.setdefault(b, len(numbers)) for m in members for b in (*m.inputs, *m.outputs)
+        ]
+        return tuple(self.structures[m] for m in members), tuple(used)
+
+
+def passed(members: Sequence[Kernel]) -> list[Buffer]:
+    """What members hand over."""
+    read = {b for m in members for b in m.inputs}
+    return [b for m in members for b in m.outputs if b in read]

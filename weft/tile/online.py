@@ -1,7 +1,6 @@
 """One kernel over blocks of rows and chunks of columns, from kernels that hand rows to each other.
 
-found = online(members, passed, depth=2, block=64, chunk=64, units=True)
-if found is not None: kernel, held = found      # and the bytes handed over inside it
+kernel, held = online(members, passed, depth=2, block=64, chunk=64, units=True)
 
 A member's body over a row is taken apart into pieces: folds along the columns, maps of them, sums
 along them for other loops, and what is stored once for a row. Of a sum of what is proportional to
@@ -48,8 +47,8 @@ def online(
     block: int,
     chunk: int,
     units: bool,
-) -> tuple[Kernel, int] | None:
-    """The kernel, and the bytes that it hands over between its nests; None where it is not right.
+) -> tuple[Kernel, int]:
+    """The kernel, and the bytes that it hands over between its nests; NotByChunks if not right.
 
     depth   loops that the members share, the last of them over rows
     units   whether the target has units for products of 16-bit matrices
@@ -57,12 +56,9 @@ def online(
     handed = {b: Rows(b, members, depth) for b in passed}
     long = {h.shape for h in handed.values() if h.shape}
     if len(long) != 1 or any(len(shape) != 1 for shape in long):
-        return None
-    try:
-        (length,) = long.pop()
-        one = _Online(block, chunk, length, members, handed, depth, units).kernel()
-    except NotByChunks:
-        return None
+        raise NotByChunks
+    (length,) = long.pop()
+    one = _Online(block, chunk, length, members, handed, depth, units).kernel()
     return one, sum(s.buffer.type.bytes for s in walk(one.body) if isinstance(s, Local))
 
 

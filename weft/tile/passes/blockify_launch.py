@@ -24,8 +24,10 @@ from itertools import product
 
 from weft.core.node import Node, postorder
 from weft.scalar.blocks import loads, map_statements, nodes, rebound
+from weft.scalar.index import function_of
 from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
+from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
@@ -71,7 +73,11 @@ def _framed(body: Block) -> Block:
     def one(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For) or stmt.bind or tile_of(stmt) is not None:
             return stmt
-        return replace(stmt, body=rebound(stmt.body, "thread", "lane"), bind="thread")
+        body = rebound(stmt.body, "thread", "lane")
+        if function_of(stmt.hi) != "minimum":
+            return replace(stmt, body=body, bind="thread")
+        end = apply("add", stmt.lo, constant(longest(stmt.lo, stmt.hi) or 0))
+        return replace(stmt, hi=end, body=_within(body, stmt), bind="thread")
 
     return on_nests(body, one)
 
