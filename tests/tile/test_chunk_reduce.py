@@ -139,7 +139,7 @@ ATTENTION: dict[str, Callable[..., Any]] = {
 
 
 @pytest.mark.parametrize("target", ["cuda:sm_90a", "metal"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("name", ATTENTION)
 def test_in_the_simulator(name: str, dtype: torch.dtype, target: str) -> None:
     q, k, v = (torch.randn(2, n, 32).to(dtype) for n in (150, 170, 170))
@@ -147,9 +147,9 @@ def test_in_the_simulator(name: str, dtype: torch.dtype, target: str) -> None:
     compiled = weft.compile(eager, target=target, simulate=True)
     found, wanted = compiled(q, k, v).double(), eager(q.double(), k.double(), v.double())
     own = (eager(q, k, v).double() - wanted).norm()
-    floor = {torch.float32: 1e-6, torch.bfloat16: 1.6e-2}[dtype]
+    floor = {torch.float32: 1e-6, torch.bfloat16: 1.6e-2, torch.float16: 2e-3}[dtype]
     assert (found - wanted).norm() <= max(2 * own, floor * wanted.norm())
-    rounded = name == "written_out" and dtype is torch.bfloat16  # the weights, at a row's end
+    rounded = name == "written_out" and dtype is not torch.float32  # weights, at a row's end
     assert ("# scan" in compiled.ir("loop")) is not rounded
 
 

@@ -161,6 +161,10 @@ class Chunks:
         last = substitute((from_linear(rest, offset + 1),), {ROW: constant(most)})[0]
         return simplify(last, {})
 
+    def between_0_and_1(self, value: Node) -> bool:
+        """Whether a value is exp(s - maximum)."""
+        return function_of(value) == "exp" and self.degrees.of(value) == 1
+
     def inside(self, update: Update) -> Update:
         """The update, of columns that there are."""
         if self.length % self.chunk == 0:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from itertools import count
 
 from weft.core.node import Node, make, rebuild, substitute
-from weft.core.types import bf16, f32
+from weft.core.types import bf16, f16, f32
 from weft.scalar.blocks import loads, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import (
@@ -209,7 +209,7 @@ class _Online(Chunks):
     def sides(self, parts: list[Node], free: Sequence[For], stores: Sequence[Store]) -> Node:
         """The product of a sum, its side that the other loops do not move computed before it.
 
-        It is rounded to bf16 where the other side and the results are, as eager does, if the
+        It is rounded to 16 bits where the other side and the results are, as eager does, if the
         target has units for such products.
         """
         axes = {f.axis for f in free}
@@ -219,7 +219,9 @@ class _Online(Chunks):
             return product(parts)
         side, dtype = product(left), left[0].type.dtype
         results = {narrow(p).type.dtype for p in right} | {s.buffer.type.dtype for s in stores}
-        held = bf16 if self.units and dtype is f32 and results == {bf16} else dtype
+        fits = [bf16, f16] if self.between_0_and_1(side) else [bf16]  # in their range
+        narrower = next((d for d in fits if results == {d}), dtype)
+        held = narrower if self.units and dtype is f32 else dtype
         if isinstance(narrow(side).op, Load) and narrow(side).type.dtype is held:
             return product(parts)
         value = side if held is dtype else apply(CASTS[held], side)
