@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import product
 
+from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
@@ -49,7 +50,7 @@ def _cut(tile: Tile, pieces: tuple[int, ...], labels: Labels) -> Tile:
     registers: list[For] = []
     for thread, register, size in zip(tile.threads, tile.registers, pieces, strict=True):
         count, apart = trips(register), trips(thread) * size
-        last = apply("add", thread.lo, constant(apart))
+        last = simplify(apply("add", thread.lo, constant(apart)), {})
         threads.append(replace(thread, hi=last, step=size))
         start = thread.axis
         if size < count:
