@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from weft.runtime import Toolchain, open_toolchain
+from weft.runtime.toolchain import Toolchain, open_toolchain
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from weft.core.errors import CacheError, CompilerError
-from weft.runtime import Cache, Toolchain, cpu_features, find_compiler, open_toolchain
+from weft.runtime.cache import Cache
+from weft.runtime.compiler import cpu_features, find_compiler
+from weft.runtime.toolchain import Toolchain, open_toolchain
 
 SOURCE = "int answer(void) { return 42; }\n"
 
@@ -58,7 +60,7 @@ def test_torn_entry_is_a_miss(tmp_path: Path) -> None:
 RACE = """
 import sys, time
 from pathlib import Path
-from weft.runtime import open_toolchain
+from weft.runtime.toolchain import open_toolchain
 tools = open_toolchain(Path(sys.argv[1]))
 time.sleep(max(0.0, float(sys.argv[2]) - time.time()))
 print(tools.build("key", {"k": "int answer(void) { return 42; }"}, {"by": "race"}))

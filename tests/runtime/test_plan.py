@@ -7,8 +7,7 @@ from itertools import combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weft.runtime import Slot, plan
-from weft.runtime.plan import ALIGNMENT, align, tightest_gap
+from weft.runtime.plan import ALIGNMENT, Slot, align, plan, tightest_gap
 
 
 @st.composite

@@ -12,8 +12,9 @@ import torch
 
 from weft.core.calls import encode
 from weft.core.errors import CompilerError, IndexOutOfRange, VerifyError, WeftError
-from weft.runtime import Buffer, Call, Extern, Program, ProgramSpec, Toolchain, build, load
+from weft.runtime import Buffer, Call, Extern, Program, ProgramSpec, build, load
 from weft.runtime.threads import load_table, openmp_symbols
+from weft.runtime.toolchain import Toolchain
 
 N = 256
 ROW = ((16, 16), (16, 1))
@@ -214,7 +215,8 @@ def test_load_in_another_process_compiles_nothing(tools: Toolchain) -> None:
     script = f"""
 import torch
 from pathlib import Path
-from weft.runtime import compiler, load, open_toolchain
+from weft.runtime import compiler, load
+from weft.runtime.toolchain import open_toolchain
 tools = open_toolchain(Path({str(tools.cache.root)!r}))
 def refuse(*args): raise SystemExit("compiled")
 compiler.Compiler.compile = refuse

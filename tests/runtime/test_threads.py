@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from weft.runtime import Buffer, Call, Program, ProgramSpec, Toolchain, build
+from weft.runtime import Buffer, Call, Program, ProgramSpec, build
 from weft.runtime.layout import lay_out
 from weft.runtime.threads import openmp_symbols
+from weft.runtime.toolchain import Toolchain
 
 SIZE = 1000003
 FLAT = """#include "weft.h"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -45,13 +45,7 @@ class Verdict:
 class Float64(TorchDispatchMode):
     """Runs every op in float64: a cast to a shorter float, or a float tensor made inside, too."""
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide = {
             name: torch.float64 if name == "dtype" and value in LOW_PRECISION else value
             for name, value in (kwargs or {}).items()

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
@@ -22,6 +21,7 @@ from weft.core.errors import WeftError
 from weft.options import Options
 from weft.runtime.nvidia import driver, nvrtc
 from weft.runtime.nvrtc import compile_text
+from weft.targets.cpu import cpu_facts, cpu_flags
 from weft.targets.gpu import GPUS
 
 COMPILERS = ("gcc", "clang", "cc")
@@ -97,14 +97,7 @@ def compiler() -> Fact:
 
 def cpu() -> Fact:
     """Never missing: plain C runs everywhere."""
-    flags: set[str] = set()
-    try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith(("flags", "Features")):
-                flags = set(line.split(":", 1)[1].split())
-                break
-    except OSError:
-        pass  # not Linux
+    flags = cpu_flags(cpu_facts())
     features = [f for f in FEATURES if f in flags]
     return Fact("CPU", True, f"{platform.machine()}: {' '.join(features) or 'features unknown'}")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -160,13 +160,7 @@ class Gathered(TorchDispatchMode):
         self.gathered: dict[int, int] = {}
         self.whole: set[int] = set()
 
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: dict[str, Any] | None = None,
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         read = [v.data_ptr() for v in pytree.tree_leaves((args, kwargs)) if is_tensor(v)]
         if func in GATHERS:
             place = read.pop(0)

@@ -24,6 +24,7 @@ from weft.cli.suite import BEST, DISTURBED, OURS, Results, Row, trouble
 from weft.config import config
 from weft.runtime import nvidia
 from weft.runtime.toolchain import open_toolchain
+from weft.targets.cpu import cpu_facts
 
 PACKAGES = (
     *("torch", "openvino", "onnxruntime", "onnx", "onnxscript", "transformers", "numpy"),
@@ -199,7 +200,7 @@ def our_json(found: Any) -> dict[str, Any]:
 def machine(on_cpu: bool) -> dict[str, Any]:
     more = {"compiler": open_toolchain(config.cache).compiler.version} if on_cpu else gpu()
     return {
-        "cpu": cpu_name(),
+        "cpu": cpu_facts().get("model name", platform.processor()),
         "processors": os.cpu_count(),
         "system": platform.platform(),
         "commit": commit(),
@@ -230,15 +231,6 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def cpu_name() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return named[0] if named else platform.processor()
 
 
 def commit() -> str | None:

@@ -22,6 +22,7 @@ from pathlib import Path
 
 from weft.config import config
 from weft.core.errors import CompilerError
+from weft.targets.cpu import cpu_facts, cpu_flags
 
 HEADERS = Path(__file__).parent
 FLAGS = (
@@ -143,19 +144,10 @@ def native_flag(command: tuple[str, ...]) -> tuple[str, ...]:
 @cache
 def cpu_features() -> str:
     """The machine's instruction set extensions in one line: what -march=native depends on."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        lines = []
-    wanted = ("flags", "Features", "model name", "CPU implementer", "CPU part")
-    facts: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        if name.strip() in wanted:
-            facts.setdefault(name.strip(), value.strip())
-    words = sorted(set((facts.pop("flags", "") or facts.pop("Features", "")).split()))
-    named = [facts[name] for name in sorted(facts)] or [platform.processor()]
-    return " ".join([platform.machine(), *named, *words])
+    facts = cpu_facts()
+    named = [facts[name] for name in ("CPU implementer", "CPU part", "model name") if name in facts]
+    words = sorted(cpu_flags(facts))
+    return " ".join([platform.machine(), *(named or [platform.processor()]), *words])
 
 
 def run_all(jobs: Iterable[Callable[[], Path]]) -> list[Path]:
@@ -167,12 +159,7 @@ def run_all(jobs: Iterable[Callable[[], Path]]) -> list[Path]:
     if len(todo) <= 1:
         return [job() for job in todo]
     with ThreadPoolExecutor(max_workers=min(len(todo), processors())) as pool:
-        running = [pool.submit(job) for job in todo]
-        try:
-            return [job.result() for job in running]
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
+        return list(pool.map(lambda job: job(), todo))
 
 
 def processors() -> int:

@@ -25,18 +25,6 @@ from weft.runtime.nvidia import driver
 
 Size = tuple[int, int, int]
 PLAIN_SHARED = 48 * 1024  # a kernel must ask for more
-DATA_TYPES = {
-    "float32": "FLOAT32",
-    "float16": "FLOAT16",
-    "bfloat16": "BFLOAT16",
-    "float64": "FLOAT64",
-    "int32": "INT32",
-    "uint32": "UINT32",
-    "int64": "INT64",
-    "uint64": "UINT64",
-    "uint16": "UINT16",
-    "uint8": "UINT8",
-}
 
 
 def check(result: tuple[Any, ...], what: str) -> Any:
@@ -157,7 +145,7 @@ def tensor_map(
     small, large = cuda.cuuint32_t, cuda.cuuint64_t
     name = "NONE" if swizzle == 0 else f"{swizzle}B"
     encoded = cuda.cuTensorMapEncodeTiled(
-        getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{DATA_TYPES[dtype.name]}"),
+        getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype.name.upper()}"),
         len(shape),
         address,
         [large(n) for n in reversed(shape)],

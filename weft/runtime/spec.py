@@ -158,18 +158,12 @@ def buffer_from_json(row: list[Any]) -> Buffer:
 
 
 def step_to_json(step: Step) -> Json:
-    if isinstance(step, Call):
-        args = list(step.args)
-        return {"call": step.symbol, "args": args, "checks": step.checks, "once": step.once}
-    return {
-        "extern": step.target,
-        "args": list(step.args),
-        "kwargs": dict(step.kwargs),
-        "outputs": list(step.outputs),
-    }
+    return {"call" if isinstance(step, Call) else "extern": astuple(step)}
 
 
 def step_from_json(tree: Json) -> Step:
     if "call" in tree:
-        return Call(tree["call"], tuple(tree["args"]), tree["checks"], tree["once"])
-    return Extern(tree["extern"], tuple(tree["args"]), tree["kwargs"], tuple(tree["outputs"]))
+        symbol, args, checks, once = tree["call"]
+        return Call(symbol, tuple(args), checks, once)
+    target, args, kwargs, outputs = tree["extern"]
+    return Extern(target, tuple(args), kwargs, tuple(outputs))

@@ -47,15 +47,30 @@ def _cache_bytes(level: int, default: int) -> int:
     return default
 
 
+def cpu_facts() -> dict[str, str]:
+    """What Linux says of the first processor, such as its "model name"; elsewhere nothing."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return {}
+    facts: dict[str, str] = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        facts.setdefault(name.strip(), value.strip())
+    return facts
+
+
+def cpu_flags(facts: dict[str, str]) -> set[str]:
+    """The instruction set extensions, as x86 and Arm call them."""
+    return set((facts.get("flags") or facts.get("Features", "")).split())
+
+
 def _isa() -> str:
     if platform.machine().lower() in ("arm64", "aarch64"):
         return "neon"
-    try:
-        flags = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return "plain"
+    flags = cpu_flags(cpu_facts())
     known = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2"}
-    return next((isa for flag, isa in known.items() if f" {flag}" in flags), "plain")
+    return next((isa for flag, isa in known.items() if flag in flags), "plain")
 
 
 @cache
