@@ -51,9 +51,7 @@ def load_inline(text: str) -> Source:
     }  # fmt: skip
     with user_code(FILE, text):
         run(statements, namespace)
-        if isinstance(last, ast.Expr):
-            return program(last.value, namespace)
-        if isinstance(last, ast.Assign | ast.AnnAssign) and last.value is not None:
+        if isinstance(last, ast.Expr | ast.Assign | ast.AnnAssign) and last.value is not None:
             return program(last.value, namespace)
         if isinstance(last, ast.ClassDef | ast.FunctionDef):
             run([last], namespace)
@@ -218,8 +216,8 @@ class Inputs(ast.NodeTransformer):
         return self.is_factory(node)
 
     def is_factory(self, node: ast.Call) -> bool:
-        names = all(isinstance(n, ast.Name | ast.Attribute) for n in expressions(node.func))
-        if not names:
+        parts = (n for n in ast.walk(node.func) if isinstance(n, ast.expr))
+        if not all(isinstance(part, ast.Name | ast.Attribute) for part in parts):
             return False
         try:
             value = evaluate(node.func, self.namespace)
@@ -268,7 +266,3 @@ class Inputs(ast.NodeTransformer):
 def is_input(value: Any) -> bool:
     """A tensor that a statement made; parameters stay with the module that owns them."""
     return isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)
-
-
-def expressions(node: ast.expr) -> Iterator[ast.expr]:
-    return (n for n in ast.walk(node) if isinstance(n, ast.expr))

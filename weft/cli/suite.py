@@ -84,20 +84,16 @@ class Row:
     work: Work | None
     measurements: Mapping[str, Measurement]
 
+    def of(self, backend: str) -> Measurement:
+        """Its measurement; one without figures where it has none."""
+        return self.measurements.get(backend, Measurement(backend))
+
     def ms(self, backend: str) -> float | None:
         """The time that counts: of a result that is right."""
         if backend == BEST:
             return min(self.peers.values(), default=None)
-        found = self.measurements.get(backend)
-        return found.ms if found is not None and not trouble(found) else None
-
-    def compile_seconds(self, backend: str) -> float | None:
-        found = self.measurements.get(backend)
-        return found.compile_seconds if found is not None else None
-
-    def peak_bytes(self, backend: str) -> int | None:
-        found = self.measurements.get(backend)
-        return found.peak_bytes if found is not None else None
+        found = self.of(backend)
+        return None if trouble(found) else found.ms
 
     @property
     def peers(self) -> dict[str, float]:
@@ -176,17 +172,17 @@ class Results:
 
     def compile_seconds(self, backend: str) -> float | None:
         """The median over the workloads, first call included."""
-        found = [s for row in self.rows if (s := row.compile_seconds(backend)) is not None]
+        found = [s for row in self.rows if (s := row.of(backend).compile_seconds) is not None]
         return statistics.median(found) if found else None
 
     def slow_to_compile(self, backend: str, to: str, most: float) -> list[str]:
         """The workloads that took more than `most` of what `to` took."""
-        pairs = [(r.name, r.compile_seconds(backend), r.compile_seconds(to)) for r in self.rows]
-        return [name for name, mine, other in pairs if mine and other and mine > most * other]
+        pairs = [(r, r.of(backend).compile_seconds, r.of(to).compile_seconds) for r in self.rows]
+        return [r.name for r, mine, other in pairs if mine and other and mine > most * other]
 
     def hungry(self, backend: str, to: str) -> list[str]:
         """The workloads whose call needs more memory, clearly."""
-        pairs = [(r.name, r.peak_bytes(backend), r.peak_bytes(to)) for r in self.rows]
+        pairs = [(r.name, r.of(backend).peak_bytes, r.of(to).peak_bytes) for r in self.rows]
         return [
             name for name, mine, other in pairs
             if mine is not None and other is not None and mine > other + NOTHING
@@ -202,8 +198,7 @@ class Results:
         pairs = [
             (found.predicted_us, found.ms)
             for row in self.rows
-            if (found := row.measurements.get("weft")) is not None
-            and found.ms and found.predicted_us and not found.externs
+            if (found := row.of("weft")).ms and found.predicted_us and not found.externs
         ]  # fmt: skip
         return spearman([p for p, _ in pairs], [m for _, m in pairs])
 

@@ -87,14 +87,11 @@ def summary_lines(results: Results) -> list[str]:
             f"not a quiet machine: rounds of {len(results.disturbed)} workloads of "
             f"{len(results.rows)} differ by more than {(DISTURBED - 1) * 100:.0f}%"
         )
-    if results.not_begun:
-        lines.append(f"no time was left for {len(results.not_begun)}: {names_of(results)}")
+    left = results.not_begun
+    if left:
+        lines.append(f"no time was left for {len(left)}: {'; '.join(left)}")
     lines += [f"{backend} is left out: {why}" for backend, why in results.missing.items()]
     return lines + failures(results)
-
-
-def names_of(results: Results) -> str:
-    return "; ".join(results.not_begun)
 
 
 def limits_line(limits: Limits, on_cpu: bool) -> str:

@@ -98,8 +98,10 @@ class Cache:
         return refused
 
     def entry(self, kind: str, key: str, fill: Callable[[Path], None]) -> Path:
-        """Fill a new folder and rename it to the entry of `key`; an entry already there stays."""
+        """The entry of `key`: the one that is there, or else a new folder, filled and renamed."""
         final = self.address(kind, key)
+        if os.path.isdir(final):
+            return final
         with self.workspace() as folder:
             try:
                 fill(folder)

@@ -51,7 +51,6 @@ class Cubin:
 def compile_cubin(source: str, arch: str, store: Cache) -> Cubin:
     """Compile for "sm_80", "sm_90a", "sm_120" ...; CompilerError names the line that is wrong."""
     key = f"{digest(headers(), version(), *FLAGS)}\n{arch}\n{source}"
-    entry = store.address("cubins", key)
 
     def fill(folder: Path) -> None:
         code, log = compile_text(source, arch)
@@ -59,8 +58,7 @@ def compile_cubin(source: str, arch: str, store: Cache) -> Cubin:
         (folder / "kernel.cubin").write_bytes(code)
         (folder / "resources.json").write_text(json.dumps(kernels))
 
-    if not entry.is_dir():
-        store.entry("cubins", key, fill)
+    entry = store.entry("cubins", key, fill)
     kernels = json.loads((entry / "resources.json").read_text())
     return Cubin(
         entry / "kernel.cubin", {name: Resources(**used) for name, used in kernels.items()}

@@ -98,10 +98,7 @@ def build(source: str, arch: str) -> Program:
         found = variables(own, run("objdump", "-tC", "kernel", folder=folder))
         (folder / "symbols.json").write_text(json.dumps([found, smallest_access(own)]))
 
-    key = f"{arch}\n{source}"
-    entry = store.address("simulated", key)
-    if not entry.is_dir():
-        store.entry("simulated", key, fill)
+    entry = store.entry("simulated", f"{arch}\n{source}", fill)
     found, grain = json.loads((entry / "symbols.json").read_text())
     return Program(entry / "kernel", tuple(tuple(variable) for variable in found), grain)
 
@@ -125,10 +122,7 @@ def simulator(store: Cache) -> Path:
         flags = ("-O2", "-std=c++17", "-fno-pie")
         run("g++", *flags, "-c", str(source), "-o", "simulator.o", folder=folder)
 
-    entry = store.address("simulator", "")
-    if not entry.is_dir():
-        store.entry("simulator", "", fill)
-    return entry / "simulator.o"
+    return store.entry("simulator", "", fill) / "simulator.o"
 
 
 @cache
