@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from tests.frontend.test_aten_programs import (
     COMPOSITES,
@@ -33,7 +34,7 @@ from weft.core.types import bf16
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import overload
 from weft.frontend.capture import capture
-from weft.frontend.graph import Captured, flattened, map_args
+from weft.frontend.graph import Captured, flattened
 from weft.frontend.lower import to_tensor
 from weft.tensor.evaluate import evaluate
 
@@ -64,11 +65,11 @@ class Recorder(TorchDispatchMode):
 def captured(func: Any, args: Any, kwargs: Any) -> tuple[Captured, list[torch.Tensor]]:
     """The one call as a program of its own, and the tensors it takes."""
     tensors: list[torch.Tensor] = []
-    map_args([args, *kwargs.values()], torch.Tensor, tensors.append)
+    tree_map_only(torch.Tensor, tensors.append, (args, kwargs))
 
     def program(*given: torch.Tensor) -> list[torch.Tensor]:
         taken = iter(given)
-        places = map_args([tuple(args), *kwargs.values()], torch.Tensor, lambda _: next(taken))
+        places = tree_map_only(torch.Tensor, lambda _: next(taken), [tuple(args), *kwargs.values()])
         out = func(*places[0], **dict(zip(kwargs, places[1:], strict=True)))
         return [t.clone() for t in flattened(out) if isinstance(t, torch.Tensor)]
 
@@ -116,8 +117,8 @@ def nearer(got: np.ndarray, eager: torch.Tensor, func: Any, args: Any, kwargs: A
     """Where eager itself is far from float64, being within twice its distance is enough."""
     if not eager.is_floating_point():
         return False
-        kwargs = {k: map_args(a, torch.Tensor, doubled) for k, a in kwargs.items()}
-    out = flattened(func(*map_args(tuple(args), torch.Tensor, doubled), **kwargs))
+    args, kwargs = tree_map_only(torch.Tensor, doubled, (tuple(args), kwargs))
+    out = flattened(func(*args, **kwargs))
     exact = to_numpy([t for t in out if isinstance(t, torch.Tensor)][i]).astype(np.float64)
     with np.errstate(invalid="ignore"):
         ours, theirs = (

@@ -111,16 +111,6 @@ class Captured:
         )
 
 
-def map_args(args: Any, kind: type, f: Callable[[Any], Any]) -> Any:
-    """`args` with every instance of `kind`, at any depth of lists and tuples, replaced."""
-    if isinstance(args, kind):
-        return f(args)
-    if isinstance(args, (list, tuple)):
-        mapped = [map_args(a, kind, f) for a in args]
-        return mapped if isinstance(args, list) else tuple(mapped)
-    return args
-
-
 def flattened(out: Any) -> list[Any]:
     """The items of lists and tuples at any depth: what an ATen op takes or returns."""
     if not isinstance(out, (list, tuple)):

@@ -24,12 +24,13 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map_only
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
-from weft.frontend.graph import Geometry, Placeholder, flattened, map_args
+from weft.frontend.graph import Geometry, Placeholder, flattened
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
 
@@ -93,10 +94,10 @@ class Tracer(TorchDispatchMode):
             return self._write(op, args, kwargs)
         if what is schema.Effect.RESHAPE:
             return self._reshape(op, args, kwargs)
-        outs = self.call(op, map_args(args, torch.Tensor, self.fake), self._fakes(kwargs))
+        outs = self.call(op, self._fakes(args), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in flattened(outs)):
             return outs
-        self.add(op, self._values(args), {k: self._values(a) for k, a in kwargs.items()}, outs)
+        self.add(op, self._values(args), self._values(kwargs), outs)
         return outs
 
     def call(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -140,7 +141,7 @@ class Tracer(TorchDispatchMode):
         """A node on values rather than tensors; returns its result number `index`."""
         if op in _IDENTITY:
             return args[0]
-        fakes = map_args(args, Node, self.fakes.__getitem__)
+        fakes = tree_map_only(Node, self.fakes.__getitem__, args)
         outs = self.call(op, fakes, kwargs)
         value = self.add(op, args, kwargs, outs)[index]
         assert value is not None
@@ -163,10 +164,10 @@ class Tracer(TorchDispatchMode):
         return self.ref(tensor).fake
 
     def _values(self, args: Any) -> Any:
-        return map_args(args, torch.Tensor, self.value)
+        return tree_map_only(torch.Tensor, self.value, args)
 
-    def _fakes(self, kwargs: dict[str, Any]) -> dict[str, Any]:
-        return {k: map_args(a, torch.Tensor, self.fake) for k, a in kwargs.items()}
+    def _fakes(self, args: Any) -> Any:
+        return tree_map_only(torch.Tensor, self.fake, args)
 
     def _twin(self, tensor: torch.Tensor) -> Ref:
         """A tensor made behind the dispatcher's back, such as x.data: another name of one."""
@@ -248,7 +249,7 @@ class Tracer(TorchDispatchMode):
         if op is aten.as_strided.default:
             parent = self._strided_parent(parent)
         value = read(parent, self.emit)
-        outs = self.call(op, map_args(args, torch.Tensor, self.fake), kwargs)
+        outs = self.call(op, self._fakes(args), kwargs)
         if op in _IDENTITY:
             made: list[Node | None] = [value]
         else:
