@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
@@ -53,12 +54,8 @@ class Limits:
     def bandwidth(self, moved: int) -> float:
         """GB/s for a working set of that size, between the sizes that were measured."""
         sizes = sorted(self.copy)
-        if moved <= sizes[0] or moved >= sizes[-1]:
-            return self.copy[sizes[0] if moved <= sizes[0] else sizes[-1]]
-        upper = next(s for s in sizes if s >= moved)
-        lower = sizes[sizes.index(upper) - 1]
-        share = math.log(moved / lower) / math.log(upper / lower)
-        return self.copy[lower] ** (1 - share) * self.copy[upper] ** share
+        rates = [self.copy[size] for size in sizes]
+        return float(np.exp(np.interp(np.log(max(moved, 1)), np.log(sizes), np.log(rates))))
 
     def seconds(self, work: Work) -> float:
         """The roofline: the longer of computing and moving."""

@@ -14,22 +14,12 @@ from typing import Annotated
 
 import typer
 
+from weft.cli import running
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program, device_name, target_for
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import SourceSpec
-from weft.cli.running import (
-    comparison_json,
-    comparison_table,
-    outcome_json,
-    outcome_line,
-    outcome_table,
-    report_json,
-    report_tables,
-    require_stats,
-    run_once,
-)
 from weft.cli.source import KINDS, load
 from weft.cli.suite import SUITES, Settings
 from weft.cli.suite import run as run_suite
@@ -95,7 +85,7 @@ def compile_command(
         choice("--ir", ir, LEVELS + LANGUAGES)
     target = target_for(ir, target)
     if stats:
-        require_stats(target)
+        running.require_stats(target)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
     chosen = Options.of({**keywords, "passes": passes, "profile": stats})
     with working("loading"):
@@ -104,14 +94,14 @@ def compile_command(
         compiled = compile_program(program, chosen)
         level = compiled.ir(ir) if ir is not None else None
     if as_json:
-        facts = {"source": program.title, **report_json(compiled)}
+        facts = {"source": program.title, **running.report_json(compiled)}
         write_json(facts if ir is None else {**facts, "ir": {ir: level}}, output)
     elif level is not None:
         write_text(level, output)
     elif output is not None:
         write_text(compiled.ir("source"), output)
     else:
-        show(*report_tables(program.title, compiled, foretold=stats))
+        show(*running.report_tables(program.title, compiled, foretold=stats))
 
 
 @app.command("run")
@@ -143,19 +133,20 @@ def run_command(
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
     if bench:
-        with Bench(backends.split(","), chosen) as running, working("comparing"):
-            comparison = running.compare(spec)
+        with Bench(backends.split(","), chosen) as workers, working("comparing"):
+            comparison = workers.compare(spec)
         if not quiet:
-            show(comparison_table(comparison))
-        facts, passed = comparison_json(comparison), comparison_json(comparison)["passed"]
+            show(running.comparison_table(comparison))
+        facts = running.comparison_json(comparison)
+        passed = facts["passed"]
     else:
         program = load(spec)
         with redirect_stdout(sys.stderr if quiet else sys.stdout):
-            outcome = run_once(program, chosen, seed)
+            outcome = running.run_once(program, chosen, seed)
         if not quiet:
-            show(outcome_table(program.title, outcome), outcome_line(outcome))
-            show(*(report_tables(program.title, outcome.compiled) if profile else ()))
-        facts, passed = outcome_json(program.title, outcome), outcome.passed
+            show(running.outcome_table(program.title, outcome), running.outcome_line(outcome))
+            show(*(running.report_tables(program.title, outcome.compiled) if profile else ()))
+        facts, passed = running.outcome_json(program.title, outcome), outcome.passed
     if json_path is not None:
         write_json(facts, json_path)
     if not passed:

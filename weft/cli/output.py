@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
+import secrets
 import sys
-import tempfile
 import threading
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -69,23 +68,15 @@ def write_text(text: str, path: str | None) -> None:
         sys.stdout.flush()
         return
     target = Path(path)
-    temporary: str | None = None
+    temporary = target.parent / f".{target.name}.{secrets.token_hex(4)}"
     try:
-        descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
-        os.chmod(temporary, 0o666 & ~current_umask())
-        os.replace(temporary, target)
+        temporary.replace(target)
     except OSError as error:
-        if temporary is not None and os.path.exists(temporary):
-            os.unlink(temporary)
+        with suppress(OSError):
+            temporary.unlink()
         raise SourceError(f"cannot write {path}: {error.strerror}") from None
-
-
-def current_umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
 
 
 def write_json(value: Any, path: str | None) -> None:

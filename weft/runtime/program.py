@@ -77,13 +77,7 @@ class Program(Loaded):
     arenas are kept for later calls.
     """
 
-    def __init__(
-        self,
-        layout: Layout,
-        path: Path,
-        tools: Toolchain,
-        openmp: bool = True,
-    ) -> None:
+    def __init__(self, layout: Layout, path: Path, tools: Toolchain, openmp: bool = True) -> None:
         self.layout = layout
         self.path = path
         self.library = open_library(path)
