@@ -16,14 +16,19 @@ from weft.scalar.nest import Kernel
 from weft.targets.gpu import GPU
 from weft.tile.access import chain, trips
 from weft.tile.moves import Labels, blocked
-from weft.tile.tiles import Tile, on_tiles
+from weft.tile.tiles import Tile, is_frame, on_tiles
 
 BYTES = 64  # of a row of a chunk: two sectors
+WIDE = 128  # a whole line, where shared memory is large: threads that copy meet in no bank
+LARGE = 128 << 10
 
 
 def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
     """Chunk the sum of every tile."""
     labels = Labels(kernel.body)
+
+    wide = target.shared >= LARGE and not any(map(is_frame, kernel.body))
+    line = WIDE if wide else BYTES
 
     def chunked(tile: Tile) -> Tile:
         head = tile.sum
@@ -31,7 +36,8 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
             return tile
         loops, body = chain(head, "reduce")
         longest = max(loops, key=trips)
-        size = BYTES // max((b.type.dtype.bytes for b in loads(*nodes(body))), default=4)
+        widest = max((b.type.dtype.bytes for b in loads(*nodes(body))), default=4)
+        size = line // widest
         while size >= 2 * trips(longest):
             size //= 2
         inner = replace(longest, body=body, folds=())

@@ -52,7 +52,7 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
     labels = Labels(kernel.body)
     held = sum(s.buffer.type.bytes for s in walk(kernel.body) if isinstance(s, Local))
-    most = min(STATIC, target.shared - held)
+    most = min(STATIC if held else max(STATIC, target.shared // 2), target.shared - held)
     tiles: list[Tile] = []
     on_tiles(kernel, lambda tile: tiles.append(tile) or tile)
     if tiles:
