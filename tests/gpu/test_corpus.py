@@ -36,6 +36,7 @@ QUICK = [("programs", name) for name in GROUPS["programs"]] + [
     ("layouts", "convolution of channels last"),
     ("layouts", "written in place, transposed"),
     ("indexing", "scatter of many rows"),
+    ("indexing", "scatter of short rows"),
     ("indexing", "scatter along rows"),
     ("agree", "lstm_cell"),
     ("agree", "rank_0"),

@@ -199,12 +199,13 @@ class GPUEmitter(Emitter):
         return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
 
     def copy(self, stmt: nest.Store | VectorStore, index: Node, lanes: int) -> str:
-        """A copy from global to shared memory that no register holds; zeros where it is masked."""
+        """A copy from global to shared memory that no register holds; zeros where none is read."""
         value, size = stmt.value, lanes * stmt.buffer.type.dtype.bytes
         assert isinstance(value.op, nest.Load | VectorLoad), "an async store copies"
         ends = [self.pointer(stmt.buffer, index), self.pointer(value.op.buffer, value.args[0])]
         some = [f"{self.atom(value.args[1])} ? {size} : 0"] if value.op.masked else []
-        return f"{self.word('copies')}_{size}({', '.join([*ends, *some])});"
+        text = f"{self.word('copies')}_{size}({', '.join([*ends, *some])});"
+        return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
 
     def wide(self, term: Node, like: ScalarType) -> str:
         return self.atom(term)

@@ -53,10 +53,9 @@ def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     if apart or not isinstance(head, For) or head.role != "reduce":
         return [kernel]
     loops, inner = chain(head, "reduce")
-    flat = not any(isinstance(s, For) for s in inner)
+    flat = not any(isinstance(s, For) for s in inner) and all(not f.folds for f in loops[1:])
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
-    own = all(not f.folds for f in loops[1:])
-    found = _parts(first, around, loops, target) if flat and even and own else None
+    found = _parts(first, around, loops, target) if flat and even else None
     return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
 
 

@@ -13,6 +13,7 @@ def added(axis: int, into: Input, values: Input) -> tuple[object, ...]:
 
 ROWS = {
     "scatter of many rows": added(0, f32(4001, 12), f32(50, 12)),
+    "scatter of short rows": added(0, f32(1000, 32), f32(50, 32)),
     "scatter of many columns": added(0, f32(300, 70), f32(40, 70)),
     "scatter of a line": added(0, f32(40_000), f32(300)),
     "scatter along rows": added(1, f32(7, 20_000), f32(7, 90)),
