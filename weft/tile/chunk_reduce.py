@@ -52,7 +52,7 @@ def chunk_reduce(program: Program, target: GPU) -> Program:
             at = steps.index(best[0][-1])
             steps[at] = best[1]
             steps = [s for s in steps if s not in best[0]]
-        first += 1
+        first += best is None
     return replace(program, steps=tuple(steps))
 
 

@@ -1,6 +1,6 @@
 """Nests over a block of rows, for one chunk of columns after the other, in the making.
 
-state = chunks.state(fold, degree, ())       # a fold along the rows, kept from chunk to chunk
+state = chunks.state(fold, value, ())        # a fold along the rows, kept from chunk to chunk
 load = chunks.keep("p", value)               # a value for each row and column of the chunk
 chunks.close()                               # what a row does with a chunk, as one nest: in .each
 """
@@ -108,17 +108,14 @@ class Chunks:
         for column in self.columns:
             role = "reduce" if column.folds else "free"
             body += nested([self.of_chunk(role, column.folds)], tuple(column.body))
-        top = [s for s in self.ends if s is self.top]
-        for state in self.ends:
-            if state is self.top:
-                continue
+        for state in (s for s in self.ends if s is not self.top):
             kept = state.load()
             kept = apply("multiply", kept, self.factor()) if state.degree else kept
             joined = state.fold.monoid.combine((kept,), state.fold.accs)
             body.append(Store(state.held, (ROW,), joined[0]))
-        for state in top:
+        if self.top is not None and self.top in self.ends:
             body.append(Store(self.scale, (ROW,), self.growth()))
-            body.append(Store(state.held, (ROW,), self.greatest()))
+            body.append(Store(self.top.held, (ROW,), self.greatest()))
         if body:
             self.each += self.by_row(tuple(body))
         self.columns, self.ends, self.made = [], [], {}
