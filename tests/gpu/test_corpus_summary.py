@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 
 import pytest
@@ -32,3 +33,16 @@ def test_progress_has_an_estimate(
     for row in (RIGHT, WRONG):
         progress.add(row)
     assert "2 of 62 programs, 4 CPU s in 0 s; about 1 minutes more" in capsys.readouterr().err
+
+
+def die(group: str, name: str) -> Row:
+    """Stands for what examines a program."""
+    if name == "scalar":
+        os.abort()
+    return Row(name, group)
+
+
+def test_a_process_that_dies_is_an_error_of_its_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "examined", die)
+    rows = list(command.run([("programs", "add"), ("programs", "scalar")], jobs=1))
+    assert {row.name: row.errors for row in rows if row.name == "scalar"} == {"scalar": 1}

@@ -13,7 +13,9 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 
@@ -32,17 +34,43 @@ def run(names: list[tuple[str, str]], jobs: int) -> Iterable[Row]:
     """The rows as they come, the longest programs first; then what hipcc says of many at a time."""
     context = multiprocessing.get_context("spawn")
     names = sorted(names, key=lambda n: not GROUPS[n[0]][n[1]].real)
-    asked, checked = list[Row](), list[Future[list[Row]]]()
+    asked, checked = list[Row](), list[tuple[Future[list[Row]], list[Row]]]()
     with ProcessPoolExecutor(jobs, context, torch.set_num_threads, (1,)) as pool:
-        for done in as_completed([pool.submit(examined, *name) for name in names]):
-            yield (row := done.result())
+
+        def ask_hip() -> None:
+            try:
+                checked.append((pool.submit(hip_checked, asked[:]), asked[:]))
+            except BrokenProcessPool as error:
+                checked.append((broken(error), asked[:]))
+            asked.clear()
+
+        found = {pool.submit(examined, *name): name for name in names}
+        for done in as_completed(found):
+            group, name = found[done]
+            yield (row := answer(done, Row(name, group)))
             asked.append(row)
             if sum(len(row.hip) for row in asked) >= HIP_KERNELS:
-                checked.append(pool.submit(hip_checked, asked))
-                asked = []
-        checked.append(pool.submit(hip_checked, asked))
-        for done in as_completed(checked):
-            yield from done.result()
+                ask_hip()
+        ask_hip()
+        for future, rows in checked:
+            unknown = [Row(row.name, row.group, spent={"hipcc": 0.0}) for row in rows if row.hip]
+            yield from answer(future, unknown)
+
+
+def answer(future: Future[Any], unknown: Any) -> Any:
+    """What a process found, or the rows of `unknown` as errors where processes have ended."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        for row in unknown if isinstance(unknown, list) else [unknown]:
+            row.fail("errors", "no answer: it, or what ran beside or before it, ended the process")
+        return unknown
+
+
+def broken(error: BrokenProcessPool) -> Future[Any]:
+    future: Future[Any] = Future()
+    future.set_exception(error)
+    return future
 
 
 @dataclass
