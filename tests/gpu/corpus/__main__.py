@@ -147,7 +147,7 @@ def main() -> int:
     progress = Progress(Counter(group for group, _ in found), arguments.jobs)
     for row in run(found, arguments.jobs):
         rows.append(row)
-        if row.spent.keys() != {"hipcc"}:
+        if row.spent.keys() - {"hipcc"}:
             progress.add(row)
         if row.failures:
             print(told(row), flush=True)
