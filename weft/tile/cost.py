@@ -77,11 +77,21 @@ def _instructions(stmt: For, target: Machine) -> float:
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
     ranges = ranges_in((stmt,))
     cost = best_axis(stmt, target, ranges)[0]
-    inner = max((trips(s) for s in walk(stmt.body) if isinstance(s, For)), default=0)
-    if isinstance(target, GPU) and stmt.role == "free" and 0 < inner <= SHORT:
+    if isinstance(target, GPU) and _has_short_rows(stmt, target):
         part = replace(target, warp=PART)
         cost = min(cost, best_axis(stmt, part, ranges)[0] * PART / target.warp)
     return cost
+
+
+def _has_short_rows(stmt: For, target: GPU) -> bool:
+    """Whether a part of a warp does what each of many rows needs: short loops, one by one."""
+    if stmt.role != "free":
+        return False
+    rows, body = chain(stmt, "free")
+    inner = [s for s in body if isinstance(s, For)]
+    flat = not any(isinstance(s, For) for f in inner for s in f.body)
+    longest = max(map(trips, inner), default=0)
+    return flat and 0 < longest <= SHORT and math.prod(map(trips, rows)) >= target.warp
 
 
 def _scheduled(stmts: Sequence[Stmt]) -> float:
