@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional as F
 
 import weft
+from tests.gpu.opencl import opencl_device
 from weft.core.text import parse_program, print_program
 from weft.loop import verify
 from weft.scalar import interpret
@@ -163,3 +164,20 @@ def test_shared_memory_that_the_launch_asks_for(monkeypatch: pytest.MonkeyPatch)
     assert launch.dynamic_bytes == launch.shared_bytes > 48 << 10
     wanted = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
     assert (found - wanted).norm() < 1e-6 * wanted.norm()
+
+
+def test_threads_that_go_round_a_loop_more_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 12 columns, every other thread has two pieces of 4: PoCL by its default got them wrong."""
+    opencl_device()
+    monkeypatch.setattr(module, "SIDES", ((16, 32),))
+
+    def biased(*given: torch.Tensor) -> torch.Tensor:
+        pairs = zip(given[::2], given[1::2], strict=True)
+        return F.scaled_dot_product_attention(
+            *((x + b).view(1, 19, 4, 12).transpose(1, 2) for x, b in pairs)
+        )
+
+    given = [torch.randn(n) for n in ((1, 19, 48), (48,)) * 3]
+    compiled = weft.compile(biased, target="opencl")
+    torch.testing.assert_close(compiled(*given), biased(*given))
+    assert "# scan" in compiled.ir("loop")

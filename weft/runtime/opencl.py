@@ -7,6 +7,7 @@ It takes source text and a launch spec, like the rest of the runtime.
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,9 @@ class Device:
 
 @cache
 def pyopencl() -> Any:
+    # PoCL's default for CPUs, "loopvec", runs loops of one length wrongly inside loops that are
+    # longer for some work-items (3.1: columns of attention were wrong); its plain loops do not.
+    os.environ.setdefault("POCL_WORK_GROUP_METHOD", "loops")
     try:
         import pyopencl
     except ImportError as e:
