@@ -52,6 +52,7 @@ from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
 from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
+from weft.tile.chunk_reduce import chunk_reduce
 from weft.tile.cost import kernel_time_us
 from weft.tile.merge_rows import merge_rows
 from weft.tile.pack_constants import pack_constants
@@ -138,7 +139,8 @@ def lower(
         if isinstance(target, CPU) and options.fuse == "greedy":
             run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
         for name, step in GPU_PROGRAM if isinstance(target, GPU) else ():
-            if options.runs(name):
+            merges = step is chunk_reduce and options.fuse != "greedy"
+            if options.runs(name) and not merges:
                 run("l", name, partial(step, target=target))
     if program.level == "loop":
         unique = Unique(program)

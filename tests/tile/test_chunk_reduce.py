@@ -171,7 +171,7 @@ def test_threads_that_go_round_a_loop_more_often(monkeypatch: pytest.MonkeyPatch
     opencl_device()
     monkeypatch.setattr(module, "SIDES", ((16, 32),))
 
-    def biased(*given: torch.Tensor) -> torch.Tensor:
+    def biased(*given: Any) -> torch.Tensor:
         pairs = zip(given[::2], given[1::2], strict=True)
         return F.scaled_dot_product_attention(
             *((x + b).view(1, 19, 4, 12).transpose(1, 2) for x, b in pairs)
@@ -181,3 +181,12 @@ def test_threads_that_go_round_a_loop_more_often(monkeypatch: pytest.MonkeyPatch
     compiled = weft.compile(biased, target="opencl")
     torch.testing.assert_close(compiled(*given), biased(*given))
     assert "# scan" in compiled.ir("loop")
+
+
+@pytest.mark.parametrize(("fuse", "merged"), [("greedy", True), ("none", False), ("all", False)])
+def test_merges_by_price_alone(fuse: Any, merged: bool) -> None:
+    """`none` keeps operators apart, `all` computes again instead."""
+    eager = ATTENTION["plain"]
+    attention = weft.compile(eager, target="cuda:sm_90a", simulate=True, fuse=fuse)
+    attention(*(torch.randn(2, 150, 32) for _ in range(3)))
+    assert ("# scan" in attention.ir("loop")) is merged

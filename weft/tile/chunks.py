@@ -88,11 +88,8 @@ class Chunks:
     def by_row(self, body: Block) -> Block:
         return (For(ROW, constant(0), constant(self.block), body),)
 
-    def ends_of_chunk(self) -> dict[str, Node]:
-        return {"axis": COLUMN, "lo": constant(0), "hi": constant(self.chunk)}
-
     def of_chunk(self, role: str = "free", folds: Sequence[Fold] = ()) -> For:
-        return For(**self.ends_of_chunk(), body=(), role=role, folds=tuple(folds))  # type: ignore[arg-type]
+        return For(COLUMN, constant(0), constant(self.chunk), (), 1, role, "", tuple(folds))
 
     def column(self, *values: Node) -> Column:
         """The loop over columns that these terms go to: behind the one whose fold they need."""

@@ -16,13 +16,13 @@ from weft.scalar.ops import apply, constant
 from weft.tile.access import trips
 from weft.tile.slabs import Access, accesses_of
 from weft.tile.strips import WIDEST
-from weft.tile.tiles import Tile, nests_of, tile_of
+from weft.tile.tiles import Tile, is_frame, nests_of, tile_of, tiles_of
 from weft.tile.vector import address, stride_along
 
 
 def handed_over(kernel: Kernel) -> set[Buffer]:
     """Buffers in shared memory that are declared around nests."""
-    frames = (s for s in walk(kernel.body) if isinstance(s, For) and s.bind == "grid")
+    frames = (s for s in walk(kernel.body) if is_frame(s))
     inner = (s.buffer for frame in frames for s in frame.body if isinstance(s, Local))
     return {b for b in inner if b.type.rank > 1}
 
@@ -30,7 +30,7 @@ def handed_over(kernel: Kernel) -> set[Buffer]:
 def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
     """What threads read and write of these, for one chunk."""
     nests = [s for s in nests_of(kernel.body) if isinstance(s, For)]
-    tiles = [t for s in nests if (t := tile_of(s)) is not None]
+    tiles = list(tiles_of(kernel.body))
     threads = max((math.prod(map(trips, t.threads)) for t in tiles), default=0)
     for tile in tiles:
         yield from accesses_of(tile)

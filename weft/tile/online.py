@@ -190,14 +190,13 @@ class _Online(Chunks):
         self.close()
         state = self.state(fold, rest, sizes)
         places = [f.axis for f in free]
-        add = replace(reduce, **self.ends_of_chunk(), body=(), folds=(fold,))
         update = Update(fold, (self.here(rest),))
         zero = all(isinstance(narrow(f).op, Load) for f in factors(rest))  # beyond the last column
-        add = replace(add, body=(update if zero else self.inside(update),))
+        add = nested([self.of_chunk("reduce", [fold])], (update if zero else self.inside(update),))
         kept = state.load(*places)
         scaled = apply("multiply", kept, self.factor()) if state.degree else kept
         kept = Store(state.held, (ROW, *places), apply("add", scaled, fold.accs[0]))
-        self.each += self.by_row(nested(free, (add, kept)))
+        self.each += self.by_row(nested(free, (*add, kept)))
         whole = product([self.whole_fold(state, places), *own])
         done = [
             self.stored(s, substitute((self.over(s.value, None),), {fold.accs[0]: whole})[0])

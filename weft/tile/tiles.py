@@ -20,7 +20,7 @@ from typing import TypeGuard
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import Interval
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables, walk
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
 from weft.scalar.ops import apply, constant
 from weft.tile.access import ranges_in, trips
 from weft.tile.moves import nested
@@ -114,9 +114,9 @@ def on_nests(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
     )
 
 
-def has_tile(block: Block) -> bool:
-    """Whether any nest of the block is a tile."""
-    return any(isinstance(s, For) and tile_of(s) is not None for s in walk(block))
+def tiles_of(block: Block) -> Iterator[Tile]:
+    """The tiles among the nests of a block."""
+    return filter(None, map(tile_of, nests_of(block)))
 
 
 def on_tiles(kernel: Kernel, change: Callable[[Tile], Tile]) -> Kernel:
@@ -124,13 +124,9 @@ def on_tiles(kernel: Kernel, change: Callable[[Tile], Tile]) -> Kernel:
 
     def one(stmt: Stmt) -> Stmt:
         found = tile_of(stmt)
-        if found is not None:
-            return change(found).nest()
-        if not isinstance(stmt, For) or stmt.bind not in ("", "grid", "serial"):
-            return stmt
-        return replace(stmt, body=tuple(map(one, stmt.body)))
+        return stmt if found is None else change(found).nest()
 
-    return replace(kernel, body=tuple(map(one, kernel.body)))
+    return replace(kernel, body=on_nests(kernel.body, one))
 
 
 def guarded(term: Node, axis: Node, condition: Node) -> Node:

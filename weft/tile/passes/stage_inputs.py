@@ -42,7 +42,7 @@ from weft.tile.access import narrow, trips
 from weft.tile.moves import Labels, past
 from weft.tile.staged_rows import RowStager
 from weft.tile.strips import WIDEST, accesses_of, strip_width
-from weft.tile.tiles import Tile, full, guarded, on_tiles
+from weft.tile.tiles import Tile, full, guarded, on_tiles, tiles_of
 from weft.tile.vector import address, stride_along
 
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
@@ -53,10 +53,9 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     labels = Labels(kernel.body)
     held = sum(s.buffer.type.bytes for s in walk(kernel.body) if isinstance(s, Local))
     most = min(STATIC if held else max(STATIC, target.shared // 2), target.shared - held)
-    tiles: list[Tile] = []
-    on_tiles(kernel, lambda tile: tiles.append(tile) or tile)
+    tiles = len(list(tiles_of(kernel.body)))
     if tiles:
-        return on_tiles(kernel, lambda tile: _staged(tile, most // len(tiles), labels))
+        return on_tiles(kernel, lambda tile: _staged(tile, most // tiles, labels))
     return replace(kernel, body=RowStager(labels, most // 2).block(kernel.body))
 
 
