@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ast
+import re
+from itertools import chain
 
 import pytest
 import torch
 
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
-from weft.cli.workloads import GROUPS, WORKLOADS
+from weft.cli.workloads import CPU, CUDA, CUDA_WORKLOADS, PROGRAMS, WORKLOADS
 
 NAMED = """RMSNorm 2048x2048
 softmax 28x512x512
@@ -24,9 +26,16 @@ TinyLlama decoder layer, 1 token""".splitlines()
 
 def test_there_are_enough_and_every_text_parses() -> None:
     assert len(WORKLOADS) >= 40
-    assert len(WORKLOADS) == sum(map(len, GROUPS.values())), "two groups share a name"
-    for name, workload in WORKLOADS.items():
-        assert isinstance(ast.parse(workload.text).body[-1], ast.Expr), name
+    for names, workloads in ((CPU, WORKLOADS), (CUDA, CUDA_WORKLOADS)):
+        assert len(workloads) == len(re.split("; |\n", names.strip())), "a name stands twice"
+        for name, workload in workloads.items():
+            assert isinstance(ast.parse(workload.text).body[-1], ast.Expr), name
+            assert name.endswith(" bf16") == ("bfloat16()" in workload.text), name
+
+
+def test_every_program_is_in_a_suite_and_in_one_group() -> None:
+    used = {re.sub(r"\d+", "#", n.removesuffix(" bf16")) for n in (*WORKLOADS, *CUDA_WORKLOADS)}
+    assert sorted(used) == sorted(chain.from_iterable(PROGRAMS.values()))
 
 
 def test_the_rows_of_the_issue_are_there() -> None:

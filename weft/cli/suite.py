@@ -28,8 +28,7 @@ from weft.cli.limits import Limits, Work, count, measure
 from weft.cli.peers import NEEDS, missing
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
-from weft.cli.workloads import WORKLOADS, Workload
-from weft.cli.workloads_cuda import CUDA_WORKLOADS
+from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS, Workload
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options
 
