@@ -13,8 +13,8 @@ from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 
 LIMITS = Limits(
-    threads=2, gflops_one=60.0, gflops=100.0, bf16_gflops_one=0.0, bf16_gflops=200.0,
-    copy={1 << 10: 80.0, 1 << 20: 20.0},
+    threads=2, gflops_one_thread=60.0, gflops=100.0, bf16_gflops_one_thread=0.0, bf16_gflops=200.0,
+    copy_gb_per_s={1 << 10: 80.0, 1 << 20: 20.0},
 )  # fmt: skip
 
 
@@ -42,8 +42,8 @@ def test_percent_is_of_the_longer_of_computing_and_moving() -> None:
 def test_the_higher_of_two_measurements_counts() -> None:
     low = Limits(2, 50.0, 110.0, 0.0, 0.0, {1 << 10: 90.0, 1 << 20: 10.0})
     best = LIMITS.best_of(low)
-    assert (best.gflops_one, best.gflops, best.bf16_gflops) == (60.0, 110.0, 200.0)
-    assert best.copy == {1 << 10: 90.0, 1 << 20: 20.0}
+    assert (best.gflops_one_thread, best.gflops, best.bf16_gflops) == (60.0, 110.0, 200.0)
+    assert best.copy_gb_per_s == {1 << 10: 90.0, 1 << 20: 20.0}
 
 
 PRODUCT = 2 * 8 * 4 * 16
@@ -87,8 +87,8 @@ def test_a_table_that_is_read_whole_as_well_counts_whole() -> None:
 
 def test_this_machine() -> None:
     limits = measure(threads=1)
-    assert limits.gflops > 1 and limits.gflops_one > 1
-    assert all(rate > 0.1 for rate in limits.copy.values())
+    assert limits.gflops > 1 and limits.gflops_one_thread > 1
+    assert all(rate > 0.1 for rate in limits.copy_gb_per_s.values())
 
 
 def test_habits_of_this_process() -> None:

@@ -112,8 +112,8 @@ def test_json_holds_every_figure() -> None:
 def test_disturbed_rounds_and_slow_compiles_are_said() -> None:
     def timed(name: str, seconds: float, *rounds: float) -> Row:
         found = {
-            "weft": Measurement("weft", 1.0, seconds, GOOD, rounds=rounds),
-            "inductor": Measurement("inductor", 1.0, 1.0, GOOD, rounds=(1.0, 1.0, 1.0)),
+            "weft": Measurement("weft", 1.0, seconds, GOOD, rounds_ms=rounds),
+            "inductor": Measurement("inductor", 1.0, 1.0, GOOD, rounds_ms=(1.0, 1.0, 1.0)),
         }
         return Row(name, Workload("group", ""), Work(1, 1), found)
 

@@ -50,7 +50,7 @@ class Measurement:
     kernels: int | None = None
     externs: tuple[str, ...] = ()
     predicted_us: float | None = None
-    rounds: tuple[float, ...] = ()
+    rounds_ms: tuple[float, ...] = ()
     peak_bytes: int | None = None
     failure: str | None = None
 
@@ -188,7 +188,7 @@ class Bench:
             peak = ask(worker, do="memory").get("peak_bytes")
             row, found = rows[worker.backend], times[worker.backend]
             if row.failure is None:
-                row = replace(row, ms=statistics.median(found), rounds=tuple(found))
+                row = replace(row, ms=statistics.median(found), rounds_ms=tuple(found))
                 rows[worker.backend] = replace(row, peak_bytes=peak)
         return Comparison(program.title, rows)
 

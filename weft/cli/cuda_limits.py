@@ -1,6 +1,6 @@
 """A CUDA device's limits, measured by what is known to reach them: cuBLAS's products, plain copies.
 
-limits = measure(torch.device("cuda", 0))        # limits.gflops, limits.bf16_gflops, limits.copy
+limits = measure(torch.device("cuda", 0))    # .gflops, .bf16_gflops, .copy_gb_per_s
 """
 
 from __future__ import annotations

@@ -45,16 +45,16 @@ class Limits:
     """GFLOP/s on one thread and on all; GB/s of a copy on all, by the bytes it moves."""
 
     threads: int
-    gflops_one: float
+    gflops_one_thread: float
     gflops: float
-    bf16_gflops_one: float
+    bf16_gflops_one_thread: float
     bf16_gflops: float
-    copy: Mapping[int, float]
+    copy_gb_per_s: Mapping[int, float]
 
     def bandwidth(self, moved: int) -> float:
         """GB/s for a working set of that size, between the sizes that were measured."""
-        sizes = sorted(self.copy)
-        rates = [self.copy[size] for size in sizes]
+        sizes = sorted(self.copy_gb_per_s)
+        rates = [self.copy_gb_per_s[size] for size in sizes]
         return float(np.exp(np.interp(np.log(max(moved, 1)), np.log(sizes), np.log(rates))))
 
     def seconds(self, work: Work) -> float:
@@ -68,10 +68,12 @@ class Limits:
 
     def best_of(self, other: Limits) -> Limits:
         """The higher figures of two measurements: a disturbed one is too low, never too high."""
-        figures = ("gflops_one", "gflops", "bf16_gflops_one", "bf16_gflops")
+        figures = ("gflops_one_thread", "gflops", "bf16_gflops_one_thread", "bf16_gflops")
         higher = {f: max(getattr(self, f), getattr(other, f)) for f in figures}
-        copy = {size: max(rate, other.copy[size]) for size, rate in self.copy.items()}
-        return Limits(self.threads, **higher, copy=copy)
+        copy = {
+            size: max(rate, other.copy_gb_per_s[size]) for size, rate in self.copy_gb_per_s.items()
+        }
+        return Limits(self.threads, **higher, copy_gb_per_s=copy)
 
 
 def library() -> ctypes.CDLL:
@@ -97,11 +99,11 @@ def measure(threads: int) -> Limits:
 
     return Limits(
         threads,
-        gflops_one=best(loops.limits_fma, 1, 0),
+        gflops_one_thread=best(loops.limits_fma, 1, 0),
         gflops=best(loops.limits_fma, threads, 0),
-        bf16_gflops_one=best(loops.limits_fma, 1, 1),
+        bf16_gflops_one_thread=best(loops.limits_fma, 1, 1),
         bf16_gflops=best(loops.limits_fma, threads, 1),
-        copy={size: best(loops.limits_copy, threads, size) for size in SIZES},
+        copy_gb_per_s={size: best(loops.limits_copy, threads, size) for size in SIZES},
     )
 
 

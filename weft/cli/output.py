@@ -116,17 +116,17 @@ def working(message: str) -> Generator[None, None, None]:
         status.stop()
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    return "-" if value is None else f"{value:.{digits}g}"
+def number(value: float | None, how: str = ".3g") -> str:
+    return "-" if value is None else format(value, how)
 
 
 def microseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+    return number(value, ".2f" if value is not None and value < 100 else ".0f")
 
 
 def milliseconds(value: float | None) -> str:
-    return "-" if value is None else f"{value:.4f}" if value < 1 else f"{value:.2f}"
+    return number(value, ".4f" if value is not None and value < 1 else ".2f")
 
 
 def error_text(value: float | None) -> str:
-    return "-" if value is None else f"{value:.1e}"
+    return number(value, ".1e")

@@ -6,6 +6,7 @@ all(row.verdict.passed for row in rows.outputs)
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -91,15 +92,11 @@ def norm(value: Any) -> float | None:
     return float(value.detach().to(wide).norm())
 
 
-def result(verdict: Verdict) -> str:
-    return "ok" if verdict.passed else "FAILED"
-
-
 def outcome_table(title: str, outcome: Outcome) -> Group:
     shown = outcome.outputs[:ROWS]
     cells = [
-        [o.kind, number(o.norm, 9), error_text(o.verdict.error), error_text(o.verdict.limit),
-         result(o.verdict), o.verdict.reason]
+        [o.kind, number(o.norm, ".9g"), error_text(o.verdict.error), error_text(o.verdict.limit),
+         "ok" if o.verdict.passed else "FAILED", o.verdict.reason]
         for o in shown
     ]  # fmt: skip
     return table(title, ["output", "norm", "relative error", "limit", "check", ""], cells)
@@ -130,14 +127,14 @@ def outcome_json(title: str, outcome: Outcome) -> dict[str, Any]:
 
 
 def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
-    if verdict is None:
-        return {"error": None, "limit": None, "passed": None, "reason": ""}
-    return {
-        "error": verdict.error,
-        "limit": verdict.limit,
-        "passed": verdict.passed,
-        "reason": verdict.reason,
-    }
+    facts = asdict(verdict) if verdict else {"error": None, "limit": None, "reason": ""}
+    return {**facts, "passed": verdict.passed if verdict else None}
+
+
+def measurement_json(found: Measurement) -> dict[str, Any]:
+    facts = {**asdict(found), **verdict_json(found.verdict)}
+    del facts["verdict"]
+    return facts
 
 
 def report_json(compiled: Compiled) -> dict[str, Any]:
@@ -181,7 +178,11 @@ def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> lis
     report = compiled.report
     on_gpu = any(k.launch is not None for k in report.kernels)
     columns = ["", "kernel", "predicted µs", "measured µs", *(LAUNCH_COLUMNS * on_gpu)]
-    kernels = [kernel_cells(i, k) + launch_cells(k) * on_gpu for i, k in enumerate(report.kernels)]
+    kernels = [
+        [str(i), k.name, microseconds(k.predicted_us), microseconds(k.measured_us),
+         *(launch_cells(k) * on_gpu)]
+        for i, k in enumerate(report.kernels)
+    ]  # fmt: skip
     if foretold:
         columns, *kernels = ([*row[:3], *row[4:-1]] for row in (columns, *kernels))
     parts: list[Group | str] = [table(title, columns, kernels)]
@@ -201,11 +202,6 @@ def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> lis
     return parts
 
 
-def kernel_cells(number: int, kernel: KernelReport) -> list[str]:
-    times = microseconds(kernel.predicted_us), microseconds(kernel.measured_us)
-    return [str(number), kernel.name, *times]
-
-
 LAUNCH_COLUMNS = (
     "grid", "block", "shared B", "registers", "spilt B", "occupancy %", "MB", "% of peak GB/s",
 )  # fmt: skip
@@ -215,57 +211,44 @@ def launch_cells(kernel: KernelReport) -> list[str]:
     found = kernel.launch
     if found is None:
         return ["-"] * len(LAUNCH_COLUMNS)
-    full = None if found.occupancy is None else 100 * found.occupancy
     counts = (found.grid, found.block, found.shared_bytes, found.registers, found.spill_bytes)
-    return [
-        *("-" if count is None else str(count) for count in counts),
-        number(full),
-        number(found.bytes / 1e6),
-        number(kernel.percent_of_peak),
-    ]
+    full = None if found.occupancy is None else 100 * found.occupancy
+    shares = (full, found.bytes / 1e6, kernel.percent_of_peak)
+    return [*(number(count, "d") for count in counts), *map(number, shares)]
+
+
+# What a table says of a backend, by column.
+CELLS: dict[str, Callable[[Measurement, Comparison], str]] = {
+    "backend": lambda m, _: m.backend,
+    "ms": lambda m, _: milliseconds(m.ms),
+    "x eager": lambda m, others: number(others.ratio(m.backend), ".2f"),
+    "x inductor": lambda m, others: number(others.ratio(m.backend, "inductor"), ".2f"),
+    "relative error": lambda m, _: error_text(m.verdict.error if m.verdict else None),
+    "limit": lambda m, _: error_text(m.verdict.limit if m.verdict else None),
+    "compile s": lambda m, _: number(m.compile_seconds, ".2f"),
+    "kernels": lambda m, _: number(m.kernels, "d"),
+    "externs": lambda m, _: "-" if m.kernels is None else str(len(m.externs)),
+    "check": lambda m, _: "ok" if m.passed else "FAILED",
+    "": lambda m, _: m.failure or (m.verdict.reason if m.verdict else ""),
+}
+
+
+def cells(comparison: Comparison, backend: str, columns: Iterable[str]) -> list[str]:
+    return [CELLS[c](comparison.measurements[backend], comparison) for c in columns]
 
 
 def comparison_table(comparison: Comparison) -> Group:
-    columns = ["backend", "ms", "x eager", "relative error", "limit", "compile s",
-               "kernels", "externs", "check", ""]  # fmt: skip
-    cells = [
-        comparison_row(row, comparison.ratio(row.backend))
-        for row in comparison.measurements.values()
-    ]
-    return table(comparison.title, columns, cells)
-
-
-def comparison_row(row: Measurement, ratio: float | None) -> list[str]:
-    verdict = row.verdict
-    return [
-        row.backend,
-        milliseconds(row.ms),
-        "-" if ratio is None else f"{ratio:.2f}",
-        error_text(verdict.error if verdict else None),
-        error_text(verdict.limit if verdict else None),
-        "-" if row.compile_seconds is None else f"{row.compile_seconds:.2f}",
-        "-" if row.kernels is None else str(row.kernels),
-        "-" if row.kernels is None else str(len(row.externs)),
-        "ok" if row.passed else "FAILED",
-        row.failure or (verdict.reason if verdict else ""),
-    ]
+    columns = [column for column in CELLS if column != "x inductor"]
+    rows = [cells(comparison, backend, columns) for backend in comparison.measurements]
+    return table(comparison.title, columns, rows)
 
 
 def comparison_json(comparison: Comparison) -> dict[str, Any]:
+    rows = comparison.measurements.values()
     return {
         "source": comparison.title,
-        "passed": all(m.passed for m in comparison.measurements.values()),
+        "passed": all(m.passed for m in rows),
         "backends": [
-            {
-                "backend": m.backend,
-                "ms": m.ms,
-                "ratio_to_eager": comparison.ratio(m.backend),
-                "compile_seconds": m.compile_seconds,
-                "kernels": m.kernels,
-                "externs": list(m.externs),
-                "failure": m.failure,
-                **verdict_json(m.verdict),
-            }
-            for m in comparison.measurements.values()
+            {**measurement_json(m), "ratio_to_eager": comparison.ratio(m.backend)} for m in rows
         ],
     }

@@ -115,7 +115,7 @@ class Row:
     @property
     def disturbed(self) -> bool:
         """Rounds that differ this much were not alone on the machine."""
-        rounds = [m.rounds for m in self.measurements.values() if m.rounds]
+        rounds = [m.rounds_ms for m in self.measurements.values() if m.rounds_ms]
         return any(statistics.median(r) > DISTURBED * min(r) for r in rounds)
 
 

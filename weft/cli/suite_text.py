@@ -19,8 +19,8 @@ from rich.console import Group
 
 from weft.cli.limits import Limits
 from weft.cli.output import error_text, milliseconds, number, table
-from weft.cli.running import verdict_json
-from weft.cli.suite import BEST, DISTURBED, OURS, Results, Row, trouble
+from weft.cli.running import measurement_json
+from weft.cli.suite import BEST, DISTURBED, Results, Row, trouble
 from weft.config import config
 from weft.runtime import nvidia
 from weft.runtime.toolchain import open_toolchain
@@ -42,21 +42,16 @@ def suite_table(results: Results) -> Group:
 
 
 def cells(results: Results, row: Row) -> list[str]:
-    ours = row.measurements.get("weft")
-    percent = results.percent(row, "weft")
+    verdict = row.of("weft").verdict
     return [
         row.name,
         *(milliseconds(row.ms(b)) for b in results.backends),
         row.best_peer or "-",
-        *(ratio(row.ratio("weft", to)) for to in (BEST, "eager", "inductor")),
-        "-" if percent is None else f"{percent:.0f}",
-        error_text(ours.verdict.error if ours is not None and ours.verdict else None),
+        *(number(row.ratio("weft", to), ".2f") for to in (BEST, "eager", "inductor")),
+        number(results.percent(row, "weft"), ".0f"),
+        error_text(verdict.error if verdict else None),
         "ok" if row.passed else "FAILED",
     ]
-
-
-def ratio(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
 
 
 def summary_lines(results: Results) -> list[str]:
@@ -68,7 +63,7 @@ def summary_lines(results: Results) -> list[str]:
             names = results.behind(ours, to, least)
             if names:
                 lines.append(f"  below {least:g} of {to} on {len(names)}: {'; '.join(names)}")
-    seconds = [f"{number(results.compile_seconds(b), 2)} {b}" for b in results.backends]
+    seconds = [f"{number(results.compile_seconds(b), '.2g')} {b}" for b in results.backends]
     lines.append(f"seconds to compile and call once, cold (median): {', '.join(seconds)}")
     slow = results.slow_to_compile("weft", "inductor", COMPILE_SHARE)
     if slow:
@@ -95,13 +90,15 @@ def summary_lines(results: Results) -> list[str]:
 
 
 def limits_line(limits: Limits, on_cpu: bool) -> str:
-    copy = ", ".join(f"{rate:.0f} of {size / 2**20:g} MB" for size, rate in limits.copy.items())
+    copy = ", ".join(
+        f"{rate:.0f} of {size / 2**20:g} MB" for size, rate in limits.copy_gb_per_s.items()
+    )
     if not on_cpu:
         rates = f"cuBLAS {limits.gflops:.0f} GFLOP/s in f32, {limits.bf16_gflops:.0f} in bf16"
         return f"device: {rates}; copies in GB/s {copy}"
     return (
-        f"machine: {limits.gflops_one:.0f} GFLOP/s on one thread, {limits.gflops:.0f} on "
-        f"{limits.threads} (bf16 {limits.bf16_gflops_one:.0f}, {limits.bf16_gflops:.0f}); "
+        f"machine: {limits.gflops_one_thread:.0f} GFLOP/s on one thread, {limits.gflops:.0f} on "
+        f"{limits.threads} (bf16 {limits.bf16_gflops_one_thread:.0f}, {limits.bf16_gflops:.0f}); "
         f"copies in GB/s {copy}"
     )
 
@@ -129,19 +126,13 @@ def failures(results: Results) -> list[str]:
 
 def suite_json(results: Results) -> dict[str, Any]:
     ends = (*results.peers, BEST)
-    limits, enough = results.limits, results.settings.suite.enough
+    enough = results.settings.suite.enough
     return {
         "machine": machine(results.on_cpu),
         "device": results.settings.device,
         "threads": results.threads,
         "settings": {"seconds": results.settings.seconds, "rounds": results.settings.rounds},
-        "limits": {
-            "gflops_one_thread": limits.gflops_one,
-            "gflops": limits.gflops,
-            "bf16_gflops_one_thread": limits.bf16_gflops_one,
-            "bf16_gflops": limits.bf16_gflops,
-            "copy_gb_per_s": {str(size): rate for size, rate in limits.copy.items()},
-        },
+        "limits": asdict(results.limits),
         "left_out": dict(results.missing),
         "geomean": {o: {to: results.geomean(o, to) for to in ends} for o in results.ours},
         f"below_{enough}_of_best_peer": {o: results.behind(o, BEST, enough) for o in results.ours},
@@ -171,26 +162,12 @@ def row_json(results: Results, row: Row) -> dict[str, Any]:
         },
         "backends": {
             backend: {
-                "ms": found.ms,
-                "rounds_ms": list(found.rounds),
+                **measurement_json(found),
                 "counts": trouble(found) is None,
                 "percent_of_limit": results.percent(row, backend),
-                "compile_seconds": found.compile_seconds,
-                "peak_bytes": found.peak_bytes,
-                **verdict_json(found.verdict),
-                "failure": found.failure,
-                **(our_json(found) if backend in OURS else {}),
             }
             for backend, found in row.measurements.items()
         },
-    }
-
-
-def our_json(found: Any) -> dict[str, Any]:
-    return {
-        "kernels": found.kernels,
-        "externs": list(found.externs),
-        "predicted_us": found.predicted_us,
     }
 
 
