@@ -9,23 +9,24 @@ import importlib.metadata
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import torch
 
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.options import Options
+from weft.runtime.compiler import find_compiler
 from weft.runtime.nvidia import driver, nvrtc
 from weft.runtime.nvrtc import compile_text
 from weft.targets.cpu import cpu_facts, cpu_flags
 from weft.targets.gpu import GPUS
 
-COMPILERS = ("gcc", "clang", "cc")
-TORCH_AT_LEAST = (2, 11)
 FEATURES = ("avx2", "fma", "f16c", "avx512f", "avx512_bf16", "amx_tile", "asimd", "sve")
 PROBE = "#include <math.h>\n#include <stdint.h>\nfloat probe(float x) { return expf(x); }\n"
 CUDA_PROBE = '#include "weft_cuda.cuh"\nextern "C" __global__ void probe(f32 *x) { *x = 1.0f; }\n'
@@ -36,7 +37,7 @@ class Fact:
     name: str
     ok: bool
     found: str
-    needed: bool = True
+    needed: bool
     remedy: str = ""
 
     @property
@@ -45,126 +46,117 @@ class Fact:
 
 
 def examine() -> list[Fact]:
-    return [
-        python(),
-        pytorch(),
-        compiler(),
-        cpu(),
-        Fact("threads", True, f"{torch.get_num_threads()} of {os.cpu_count()} processors"),
-        cache(),
-        entry_point(),
-        gpu_compiler(),
-        gpu_driver(),
-        gpu(),
-        simulator(),
-        *(optional(name, use) for name, use in OPTIONAL.items()),
-    ]
+    needed = [fact(name, probe, True, remedy) for name, probe, remedy in NEEDED]
+    return needed + [fact(name, probe) for name, probe in OPTIONAL.items()]
 
 
-OPTIONAL = {
-    "transformers": "model folders",
-    "safetensors": "weights of model folders",
-    "pyopencl": "running on OpenCL devices",
-}
+def fact(name: str, probe: Callable[[], str], needed: bool = False, remedy: str = "") -> Fact:
+    """What the probe finds, or the sentence of its error."""
+    try:
+        return Fact(name, True, probe(), needed)
+    except WeftError as error:
+        return Fact(name, False, error.message, needed, remedy)
 
 
-def python() -> Fact:
-    found = f"{platform.python_version()}, {sys.executable}"
-    return Fact("python", sys.version_info >= (3, 10), found, remedy="weft needs Python 3.10")
+def pytorch() -> str:
+    if torch.__version__ < "2.11":  # by version, not by letter
+        raise WeftError(torch.__version__)
+    return torch.__version__
 
 
-def pytorch() -> Fact:
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    return Fact("torch", version >= TORCH_AT_LEAST, torch.__version__, remedy="weft needs 2.11")
-
-
-def compiler() -> Fact:
+def compiler() -> str:
     """The compiler counts when it makes a shared object, headers included."""
-    names = (config.compiler,) if config.compiler else COMPILERS
-    remedy = "install gcc or clang (Debian: apt install gcc libc6-dev), or set WEFT_CC"
-    failure = f"none of {', '.join(names)} on the PATH"
-    for path in filter(None, map(shutil.which, names)):
-        with tempfile.TemporaryDirectory() as folder:
-            command = [path, "-shared", "-fPIC", "-x", "c", "-", "-o", f"{folder}/probe.so", "-lm"]
-            made = subprocess.run(command, input=PROBE, text=True, capture_output=True)
-        if made.returncode == 0:
-            banner = subprocess.run([path, "--version"], text=True, capture_output=True).stdout
-            return Fact("C compiler", True, f"{path}: {(banner.splitlines() or ['?'])[0]}")
-        lines = made.stderr.strip().splitlines()
-        failure = f"{path} fails: {lines[0] if lines else made.returncode}"
-    return Fact("C compiler", False, failure, remedy=remedy)
+    found = find_compiler()
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "probe.c"), Path(folder, "probe.o")
+        source.write_text(PROBE)
+        found.compile(source, made)
+        found.link([made], Path(folder, "probe.so"))
+    return f"{found.command[0]}: {found.version}"
 
 
-def cpu() -> Fact:
+def cpu() -> str:
     """Never missing: plain C runs everywhere."""
     flags = cpu_flags(cpu_facts())
     features = [f for f in FEATURES if f in flags]
-    return Fact("CPU", True, f"{platform.machine()}: {' '.join(features) or 'features unknown'}")
+    return f"{platform.machine()}: {' '.join(features) or 'features unknown'}"
 
 
-def cache() -> Fact:
+def cache() -> str:
     try:
         config.cache.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=config.cache):
-            pass
+            return str(config.cache)
     except OSError as error:
-        remedy = "set WEFT_CACHE to a folder that can be written"
-        return Fact("cache", False, f"{config.cache}: {error.strerror}", remedy=remedy)
-    return Fact("cache", True, str(config.cache))
+        raise WeftError(f"{config.cache}: {error.strerror}") from None
 
 
-def entry_point() -> Fact:
-    points = importlib.metadata.entry_points(group="torch_dynamo_backends")
-    found = [point.value for point in points if point.name == "weft"]
-    if found:
-        return Fact("torch.compile backend", True, found[0])
-    remedy = 'install weft (pip install -e .) for torch.compile(m, backend="weft")'
-    return Fact("torch.compile backend", False, "not registered", remedy=remedy)
+def entry_point() -> str:
+    for point in importlib.metadata.entry_points(group="torch_dynamo_backends"):
+        if point.name == "weft":
+            return point.value
+    raise WeftError("not registered")
 
 
-def gpu_compiler() -> Fact:
+def gpu_compiler() -> str:
     """It counts when it makes machine code; no device or driver is needed for that."""
     arches = [target.arch for target in GPUS.values() if target.language == "cuda"]
-    try:
-        for arch in arches:
-            compile_text(CUDA_PROBE, arch)
-        version = ".".join(map(str, nvrtc().nvrtcVersion()[1:]))
-    except WeftError as error:
-        return Fact("NVRTC", False, error.message, needed=False)
-    return Fact("NVRTC", True, f"{version}: compiles for {', '.join(arches)}", needed=False)
+    for arch in arches:
+        compile_text(CUDA_PROBE, arch)
+    version = ".".join(map(str, nvrtc().nvrtcVersion()[1:]))
+    return f"{version}: compiles for {', '.join(arches)}"
 
 
-def gpu_driver() -> Fact:
-    try:
-        _, version = driver().cuDriverGetVersion()
-    except WeftError as error:
-        return Fact("NVIDIA driver", False, error.message, needed=False)
-    found = f"for CUDA {version // 1000}.{version % 1000 // 10}"
-    return Fact("NVIDIA driver", True, found, needed=False)
+def gpu_driver() -> str:
+    _, version = driver().cuDriverGetVersion()
+    return f"for CUDA {version // 1000}.{version % 1000 // 10}"
 
 
-def gpu() -> Fact:
+def gpu() -> str:
     """The device that target "cuda" stands for."""
     if not torch.cuda.is_available():
         built = "" if torch.version.cuda else ", which is built without CUDA"
-        return Fact("GPU", False, f"PyTorch finds none{built}", needed=False)
+        raise WeftError(f"PyTorch finds none{built}")
     major, minor = torch.cuda.get_device_capability()
     found = f"{torch.cuda.get_device_name()}, compute capability {major}.{minor}"
     try:
-        target = Options("cuda").on(torch.device("cuda", torch.cuda.current_device())).target
+        place = torch.device("cuda", torch.cuda.current_device())
+        return f"{found}: {Options('cuda').on(place).target}"
     except WeftError as error:
-        return Fact("GPU", False, f"{found}: {error.message}", needed=False)
-    return Fact("GPU", True, f"{found}: {target}", needed=False)
+        raise WeftError(f"{found}: {error.message}") from None
 
 
-def simulator() -> Fact:
+def simulator() -> str:
     found = shutil.which("g++")
-    told = found or "g++ is not on the PATH: kernels for a GPU are not simulated"
-    return Fact("GPU simulator", found is not None, told, needed=False)
+    if found is None:
+        raise WeftError("g++ is not on the PATH: kernels for a GPU are not simulated")
+    return found
 
 
-def optional(name: str, use: str) -> Fact:
+def installed(name: str, use: str) -> str:
     try:
-        return Fact(name, True, importlib.metadata.version(name), needed=False)
+        return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        return Fact(name, False, f"not installed; for {use}", needed=False)
+        raise WeftError(f"not installed; for {use}") from None
+
+
+NEEDED = (
+    ("python", lambda: f"{platform.python_version()}, {sys.executable}", ""),
+    ("torch", pytorch, "weft needs 2.11"),
+    ("C compiler", compiler, "weft takes gcc or clang with the C headers (Debian: apt install gcc "
+     "libc6-dev), or what WEFT_CC names"),
+    ("CPU", cpu, ""),
+    ("threads", lambda: f"{torch.get_num_threads()} of {os.cpu_count()} processors", ""),
+    ("cache", cache, "set WEFT_CACHE to a folder that can be written"),
+    ("torch.compile backend", entry_point,
+     'install weft (pip install -e .) for torch.compile(m, backend="weft")'),
+)  # fmt: skip
+OPTIONAL: dict[str, Callable[[], str]] = {
+    "NVRTC": gpu_compiler,
+    "NVIDIA driver": gpu_driver,
+    "GPU": gpu,
+    "GPU simulator": simulator,
+    "transformers": partial(installed, "transformers", "model folders"),
+    "safetensors": partial(installed, "safetensors", "weights of model folders"),
+    "pyopencl": partial(installed, "pyopencl", "running on OpenCL devices"),
+}
