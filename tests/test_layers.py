@@ -39,7 +39,7 @@ LAYERS: dict[str, set[str]] = {
     "linking": {"core", "config", "scalar", "runtime"},
     "dynamo": {"driver", "core.errors", "config"},
     "cli": {
-        *("weft", "driver", "options", "core.errors", "config"),
+        *("weft", "driver", "options", "core.errors", "core.calls", "config"),
         *("runtime.toolchain", "runtime.nvidia", "runtime.nvrtc", "runtime.cuda_timing", "targets"),
     },
     "weft": {"driver", "core.errors", "targets", "runtime.report"},

@@ -58,7 +58,7 @@ def test_outputs_take_the_structure_and_strides_of_eager() -> None:
 
 def test_shapes_that_depend_on_values_are_refused() -> None:
     with pytest.raises(WeftError, match="output y is not static"):
-        peers.static("y", ["n", 2], "float")
+        peers.static("y", ["n", 2], torch.float32)
 
 
 def test_missing_modules_are_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,24 +16,13 @@ import weft
 from weft import driver
 from weft.cli.check import run_eager
 from weft.cli.program import IrText, Source, program_place
+from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options, find_target
 from weft.targets.gpu import GPUS
 
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel", "source")
 LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
-DTYPES = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
-    "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "bool": torch.bool,
-}
 
 
 class Compiled(Protocol):
@@ -105,7 +94,7 @@ def text_as_source(program: IrText, compiled: CompiledText, seed: int) -> Source
 
 
 def random_input(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    element = DTYPES[choice("dtype", dtype, tuple(DTYPES))]
+    element = TORCH_DTYPES[choice("dtype", dtype, tuple(TORCH_DTYPES))]
     if element.is_floating_point:
         return torch.randn(shape, dtype=torch.float64).to(element)
     return torch.randint(0, 2, shape).to(element)  # small enough to index anything

@@ -21,9 +21,9 @@ import torch
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.options import Options
-from weft.runtime.compiler import find_compiler
 from weft.runtime.nvidia import driver, nvrtc
 from weft.runtime.nvrtc import compile_text
+from weft.runtime.toolchain import open_toolchain
 from weft.targets.cpu import cpu_facts, cpu_flags
 from weft.targets.gpu import GPUS
 
@@ -66,7 +66,7 @@ def pytorch() -> str:
 
 def compiler() -> str:
     """The compiler counts when it makes a shared object, headers included."""
-    found = find_compiler()
+    found = open_toolchain(config.cache).compiler
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "probe.c"), Path(folder, "probe.o")
         source.write_text(PROBE)

@@ -17,6 +17,7 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from weft.cli.program import Source
+from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError
 
 # What a backend imports besides torch; a module that is not there leaves its column out.
@@ -28,14 +29,6 @@ ONNX_TYPES = {
     torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int32: 6, torch.int64: 7,
     torch.bool: 9, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16,
 }  # fmt: skip
-NAMES = {  # as ONNX Runtime and OpenVINO call them
-    "float": torch.float32, "f32": torch.float32, "double": torch.float64, "f64": torch.float64,
-    "float16": torch.float16, "f16": torch.float16, "bfloat16": torch.bfloat16,
-    "bf16": torch.bfloat16, "int64": torch.int64, "i64": torch.int64, "int32": torch.int32,
-    "i32": torch.int32, "bool": torch.bool, "boolean": torch.bool,
-    "uint8": torch.uint8, "u8": torch.uint8, "int8": torch.int8, "i8": torch.int8,
-}  # fmt: skip
-
 Run = Callable[[], Sequence[torch.Tensor]]
 
 
@@ -77,11 +70,11 @@ class Flat(nn.Module):
         return tuple(tensors(self.program(*args, **kwargs)))
 
 
-def static(name: str, shape: Sequence[Any], dtype: str) -> torch.Tensor:
+def static(name: str, shape: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
     """Memory for an output whose shape is known; WeftError where it depends on values."""
     if not all(isinstance(extent, int) for extent in shape):
         raise WeftError(f"the shape of output {name} is not static: {list(shape)}")
-    return torch.empty([int(extent) for extent in shape], dtype=NAMES[dtype])
+    return torch.empty([int(extent) for extent in shape], dtype=dtype)
 
 
 def openvino(source: Source) -> Peer:
@@ -115,7 +108,8 @@ def openvino(source: Source) -> Peer:
             request.set_input_tensor(i, shared(tensor))
         for i, port in enumerate(compiled.outputs):
             shape = [int(extent) for extent in port.shape]  # raises for a dynamic one
-            results.append(static(str(i), shape, port.element_type.get_type_name()))
+            word = port.element_type.get_type_name().replace("boolean", "bool")
+            results.append(static(str(i), shape, TORCH_DTYPES[word]))
             request.set_output_tensor(i, shared(results[-1]))
 
         def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:
@@ -168,7 +162,7 @@ def onnxruntime(source: Source) -> Peer:
         results: list[torch.Tensor] = []
         for port in session.get_outputs():
             dtype = port.type.removeprefix("tensor(").removesuffix(")")
-            results.append(static(port.name, port.shape, dtype))
+            results.append(static(port.name, port.shape, getattr(torch, dtype)))
             binding.bind_output(port.name, *place(results[-1]))
 
         def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:

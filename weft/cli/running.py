@@ -17,16 +17,17 @@ from torch.utils import _pytree as pytree
 from weft import Report
 from weft.cli.bench import Comparison, Measurement, expected
 from weft.cli.check import Verdict, call, check, check_text
-from weft.cli.compiling import DTYPES, Compiled, compile_ir, compile_source, text_as_source
+from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
+from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError
 from weft.driver import KernelReport
 from weft.options import Options, find_target
 from weft.runtime.nvidia import nvrtc
 
 ROWS = 16  # outputs a table shows
-SHORT = {dtype: name for name, dtype in DTYPES.items()}
+SHORT = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
 @dataclass(frozen=True)
