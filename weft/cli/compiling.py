@@ -6,7 +6,7 @@ compiled.ir("loop"), compiled.report.kernels
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -26,21 +26,13 @@ LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
 
 
 class Compiled(Protocol):
-    """What `weft.compile` gives."""
+    """What `weft.compile` gives, and `driver.compile_text`."""
 
     @property
     def report(self) -> weft.Report: ...
-    def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+    def __call__(self, *args: Any) -> Any: ...
     def prepare(self, *args: Any, **kwargs: Any) -> Any: ...
     def ir(self, level: str) -> str: ...
-
-
-class CompiledText(Compiled, Protocol):
-    """What `driver.compile_text` gives: it knows its inputs and the meaning of its text."""
-
-    @property
-    def inputs(self) -> Sequence[tuple[str, str, Sequence[int]]]: ...
-    def interpret(self, *args: Any) -> Any: ...
 
 
 def target_for(level: str | None, target: str) -> str:
@@ -75,7 +67,7 @@ def compile_source(source: Source, options: Options) -> Compiled:
     return compiled
 
 
-def compile_ir(program: IrText, options: Options) -> CompiledText:
+def compile_ir(program: IrText, options: Options) -> driver.TextProgram:
     return driver.compile_text(program.text, options, program.title)
 
 
@@ -85,12 +77,11 @@ def compile_program(program: Source | IrText, options: Options) -> Compiled:
     return compile_source(program, options)
 
 
-def text_as_source(program: IrText, compiled: CompiledText, seed: int) -> Source:
+def text_as_source(program: IrText, compiled: driver.TextProgram, seed: int) -> Source:
     """IR text with random inputs of the types its header names; the seed decides them."""
     torch.manual_seed(seed)
-    args = tuple(random_input(dtype, tuple(shape)) for _, dtype, shape in compiled.inputs)
-    function: Callable[..., Any] = compiled
-    return Source(function, args, {}, program.title, file=program.title)
+    args = tuple(random_input(dtype, shape) for _, dtype, shape in compiled.inputs)
+    return Source(compiled, args, {}, program.title, file=program.title)
 
 
 def random_input(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
