@@ -14,7 +14,7 @@ import re
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import torch
@@ -24,14 +24,13 @@ from weft.cli.check import call
 from weft.cli.clocks import Clock, CPUClock, CUDAClock
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.habits import measure
-from weft.cli.peers import PEERS, Peer
+from weft.cli.peers import Peer, onnxruntime, openvino
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
 from weft.driver import graph_backend
 from weft.options import Options
 
-Backend = Callable[[Source | IrText, Options], tuple[Compiled | None, Source]]
 COLOUR = re.compile("\x1b\\[[0-9;]*m")  # torch's exporters print to a terminal even in errors
 
 
@@ -61,11 +60,7 @@ class Session:
         self.clock: Clock = CPUClock()
 
     def load(
-        self,
-        backend: str,
-        source: dict[str, Any],
-        outputs: str,
-        options: dict[str, Any],
+        self, backend: str, source: dict[str, Any], outputs: str, options: dict[str, Any]
     ) -> dict[str, Any]:
         """Compiles for one backend, saves what the first call gives."""
         self.call, self.arena = None, 0  # one program at a time stands in memory
@@ -74,13 +69,13 @@ class Session:
         self.clock = CPUClock() if spec.device == "cpu" else CUDAClock(torch.device(spec.device))
         program = load(spec)
         start = time.perf_counter()
-        compiled, ready = BACKENDS[backend](program, Options(**options))
-        out = call(ready, ready.callable)
+        compiled, made = ready(backend, program, Options(**options))
+        out = call(made, made.callable)
         self.clock.wait()
         seconds = time.perf_counter() - start
         torch.save(pytree.tree_map(detached, out), outputs)
-        self.call = bound(ready)
-        torch.set_grad_enabled(ready.wants_grad)
+        self.call = bound(made)
+        torch.set_grad_enabled(made.wants_grad)
         facts: dict[str, Any] = {"compile_seconds": seconds}
         if compiled is not None:
             facts["kernels"] = len(compiled.report.kernels)
@@ -106,73 +101,46 @@ class Session:
         return asdict(measure(threads))
 
 
-def bound(ready: Source) -> Callable[[], Any]:
+def bound(made: Source) -> Callable[[], Any]:
     """The call that is timed; a peer keeps its inputs and outputs bound."""
-    if isinstance(ready.callable, Peer):
-        return ready.callable.bind(*ready.args, **ready.kwargs)
-    return lambda: ready.callable(*ready.args, **ready.kwargs)
+    if isinstance(made.callable, Peer):
+        return made.callable.bind(*made.args, **made.kwargs)
+    return lambda: made.callable(*made.args, **made.kwargs)
 
 
 def detached(value: Any) -> Any:
     return value.detach() if isinstance(value, torch.Tensor) else value
 
 
-def with_callable(source: Source, function: Callable[..., Any]) -> Source:
-    return Source(function, source.args, source.kwargs, source.title, source.file)
-
-
-def of_pytorch(program: Source | IrText) -> Source:
-    if isinstance(program, IrText):
-        raise WeftError("PyTorch does not run weft's IR text")
-    return program
-
-
-def eager(program: Source | IrText, options: Options) -> tuple[None, Source]:
-    return None, of_pytorch(program)
-
-
-def inductor(mode: str | None) -> Backend:
-    def compiled(program: Source | IrText, options: Options) -> tuple[None, Source]:
-        return None, through_dynamo(of_pytorch(program), "inductor", mode)
-
-    return compiled
-
-
-def weft_dynamo(program: Source | IrText, options: Options) -> tuple[None, Source]:
-    return None, through_dynamo(of_pytorch(program), graph_backend(**asdict(options)))
-
-
-def through_dynamo(
-    source: Source, backend: str | Callable[..., Any], mode: str | None = None
-) -> Source:
+def dynamo(source: Source, backend: str | Callable[..., Any], mode: str | None = None) -> Any:
     torch.compiler.reset()
-    return with_callable(source, torch.compile(source.callable, backend=backend, mode=mode))
+    return torch.compile(source.callable, backend=backend, mode=mode)
 
 
-def peer(make: Callable[[Source], Peer]) -> Backend:
-    def compiled(program: Source | IrText, options: Options) -> tuple[None, Source]:
-        source = of_pytorch(program)
-        return None, with_callable(source, make(source))
-
-    return compiled
-
-
-def compiled_by_weft(program: Source | IrText, options: Options) -> tuple[Compiled, Source]:
+def ready(
+    backend: str, program: Source | IrText, options: Options
+) -> tuple[Compiled | None, Source]:
+    """The program as the backend runs it, and what tells of it where that is weft's own."""
+    if isinstance(program, Source) and backend != "weft":
+        return None, replace(program, callable=OTHERS[backend](program, options))
+    if backend != "weft":
+        raise WeftError("PyTorch does not run weft's IR text")
     if isinstance(program, IrText):
         compiled = compile_ir(program, options)
         return compiled, text_as_source(program, compiled, torch.initial_seed())
     compiled = compile_source(program, options)
-    return compiled, with_callable(program, compiled)
+    return compiled, replace(program, callable=compiled)
 
 
-BACKENDS: dict[str, Backend] = {
-    "eager": eager,
-    "inductor": inductor(None),
-    "inductor-max-autotune": inductor("max-autotune"),
-    **{name: peer(make) for name, make in PEERS.items()},
-    "weft": compiled_by_weft,
-    "weft-dynamo": weft_dynamo,
+OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
+    "eager": lambda source, _: source.callable,
+    "inductor": lambda source, _: dynamo(source, "inductor"),
+    "inductor-max-autotune": lambda source, _: dynamo(source, "inductor", "max-autotune"),
+    "openvino": lambda source, _: openvino(source),
+    "onnxruntime": lambda source, _: onnxruntime(source),
+    "weft-dynamo": lambda source, options: dynamo(source, graph_backend(**asdict(options))),
 }
+BACKENDS = (*OTHERS, "weft")
 
 if __name__ == "__main__":
     main()

@@ -10,6 +10,7 @@ from __future__ import annotations
 import importlib.util
 import io
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -37,14 +38,28 @@ def missing(backend: str) -> list[str]:
     return [name for name in NEEDS.get(backend, ()) if importlib.util.find_spec(name) is None]
 
 
+@dataclass(frozen=True)
 class Peer:
-    """Called as the program is called; gives its tensors, flat."""
+    """Called as the program is called; gives its tensors, flat. `take` and `give` say where the
+    tensors of the numbered inputs and outputs lie."""
 
-    def __init__(self, bind: Callable[[list[torch.Tensor]], Run]) -> None:
-        self.bind_tensors = bind
+    outputs: Sequence[tuple[str, Sequence[Any], torch.dtype]]  # name, shape and type
+    take: Callable[[int, torch.Tensor], None]
+    give: Callable[[int, torch.Tensor], None]
+    infer: Callable[[], Any]
 
     def bind(self, *args: Any, **kwargs: Any) -> Run:
-        return self.bind_tensors([t.detach().contiguous() for t in tensors((args, kwargs))])
+        inputs = [t.detach().contiguous() for t in tensors((args, kwargs))]
+        results = [static(*output) for output in self.outputs]
+        for place, held in ((self.take, inputs), (self.give, results)):
+            for i, tensor in enumerate(held):
+                place(i, tensor)
+
+        def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:
+            self.infer()
+            return results
+
+        return run
 
     def __call__(self, *args: Any, **kwargs: Any) -> Sequence[torch.Tensor]:
         return self.bind(*args, **kwargs)()
@@ -102,23 +117,15 @@ def openvino(source: Source) -> Peer:
             return ov.Tensor(bits, ov.Shape(list(tensor.shape)), ov.Type.bf16)
         return ov.Tensor(tensor.numpy(), shared_memory=True)
 
-    def bind(inputs: list[torch.Tensor]) -> Run:
-        results: list[torch.Tensor] = []
-        for i, tensor in enumerate(inputs):
-            request.set_input_tensor(i, shared(tensor))
-        for i, port in enumerate(compiled.outputs):
-            shape = [int(extent) for extent in port.shape]  # raises for a dynamic one
-            word = port.element_type.get_type_name().replace("boolean", "bool")
-            results.append(static(str(i), shape, TORCH_DTYPES[word]))
-            request.set_output_tensor(i, shared(results[-1]))
+    def dtype(port: Any) -> torch.dtype:
+        return TORCH_DTYPES[port.element_type.get_type_name().replace("boolean", "bool")]
 
-        def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:
-            request.infer()
-            return results
-
-        return run
-
-    return Peer(bind)
+    return Peer(
+        [(str(i), list(port.shape), dtype(port)) for i, port in enumerate(compiled.outputs)],
+        lambda i, tensor: request.set_input_tensor(i, shared(tensor)),
+        lambda i, tensor: request.set_output_tensor(i, shared(tensor)),
+        request.infer,
+    )
 
 
 def onnx_model(module: nn.Module, given: tuple[torch.Tensor, ...]) -> bytes:
@@ -146,32 +153,22 @@ def onnxruntime(source: Source) -> Peer:
     options = ort.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     session = ort.InferenceSession(text, options, providers=["CPUExecutionProvider"])
-    names = [port.name for port in session.get_inputs()]
-    if len(names) != len(given):
-        raise WeftError(f"the exported model has {len(names)} inputs, the program {len(given)}")
+    inputs, outputs, binding = session.get_inputs(), session.get_outputs(), session.io_binding()
+    if len(inputs) != len(given):
+        raise WeftError(f"the exported model has {len(inputs)} inputs, the program {len(given)}")
 
-    def bind(inputs: list[torch.Tensor]) -> Run:
-        binding = session.io_binding()
+    def dtype(port: Any) -> torch.dtype:
+        return getattr(torch, port.type.removeprefix("tensor(").removesuffix(")"))
 
-        def place(tensor: torch.Tensor) -> tuple[Any, ...]:
-            kind = ONNX_TYPES[tensor.dtype]
-            return "cpu", 0, kind, list(tensor.shape), tensor.data_ptr()
+    def place(port: Any, t: torch.Tensor) -> tuple[Any, ...]:
+        return port.name, "cpu", 0, ONNX_TYPES[t.dtype], list(t.shape), t.data_ptr()
 
-        for name, tensor in zip(names, inputs, strict=True):
-            binding.bind_input(name, *place(tensor))
-        results: list[torch.Tensor] = []
-        for port in session.get_outputs():
-            dtype = port.type.removeprefix("tensor(").removesuffix(")")
-            results.append(static(port.name, port.shape, getattr(torch, dtype)))
-            binding.bind_output(port.name, *place(results[-1]))
-
-        def run(held: Sequence[torch.Tensor] = inputs) -> Sequence[torch.Tensor]:
-            session.run_with_iobinding(binding)
-            return results
-
-        return run
-
-    return Peer(bind)
+    return Peer(
+        [(port.name, port.shape, dtype(port)) for port in outputs],
+        lambda i, tensor: binding.bind_input(*place(inputs[i], tensor)),
+        lambda i, tensor: binding.bind_output(*place(outputs[i], tensor)),
+        lambda: session.run_with_iobinding(binding),
+    )
 
 
 PEERS = {"openvino": openvino, "onnxruntime": onnxruntime}
