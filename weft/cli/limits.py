@@ -78,11 +78,8 @@ class Limits:
 
 def library() -> ctypes.CDLL:
     """The loops of limits.c, compiled."""
-    tools = open_toolchain(config.cache)
     text = C_FILE.read_text()
-    found = tools.cache.load(text)
-    path = tools.build(text, {"limits": text}, {}) if found is None else found[0]
-    made = ctypes.CDLL(str(path))
+    made = ctypes.CDLL(str(open_toolchain(config.cache).shared(text, {"limits": text}, {})))
     made.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
     made.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
     made.limits_fma.restype = made.limits_copy.restype = ctypes.c_double

@@ -163,7 +163,7 @@ class Results:
     def geomean(self, backend: str, to: str) -> float | None:
         """Over the workloads that both ran."""
         ratios = [r for row in self.rows if (r := row.ratio(backend, to)) is not None]
-        return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else None
+        return statistics.geometric_mean(ratios) if ratios else None
 
     def behind(self, backend: str, to: str, least: float) -> list[str]:
         """The workloads where `backend` is less than `least` times as fast as `to`."""

@@ -10,6 +10,7 @@ import importlib.metadata
 import os
 import platform
 import subprocess
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -60,33 +61,34 @@ def summary_lines(results: Results) -> list[str]:
         means = [f"{number(results.geomean(ours, to))} {to}" for to in (*results.peers, BEST)]
         lines.append(f"{ours}, times as fast (geometric mean): {', '.join(means)}")
         for to, least in ((BEST, results.settings.suite.enough), ("eager", 1.0), ("inductor", 1.0)):
-            names = results.behind(ours, to, least)
-            if names:
-                lines.append(f"  below {least:g} of {to} on {len(names)}: {'; '.join(names)}")
+            lines += listed(f"  below {least:g} of {to} on", results.behind(ours, to, least))
     seconds = [f"{number(results.compile_seconds(b), '.2g')} {b}" for b in results.backends]
     lines.append(f"seconds to compile and call once, cold (median): {', '.join(seconds)}")
     slow = results.slow_to_compile("weft", "inductor", COMPILE_SHARE)
-    if slow:
-        lines.append(
-            f"  weft above {COMPILE_SHARE:g} of inductor on {len(slow)}: {'; '.join(slow)}"
-        )
-    hungry = results.hungry("weft", "eager")
-    if hungry:
-        lines.append(f"a call needs more memory than eager's on {len(hungry)}: {'; '.join(hungry)}")
-    lines += habit_lines(results)
-    lines.append(
-        "rank correlation of predicted and measured time: " + number(results.rank_correlation)
-    )
-    if results.disturbed:
-        lines.append(
-            f"not a quiet machine: rounds of {len(results.disturbed)} workloads of "
-            f"{len(results.rows)} differ by more than {(DISTURBED - 1) * 100:.0f}%"
-        )
-    left = results.not_begun
-    if left:
-        lines.append(f"no time was left for {len(left)}: {'; '.join(left)}")
-    lines += [f"{backend} is left out: {why}" for backend, why in results.missing.items()]
-    return lines + failures(results)
+    return [
+        *lines,
+        *listed(f"  weft above {COMPILE_SHARE:g} of inductor on", slow),
+        *listed("a call needs more memory than eager's on", results.hungry("weft", "eager")),
+        *habit_lines(results),
+        f"rank correlation of predicted and measured time: {number(results.rank_correlation)}",
+        *disturbed_lines(results),
+        *listed("no time was left for", results.not_begun),
+        *(f"{backend} is left out: {why}" for backend, why in results.missing.items()),
+        *failures(results),
+    ]
+
+
+def listed(what: str, names: Sequence[str]) -> list[str]:
+    return [f"{what} {len(names)}: {'; '.join(names)}"] if names else []
+
+
+def disturbed_lines(results: Results) -> list[str]:
+    if not results.disturbed:
+        return []
+    return [
+        f"not a quiet machine: rounds of {len(results.disturbed)} workloads of "
+        f"{len(results.rows)} differ by more than {(DISTURBED - 1) * 100:.0f}%"
+    ]
 
 
 def limits_line(limits: Limits, on_cpu: bool) -> str:

@@ -25,19 +25,10 @@ from weft.core.errors import CompilerError
 from weft.targets.cpu import cpu_facts, cpu_flags
 
 HEADERS = Path(__file__).parent
-FLAGS = (
-    "-O3",
-    "-fPIC",
-    "-pipe",
-    "-std=gnu11",
-    "-fno-math-errno",
-    "-fno-trapping-math",
-    "-ffp-contract=fast",
-    "-fwrapv",  # integers wrap, as in torch
-    "-Wno-psabi",
-    "-fno-semantic-interposition",
-    "-fvisibility=hidden",
-)
+FLAGS = (  # -fwrapv: integers wrap, as in torch
+    "-O3 -fPIC -pipe -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fwrapv "
+    "-Wno-psabi -fno-semantic-interposition -fvisibility=hidden"
+).split()
 INSTALL = (
     "install one with `xcode-select --install`"
     if sys.platform == "darwin"

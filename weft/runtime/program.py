@@ -52,12 +52,9 @@ def build(
     layout = lay_out(spec)
     tree = spec.to_json()
     texts = {**sources, "weft_main": c_source(layout)}
+    made = tools.build if key else tools.shared
     content = digest(json.dumps([tree, texts, extra]))
-    found = tools.cache.load(content) if key is None else None
-    if found is not None:
-        return Program(layout, found[0], tools)
-    path = tools.build(key or content, texts, {"spec": tree, "extra": extra})
-    return Program(layout, path, tools)
+    return Program(layout, made(key or content, texts, {"spec": tree, "extra": extra}), tools)
 
 
 def load(key: str, tools: Toolchain) -> tuple[Program, dict[str, Any]] | None:

@@ -7,7 +7,7 @@ ProgramSpec((x, y), (Call("relu", ("x", "y")),), ("y",))     # to_json() and fro
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from typing import Any, Literal, cast
 
@@ -94,18 +94,24 @@ class ProgramSpec:
         """A tree of plain dicts and lists that json.dumps accepts."""
         return {
             "buffers": [astuple(b) for b in self.buffers],
-            "steps": [step_to_json(s) for s in self.steps],
+            "steps": [(type(s).__name__, *astuple(s)) for s in self.steps],
             "outputs": list(self.outputs),
         }
 
     @staticmethod
     def from_json(tree: Json) -> ProgramSpec:
         """The spec that `to_json` wrote."""
+        kinds = {kind.__name__: kind for kind in (Call, Extern)}
         return ProgramSpec(
-            tuple(buffer_from_json(b) for b in tree["buffers"]),
-            tuple(step_from_json(s) for s in tree["steps"]),
+            tuple(Buffer(*with_tuples(row)) for row in tree["buffers"]),
+            tuple(kinds[kind](*with_tuples(row)) for kind, *row in tree["steps"]),
             tuple(tree["outputs"]),
         )
+
+
+def with_tuples(row: Iterable[Any]) -> Iterator[Any]:
+    """The fields of a dataclass, whose tuples are lists in JSON."""
+    return (tuple(cast(list[Any], v)) if isinstance(v, list) else v for v in row)
 
 
 def buffers_in(tree: Any) -> Iterator[str]:
@@ -150,20 +156,3 @@ def verify(spec: ProgramSpec) -> None:
 def require(condition: bool, message: str) -> None:
     if not condition:
         raise VerifyError(f"launch spec: {message}")
-
-
-def buffer_from_json(row: list[Any]) -> Buffer:
-    name, dtype, shape, strides, *place = row
-    return Buffer(name, dtype, tuple(shape), tuple(strides), *place)
-
-
-def step_to_json(step: Step) -> Json:
-    return {"call" if isinstance(step, Call) else "extern": astuple(step)}
-
-
-def step_from_json(tree: Json) -> Step:
-    if "call" in tree:
-        symbol, args, checks, once = tree["call"]
-        return Call(symbol, tuple(args), checks, once)
-    target, args, kwargs, outputs = tree["extern"]
-    return Extern(target, tuple(args), kwargs, tuple(outputs))

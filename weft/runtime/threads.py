@@ -33,9 +33,7 @@ def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
     """Build and load weft_runtime.c; its two uses get a copy each, for they differ in state."""
     flavour = "pool" if symbols is None else "openmp"
     text = f"/* {flavour} */\n" + (HEADERS / "weft_runtime.c").read_text()
-    found = tools.cache.load(text)
-    path = tools.build(text, {"weft_runtime": text}, {}) if found is None else found[0]
-    library = ctypes.CDLL(str(path))
+    library = ctypes.CDLL(str(tools.shared(text, {"weft_runtime": text}, {})))
     _loaded.append(library)
     library.weft_runtime_table.restype = ctypes.c_void_p
     library.weft_runtime_table.argtypes = [ctypes.c_void_p] * len(SYMBOLS)

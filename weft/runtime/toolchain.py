@@ -36,6 +36,11 @@ class Toolchain:
             self.compiler.link(objects, library)
             return self.cache.publish(key, library, manifest)
 
+    def shared(self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]) -> Path:
+        """The shared object under `key`, built where the cache has none."""
+        found = self.cache.load(key)
+        return self.build(key, sources, manifest) if found is None else found[0]
+
     def object(self, text: str) -> Path:
         """The object file of one C text."""
         return self.cache.object(text, self._compile)
