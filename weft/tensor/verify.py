@@ -12,13 +12,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
-from weft.core.node import OPS, Node, postorder
+from weft.core.node import OPS, Node, postorder, require
 from weft.core.types import TensorType, TupleType, boolean, i64
 from weft.scalar.index import linear, linear_bounds, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant
@@ -27,119 +26,98 @@ from weft.tensor.ops import Input, Shape, View, box, evaluate_term, position
 from weft.tensor.rules_view import axes_of
 
 TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ == ops.__name__)
-SCANS = ("sum", "product", "max", "min")
 POINTS = 1 << 20  # how many places a bound that arithmetic cannot prove is tried at
-
-
-@dataclass(frozen=True)
-class Checker:
-    """Raises VerifyError with the node's name, the sentence, and the torch source line."""
-
-    graph: Graph
-
-    def fail(self, node: Node, sentence: str) -> VerifyError:
-        name = self.graph.names.get(node, f"an unnamed {node.op.name}")
-        return VerifyError(f"{name}: {sentence}", self.graph.origin.get(node))
-
-    def that(self, condition: bool, node: Node, sentence: str) -> None:
-        if not condition:
-            raise self.fail(node, sentence)
-
-
-def check_op(check: Checker, node: Node) -> None:
-    told = f"{node.op.name} is not an op of the {check.graph.level} level"
-    check.that(isinstance(node.op, TENSOR_OPS), node, told)
-
-
-def check_type(check: Checker, node: Node) -> None:
-    """The node carries the type that its op infers from its arguments' types."""
-    try:
-        inferred = node.op.infer(*(a.type for a in node.args))
-    except VerifyError as e:
-        raise check.fail(node, e.message) from e
-    except TypeError as e:
-        raise check.fail(node, f"{node.op.name} does not take {len(node.args)} arguments") from e
-    check.that(inferred == node.type, node, f"is {node.type}, but its op gives {inferred}")
 
 
 def verify(graph: Graph) -> None:
     """Raise VerifyError with a sentence, the node's name and its source line, unless valid."""
-    if graph.level != "tensor":
-        raise VerifyError(f"{graph.name} is a program of the {graph.level} level, not tensor")
-    check = Checker(graph)
-    for each in (check_op, check_uses, check_type):
+    told = f"{graph.name} is a program of the {graph.level} level, not tensor"
+    require(graph.level == "tensor", told)
+    for check in (check_op, check_uses, check_type, check_declared, check_place, check_attributes):
         for node in graph.nodes():
-            each(check, node)
-    check_inputs(check)
-    for node in graph.outputs:
-        check.that(isinstance(node.type, TensorType), node, "an output has several results")
-    for node in graph.nodes():
-        check_attributes(check, node)
+            try:
+                check(node, graph)
+            except VerifyError as e:
+                name = graph.names.get(node, f"an unnamed {node.op.name}")
+                raise VerifyError(f"{name}: {e.message}", graph.origin.get(node)) from e
 
 
-def check_inputs(check: Checker) -> None:
-    labels: set[str] = set()
-    for node in check.graph.inputs:
-        check.that(isinstance(node.op, Input), node, f"an input of the graph is a {node.op.name}")
-        label = node.op.label if isinstance(node.op, Input) else ""
-        check.that(label not in labels, node, f"two inputs are called {label}")
-        labels.add(label)
-    for node in check.graph.nodes():
-        if isinstance(node.op, Input):
-            declared = node in check.graph.inputs
-            check.that(declared, node, f"reads {node.op.label}, which is not an input of the graph")
+def check_op(node: Node, graph: Graph) -> None:
+    require(isinstance(node.op, TENSOR_OPS), f"{node.op.name} is not an op of the tensor level")
 
 
-def check_uses(check: Checker, node: Node) -> None:
+def check_type(node: Node, graph: Graph) -> None:
+    """The node carries the type that its op infers from its arguments' types."""
+    try:
+        inferred = node.op.infer(*(a.type for a in node.args))
+    except TypeError as e:
+        raise VerifyError(f"{node.op.name} does not take {len(node.args)} arguments") from e
+    require(inferred == node.type, f"is {node.type}, but its op gives {inferred}")
+
+
+def check_declared(node: Node, graph: Graph) -> None:
+    right = isinstance(node.op, Input) or node not in graph.inputs
+    require(right, f"an input of the graph is a {node.op.name}")
+
+
+def check_place(node: Node, graph: Graph) -> None:
+    """Inputs are what the graph says, and outputs are single tensors."""
+    if isinstance(op := node.op, Input):
+        require(node in graph.inputs, f"reads {op.label}, which is not an input of the graph")
+        labels = [getattr(n.op, "label", "") for n in graph.inputs]
+        require(labels.count(op.label) == 1, f"two inputs are called {op.label}")
+    several = node in graph.outputs and not isinstance(node.type, TensorType)
+    require(not several, "an output has several results")
+
+
+def check_uses(node: Node, graph: Graph) -> None:
     several = [a for a in node.args if isinstance(a.type, TupleType)]
     if isinstance(node.op, ops.Part):
-        check.that(bool(several), node, "takes a part of what has one result")
+        require(bool(several), "takes a part of what has one result")
         return
     name = several[0].op.name if several else ""
-    check.that(not several, node, f"reads all results of an {name} at once; take a part")
+    require(not several, f"reads all results of an {name} at once; take a part")
 
 
-def check_attributes(check: Checker, node: Node) -> None:
+def check_attributes(node: Node, graph: Graph) -> None:
     op = node.op
     if isinstance(op, View):
-        check_view(check, node, op)
+        check_view(node, op)
     if isinstance(op, ops.Index):
-        check_term(check, node, op.term, op.shape)
+        check_term(op.term, op.shape)
     if isinstance(op, ops.Reduce):
-        check.that(len(set(op.axes)) == len(op.axes), node, f"folds an axis twice: {op.axes}")
+        require(len(set(op.axes)) == len(op.axes), f"folds an axis twice: {op.axes}")
     if isinstance(op, ops.Scan | ops.Scatter):
-        check.that(op.monoid.name in SCANS, node, f"{op.monoid} is not a monoid of scans")
+        require(op.monoid.name in ops.SCANNING, f"{op.monoid} is not a monoid of scans")
     if isinstance(op, ops.Scalar):
         fits = type(op.value) is op.dtype.python
         if fits and op.dtype.is_integer:
             limits = np.iinfo(op.dtype.numpy)
             fits = limits.min <= op.value <= limits.max
-        check.that(fits, node, f"{op.value!r} is not a value of {op.dtype}")
+        require(fits, f"{op.value!r} is not a value of {op.dtype}")
 
 
-def check_term(check: Checker, node: Node, term: Node, shape: Shape) -> None:
+def check_term(term: Node, shape: Shape) -> None:
     """A term over the axes of the shape, of pointwise functions and constants."""
     axes = {position(i) for i in range(len(shape))}
     for n in postorder(term):
         scalar = isinstance(n.op, Axis | Constant | Apply)
-        check.that(scalar, node, f"{n.op.name} stands in an index term")
+        require(scalar, f"{n.op.name} stands in an index term")
         if isinstance(n.op, Axis):
-            sentence = (
-                f"index term uses {n.op.label}, an axis that a rank-{len(shape)} result lacks"
-            )
-            check.that(n in axes, node, sentence)
+            told = f"an axis that a rank-{len(shape)} result lacks"
+            require(n in axes, f"index term uses {n.op.label}, {told}")
     dtype = term.type.dtype
-    check.that(dtype in (i64, boolean), node, f"index term is {dtype}, neither i64 nor bool")
+    require(dtype in (i64, boolean), f"index term is {dtype}, neither i64 nor bool")
 
 
-def check_view(check: Checker, node: Node, view: View) -> None:
+def check_view(node: Node, view: View) -> None:
     for term in view.index:
-        check_term(check, node, term, view.shape)
-        check.that(term.type.dtype is i64, node, f"reads at a {term.type.dtype} index, not i64")
+        check_term(term, view.shape)
+        require(term.type.dtype is i64, f"reads at a {term.type.dtype} index, not i64")
     if view.valid is not None:
-        check_term(check, node, view.valid, view.shape)
+        check_term(view.valid, view.shape)
         dtype = view.valid.type.dtype
-        check.that(dtype is boolean, node, f"its mask is {dtype}, not bool")
+        require(dtype is boolean, f"its mask is {dtype}, not bool")
     if math.prod(view.shape) == 0:
         return
     for axis, (term, extent) in enumerate(zip(view.index, node.args[0].type.shape, strict=True)):
@@ -148,9 +126,8 @@ def check_view(check: Checker, node: Node, view: View) -> None:
         low, high = index_range(term, view.valid, view.shape)
         inside = low > high or (low >= 0 and high < extent)
         wrong = low if low < 0 else high
-        check.that(
-            inside, node, f"view reads index {wrong} of axis {axis}, which has {extent} elements"
-        )
+        told = f"view reads index {wrong} of axis {axis}, which has {extent} elements"
+        require(inside, told)
 
 
 def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> bool:
