@@ -56,60 +56,37 @@ def lowest(d: Any) -> Any:
     return -np.inf if d.kind in "fV" else False if d.kind == "b" else np.iinfo(d).min
 
 
-def _highest(d: Any) -> Any:
+def highest(d: Any) -> Any:
     return np.inf if d.kind in "fV" else True if d.kind == "b" else np.iinfo(d).max
 
 
-def _least(d: DType) -> Node:
-    return constant(lowest(d.numpy), d)
+Extreme = Callable[[Any], Any]  # of a NumPy dtype
 
 
-def _greatest(d: DType) -> Node:
-    return constant(_highest(d.numpy), d)
+def _simple(name: str, function: str, ufunc: Any, start: Extreme) -> Monoid:
+    """The fold by one function from its identity, which `start` gives."""
 
-
-def _simple(
-    name: str, function: str, identity: Callable[[DType], Node], reference: Callable[..., Any]
-) -> Monoid:
-    def combine(a: Terms, b: Terms) -> Terms:
-        return (apply(function, a[0], b[0]),)
+    def reference(x: Any, axes: tuple[int, ...]) -> Any:
+        out = ufunc.reduce(x, axis=axes, keepdims=True, initial=start(x.dtype), dtype=x.dtype)
+        return np.asarray(out).astype(x.dtype)
 
     MONOIDS[name] = Monoid(
-        name, lambda d: d[:1], lambda d: (identity(d[0]),), combine, reference, function=function
+        name,
+        lambda d: d[:1],
+        lambda d: (constant(start(d[0].numpy), d[0]),),
+        lambda a, b: (apply(function, a[0], b[0]),),
+        reference,
+        function=function,
     )
     return MONOIDS[name]
 
 
-def _fold(ufunc: Any, start: Callable[[Any], Any]) -> Callable[..., Any]:
-    def fold(x: Any, axes: tuple[int, ...]) -> Any:
-        out = ufunc.reduce(x, axis=axes, keepdims=True, initial=start(x.dtype), dtype=x.dtype)
-        return np.asarray(out).astype(x.dtype)
-
-    return fold
-
-
-SUM = _simple("sum", "add", lambda d: constant(0, d), _fold(np.add, lambda d: 0))
-PRODUCT = _simple("product", "multiply", lambda d: constant(1, d), _fold(np.multiply, lambda d: 1))
-MAX = _simple("max", "maximum", _least, _fold(np.maximum, lowest))
-MIN = _simple("min", "minimum", _greatest, _fold(np.minimum, _highest))
-ANY = _simple("any", "or", lambda d: constant(False, d), _fold(np.logical_or, lambda d: False))
-ALL = _simple("all", "and", lambda d: constant(True, d), _fold(np.logical_and, lambda d: True))
-
-
-def _flat(x: Any, axes: tuple[int, ...]) -> tuple[Any, tuple[int, ...]]:
-    """The folded axes moved last and flattened, and the shape of the result."""
-    kept = [i for i in range(x.ndim) if i not in axes]
-    shape = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
-    moved = np.transpose(x, (*kept, *sorted(axes)))
-    return moved.reshape(*moved.shape[: len(kept)], -1), shape
-
-
-def _arg(best: Callable[..., Any]) -> Callable[..., Any]:
-    def reference(x: Any, axes: tuple[int, ...]) -> Any:
-        flat, shape = _flat(x, axes)
-        return best(flat, axis=-1).astype(np.int64).reshape(shape)  # NumPy too puts NaN first
-
-    return reference
+SUM = _simple("sum", "add", np.add, lambda d: 0)
+PRODUCT = _simple("product", "multiply", np.multiply, lambda d: 1)
+MAX = _simple("max", "maximum", np.maximum, lowest)
+MIN = _simple("min", "minimum", np.minimum, highest)
+ANY = _simple("any", "or", np.logical_or, lambda d: False)
+ALL = _simple("all", "and", np.logical_and, lambda d: True)
 
 
 def _arg_combine(better: str) -> Callable[[Terms, Terms], Terms]:
@@ -125,21 +102,28 @@ def _arg_combine(better: str) -> Callable[[Terms, Terms], Terms]:
     return combine
 
 
-def _argument(name: str, better: str, worst: Callable[[DType], Node], best: Any) -> None:
+def _argument(name: str, better: str, worst: Extreme, best: Any) -> None:
+    def reference(x: Any, axes: tuple[int, ...]) -> Any:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        last = np.transpose(x, (*kept, *sorted(axes)))
+        flat = last.reshape(*last.shape[: len(kept)], -1)
+        found = best(flat, axis=-1).astype(np.int64)  # NumPy too puts NaN first
+        return np.expand_dims(found, axes)
+
     MONOIDS[name] = Monoid(
         name,
         lambda d: (d[0], i64),
-        lambda d: (worst(d[0]), constant(np.iinfo(np.int64).max)),
+        lambda d: (constant(worst(d[0].numpy), d[0]), constant(np.iinfo(np.int64).max)),
         _arg_combine(better),
-        _arg(best),
+        reference,
         project=lambda c: (c[1],),
         indexed=True,
         cost=6.0,
     )
 
 
-_argument("argmax", "gt", _least, np.argmax)
-_argument("argmin", "lt", _greatest, np.argmin)
+_argument("argmax", "gt", lowest, np.argmax)
+_argument("argmin", "lt", highest, np.argmin)
 
 
 def _welford_combine(a: Terms, b: Terms) -> Terms:
