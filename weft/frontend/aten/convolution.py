@@ -21,28 +21,24 @@ def channel_of(axis: int, inner: int, here: int, there: int) -> Node:
     return apply("add", apply("multiply", group, constant(there)), position(inner))
 
 
-def forward(x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Extents) -> Tensor:
-    """[N, C, size] by [O, C / groups, kernel] -> [N, O, sizes]: gather windows, sum over taps."""
-    n, (outs, ins) = window.rank, weight.shape[:2]
-    shape = (x.shape[0], outs, *sizes, ins, *window.kernel)
-    source = channel_of(1, 2 + n, outs // groups, ins)
-    taps = range(3 + n, 3 + 2 * n)
-    windows = window.gather(x, shape, [position(0), source], range(2, 2 + n), taps)
-    chosen = view(weight, shape, [position(1), position(2 + n), *map(position, taps)])
-    return total(windows * chosen, range(2 + n, 3 + 2 * n))
-
-
-def backward_to_input(
-    g: Tensor, weight: Tensor, groups: int, window: Window, size: Extents
+def convolved(
+    x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Extents, transposed: bool
 ) -> Tensor:
-    """[N, O, sizes] by [O, C / groups, kernel] -> [N, C, size]: the transpose of `forward`."""
+    """[N, C, size] by [O, C / groups, kernel] -> [N, O, sizes]: windows of x, a sum over taps.
+
+    Transposed, [N, O, size] -> [N, C, sizes]: what each element was read by, and the same filters.
+    """
     n, (outs, ins) = window.rank, weight.shape[:2]
-    shape = (g.shape[0], ins * groups, *size, outs // groups, *window.kernel)
-    source = channel_of(1, 2 + n, ins, outs // groups)
+    # Channels of a group, on this side and on the other.
+    here, there = (ins, outs // groups) if transposed else (outs // groups, ins)
+    shape = (x.shape[0], here * groups, *sizes, there, *window.kernel)
+    source = channel_of(1, 2 + n, here, there)
     taps = range(3 + n, 3 + 2 * n)
-    windows = window.spread(g, shape, [position(0), source], range(2, 2 + n), taps)
+    move = window.spread if transposed else window.gather
+    windows = move(x, shape, [position(0), source], range(2, 2 + n), taps)
     local = apply("floormod", position(1), constant(max(ins, 1)))
-    chosen = view(weight, shape, [source, local, *map(position, taps)])
+    filters = [source, local] if transposed else [position(1), position(2 + n)]
+    chosen = view(weight, shape, [*filters, *map(position, taps)])
     return total(windows * chosen, range(2 + n, 3 + 2 * n))
 
 
@@ -72,9 +68,9 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Te
             (m - 1) * window.stride[i] - 2 * window.pad[i] + window.reach(i) + extra[i]
             for i, m in enumerate(x.shape[2:])
         ]
-        out = backward_to_input(x, weight, groups, window, size)
     else:
-        out = forward(x, weight, groups, window, window.sizes(x.shape[2:]))
+        size = window.sizes(x.shape[2:])
+    out = convolved(x, weight, groups, window, size, transposed)
     return out if bias is None else out + reshape(bias, (-1, *(1,) * n))
 
 
@@ -89,10 +85,8 @@ def convolution_backward(
     *moves, transposed, _, groups, wanted = how
     window = Window.of(weight.shape[2:], *moves)
     to_input = to_weight = None
-    if wanted[0] and transposed:
-        to_input = forward(g, weight, groups, window, x.shape[2:])
-    elif wanted[0]:
-        to_input = backward_to_input(g, weight, groups, window, x.shape[2:])
+    if wanted[0]:
+        to_input = convolved(g, weight, groups, window, x.shape[2:], not transposed)
     if wanted[1]:
         small, large = (x, g) if transposed else (g, x)
         to_weight = backward_to_weight(small, large, weight.shape, window)

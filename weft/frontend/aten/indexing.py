@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.node import make
 from weft.core.types import boolean, i64, u8
-from weft.frontend.aten.table import Row, axis_of, require, rows
+from weft.frontend.aten.table import Row, on_axis, require, rows
 from weft.scalar.monoid import SUM
 from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, mean, reshape, scatter, total
 from weft.tensor.ops import Gather, Index
@@ -27,18 +27,17 @@ def read(x: Tensor, axes: Axes, rows_: list[Tensor], rest: Axes, wraps: bool = F
     return Tensor(make(Gather(tuple(axes), tuple(rest), wraps), x.node, *whole))
 
 
-def gather(x: Tensor, dim: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+def gather(x: Tensor, axis: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     if x.rank == 0 or index.rank == 0:
         x, flat = reshape(x, (-1,)), reshape(index, (-1,))
         return reshape(read(x, (0,), [flat], ()), index.shape)
-    axis = axis_of(dim, x.rank)
     return read(x, (axis,), [index], [a for a in range(x.rank) if a != axis])
 
 
-def index_select(x: Tensor, dim: int, index: Tensor) -> Tensor:
+def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     if x.rank == 0:
         return x
-    axis, n = axis_of(dim, x.rank), index.shape[0] if index.rank else 1
+    n = index.shape[0] if index.rank else 1
     shape = [n if a == axis else m for a, m in enumerate(x.shape)]
     rows_ = broadcast_in(reshape(index, (n,)), shape, (axis,))
     return read(x, (axis,), [rows_], [a for a in range(x.rank) if a != axis])
@@ -102,30 +101,28 @@ def take(x: Tensor, index: Tensor) -> Tensor:
     return reshape(found, index.shape)
 
 
-def scatter_add(x: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
+def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     require(x.rank > 0, "a scalar is indexed")
-    axis = axis_of(dim, x.rank)
     whole = [n for d, n in enumerate(x.shape) if d != axis]
     fits = whole == [n for d, n in enumerate(index.shape) if d != axis]
     require(fits and index.shape == src.shape, "an index over part of the source or the result")
     return scatter(SUM, x, axis, index, src)
 
 
-def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
+def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     require(x.rank > 0 and source.rank == x.rank, "a scalar is indexed")
-    axis = axis_of(dim, x.rank)
     rows_ = broadcast_in(reshape(index, (-1,)), source.shape, (axis,))
     return scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
 INDEXING = {
-    "gather": gather,
-    "index_select": index_select,
+    "gather": on_axis(gather),
+    "index_select": on_axis(index_select),
     "embedding": embedding,
     "_embedding_bag _embedding_bag_forward_only": embedding_bag,
     "take": take,
-    "scatter_add": scatter_add,
-    "index_add": index_add,
+    "scatter_add": on_axis(scatter_add),
+    "index_add": on_axis(index_add),
     "index.Tensor _unsafe_index.Tensor": index_tensor,
 }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import ml_dtypes
 
-from weft.frontend.aten.table import Row, axis_of, rows
+from weft.frontend.aten.table import Row, on_axis, rows
 from weft.scalar.monoid import MAX
 from weft.scalar.ops import exp, log, rsqrt
 from weft.tensor.build import Tensor, mean, reduce, softmax, total, variance, widen
@@ -24,16 +24,11 @@ def affine_of(x: Tensor, weight: Optional, bias: Optional) -> Tensor:
     return x if bias is None else x + bias
 
 
-def softmax_row(x: Tensor, dim: int, *_: Any) -> Tensor:
-    return softmax(x, axis_of(dim, x.rank)) if x.rank else x - x + 1
-
-
-def log_softmax(x: Tensor, dim: int, *_: Any) -> Tensor:
+def log_softmax(x: Tensor, axis: int, *_: Any) -> Tensor:
     if x.rank == 0:
         return x - x
-    axes = (axis_of(dim, x.rank),)
-    shifted = x - reduce(MAX, x, axes, keep=True)
-    return shifted - log(total(exp(shifted), axes, keep=True))
+    shifted = x - reduce(MAX, x, (axis,), keep=True)
+    return shifted - log(total(exp(shifted), (axis,), keep=True))
 
 
 def trailing(x: Tensor, shape: Sequence[int]) -> list[int]:
@@ -65,8 +60,8 @@ def rms_norm_both(
 
 
 NORMS = {
-    "_softmax": softmax_row,
-    "_log_softmax": log_softmax,
+    "_softmax": on_axis(lambda x, axis, _: softmax(x, axis) if x.rank else x - x + 1),
+    "_log_softmax": on_axis(log_softmax),
     "native_layer_norm": layer_norm_all,
     "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
 }

@@ -10,11 +10,12 @@ from functools import partial
 from typing import Any
 
 from weft.core.node import Node
+from weft.core.types import i64
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window
 from weft.scalar.monoid import MAX, MONOIDS, lowest
 from weft.scalar.ops import apply, constant, eq, where
-from weft.tensor.build import Number, Tensor, affine, cast, index_of, reduce, total
+from weft.tensor.build import Number, Tensor, affine, cast, index_of, literal, reduce, total
 from weft.tensor.ops import positions
 
 
@@ -40,15 +41,13 @@ def max_pool(
     kernel = per_axis(kernel, n)
     window = Window.of(kernel, *moves, **named)
     windows, taps = pooled(x, window, lowest(x.dtype.numpy))
-    tap, lead = reduce(MONOIDS["argmax"], windows, taps), x.rank - n
-    where_: list[Tensor] = []
+    tap, flat = reduce(MONOIDS["argmax"], windows, taps), literal(0, i64)
     for i in reversed(range(n)):  # the position in the window, split into one per axis
-        start = index_of(tap.shape, affine({lead + i: window.stride[i]}, -window.pad[i]))
-        where_.append(start + tap % kernel[i] * window.dilation[i])
+        axis = x.rank - n + i
+        start = index_of(tap.shape, affine({axis: window.stride[i]}, -window.pad[i]))
+        coordinate = start + tap % kernel[i] * window.dilation[i]
+        flat = flat + coordinate * math.prod(x.shape[axis + 1 :])
         tap = tap // kernel[i]
-    flat = where_[0]
-    for i, coordinate in enumerate(where_[1:], start=1):
-        flat = flat + coordinate * math.prod(x.shape[x.rank - i :])
     return reduce(MAX, windows, taps), flat
 
 

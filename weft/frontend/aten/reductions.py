@@ -7,22 +7,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.core.types import boolean
-from weft.frontend.aten.table import Row, axes_of, axis_of, rows
+from weft.frontend.aten.table import Row, axes_of, on_axis, rows
 from weft.scalar.monoid import ALL, ANY, MAX, MIN, MONOIDS, PRODUCT, SUM, Monoid
 from weft.scalar.ops import ne, power, sqrt
 from weft.tensor.build import Number, Tensor, cast, mean, reduce, scan, total, variance
 
-Dim = int | Sequence[int] | None
+Axes = Sequence[int]
+Dim = int | Axes | None
 
 
-def over(fold: Callable[..., Tensor]) -> Callable[..., Tensor]:
+def over(fold: Callable[..., Any]) -> Callable[..., Tensor]:
     """The row of fold(x, axes, keep): ATen names its axes `dim`, and has a `dtype` to ignore."""
 
-    def row(x: Tensor, dim: Dim = None, keepdim: bool = False, dtype: Any = None) -> Tensor:
-        return fold(x, axes_of(dim, x.rank), keepdim)
+    def row(
+        x: Tensor, dim: Dim = None, keepdim: bool = False, dtype: Any = None, **more: Any
+    ) -> Any:
+        return fold(x, axes_of(dim, x.rank), keepdim, **more)
 
     return row
 
@@ -32,35 +36,18 @@ def folding(monoid: Monoid) -> Callable[..., Tensor]:
     return over(lambda x, *how: reduce(monoid, cast(x, boolean) if truth else x, *how))
 
 
-def arg_reduce(name: str, x: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | int:
+def first_of(name: str, x: Tensor, *how: Any) -> Tensor | int:
     """The first best position along an axis, of the whole flattened tensor without one."""
-    if x.rank == 0:
-        return 0
-    return reduce(MONOIDS[name], x, axes_of(dim, x.rank), keepdim)
+    return reduce(MONOIDS[name], x, *how) if x.rank else 0
 
 
 def best_of(monoid: Monoid, name: str) -> Callable[..., tuple[Any, Any]]:
     """max.dim and min.dim: values and their positions."""
-
-    def row(x: Tensor, dim: int, keepdim: bool = False) -> tuple[Any, Any]:
-        values = reduce(monoid, x, axes_of(dim, x.rank), keepdim)
-        return values, arg_reduce(name, x, dim, keepdim)
-
-    return row
+    return over(lambda x, *how: (reduce(monoid, x, *how), first_of(name, x, *how)))
 
 
-def variance_row(
-    x: Tensor, dim: Dim = None, *, correction: Number | None = None, keepdim: bool = False
-) -> Tensor:
-    by = 1 if correction is None else correction
-    return variance(x, axes_of(dim, x.rank), by, keepdim)
-
-
-def variance_and_mean(
-    x: Tensor, dim: Dim = None, *, keepdim: bool = False, **rest: Any
-) -> tuple[Tensor, Tensor]:
-    spread = variance_row(x, dim, keepdim=keepdim, **rest)
-    return spread, mean(x, axes_of(dim, x.rank), keepdim)
+def variance_of(x: Tensor, axes: Axes, keep: bool, correction: Number | None = None) -> Tensor:
+    return variance(x, axes, 1 if correction is None else correction, keep)
 
 
 def norm(
@@ -81,18 +68,15 @@ def norm(
 
 
 def running(monoid: Monoid) -> Callable[..., Tensor]:
-    def row(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-        return scan(monoid, x, axis_of(dim, x.rank)) if x.rank else x
-
-    return row
+    return on_axis(lambda x, axis, dtype=None: scan(monoid, x, axis) if x.rank else x)
 
 
 REDUCTIONS = {
     "sum sum.dim_IntList": over(total),
     "mean mean.dim": over(mean),
     "prod prod.dim_int": folding(PRODUCT),
-    "var.correction": variance_row,
-    "var_mean.correction": variance_and_mean,
+    "var.correction": over(variance_of),
+    "var_mean.correction": over(lambda x, *how, **by: (variance_of(x, *how, **by), mean(x, *how))),
     "linalg_vector_norm": norm,
     "cumsum": running(SUM),
     "cumprod": running(PRODUCT),
@@ -103,8 +87,8 @@ BEST = {
     "amin min": folding(MIN),
     "max.dim": best_of(MAX, "argmax"),
     "min.dim": best_of(MIN, "argmin"),
-    "argmax": lambda x, dim=None, keepdim=False: arg_reduce("argmax", x, dim, keepdim),
-    "argmin": lambda x, dim=None, keepdim=False: arg_reduce("argmin", x, dim, keepdim),
+    "argmax": over(partial(first_of, "argmax")),
+    "argmin": over(partial(first_of, "argmin")),
     "any any.dim any.dims": folding(ANY),
     "all all.dim all.dims": folding(ALL),
 }

@@ -56,6 +56,15 @@ def axis_of(axis: int, rank: int) -> int:
     return axis % max(rank, 1)
 
 
+def on_axis(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The row of function(x, axis, ...), where ATen may count its `dim` from the end."""
+
+    def row(x: Any, dim: int = 0, *rest: Any, **named: Any) -> Any:
+        return function(x, axis_of(dim, x.rank), *rest, **named)
+
+    return row
+
+
 def axes_of(axes: int | Sequence[int] | None, rank: int) -> tuple[int, ...]:
     """The axes a reduction names: none or an empty list mean all."""
     if axes is None or (not isinstance(axes, int) and len(axes) == 0) or rank == 0:

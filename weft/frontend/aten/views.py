@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from weft.core.node import Node
 from weft.core.types import row_major
-from weft.frontend.aten.table import Row, axis_of, require, rows
+from weft.frontend.aten.table import Row, axis_of, on_axis, require, rows
 from weft.scalar.ops import apply, constant, where
 from weft.tensor import build
 from weft.tensor.build import Number, Tensor, affine, reshape
@@ -33,16 +34,10 @@ def slice_range(extent: int, start: Bound, end: Bound, step: int) -> tuple[int, 
 
 
 def slice_tensor(
-    x: Tensor, dim: int = 0, start: Bound = None, end: Bound = None, step: int = 1
+    x: Tensor, axis: int, start: Bound = None, end: Bound = None, step: int = 1
 ) -> Tensor:
-    axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)
     return build.slice_(x, axis, first, extent, step)
-
-
-def select_int(x: Tensor, dim: int, index: int) -> Tensor:
-    axis = axis_of(dim, x.rank)
-    return build.select(x, axis, index % x.shape[axis])
 
 
 def split_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
@@ -56,11 +51,6 @@ def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
     if extent == 0 or size == 0:
         return [x]
     return split_sizes(x, [min(size, extent - a) for a in range(0, extent, size)], dim)
-
-
-def unbind(x: Tensor, dim: int = 0) -> list[Tensor]:
-    axis = axis_of(dim, x.rank)
-    return [build.select(x, axis, i) for i in range(x.shape[axis])]
 
 
 def squeeze_axes(x: Tensor, dim: int | Axes | None = None) -> Tensor:
@@ -97,11 +87,10 @@ def as_strided(
     return build.view(x, size, [coordinates[order.index(a)] for a in range(x.rank)])
 
 
-def unfold(x: Tensor, dim: int, size: int, step: int) -> Tensor:
+def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
     """Windows along an axis; positions in the window become the last axis."""
     if x.rank == 0:
         return build.broadcast(x, (size,))
-    axis = axis_of(dim, x.rank)
     shape = [*x.shape, size]
     shape[axis] = (x.shape[axis] - size) // step + 1
     index = list(positions(x.rank))
@@ -123,10 +112,6 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     return build.view(x, [*(x.shape[i] for i in kept), length], index)
 
 
-def flip_axes(x: Tensor, dims: Axes) -> Tensor:
-    return build.flip(x, [axis_of(a, x.rank) for a in dims]) if x.rank else x
-
-
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     extra = len(repeats) - x.rank
     x = build.insert_axes(x, range(extra), (1,) * extra)
@@ -138,14 +123,19 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
 # --- writing into a region ----------------------------------------------------------------------
 
 
+def placed(x: Tensor, src: Tensor, index: Sequence[Node], *conditions: Node) -> Tensor:
+    """src[index] where the conditions hold, x elsewhere."""
+    inside = build.all_of(conditions)
+    return where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
+
+
 def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -> Tensor:
     """x with src at start, start + step, ... along an axis."""
     back = affine({axis: 1}, -start)
     at = apply("floordiv", back, constant(step))
     on_grid = apply("eq", apply("floormod", back, constant(step)), constant(0))
-    inside = build.all_of([build.within(at, src.shape[axis]), on_grid])
     index = [at if a == axis else position(a) for a in range(x.rank)]
-    return where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
+    return placed(x, src, index, build.within(at, src.shape[axis]), on_grid)
 
 
 def slice_scatter(
@@ -168,22 +158,17 @@ def diagonal_scatter(
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     row = affine({a: 1}, -max(-offset, 0))
     on_it = apply("eq", row, affine({b: 1}, -max(offset, 0)))
-    inside = build.all_of([on_it, build.within(row, src.shape[-1])])
     index = [*(position(i) for i in range(x.rank) if i not in (a, b)), row]
-    return where(build.index_of(x.shape, inside), build.view(src, x.shape, index, inside), x)
+    return placed(x, src, index, on_it, build.within(row, src.shape[-1]))
 
 
 # --- padding and resizing -----------------------------------------------------------------------
 
 
-def pad_pairs(x: Tensor, amounts: Sequence[int]) -> list[tuple[int, int]]:
+def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor:
     """torch lists (before, after) from the last axis backwards."""
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
-    return [(0, 0)] * (x.rank - len(pairs)) + pairs
-
-
-def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor:
-    return build.pad(x, pad_pairs(x, amounts), value)
+    return build.pad(x, [(0, 0)] * (x.rank - len(pairs)) + pairs, value)
 
 
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
@@ -199,14 +184,14 @@ VIEWS = {
     "expand expand_copy": expand,
     "squeeze squeeze.dim squeeze.dims": squeeze_axes,
     "unsqueeze": build.unsqueeze,
-    "slice.Tensor": slice_tensor,
-    "select.int": select_int,
+    "slice.Tensor": on_axis(slice_tensor),
+    "select.int": on_axis(lambda x, axis, at: build.select(x, axis, at % x.shape[axis])),
     "split.Tensor unsafe_split.Tensor": split,
     "split_with_sizes unsafe_split_with_sizes": split_sizes,
-    "unbind.int": unbind,
-    "unfold": unfold,
+    "unbind.int": on_axis(lambda x, a: [build.select(x, a, i) for i in range(x.shape[a])]),
+    "unfold": on_axis(unfold),
     "diagonal": diagonal,
-    "flip": flip_axes,
+    "flip": lambda x, dims: build.flip(x, [axis_of(a, x.rank) for a in dims]),
     "repeat": repeat,
     "constant_pad_nd": constant_pad,
 }
