@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.core.errors import WeftError
 from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up, make
+from weft.core.node import Node, bottom_up, make, postorder
 from weft.core.operators import Operators
 
 DEEPEST = 100
@@ -119,13 +119,11 @@ def match(form: Pattern, node: Node, found: Bindings) -> Iterator[Bindings]:
 def _match_all(
     forms: tuple[Pattern, ...], nodes: tuple[Node, ...], found: Bindings
 ) -> Iterator[Bindings]:
-    if len(forms) != len(nodes):
-        return
-    if not forms:
+    if len(forms) == len(nodes) == 0:
         yield found
-        return
-    for first in match(forms[0], nodes[0], found):
-        yield from _match_all(forms[1:], nodes[1:], first)
+    elif len(forms) == len(nodes):
+        for first in match(forms[0], nodes[0], found):
+            yield from _match_all(forms[1:], nodes[1:], first)
 
 
 @dataclass(frozen=True)
@@ -230,13 +228,9 @@ class RuleSet:
         run = _Run(self, trace, dict(graph.origin))
         outputs = tuple(run.normal(r, None) for r in graph.outputs)
         names = {run.done.get(n, n): name for n, name in graph.names.items()} | graph.names
-        new = Graph(graph.level, graph.name, graph.inputs, outputs)
-        for node in new.nodes():
-            if node in names:
-                new.names[node] = names[node]
-            if node in run.origin:
-                new.origin[node] = run.origin[node]
-        return new
+        nodes = [*postorder(*graph.inputs, *outputs)]
+        kept = ({n: facts[n] for n in nodes if n in facts} for facts in (names, run.origin))
+        return Graph(graph.level, graph.name, graph.inputs, outputs, *kept)
 
 
 class _Run:

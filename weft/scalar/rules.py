@@ -30,31 +30,22 @@ from weft.scalar.ops import apply, constant
 
 x, y, z, c = wildcards("x y z c")
 a, b = constants("a b")
+Folded = Callable[[Node, Vocabulary], Node | None]
 
 
 def dtype_of(node: Node) -> DType:
     return node.type.dtype
 
 
-def whole(x: Node) -> bool:
-    """Integers and bools: no NaN, no Inf, no -0.0, and arithmetic is exact modulo 2^n."""
-    return not dtype_of(x).is_float
+def is_type(*words: str) -> Callable[[Node], bool]:
+    """Whether x is of a dtype of one of these names or kinds."""
+    return lambda x: not {dtype_of(x).kind, dtype_of(x).name}.isdisjoint(words)
 
 
-def logical(x: Node) -> bool:
-    return dtype_of(x).kind == "bool"
-
-
-def integer(x: Node) -> bool:
-    return dtype_of(x).is_integer
-
-
-def real(x: Node) -> bool:
-    return dtype_of(x).is_float
-
-
-def signed(x: Node) -> bool:
-    return dtype_of(x).kind in ("float", "int")
+# Integers and bools: no NaN, no Inf, no -0.0, and arithmetic is exact modulo 2^n.
+whole = is_type("int", "uint", "bool", "pair")
+integer = is_type("int", "uint")
+logical, real, signed = is_type("bool"), is_type("float"), is_type("float", "int")
 
 
 def fold(node: Node, build: Vocabulary) -> Node | None:
@@ -74,13 +65,13 @@ def python_number(value: object, dtype: DType) -> Number:
     return dtype.python(np.asarray(value).item())
 
 
-def combine(name: str, a: Node, b: Node, build: Vocabulary) -> Node | None:
-    """A function of two constants; None when a float leaves the normal range."""
-    result = fold(build.call(name, a, b), build)
-    value = None if result is None else literal_value(result)
-    if result is None or value is None or not dtype_of(a).is_float:
+def combine(node: Node, build: Vocabulary) -> Node | None:
+    """The same; None when a float leaves the normal range."""
+    result = fold(node, build)
+    if result is None or not real(node):
         return result
-    return result if 1e-30 < abs(value) < 1e30 and dtype_of(a).bits > 16 else None
+    value = abs(literal_value(result) or 0)
+    return result if 1e-30 < value < 1e30 and dtype_of(node).bits > 16 else None
 
 
 def power_of_two(a: Node) -> bool:
@@ -93,18 +84,20 @@ def times_reciprocal(x: Node, a: Node, build: Vocabulary) -> Node:
     return build.call("multiply", x, build.literal(1 / float(literal_value(a) or 1), dtype_of(a)))
 
 
-def is_type(name: str) -> Callable[[Node], bool]:
-    return lambda x: dtype_of(x).name == name
+def regroup(
+    outer: str, inner: str, swapped: bool = False, folded: Folded = combine
+) -> Callable[..., Node | None]:
+    """outer(x, inner(a, b)), or inner(b, a): its two constants folded into one."""
+
+    def write(x: Node, a: Node, b: Node, build: Vocabulary) -> Node | None:
+        one = folded(build.call(inner, *((b, a) if swapped else (a, b))), build)
+        return None if one is None else build.call(outer, x, one)
+
+    return write
 
 
 def bound(name: str) -> Callable[..., Node | None]:
-    """name(x, name(a, b)), the two bounds folded into one."""
-
-    def write(x: Node, a: Node, b: Node, build: Vocabulary) -> Node | None:
-        folded = fold(build.call(name, a, b), build)
-        return None if folded is None else build.call(name, x, folded)
-
-    return write
+    return regroup(name, name, folded=fold)
 
 
 def holds(wide: DType, narrow: DType) -> bool:
@@ -162,29 +155,18 @@ ARITHMETIC = [
 ]
 
 
-def regroup(outer: str, inner: str, first: str, second: str) -> Callable[..., Node | None]:
-    """outer(x, inner(first, second)), its two constants folded into one."""
-
-    def write(x: Node, a: Node, b: Node, build: Vocabulary) -> Node | None:
-        named = {"a": a, "b": b}
-        folded = combine(inner, named[first], named[second], build)
-        return None if folded is None else build.call(outer, x, folded)
-
-    return write
-
-
 GROUPED = "floats: one rounding fewer, constants in the normal range; integers exact modulo 2^n"
 ROUNDED = "floats: within rounding; integers exact modulo 2^n"
 
 REASSOCIATING = [
-    Rule("add-add", (x + a) + b, regroup("add", "add", "a", "b"), None, True, GROUPED),
-    Rule("sub-add", (x - a) + b, regroup("add", "subtract", "b", "a"), None, True, GROUPED),
-    Rule("add-sub", (x + a) - b, regroup("add", "subtract", "a", "b"), None, True, GROUPED),
-    Rule("sub-sub", (x - a) - b, regroup("subtract", "add", "a", "b"), None, True, GROUPED),
-    Rule("mul-mul", (x * a) * b, regroup("multiply", "multiply", "a", "b"), None, True, GROUPED),
-    Rule("mul-div", (x * a) / b, regroup("multiply", "divide", "a", "b"), None, True, GROUPED),
-    Rule("div-mul", (x / a) * b, regroup("multiply", "divide", "b", "a"), None, True, GROUPED),
-    Rule("div-div", (x / a) / b, regroup("divide", "multiply", "a", "b"), None, True, GROUPED),
+    Rule("add-add", (x + a) + b, regroup("add", "add"), None, True, GROUPED),
+    Rule("sub-add", (x - a) + b, regroup("add", "subtract", swapped=True), None, True, GROUPED),
+    Rule("add-sub", (x + a) - b, regroup("add", "subtract"), None, True, GROUPED),
+    Rule("sub-sub", (x - a) - b, regroup("subtract", "add"), None, True, GROUPED),
+    Rule("mul-mul", (x * a) * b, regroup("multiply", "multiply"), None, True, GROUPED),
+    Rule("mul-div", (x * a) / b, regroup("multiply", "divide"), None, True, GROUPED),
+    Rule("div-mul", (x / a) * b, regroup("multiply", "divide", swapped=True), None, True, GROUPED),
+    Rule("div-div", (x / a) / b, regroup("divide", "multiply"), None, True, GROUPED),
     Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), None, True, ROUNDED),
 ]
 
@@ -240,7 +222,7 @@ ROUNDING = [
         Rule(f"{f}-{f}", call(f, call(f, x)), call(f, x))
         for f in ("floor", "ceil", "trunc", "round", "round_f16", "round_bf16")
     ),
-    Rule("round-f16-cast", call("round_f16", call("f32", x)), call("f32", x), when=is_type("f16")),
+    Rule("round-f16-cast", call("round_f16", call("f32", x)), call("f32", x), is_type("f16")),
     Rule("round-bf16-cast", call("round_bf16", call("f32", x)), call("f32", x), is_type("bf16")),
     Rule("cast-f16-round", call("f16", call("round_f16", x)), call("f16", x)),
     Rule("cast-bf16-round", call("bf16", call("round_bf16", x)), call("bf16", x)),
