@@ -116,18 +116,19 @@ def postorder(*roots: Node) -> Iterator[Node]:
             stack.extend((a, False) for a in reversed(node.args) if a not in seen)
 
 
+K = TypeVar("K")
 V = TypeVar("V")
 
 
 def bottom_up(
-    root: Node,
-    memo: dict[Node, V],
-    compute: Callable[[Node], V],
-    below: Callable[[Node], Iterable[Node]] = lambda n: n.args,
+    root: K,
+    memo: dict[K, V],
+    compute: Callable[[K], V],
+    below: Callable[[Any], Iterable[Any]] = lambda n: n.args,
 ) -> V:
     """compute(root), after every node below it that `memo` lacks: terms may be deeper than calls.
 
-    `compute` finds the values of the nodes below in `memo`.
+    `compute` finds the values of the nodes below in `memo`. Any graph without cycles will do.
     """
     stack = [root]
     while stack:

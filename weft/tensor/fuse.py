@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Node, bottom_up
 from weft.scalar.nest import Block, Buffer
 from weft.tensor import ops
 from weft.tensor.lower import lower_group, root_shape
@@ -115,24 +115,24 @@ class _Partition:
         """The kernel of these outputs when the stored tensors, `without` some, have buffers."""
         if isinstance(outputs[0].op, ops.Extern):
             return _Kernel(outputs, frozenset(outputs[0].args))
+        own = {*outputs, *without}
         reads: dict[Node, None] = {}
         number: dict[Node, int] = {}
         structure: list[tuple[int, ...]] = []
-        stack = [(o, True, False) for o in outputs]
-        while stack:
-            node, inside, ready = stack.pop()
-            if node in number:
-                continue
-            if not inside and node not in without and (node in self.stored or node in self.inputs):
-                structure.append((self._number(node.type),))
+
+        def is_read(node: Node) -> bool:
+            return node not in own and (node in self.stored or node in self.inputs)
+
+        def add(node: Node) -> int:
+            if is_read(node):
                 reads[node] = None
-            elif ready:
-                structure.append((self._number(node.op), *(number[a] for a in node.args)))
+                structure.append((self._number(node.type),))
             else:
-                stack.append((node, inside, True))
-                stack.extend((a, False, False) for a in node.args)
-                continue
-            number[node] = len(number)
+                structure.append((self._number(node.op), *(number[a] for a in node.args)))
+            return len(structure) - 1
+
+        for output in outputs:
+            bottom_up(output, number, add, lambda n: () if is_read(n) else n.args)
         key = (*structure, tuple(number[o] for o in outputs))
         if key not in self.prices:
             self.prices[key] = self._price(outputs, reads)
@@ -259,10 +259,13 @@ class _Partition:
         return sorted(near, key=lambda k: self.order[k.outputs[0]])
 
     def _saved_by_joining(self, a: _Kernel, b: _Kernel) -> float:
-        outputs = self._both(a, b)
-        if root_shape(outputs) is None or self._makes_cycle(a, b):
+        if not self._is_legal(a, b):
             return 0.0
+        outputs = self._both(a, b)
         return a.cost + b.cost - self._kernel(outputs, outputs).cost
+
+    def _is_legal(self, a: _Kernel, b: _Kernel) -> bool:
+        return root_shape(self._both(a, b)) is not None and not self._makes_cycle(a, b)
 
     def _both(self, a: _Kernel, b: _Kernel) -> Group:
         return tuple(sorted((*a.outputs, *b.outputs), key=self.order.__getitem__))
@@ -302,33 +305,26 @@ class _Partition:
     def join_everything(self) -> None:
         """One kernel for all outputs over the same space, wherever that is legal."""
         self._order_kernels()
-        while (pair := self._legal_pair()) is not None:
-            self._join(*pair)
-
-    def _legal_pair(self) -> tuple[_Kernel, _Kernel] | None:
-        kernels = [k for k in self.all() if self._joinable(k)]
-        for a, b in itertools.combinations(kernels, 2):
-            aligned = root_shape((*a.outputs, *b.outputs)) is not None
-            if aligned and not self._makes_cycle(a, b):
-                return a, b
-        return None
+        while True:
+            pairs = itertools.combinations(filter(self._joinable, self.all()), 2)
+            legal = next((pair for pair in pairs if self._is_legal(*pair)), None)
+            if legal is None:
+                return
+            self._join(*legal)
 
     # ---- the result
 
     def ordered(self) -> list[Group]:
         """Kernels such that each comes after those it reads."""
-        done: list[Group] = []
-        placed: set[_Kernel] = set()
-        for kernel in sorted(self.all(), key=lambda k: self.order[k.outputs[0]]):
-            stack = [kernel]
-            while stack:
-                top = stack[-1]
-                before = {self.kernels[n] for n in top.reads if n in self.kernels} - placed - {top}
-                if before:
-                    stack.extend(sorted(before, key=lambda k: self.order[k.outputs[0]]))
-                    continue
-                stack.pop()
-                if top not in placed:
-                    placed.add(top)
-                    done.append(top.outputs)
-        return done
+
+        def place(kernel: _Kernel) -> int:
+            return self.order[kernel.outputs[0]]
+
+        def before(kernel: _Kernel) -> list[_Kernel]:
+            read = {self.kernels[n] for n in kernel.reads if n in self.kernels}
+            return sorted(read - {kernel}, key=place, reverse=True)
+
+        done: dict[_Kernel, Group] = {}
+        for kernel in sorted(self.all(), key=place):
+            bottom_up(kernel, done, lambda k: k.outputs, before)
+        return list(done.values())

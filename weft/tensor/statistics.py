@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 
 from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Node, bottom_up, make
 from weft.core.rules import function_name
 from weft.scalar.monoid import MAX, SUM, SUMEXP, WELFORD, Monoid
 from weft.scalar.nest import Block, Buffer
@@ -38,16 +38,13 @@ def fold_in_one_pass(graph: Graph, price: Price) -> Graph:
 
 def _price(node: Node, x: Node, price: Price) -> float:
     """Price of the kernel that computes `node` from a stored x (and all else it reads)."""
-    buffers = {x: Buffer("x", x.type)}
-    stack = [node]
-    while stack:
-        n = stack.pop()
-        for a in n.args:
-            if a not in buffers:
-                if is_stored_only(a):
-                    buffers[a] = Buffer(f"b{len(buffers)}", a.type)
-                else:
-                    stack.append(a)
+
+    def is_read(n: Node) -> bool:
+        return n is x or is_stored_only(n)
+
+    reached: dict[Node, int] = {}
+    bottom_up(node, reached, lambda n: len(reached), lambda n: () if is_read(n) else n.args)
+    buffers = {n: Buffer(f"b{i}", n.type) for n, i in reached.items() if is_read(n)}
     written = {node: Buffer("y", node.type)}
     return price(lower_group((node,), buffers, written))
 
