@@ -37,7 +37,7 @@ from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
-from weft.scalar.nest import Buffer, Kernel, Program
+from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import Unique
 from weft.simulating import simulator
 from weft.targets.cpu import CPU
@@ -335,17 +335,14 @@ class TextProgram:
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
         """Name, dtype and shape of every input."""
-        return [(b.name, str(b.type.dtype), b.type.shape) for b in self._inputs]
-
-    @property
-    def _inputs(self) -> Sequence[Buffer]:
-        return self.levels.made["kernel"].inputs
+        given = self.levels.made["kernel"].inputs
+        return [(b.name, str(b.type.dtype), b.type.shape) for b in given]
 
     def prepare(self, *args: Any, **kwargs: Any) -> TextProgram:
         return self
 
     def __call__(self, *args: torch.Tensor) -> Any:
-        types = [(b.type.shape, b.type.layout) for b in self._inputs]
+        types = [(b.type.shape, b.type.layout) for b in self.levels.made["kernel"].inputs]
         empty = partial(torch.empty_strided, device=self.place)
         given = [empty(*t, dtype=a.dtype).copy_(a) for a, t in zip(args, types, strict=True)]
         out = self.run(given)

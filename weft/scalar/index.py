@@ -33,7 +33,7 @@ from weft.scalar.affine import (
 from weft.scalar.ops import Apply, Constant, apply, constant, value_of
 
 TRUE, FALSE = constant(True), constant(False)
-COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
 
 def _divisor(atom: Node, name: str) -> int:
@@ -164,10 +164,8 @@ def _compare(name: str, a: Node, b: Node, known: Known) -> Node | None:
     terms, offset = plus(linear(a), linear(b), -1)
     low, high = linear_bounds(terms, offset, known)
     always = {"lt": high < 0, "le": high <= 0, "gt": low > 0, "ge": low >= 0}
-    never = {"lt": low >= 0, "le": low > 0, "gt": high <= 0, "ge": high < 0}
     always |= {"eq": low == high == 0, "ne": low > 0 or high < 0}
-    never |= {"eq": low > 0 or high < 0, "ne": low == high == 0}
-    if always[name] or never[name]:
+    if always[name] or always[OPPOSITE[name]]:
         return TRUE if always[name] else FALSE
     if name in ("eq", "ne"):
         return None
@@ -255,7 +253,7 @@ def step(node: Node, ranges: Ranges) -> Node | None:
 
 def _step_logic(name: str, node: Node, known: Known) -> Node | None:
     args = node.args
-    if name in COMPARISONS and args[0].type.dtype is i64 and args[0].type.lanes == 1:
+    if name in OPPOSITE and args[0].type.dtype is i64 and args[0].type.lanes == 1:
         return _compare(name, args[0], args[1], known)
     for x, y in (args, args[::-1]) if len(args) == 2 else ():
         if name == "and" and node.type.dtype is boolean:

@@ -23,10 +23,9 @@ from weft.core.node import Node, postorder
 from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
-from weft.scalar.ops import CASTS, SAFE, Apply, Constant, round_bf16, round_f16
+from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
 
 LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
-ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
 
 
 @dataclass(frozen=True)

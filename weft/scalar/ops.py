@@ -213,6 +213,8 @@ dot_bf16 = function("dot_bf16", 2, _dot_bf16, DTYPES["f32"], ("pair",))  # (a, b
 SINGLE = [d for d in DTYPES.values() if d.kind != "pair"]
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
 
+# What a program in which every float is an f64 leaves out.
+ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
 SAFE = {checked_index: 0, checked_divisor: 1}  # the checks: a first argument without a fault
 
 

@@ -21,7 +21,6 @@ class CPU(Machine):
     """One CPU target."""
 
     isa: str
-    name: str = "cpu"
     language: str = "c"
 
 
@@ -35,16 +34,12 @@ CPUS = {
 
 
 def _cache_bytes(level: int, default: int) -> int:
-    for index in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*"):
-        try:
-            kind = (index / "type").read_text().strip()
-            if kind != "Instruction" and int((index / "level").read_text()) == level:
-                text = (index / "size").read_text().strip()
-                scale = {"K": 1 << 10, "M": 1 << 20}.get(text[-1], 1)
-                return int(text.rstrip("KM")) * scale
-        except (OSError, ValueError):
-            continue
-    return default
+    """Of the second or third level: index0 and index1 are both of the first."""
+    try:
+        text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
+        return int(text.rstrip("KM")) * {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
+    except (OSError, ValueError):
+        return default
 
 
 def cpu_facts() -> dict[str, str]:
@@ -53,11 +48,8 @@ def cpu_facts() -> dict[str, str]:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return {}
-    facts: dict[str, str] = {}
-    for line in lines:
-        name, _, value = line.partition(":")
-        facts.setdefault(name.strip(), value.strip())
-    return facts
+    parts = (line.partition(":") for line in reversed(lines))
+    return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def cpu_flags(facts: dict[str, str]) -> set[str]:
@@ -76,10 +68,5 @@ def _isa() -> str:
 @cache
 def host() -> CPU:
     """The CPU this process runs on."""
-    cpu = CPUS[_isa()]
-    return replace(
-        cpu,
-        l2=_cache_bytes(2, cpu.l2),
-        l3=_cache_bytes(3, cpu.l3),
-        cores=os.cpu_count() or 1,
-    )
+    cpu, cores = CPUS[_isa()], os.cpu_count() or 1
+    return replace(cpu, l2=_cache_bytes(2, cpu.l2), l3=_cache_bytes(3, cpu.l3), cores=cores)

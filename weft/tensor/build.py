@@ -219,19 +219,16 @@ def pad(x: Tensor, pads: Sequence[tuple[int, int]], fill: Number = 0) -> Tensor:
 def concat(pieces: Sequence[Tensor], axis: int) -> Tensor:
     """Pieces one after another: a choice by position between padded views."""
     pieces = [p for p in pieces if p.shape[axis]] or list(pieces[:1])
-    total, end = sum(p.shape[axis] for p in pieces), 0
+    extents = [p.shape[axis] for p in pieces]
     padded: list[Tensor] = []
-    ends: list[int] = []
-    for piece in pieces:
+    for i, piece in enumerate(pieces):
         pads = [(0, 0)] * piece.rank
-        pads[axis] = (end, total - end - piece.shape[axis])
+        pads[axis] = (sum(extents[:i]), sum(extents[i + 1 :]))
         padded.append(pad(piece, pads))
-        end += piece.shape[axis]
-        ends.append(end)
     out = padded.pop()
-    for piece, end in zip(reversed(padded), reversed(ends[:-1]), strict=True):
-        before = apply(scalar.lt, position(axis), constant(end))
-        out = scalar.where(index_of(out.shape, before), piece, out)
+    while padded:
+        before = apply(scalar.lt, position(axis), constant(sum(extents[: len(padded)])))
+        out = scalar.where(index_of(out.shape, before), padded.pop(), out)
     return out
 
 

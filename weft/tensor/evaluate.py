@@ -16,8 +16,9 @@ from weft.core.calls import decode_call, operator, torch_object
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
-from weft.core.types import DTYPES, bf16
-from weft.tensor.ops import Extern, Input, Map, Part, Scalar
+from weft.core.types import bf16
+from weft.scalar.ops import ROUNDINGS
+from weft.tensor.ops import Extern, Input, Map, Scalar
 
 WIDENED: dict[str, str] = {"float16": "float64", "bfloat16": "float64", "float32": "float64"}
 
@@ -47,18 +48,11 @@ def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
     op = node.op
     if isinstance(op, Extern):
         return call_extern(op, args, widen)
-    if isinstance(op, Part):
-        return args[0][op.number]
     if widen and isinstance(op, Scalar) and op.dtype.is_float:
         return np.asarray(op.value, np.float64)
-    if widen and isinstance(op, Map) and node.type.dtype.is_float and _rounds(op):
+    if widen and isinstance(op, Map) and op.function in ROUNDINGS:
         return np.asarray(args[0]).astype(np.float64)
     return op.evaluate(*args)
-
-
-def _rounds(op: Map) -> bool:
-    """Casts and roundings to a float type, which the widened program leaves out."""
-    return op.function.name in DTYPES or op.function.name.startswith("round_")
 
 
 def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:

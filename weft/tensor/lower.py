@@ -22,7 +22,7 @@ from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
 
-Loop = tuple[str, int, str]  # label, extent, role
+Loop = tuple[Node, int, str]  # axis, extent, role
 Buffers = Mapping[Node, nest.Buffer]
 
 
@@ -68,8 +68,7 @@ class _Nest:
 
     def _open(self, leaves: list[Leaf], bound: frozenset[Node], starts: bool = False) -> nest.For:
         """One loop around leaves that share it; a reduction's first loop declares its folds."""
-        label, extent, role = leaves[0].loops[0]
-        variable = axis(label)
+        variable, extent, role = leaves[0].loops[0]
         inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
         starts = starts or role == "scan"
         folds = tuple(
@@ -103,7 +102,7 @@ class _Nest:
             labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
             self.count += len(dtypes)
             fold = nest.Fold(labels, op.monoid, dtypes)
-            loops = tuple((label, extent, "reduce") for label, extent in op.axes)
+            loops = tuple((axis(label), extent, "reduce") for label, extent in op.axes)
             updates.append(Leaf(loops, nest.Update(fold, args)))
             for n in same:
                 read[n] = fold.accs[n.op.carrier]  # type: ignore[attr-defined]
@@ -135,25 +134,22 @@ def lower_group(
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
-    labels = [f"o{i}" for i in range(len(root))]
+    axes = tuple(ranges)
     terms = Terms({n: b for n, b in buffers.items() if n not in outputs}, ranges)
     leaves: list[Leaf] = []
     for node in outputs:
         shape = node.type.shape
         if 0 in shape:  # nothing to store; and what does not depend on the empty axis is not there
             continue
-        index = tuple(
-            axis(n) if d != 1 else constant(0) for n, d in zip(labels, shape, strict=True)
-        )
+        index = tuple(a if d != 1 else constant(0) for a, d in zip(axes, shape, strict=True))
         value = terms.of(node, index, stored=False)
-        loops = tuple((n, d, "free") for n, d in zip(labels, shape, strict=True) if d != 1)
+        loops = tuple((a, d, "free") for a, d in zip(axes, shape, strict=True) if d != 1)
         leaves.append(Leaf(loops, nest.Store(written[node], index, stored(value, node.type.dtype))))
     return renumber(_Nest().block(leaves, frozenset()))
 
 
 def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> nest.Block:
     shape = node.type.shape
-    labels = [f"o{i}" for i in range(len(shape))]
     ranges = box(shape, "o")
     index = tuple(ranges)
     value = Terms(buffers, ranges).of(node.args[0], index)
@@ -161,7 +157,7 @@ def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> n
     fold = nest.Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
     result = scan.monoid.project(fold.running)[0]
     store = nest.Store(written[node], index, stored(result, node.type.dtype))
-    loops = [(n, d, "free") for n, d in zip(labels, shape, strict=True)]
+    loops = [(a, d, "free") for a, d in zip(index, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
     leaves = [Leaf(tuple(loops), stmt) for stmt in (nest.Update(fold, (value,)), store)]
     return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
@@ -245,9 +241,7 @@ def lower(
         return fresh(graph.names.get(node, node.op.name), taken)
 
     wanted = layouts or tuple(o.type for o in graph.outputs)
-    direct: dict[Node, TensorType] = {}
-    for node, layout in zip(graph.outputs, wanted, strict=True):
-        direct.setdefault(node, layout)
+    direct = dict(reversed([*zip(graph.outputs, wanted, strict=True)]))  # of each, the first
     buffers: dict[Node, nest.Buffer] = {
         n: nest.Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }
@@ -278,10 +272,10 @@ def lower(
 
 def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
     index = tuple(axis(f"o{i}") for i in range(target.type.rank))
-    body: nest.Block = (nest.Store(target, index, make(nest.Load(source), *index)),)
-    for variable, extent in reversed(list(zip(index, target.type.shape, strict=True))):
-        body = (nest.For(variable, constant(0), constant(extent), body),)
-    body = renumber(body) if target.type.size else ()
+    store = nest.Store(target, index, make(nest.Load(source), *index))
+    loops = tuple((v, n, "free") for v, n in zip(index, target.type.shape, strict=True))
+    leaves = [Leaf(loops, store)] if target.type.size else []
+    body = renumber(_Nest().block(leaves, frozenset()))
     return nest.Kernel(target.name, loads(*nodes(body)), (target,), body)
 
 

@@ -291,6 +291,9 @@ class Part(Op):
     def infer(self, whole: TupleType) -> TensorType:
         return whole.parts[self.number]
 
+    def evaluate(self, whole: Any) -> Any:
+        return whole[self.number]
+
 
 def sources(node: Node) -> set[Node]:
     """Tensors a node is computed from, seen through views."""

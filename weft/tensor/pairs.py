@@ -17,6 +17,7 @@ from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.rules import function_name
 from weft.core.types import bf16
+from weft.scalar.affine import is_multiple
 from weft.scalar.index import TRUE, from_linear, linear, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import CASTS, apply, bitand, dot_bf16, pack_bf16
@@ -65,9 +66,8 @@ class _Read:
         if len(moving) != 1 or (d := moving[0]) == len(extents):
             return None
         terms, offset = linear(even[d])
-        together = all(k % 2 == 0 for k in (*terms.values(), offset))
         ends = self.shape[r] % 2 == 0 or self.shape[r] == extents[d]
-        if not together or not ends or linear(odd[d]) != (terms, offset + 1):
+        if not is_multiple(even[d], 2) or not ends or linear(odd[d]) != (terms, offset + 1):
             return None
         whole = pad(Tensor(self.source), [(0, a == d and n % 2) for a, n in enumerate(extents)])
         halves = (along(whole, d, whole.shape[d] // 2, affine({d: 2}, i)).node for i in (0, 1))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from weft.core.node import Node, make
 from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
-from weft.core.types import TensorType, boolean, i64
+from weft.core.types import boolean, i64
 from weft.scalar.index import simplify
 from weft.scalar.ops import FUNCTIONS, SAFE, apply, constant
 from weft.scalar.rules import fold
@@ -22,15 +22,11 @@ INDEXABLE = {
 }
 
 
-def _call(name: str, *args: Node) -> Node:
-    return make(Map(FUNCTIONS[name]), *args)
-
-
-def _fit(node: Node, type_: TensorType) -> Node | None:
-    return full(type_.shape, node) if node.type.rank == 0 else None
-
-
-TENSORS = Vocabulary(_call, scalar, _fit)
+TENSORS = Vocabulary(
+    lambda name, *args: make(Map(FUNCTIONS[name]), *args),
+    scalar,
+    lambda node, type_: full(type_.shape, node) if node.type.rank == 0 else None,
+)
 
 
 def take_scalars(node: Node) -> Node | None:

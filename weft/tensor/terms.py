@@ -7,7 +7,6 @@ Producers that have a buffer become loads; all others are inlined, reductions as
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
@@ -37,13 +36,7 @@ class Folded(Op):
         return tuple(axis(label) for label, _ in self.axes)
 
 
-@dataclass(frozen=True)
-class _Request:
-    node: Node
-    index: Index_
-    mask: Node | None
-
-
+_Request = tuple[Node, Index_, Node | None]  # an element of a tensor, and where it is wanted
 Steps = Generator[_Request, Node, Node]
 
 
@@ -61,11 +54,11 @@ class Terms:
 
         With stored=False the node itself is computed even if it has a buffer (it is an output).
         """
-        wanted = _Request(node, index, mask)
+        wanted = (node, index, mask)
         value = self._known(wanted) if stored else self.memo.get(wanted)
         if value is not None:
             return value
-        open_ = [(wanted, self._build(node, index, mask))]
+        open_ = [(wanted, self._build(*wanted))]
         while open_:  # on a stack of its own: graphs are deeper than calls may be
             request, steps = open_[-1]
             try:
@@ -76,12 +69,13 @@ class Terms:
             else:
                 value = self._known(needed)
                 if value is None:
-                    open_.append((needed, self._build(needed.node, needed.index, needed.mask)))
+                    open_.append((needed, self._build(*needed)))
         return self.memo[wanted]
 
     def _known(self, request: _Request) -> Node | None:
-        if request.node in self.buffers:
-            return self._load(self.buffers[request.node], request.index, request.mask)
+        node, index, mask = request
+        if node in self.buffers:
+            return self._load(self.buffers[node], index, mask)
         return self.memo.get(request)
 
     def _load(self, buffer: Buffer, index: Index_, mask: Node | None) -> Node:
@@ -102,7 +96,7 @@ class Terms:
             case Map(function=function):
                 args: list[Node] = []
                 for a in node.args:
-                    args.append((yield _Request(a, index if a.type.rank else (), mask)))
+                    args.append((yield (a, index if a.type.rank else (), mask)))
                 if mask is not None and function in SAFE:
                     args[0] = guarded(function, mask, args[0])
                 return apply_wide(function, args, node.args[0].type.dtype)
@@ -121,24 +115,24 @@ class Terms:
         inner = tuple(simplify(t, self.ranges) for t in moved(view.index, index))
         source = node.args[0]
         if view.valid is None:
-            return (yield _Request(source, inner, mask))
+            return (yield (source, inner, mask))
         valid = simplify(moved((view.valid,), index)[0], self.ranges)
         fill = constant(view.fill, node.type.dtype.compute)
         if valid is FALSE:
             return fill
         if valid is TRUE:
-            return (yield _Request(source, inner, mask))
+            return (yield (source, inner, mask))
         guard = valid if mask is None else apply("and", mask, valid)
         plain = mask is None and source.type.dtype.compute is source.type.dtype
         if plain and source in self.buffers:
             return make(Load(self.buffers[source], True), *inner, guard, fill)
-        return apply("where", valid, (yield _Request(source, inner, guard)), fill)
+        return apply("where", valid, (yield (source, inner, guard)), fill)
 
     def _gather(self, node: Node, gather: Gather, index: Index_, mask: Node | None) -> Steps:
         source, *rows = node.args
         inner: list[Node] = [constant(0)] * source.type.rank
         for a, tensor in zip(gather.axes, rows, strict=True):
-            row = yield _Request(tensor, index, mask)
+            row = yield (tensor, index, mask)
             extent = constant(source.type.shape[a])
             if gather.wraps:
                 row = apply("where", apply("lt", row, constant(0)), apply("add", row, extent), row)
@@ -147,7 +141,7 @@ class Terms:
         left = [a for a in range(source.type.rank) if a not in gather.axes]
         for a, out_axis in zip(left, gather.rest, strict=True):
             inner[a] = index[out_axis]
-        value = yield _Request(source, tuple(inner), mask)
+        value = yield (source, tuple(inner), mask)
         for a in gather.axes:  # where there is but one place no address needs the index: check it
             if source.type.shape[a] == 1 and inner[a] is not constant(0):
                 found = apply("eq", inner[a], constant(0))
@@ -185,7 +179,7 @@ class Terms:
             axes.append((label, extent))
             scaled = apply("multiply", position_term, constant(extent))
             position_term = simplify(apply("add", scaled, inner[a]), self.ranges)
-        value = yield _Request(source, tuple(inner), mask)
+        value = yield (source, tuple(inner), mask)
         values = (value, position_term) if reduce.monoid.indexed else (value,)
         carriers = reduce.monoid.carriers(tuple(v.type.dtype for v in values))
         if not axes:
