@@ -115,10 +115,7 @@ def _permute_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
 
 
 def _scatter(op: torch._ops.OpOverload) -> Inverse:
-    def inverse(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
-        return emit(op, parent, value, *step.args, **step.kwargs)
-
-    return inverse
+    return lambda step, parent, value, emit: emit(op, parent, value, *step.args, **step.kwargs)
 
 
 def _piece_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
@@ -131,10 +128,6 @@ def _piece_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
 def _unbind_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     dim = step.args[0] if step.args else step.kwargs.get("dim", 0)
     return emit(aten.select_scatter.default, parent, value, dim, step.index)
-
-
-def _dtype_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
-    return emit(aten.view.dtype, value, TORCH_DTYPE[parent.type.dtype])
 
 
 RESHAPES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
@@ -157,7 +150,7 @@ INVERSES: dict[torch._ops.OpOverload, Inverse] = {
     aten.split.Tensor: _piece_back,
     aten.split_with_sizes.default: _piece_back,
     aten.unbind.int: _unbind_back,
-    aten.view.dtype: _dtype_back,
+    aten.view.dtype: lambda _s, p, v, emit: emit(aten.view.dtype, v, TORCH_DTYPE[p.type.dtype]),
     aten.view_as_real.default: lambda _s, _p, v, emit: emit(aten.view_as_complex.default, v),
     aten.view_as_complex.default: lambda _s, _p, v, emit: emit(aten.view_as_real.default, v),
 }

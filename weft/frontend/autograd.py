@@ -10,7 +10,7 @@ torch.compile(fn, backend=graph_backend(build))
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -75,32 +75,23 @@ class Differentiable:
         self.traced: Any = aot_module(module, **_through_aot(build))
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.started:
+        with nullcontext() if self.started else _primitives():
             out = self.traced(*args, **kwargs)
-        else:
-            with _primitives():
-                out = self.traced(*args, **kwargs)
-            self.started = True
+        self.started = True
         if isinstance(out, list):  # AOTAutograd gives a flat tuple back as a list
             return tree_unflatten(tree_leaves(out), self.out_tree)
         return out
 
 
-def in_training(build: Build) -> Build:
-    """`build` for graphs whose parameters change from call to call."""
-
-    def changing(captured: Captured) -> Runner:
-        inputs = [replace(p, fixed=False) for p in captured.placeholders]
-        return build(replace(captured, placeholders=inputs))
-
-    return changing
-
-
 def _through_aot(build: Build) -> dict[str, Any]:
     """How AOTAutograd is to make its two graphs, and what compiles them."""
 
+    def changing(captured: Captured) -> Runner:  # in training, parameters do with every call
+        inputs = [replace(p, fixed=False) for p in captured.placeholders]
+        return build(replace(captured, placeholders=inputs))
+
     def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-        return GraphProgram(graph, in_training(build))
+        return GraphProgram(graph, changing)
 
     return {
         "fw_compiler": compiler,

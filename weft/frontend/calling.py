@@ -164,15 +164,14 @@ class Compiled:
                     raise
                 told = f"AOTAutograd: {error}".split("\n")[0]
                 through = self._dynamo_entry(CaptureError(told))
-                entry.call, entry.state, entry.reason = through.call, through.state, through.reason
+                entry.call, entry.state = through.call, through.state
                 return entry.call(args, kwargs, flat)
 
         entry = Entry(call, self._whole_state())
         return entry
 
     def _dynamo_entry(self, cause: CaptureError) -> Entry:
-        reason = cause.message + (f" at {cause.where}" if cause.where else "")
-        self.reasons.append(reason)
+        self.reasons.append(cause.message + (f" at {cause.where}" if cause.where else ""))
         if self._through_dynamo is None:
             backend = graph_backend(self._build)
             self.__dict__["_through_dynamo"] = torch.compile(
@@ -186,7 +185,7 @@ class Compiled:
             except TorchDynamoException:
                 raise cause from None
 
-        return Entry(call, State.of([], []), reason=reason)
+        return Entry(call, State.of([], []))
 
     def _whole_state(self) -> State:
         """Every parameter and buffer: AOTAutograd takes them all as inputs."""

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import functools
 import inspect
+import re
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -101,7 +102,8 @@ def _capture(
             with tracing(tracer):
                 inputs = _inputs(tracer, flat, _argument_names(fn, in_tree), shared)
                 args, kwargs = tree_unflatten(inputs, in_tree)
-                out = _call(fn, tracer, args, kwargs)
+                graph = isinstance(fn, torch.fx.GraphModule)
+                out = _Located(fn, tracer).run(*args) if graph else fn(*args, **kwargs)
             changed = _restore(before)
             if changed:
                 raise CaptureError(f"the program assigns {', '.join(changed)}")
@@ -110,21 +112,14 @@ def _capture(
                 return _finish(tracer, out, in_tree, name, bool(shared))
     except WeftError:
         raise
-    except DynamicOutputShapeException as error:
-        told = f"the shape of what {error.func} gives depends on values"
-        raise CaptureError(told, tracer.raised_at(error)) from error
     except Exception as error:
         message = str(error).strip().split("\n")[0]
         told = f"{type(error).__name__}: {message}"
-        raise CaptureError(told, tracer.raised_at(error)) from error
+        if isinstance(error, DynamicOutputShapeException):
+            told = f"the shape of what {error.func} gives depends on values"
+        raise CaptureError(told, tracer.where(error)) from error
     finally:
         _restore(before)
-
-
-def _call(fn: Callable[..., Any], tracer: Tracer, args: Any, kwargs: Any) -> Any:
-    if isinstance(fn, torch.fx.GraphModule):
-        return _Located(fn, tracer).run(*args)
-    return fn(*args, **kwargs)
 
 
 class _Located(torch.fx.Interpreter):
@@ -141,13 +136,8 @@ class _Located(torch.fx.Interpreter):
 
 def _last_frame(stack: str | None) -> str:
     """'File "a.py", line 3, in f' and the code below it, as "a.py line 3: code"."""
-    lines = (stack or "").strip().split("\n")
-    for i in range(len(lines) - 1, -1, -1):
-        place = lines[i].strip().split(", ")
-        if place[0].startswith('File "') and len(place) > 1:
-            code = lines[i + 1].strip() if i + 1 < len(lines) else ""
-            return f"{place[0][6:-1].rsplit('/')[-1]} {place[1]}: {code}"
-    return ""
+    frames = re.findall(r'File "(?:.*/)?(.*?)", (line \d+).*(?:\n *(.*))?', stack or "")
+    return "{} {}: {}".format(*frames[-1]) if frames else ""
 
 
 def _argument_names(fn: Callable[..., Any], in_tree: TreeSpec) -> list[str]:
@@ -281,10 +271,8 @@ def _place(tracer: Tracer, results: list[torch.Tensor]) -> torch.device:
 
 def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorType]], list[Leaf]]:
     refs = [tracer.ref(leaf) if isinstance(leaf, torch.Tensor) else None for leaf in flat]
-    tenants: defaultdict[int, set[int]] = defaultdict(set)  # storage -> distinct tensors returned
-    for ref in refs:
-        if ref is not None:
-            tenants[id(ref.storage)].add(id(ref.fake))
+    distinct = {id(ref.fake): ref.storage for ref in refs if ref is not None}
+    tenants = Counter(map(id, distinct.values()))  # of each storage, tensors returned
     results: list[tuple[Node, TensorType]] = []
     index: dict[int, int] = {}  # id of a fake -> its result
     leaves: list[Leaf] = []
@@ -292,7 +280,7 @@ def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorTy
         if ref is None:
             leaves.append(_constant(leaf))
             continue
-        alone = len(tenants[id(ref.storage)]) == 1 and is_dense(type_of(ref.fake))
+        alone = tenants[id(ref.storage)] == 1 and is_dense(type_of(ref.fake))
         owner = ref if alone and ref.storage.placeholder is None else ref.root
         geometry = None if owner is ref else _geometry(ref, owner)
         if owner.storage.placeholder is not None:

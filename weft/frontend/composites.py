@@ -49,12 +49,10 @@ class Composites(TorchFunctionMode):
     def _transformed(self, args: Any) -> bool:
         """Under autocast, vmap or an inner autograd the call means more than the op."""
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            return True
-        if _functorch.peek_interpreter_stack() is not None:
-            return True
         devices = {t.device.type for t in tensors} - {"meta"}  # meta has no autocast
-        return any(map(torch.is_autocast_enabled, devices))
+        wanted = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
+        inside = _functorch.peek_interpreter_stack() is not None
+        return wanted or inside or any(map(torch.is_autocast_enabled, devices))
 
 
 @contextmanager

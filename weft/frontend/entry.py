@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_unflatten
 
 from weft.frontend.capture import CONSTANTS, modules_of
 from weft.frontend.graph import Captured, Leaf, Placeholder, Runner
-from weft.frontend.signature import State, tensor_check, under_autocast
+from weft.frontend.signature import State, autocasts, tensor_check
 
 MISS = object()
 Build = Callable[[Captured], Runner]
@@ -38,7 +38,6 @@ class Entry:
     call: Callable[[tuple[Any, ...], dict[str, Any], list[Any]], Any]
     state: State
     hot: Callable[[Sequence[Any]], Any] | None = None
-    reason: str | None = None  # why it is not one captured graph
 
 
 def direct_entry(
@@ -60,7 +59,7 @@ def _hot(
     """The guarded entry for positional arguments that are tensors and plain constants."""
     args_tree, kwargs_tree = captured.in_tree.children()
     plain = all(child.is_leaf() for child in args_tree.children())
-    if not plain or kwargs_tree.num_leaves or captured.overlapping or under_autocast():
+    if not plain or kwargs_tree.num_leaves or captured.overlapping or any(autocasts()):
         return None
     tensors = [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]
     stored = [home[key] for home, key in state.homes]

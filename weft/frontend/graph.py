@@ -57,10 +57,6 @@ class Placeholder:
     region: Geometry | None = None
 
     @property
-    def name(self) -> str:
-        return self.node.op.label  # type: ignore[attr-defined]
-
-    @property
     def held(self) -> torch.Tensor | None:
         """What it stands for now, where a module or the trace holds that."""
         return self.home[0].get(self.home[1]) if self.home else self.tensor

@@ -14,7 +14,7 @@ import torch
 from weft.core.calls import decode_call, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Node, bottom_up, make
 from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
@@ -45,20 +45,12 @@ def to_tensor(graph: Graph, fallback: Literal["aten", "error"] = "aten") -> Grap
             done[node] = (node,)
         if len(done[node]) == 1 and node in graph.names:
             names.setdefault(done[node][0], graph.names[node])
-        if node in graph.origin:
-            _mark(done[node], graph.origin[node], origin)
+        for root in done[node] if node in graph.origin else ():  # with all that it is made of
+            bottom_up(root, origin, lambda _, line=graph.origin[node]: line)
+    for given in graph.inputs:
+        origin.pop(given, None)
     outputs = tuple(done[o][0] for o in graph.outputs)
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
-
-
-def _mark(roots: Sequence[Node], line: str, origin: dict[Node, str]) -> None:
-    """The source line of every node that has none yet."""
-    stack = list(roots)
-    while stack:
-        node = stack.pop()
-        if node not in origin and not isinstance(node.op, Input):
-            origin[node] = line
-            stack.extend(node.args)
 
 
 def _lower(
@@ -66,7 +58,7 @@ def _lower(
 ) -> tuple[Node, ...]:
     aten: Aten = node.op  # type: ignore[assignment]
     try:
-        return _apply_row(aten, args, [_layout(a) for a in node.args])
+        return _apply_row(aten, args, node.args)
     except Decline as decline:
         reason = str(decline)
     if fallback == "error":
@@ -78,12 +70,8 @@ def _lower(
     return tuple(make(Part(i), whole) for i in range(len(aten.results)))
 
 
-def _layout(node: Node) -> tuple[int, ...]:
-    """Element strides torch has a value in."""
-    return (node.op.tensor if isinstance(node.op, Input) else node.type).layout
-
-
-def _apply_row(aten: Aten, nodes: list[Node], layouts: list[tuple[int, ...]]) -> tuple[Node, ...]:
+def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[Node, ...]:
+    """The results in primitives of `nodes`, which stand for what is `given` at the torch level."""
     row = LOWER.get(aten.target)
     if row is None:
         raise Decline("has no row in the ATen table")
@@ -94,7 +82,8 @@ def _apply_row(aten: Aten, nodes: list[Node], layouts: list[tuple[int, ...]]) ->
     kwargs = {k: a for k, a in kwargs.items() if k not in IGNORED}
     args, kwargs = _prepare(row, args, kwargs, aten.results)
     if row.operands == "strided":
-        args.insert(1, layouts[0])
+        first = given[0]
+        args.insert(1, (first.op.tensor if isinstance(first.op, Input) else first.type).layout)
     results = flattened(row.function(*args, **kwargs))
     if len(results) != len(aten.results):
         raise VerifyError(f"the row of {aten.target} gives {len(results)} results")

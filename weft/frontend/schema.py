@@ -68,12 +68,8 @@ def composition(op: OpOverload) -> Callable[..., Any]:
 @cache
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """What torch itself writes in other ops: losses, batch norm, backward formulas, rarer ops."""
-    more = [
-        aten._adaptive_avg_pool2d,
-        aten.native_group_norm,
-        aten._native_batch_norm_legit,
-        aten._native_batch_norm_legit_functional,
-    ]
+    norms = [aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional]
+    more = [aten._adaptive_avg_pool2d, aten.native_group_norm, *norms]
     own = {aten._native_batch_norm_legit_no_training.default: _batch_norm_of_known_statistics}
     return {**core_aten_decompositions(), **get_decompositions(more), **own}
 

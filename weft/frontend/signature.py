@@ -11,6 +11,7 @@ state = State.of(modules)               # state.valid(): still the modules that 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,17 +31,16 @@ Check = Callable[..., bool]
 def call_key(flat: Sequence[Any], in_tree: TreeSpec) -> tuple[Any, ...]:
     gradients = torch.is_grad_enabled()
     leaves = tuple(_leaf_key(leaf, gradients) for leaf in flat)
-    modes = (gradients, torch.get_default_dtype(), *_autocast("cpu"), *_autocast("cuda"))
+    modes = (gradients, torch.get_default_dtype(), *autocasts())
     return (in_tree, leaves, _sharing(flat), modes)
 
 
-def _autocast(device: str) -> tuple[Any, ...]:
-    enabled = torch.is_autocast_enabled(device)
-    return (torch.get_autocast_dtype(device),) if enabled else (None,)
-
-
-def under_autocast() -> bool:
-    return torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda")
+def autocasts() -> tuple[torch.dtype | None, ...]:
+    """What each kind of device casts to, None where it does not."""
+    kinds = ("cpu", "cuda")
+    return tuple(
+        torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in kinds
+    )
 
 
 def _leaf_key(leaf: Any, gradients: bool) -> Any:
@@ -75,16 +75,13 @@ def tensor_check(tensors: Sequence[torch.Tensor]) -> Check | None:
         return None
     if not tensors:
         return lambda: True
-    if TensorGuards is not None:
-        sizes = [[*t.shape] for t in tensors]
-        strides = [[*t.stride()] for t in tensors]
-        try:
-            make: Any = TensorGuards  # its stub has the wrong types
-            guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-            if guards.check(*tensors):
-                return guards.check
-        except (TypeError, ValueError, RuntimeError):
-            pass
+    make: Any = TensorGuards  # its stub has the wrong types
+    sizes = [[*t.shape] for t in tensors]
+    strides = [[*t.stride()] for t in tensors]
+    with suppress(TypeError, ValueError, RuntimeError):
+        guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        if guards.check(*tensors):
+            return guards.check
     wanted = [tensor_key(t, torch.is_grad_enabled()) for t in tensors]
 
     def check(*given: torch.Tensor) -> bool:
@@ -123,7 +120,5 @@ class State:
             return False
 
     def same_modules(self) -> bool:
-        for attributes, flag in self.training:
-            if attributes["training"] is not flag:
-                return False
-        return all([*live.values()] == old for live, old in self.children)
+        modes = all(attributes["training"] is flag for attributes, flag in self.training)
+        return modes and all([*live.values()] == old for live, old in self.children)

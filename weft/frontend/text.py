@@ -39,19 +39,19 @@ def _show_aten(node: Node, ref: Ref) -> str:
 
 def _is_usual(aten: Aten, tree: Any, args: tuple[Node, ...]) -> bool:
     """Whether reading the call back gives this very JSON: tensors numbered as they come."""
-    seen: list[int] = []
+    seen: dict[int, None] = {}
 
     def plain(value: Any) -> bool:
         if isinstance(value, dict):
-            if "tensor" in value and value["tensor"] not in seen:
-                seen.append(value["tensor"])
+            if "tensor" in value:
+                seen[value["tensor"]] = None
             return len(value) == 1
         if isinstance(value, list):
             return all(map(plain, cast(list[Any], value)))
         return not isinstance(value, int) or abs(value) < 2**63
 
     fits = all(map(plain, [*tree["args"], *tree["kwargs"].values()]))
-    numbered = seen == list(range(len(args))) and len(set(args)) == len(args)
+    numbered = list(seen) == list(range(len(args))) and len(set(args)) == len(args)
     return fits and numbered and dump(tree) == aten.arguments and "." in aten.target
 
 
@@ -81,7 +81,7 @@ class _Arguments:
 
     def __init__(self, scope: GraphScope) -> None:
         self.scope = scope
-        self.nodes: list[Node] = []
+        self.nodes: dict[Node, int] = {}
 
     def value(self, cursor: Cursor) -> Any:
         if cursor.accept("["):
@@ -97,10 +97,7 @@ class _Arguments:
             return None
         if word.startswith("torch.") and word not in self.scope.nodes:
             return self.constant(cursor, cursor.name().removeprefix("torch."))
-        node = self.scope.operand(cursor)
-        if node not in self.nodes:
-            self.nodes.append(node)
-        return {"tensor": self.nodes.index(node)}
+        return {"tensor": self.nodes.setdefault(self.scope.operand(cursor), len(self.nodes))}
 
     def number(self, cursor: Cursor) -> Any:
         value = cursor.literal()[0]

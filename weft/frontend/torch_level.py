@@ -20,20 +20,16 @@ from weft.core.graph import Graph
 from weft.core.node import Node, op
 from weft.core.types import DTYPES, DType, TensorType, f32, row_major
 from weft.frontend.graph import flattened
-from weft.tensor.ops import LibraryCall, Part
+from weft.tensor.ops import LibraryCall
 
 # Element types only library calls use: torch's names, and what NumPy holds one in.
 NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
-FOREIGN = {"complex32": "uint32", **{name: name for name in NUMPYS}}
-
-
-def _foreign(name: str, held: Any) -> DType:
-    return DType(name, "foreign", 8 * held.itemsize, held)
+FOREIGN = {"complex32": np.dtype("uint32"), **{name: np.dtype(name) for name in NUMPYS}}
 
 
 DTYPE_OF: dict[torch.dtype, DType] = {
     **{t: DTYPES[name] for name, t in TORCH_DTYPES.items()},
-    **{getattr(torch, n): _foreign(n, np.dtype(held)) for n, held in FOREIGN.items()},
+    **{getattr(torch, n): DType(n, "foreign", 8 * d.itemsize, d) for n, d in FOREIGN.items()},
 }
 TORCH_DTYPE = {d: t for t, d in DTYPE_OF.items()}
 
@@ -75,14 +71,10 @@ class Aten(LibraryCall):
 
 def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, tuple[Node, ...]]:
     """The call as text, and the nodes its {"tensor": i} stand for."""
-    nodes: list[Node] = []
+    nodes: dict[Node, int] = {}
 
     def number_of(value: Any) -> int | None:
-        if not isinstance(value, Node):
-            return None
-        if value not in nodes:
-            nodes.append(value)
-        return nodes.index(value)
+        return nodes.setdefault(value, len(nodes)) if isinstance(value, Node) else None
 
     tree = {
         "args": [encode(a, number_of) for a in args],
@@ -116,14 +108,11 @@ def verify(graph: Graph) -> None:
         for made, told in zip(results, node.op.results, strict=False):
             if not isinstance(made, torch.Tensor) or told == NOTHING:
                 continue
-            found, plain = _plain(dtype_of(made.dtype), made.shape), _plain(told.dtype, told.shape)
+            found = TensorType(dtype_of(made.dtype), tuple(made.shape))
+            plain = TensorType(told.dtype, told.shape)
             if found != plain:
                 sentence = f"{name} is declared {plain}, but {target} gives {found}"
                 raise VerifyError(sentence, graph.origin.get(node))
-
-
-def _plain(dtype: DType, shape: Sequence[int]) -> TensorType:
-    return TensorType(dtype, tuple(shape))
 
 
 def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
@@ -152,13 +141,9 @@ def evaluate(
     for node in graph.nodes():
         if node in values:
             continue
-        args = [values[a] for a in node.args]
-        if isinstance(node.op, Part):
-            values[node] = args[0][node.op.number]
-        elif isinstance(node.op, Aten):
-            out = _call_double(node.op, args) if double else node.op.evaluate(*args)
-            parts = flattened(out)
-            values[node] = parts[0] if len(parts) == 1 else parts
+        args, widens = [values[a] for a in node.args], double and isinstance(node.op, Aten)
+        out = flattened(_call_double(node.op, args) if widens else node.op.evaluate(*args))  # type: ignore[arg-type]
+        values[node] = out[0] if len(out) == 1 else out
     return [values[o] for o in graph.outputs]
 
 

@@ -15,9 +15,7 @@ import linecache
 import sys
 import traceback
 from collections import defaultdict
-from collections.abc import Iterable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import torch
@@ -88,12 +86,9 @@ class Tracer(TorchDispatchMode):
         if what is schema.Effect.COMPOSITE:
             with self:
                 return schema.composition(op)(*args, **kwargs)
-        if what is schema.Effect.VIEW:
-            return self._view(op, args, kwargs)
-        if what is schema.Effect.WRITE:
-            return self._write(op, args, kwargs)
-        if what is schema.Effect.RESHAPE:
-            return self._reshape(op, args, kwargs)
+        if what is not schema.Effect.PURE:
+            effects = {"VIEW": self._view, "WRITE": self._write, "RESHAPE": self._reshape}
+            return effects[what.name](op, args, kwargs)
         outs = self.call(op, self._fakes(args), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in flattened(outs)):
             return outs
@@ -335,22 +330,18 @@ class Tracer(TorchDispatchMode):
         self._used[base] += 1
         return base if self._used[base] == 1 else f"{base}_{self._used[base] - 1}"
 
-    def where(self) -> str | None:
-        """The innermost line of the program itself: "model.py line 12: y = f(x)"."""
+    def where(self, error: BaseException | None = None) -> str | None:
+        """The innermost line of the program itself: "model.py line 12: y = f(x)".
+
+        With an error, the innermost that it passed through.
+        """
         if self.location is not None:
             return self.location
-        return _first_line(traceback.walk_stack(sys._getframe(1)))
-
-    def raised_at(self, error: BaseException) -> str | None:
-        """The innermost line of the program itself that an error passed through."""
-        if self.location is not None:
-            return self.location
-        return _first_line(reversed([*traceback.walk_tb(error.__traceback__)]))
-
-
-def _first_line(frames: Iterable[tuple[FrameType, int]]) -> str | None:
-    lines = (program_line(f.f_code.co_filename, number) for f, number in frames)
-    return next((line for line in lines if line is not None), None)
+        frames = traceback.walk_stack(sys._getframe(1))
+        if error is not None:
+            frames = reversed([*traceback.walk_tb(error.__traceback__)])
+        lines = (program_line(f.f_code.co_filename, number) for f, number in frames)
+        return next((line for line in lines if line is not None), None)
 
 
 def program_line(filename: str, number: int) -> str | None:

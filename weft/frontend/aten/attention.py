@@ -15,8 +15,6 @@ from weft.tensor import build
 from weft.tensor.build import Tensor, along, index_of, matmul, reduce, total
 from weft.tensor.ops import position
 
-INFINITY = math.inf
-
 
 def scores_of(
     q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float | None
@@ -27,9 +25,9 @@ def scores_of(
     if causal:
         r = scores.rank
         seen = index_of(scores.shape, apply(ge, position(r - 2), position(r - 1)))
-        scores = where(seen, scores, -INFINITY)
+        scores = where(seen, scores, -math.inf)
     if mask is not None:
-        scores = where(mask, scores, -INFINITY) if mask.dtype is boolean else scores + mask
+        scores = where(mask, scores, -math.inf) if mask.dtype is boolean else scores + mask
     return scores
 
 
@@ -60,7 +58,7 @@ def sdpa(
     keys = (scores.rank - 1,)
     top = reduce(MAX, scores, keys, keep=True)
     if attn_mask is not None:
-        top = where(eq(top, -INFINITY), 0.0, top)
+        top = where(eq(top, -math.inf), 0.0, top)
     weights = exp(scores - top)
     sums = total(weights, keys, keep=True)
     divisor = sums if attn_mask is None else where(eq(sums, 0.0), 1.0, sums)

@@ -15,8 +15,6 @@ from weft.scalar.ops import Function
 from weft.tensor import build as t
 from weft.tensor.build import Number, Operand, Tensor
 
-INFINITY = math.inf
-
 
 def scaled(x: Operand, by: Number) -> Operand:
     return x if by == 1 else x * by
@@ -83,8 +81,8 @@ def hypot(x: Tensor, y: Tensor) -> Tensor:
     a, b = abs(x), abs(y)
     large, small = s.maximum(a, b), s.minimum(a, b)
     ratio = s.where(s.eq(large, 0), 0.0, small / large)
-    infinite = s.eq(a, INFINITY) | s.eq(b, INFINITY)
-    return s.where(infinite, INFINITY, large * s.sqrt(ratio * ratio + 1))
+    infinite = s.eq(a, math.inf) | s.eq(b, math.inf)
+    return s.where(infinite, math.inf, large * s.sqrt(ratio * ratio + 1))
 
 
 def pick(best: Callable[..., Tensor]) -> Callable[..., Tensor]:

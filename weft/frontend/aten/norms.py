@@ -49,14 +49,14 @@ def layer_norm_all(
     return affine_of((x - center) * scale, weight, bias), center, scale
 
 
-def rms_norm_both(
+def rms_norm(
     x: Tensor, shape: Sequence[int], weight: Optional = None, eps: float | None = None
-) -> tuple[Tensor, Tensor]:
+) -> Tensor:
     """The missing eps is that of the dtype computed in."""
     eps = float(ml_dtypes.finfo(x.dtype.numpy).eps) if eps is None else eps
     wide = widen(x)
     scale = rsqrt(mean(wide * wide, trailing(x, shape), keep=True) + eps)
-    return affine_of(wide * scale, None if weight is None else widen(weight), None), scale
+    return affine_of(wide * scale, None if weight is None else widen(weight), None)
 
 
 NORMS = {
@@ -66,6 +66,4 @@ NORMS = {
     "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
 }
 
-RMS = {"_fused_rms_norm": rms_norm_both, "rms_norm": lambda *args: rms_norm_both(*args)[0]}
-
-ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", RMS)}
+ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", {"rms_norm": rms_norm})}

@@ -103,23 +103,18 @@ def same(x: Tensor, *_: Any, **__: Any) -> Tensor:
     return x
 
 
-def copy(into: Tensor, x: Tensor, *_: Any) -> Tensor:
-    return build.broadcast(x, into.shape)
-
-
 def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Operand]:
     require(not train or p == 0, "a random mask is drawn by torch")
     return x, True
 
 
-def masked_fill(x: Tensor, mask: Tensor, value: Operand) -> Tensor:
-    return scalar.where(f.truth(mask), value, x)
-
-
-SELECTIONS = {"where.self": (lambda condition, x, y: scalar.where(f.truth(condition), x, y))}
+SELECTIONS = {"where.self": lambda condition, x, y: scalar.where(f.truth(condition), x, y)}
+FILLS = {
+    "masked_fill.Scalar masked_fill.Tensor": lambda x, m, value: scalar.where(f.truth(m), value, x),
+}
 CASTS = {
     "_to_copy clone alias detach lift_fresh lift_fresh_copy": same,
-    "copy": copy,
+    "copy": lambda into, x, *_: build.broadcast(x, into.shape),
     "fill.Scalar fill.Tensor": lambda x, value: value,
     "native_dropout": dropout,
 }
@@ -128,6 +123,6 @@ ROWS: dict[str, Row] = {
     **rows("promoted", COMPARISONS | BITS),
     **rows("promoted", NAMESAKES | ARITHMETIC | TRANSCENDENTAL | ACTIVATIONS),
     **rows("converted", SELECTIONS, masks=(0,)),
-    **rows("converted", {"masked_fill.Scalar masked_fill.Tensor": masked_fill}, masks=(1,)),
+    **rows("converted", FILLS, masks=(1,)),
     **rows("stored", CASTS),
 }

@@ -20,7 +20,7 @@ Axes = Sequence[int]
 Dim = int | Axes | None
 
 
-def over(fold: Callable[..., Any]) -> Callable[..., Tensor]:
+def over(fold: Callable[..., Any]) -> Callable[..., Any]:
     """The row of fold(x, axes, keep): ATen names its axes `dim`, and has a `dtype` to ignore."""
 
     def row(
@@ -41,7 +41,7 @@ def first_of(name: str, x: Tensor, *how: Any) -> Tensor | int:
     return reduce(MONOIDS[name], x, *how) if x.rank else 0
 
 
-def best_of(monoid: Monoid, name: str) -> Callable[..., tuple[Any, Any]]:
+def best_of(monoid: Monoid, name: str) -> Callable[..., Any]:
     """max.dim and min.dim: values and their positions."""
     return over(lambda x, *how: (reduce(monoid, x, *how), first_of(name, x, *how)))
 

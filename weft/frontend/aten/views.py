@@ -67,10 +67,6 @@ def expand(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
     return build.broadcast(x, shape)
 
 
-def transpose_int(x: Tensor, a: int, b: int) -> Tensor:
-    return build.transpose(x, axis_of(a, x.rank), axis_of(b, x.rank)) if x.rank else x
-
-
 def as_strided(
     x: Tensor, layout: Axes, size: Sequence[int], stride: Axes, offset: int | None = None
 ) -> Tensor:
@@ -179,7 +175,7 @@ def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
 VIEWS = {
     "view reshape _unsafe_view _reshape_alias view_copy": lambda x, size, *_: reshape(x, size),
     "permute permute_copy": lambda x, dims: build.permute(x, [axis_of(a, x.rank) for a in dims]),
-    "transpose.int": transpose_int,
+    "transpose.int": lambda x, a, b: build.transpose(x, a, b) if x.rank else x,
     "t": lambda x: build.transpose(x, 0, 1) if x.rank == 2 else x,
     "expand expand_copy": expand,
     "squeeze squeeze.dim squeeze.dims": squeeze_axes,
