@@ -27,6 +27,7 @@ TAGS: dict[str, type] = {
     "layout": torch.layout,
     "memory_format": torch.memory_format,
 }
+MADE = {"device": torch.device, "float": float, "complex": lambda parts: complex(*parts)}
 
 
 @cache
@@ -68,15 +69,9 @@ def torch_object(tag: str, value: Any) -> Any:
     """What a tagged leaf stands for, unless it is a tensor."""
     if tag in TAGS:
         return getattr(torch, value)
-    match tag:
-        case "device":
-            return torch.device(value)
-        case "float":
-            return float(value)
-        case "complex":
-            return complex(*value)
-        case _:
-            raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an operator")
+    if tag not in MADE:
+        raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an operator")
+    return MADE[tag](value)
 
 
 Leaf = Callable[[str, Any], Any]

@@ -30,12 +30,9 @@ class Graph:
         """Rewrite every node bottom-up; names and origins follow the nodes."""
         memo: dict[Node, Node] = {}
         outputs = rebuild(self.outputs, change, memo)
-        names = {memo.get(n, n): name for n, name in self.names.items()}
-        origin = dict(self.origin)
-        for old, new in memo.items():
-            if old in self.origin and new not in origin:
-                origin[new] = self.origin[old]
-        return Graph(self.level, self.name, self.inputs, outputs, names | self.names, origin)
+        names = {memo.get(n, n): name for n, name in self.names.items()} | self.names
+        made = {memo[n]: self.origin[n] for n in reversed(memo) if n in self.origin}
+        return Graph(self.level, self.name, self.inputs, outputs, names, made | self.origin)
 
     def users(self) -> dict[Node, list[Node]]:
         """Who reads each node."""

@@ -161,21 +161,18 @@ class Cursor:
         if sign and isinstance(value, bool):
             self.fail(f"-{text} is not a literal")
         value = -value if sign else value
-        return value, self._dtype_of(value, suffix)
+        dtype = DTYPES[suffix] if suffix else dtype_of_literal(value)
+        if dtype.is_integer and type(value) is int:
+            limits = np.iinfo(dtype.numpy)
+            if not limits.min <= value <= limits.max:
+                self.fail(f"{value} does not fit {dtype}")
+        return value, dtype
 
     def _number(self, text: str) -> int | float:
         try:
             return int(text) if text.isdigit() else float(text)
         except ValueError:
             self.fail(f"the number {text[:20]}... is too long")
-
-    def _dtype_of(self, value: int | float | bool, suffix: str) -> DType:
-        dtype = DTYPES[suffix] if suffix else dtype_of_literal(value)
-        if dtype.is_integer and type(value) is int:
-            limits = np.iinfo(dtype.numpy)
-            if not limits.min <= value <= limits.max:
-                self.fail(f"{value} does not fit {dtype}")
-        return dtype
 
     def integer(self) -> int:
         """A plain whole number, as in shapes and attributes."""

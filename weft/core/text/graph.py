@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from itertools import count
 from typing import NoReturn
 
 from weft.core.graph import Graph
@@ -27,48 +28,37 @@ UNNAMED = re.compile(r"v\d+")
 
 
 def show_graph(graph: Graph) -> str:
-    names = _Names(graph)
+    ref = _refs(graph)
     lines = [f"program {graph.level} {show_name(graph.name)}"]
-    lines += [f"input {names.ref(n)}: {_input_type(n)}" for n in graph.inputs]
+    lines += [f"input {ref(n)}: {getattr(n.op, 'tensor', n.type)}" for n in graph.inputs]
     inputs = set(graph.inputs)
     for node in graph.nodes():
         if node in inputs or node.op.name == "scalar":
             continue
         show = SHOW.get(node.op.name, show_op)
-        lines.append(f"{names.ref(node)} = {show(node, names.ref)}: {node.type}")
-    lines.append(f"output {', '.join(map(names.ref, graph.outputs))}")
+        lines.append(f"{ref(node)} = {show(node, ref)}: {node.type}")
+    lines.append(f"output {', '.join(map(ref, graph.outputs))}")
     return "\n".join(lines) + "\n"
 
 
-def _input_type(node: Node) -> str:
-    return str(getattr(node.op, "tensor", node.type))
-
-
-class _Names:
+def _refs(graph: Graph) -> Ref:
     """One identifier per node: its own name made unique, else v0, v1, ... in order."""
+    given = {n: getattr(n.op, "label", "input") for n in graph.inputs}
+    taken = set(given.values())
+    nodes = [n for n in graph.nodes() if n not in given and n.op.name != "scalar"]
+    for node in nodes:
+        stem = identifier(graph.names.get(node, ""))
+        if stem and not UNNAMED.fullmatch(stem):
+            given[node] = fresh(stem, taken)
+    free = (name for i in count() if (name := f"v{i}") not in taken)
+    given |= {n: next(free) for n in nodes if n not in given}
 
-    def __init__(self, graph: Graph) -> None:
-        self.given: dict[Node, str] = {}
-        taken: set[str] = set()
-        for node in graph.inputs:
-            self.given[node] = getattr(node.op, "label", "input")
-            taken.add(self.given[node])
-        nodes = [n for n in graph.nodes() if n not in self.given]
-        for node in nodes:
-            stem = identifier(graph.names.get(node, ""))
-            if stem and not UNNAMED.fullmatch(stem):
-                self.given[node] = fresh(stem, taken)
-        count = 0
-        for node in nodes:
-            if node not in self.given and node.op.name != "scalar":
-                while f"v{count}" in taken:
-                    count += 1
-                self.given[node], count = f"v{count}", count + 1
-
-    def ref(self, node: Node) -> str:
+    def ref(node: Node) -> str:
         if node.op.name == "scalar":
             return show_literal(node.op.value, node.op.dtype)  # type: ignore[attr-defined]
-        return show_name(self.given[node])
+        return show_name(given[node])
+
+    return ref
 
 
 def fresh(stem: str, taken: set[str]) -> str:
@@ -125,7 +115,10 @@ def read_graph(level: Level, name: str, lines: list[Line]) -> Graph:
         if line.indent:
             cursor.fail("unexpected indentation")
         if cursor.peek() == "output" and cursor.peek(1) != "=":
-            outputs = _read_output(cursor, scope, lines[i + 1 :])
+            cursor.expect("output")
+            outputs = cursor.listed(lambda c=cursor: scope.operand(c), "")
+            if lines[i + 1 :]:
+                Cursor(lines[i + 1]).fail("a line after the output line")
             return Graph(level.word, name, tuple(inputs), outputs, names)
         if cursor.peek() == "input" and cursor.at_name(1):
             inputs.append(_read_input(cursor, scope))
@@ -139,14 +132,6 @@ def read_graph(level: Level, name: str, lines: list[Line]) -> Graph:
 def no_output(lines: list[Line]) -> NoReturn:
     last = lines[-1] if lines else Line(1, "", "<text>")
     Cursor(last, "").fail("the program ends without an output line")
-
-
-def _read_output(cursor: Cursor, scope: GraphScope, rest: list[Line]) -> tuple[Node, ...]:
-    cursor.expect("output")
-    outputs = cursor.listed(lambda: scope.operand(cursor), "")
-    if rest:
-        Cursor(rest[0]).fail("a line after the output line")
-    return outputs
 
 
 def _read_input(cursor: Cursor, scope: GraphScope) -> Node:
