@@ -15,49 +15,9 @@ from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment, item_bytes
 from weft.runtime.spec import Buffer, Call, Extern, names_in
 
-MAIN = """\
-#include "weft.h"
-
-const weft_table *weft_shared;
-int weft_threads = 1;
-_Thread_local int *weft_fault;
-
-WEFT_EXPORT void weft_bind(const weft_table *table) { weft_shared = table; }
-
-/* A step is data, so that this file compiles at once however many there are: a kernel, the
-   function that passes it its operands, and which buffers those are. All names here begin with
-   weft_, so that a kernel may have any other. */
-typedef void (*weft_kernel)(void);
-typedef struct {
-    weft_kernel run;
-    void (*apply)(weft_kernel run, void **b, const int *operand);
-    const int *operand;
-} weft_step;
-"""
-RUN = """
-/* 0, or 4 * the first step with a fault + the fault. */
-static int weft_run(int first, int stop, void **b, int threads) {
-    int fault = 0;
-    weft_threads = threads;
-    if (WEFT_CHECKED) weft_fault = &fault;
-    for (int s = first; s < stop; s++) {
-        weft_steps[s].apply(weft_steps[s].run, b, weft_steps[s].operand);
-        if (WEFT_CHECKED && __atomic_load_n(&fault, __ATOMIC_RELAXED)) return 4 * s + fault;
-    }
-    return 0;
-}
-
-/* Run one step alone and return its microseconds. */
-WEFT_EXPORT double weft_time(int first, void **b, int threads) {
-    double start = weft_shared->now();
-    weft_run(first, first + 1, b, threads);
-    return weft_shared->now() - start;
-}
-"""
-
 
 def c_source(layout: Layout) -> str:
-    """weft_main.c: a table of steps, and a function that runs each segment of it."""
+    """weft_main.c: what weft_main.h needs to know of a program, and a function for each segment."""
     operands: list[str] = []
     steps: list[str] = []
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
@@ -69,49 +29,25 @@ def c_source(layout: Layout) -> str:
         else:
             steps.append("    {0},")
     checked = any(is_checked(layout, segment) for segment in layout.segments)
-    lines = [MAIN, f"#define WEFT_CHECKED {int(checked)}"]
+    inputs = [f"    {{{index}, {words}}}," for index, words in stamped(layout)]
+    lines = [f"#define WEFT_CHECKED {int(checked)}", f"#define WEFT_STAMPED {len(inputs)}"]
+    lines.append('#include "weft_main.h"\n')
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
     lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
     lines.append(f"static const int weft_operands[] = {{{', '.join(operands) or '0'}}};")
-    lines += ["static const weft_step weft_steps[] = {", *(steps or ["    {0},"]), "};", RUN]
-    lines += stamp_source(layout)
+    lines += ["const weft_step weft_steps[] = {", *(steps or ["    {0},"]), "};"]
+    lines += ["const weft_input weft_stamped[] = {", *(inputs or ["    {0},"]), "};"]
     for number, segment in enumerate(native_segments(layout)):
         lines.append(f"WEFT_EXPORT int weft_segment{number}(void **b, int threads) {{")
         lines += [f"    return weft_run({segment.first}, {segment.stop}, b, threads);", "}"]
     return "\n".join(lines) + "\n"
 
 
-STAMP = """
-/* A hash of where the inputs of the once steps lie and of words sampled from them: an update that
-   torch's version counters miss, such as one through .data, is all but sure to change it. */
-WEFT_EXPORT uint64_t weft_stamp(void **b) {
-    uint64_t hash = 1469598103934665603u;
-    for (int i = 0; i < WEFT_STAMPED; i++) {
-        const char *at = b[weft_stamped[i].buffer];
-        hash = (hash ^ (uint64_t)(uintptr_t)at) * 1099511628211u;
-        for (int64_t k = 0; k < 16; k++) {
-            uint32_t word;
-            memcpy(&word, at + weft_stamped[i].words * k / 16 * 4, 4);
-            hash = (hash ^ word) * 1099511628211u;
-        }
-    }
-    return hash;
-}"""
-
-
-def stamp_source(layout: Layout) -> list[str]:
-    """C that tells whether what the once steps read may have changed."""
+def stamped(layout: Layout) -> list[tuple[int, int]]:
+    """Index and words of the inputs that tell whether what the once steps read may have changed."""
     read = [layout.buffers[name] for name in once_inputs(layout)]
-    sizes = [b.span * item_bytes(b) for b in read]
-    rows = [
-        f"    {{{layout.index[b.name]}, {n // 4}}},"
-        for b, n in zip(read, sizes, strict=True)
-        if n >= 4
-    ]
-    if not rows:
-        return []
-    head = "static const struct { int buffer; int64_t words; } weft_stamped[] = {"
-    return ["#include <string.h>", f"#define WEFT_STAMPED {len(rows)}", head, *rows, "};", STAMP]
+    found = [(layout.index[b.name], b.span * item_bytes(b) // 4) for b in read]
+    return [(index, words) for index, words in found if words]
 
 
 def once_inputs(layout: Layout) -> list[str]:
@@ -221,7 +157,7 @@ class PythonSource:
         """The lines, run where the versions or the stamp of what they read have changed."""
         read = map(self.name, once_inputs(self.layout))
         versions = "".join(f"{name}._version, " for name in read)
-        stamp = "stamp(at)" if stamp_source(self.layout) else "0"
+        stamp = "stamp(at)" if stamped(self.layout) else "0"
         test = ["try:", f"    now = ({versions}{stamp})", "except RuntimeError:", "    now = None"]
         test.append("if now is None or kept[0] != now:  # inference tensors have no version")
         return [
@@ -236,16 +172,20 @@ class PythonSource:
         outputs = [name for name in step.outputs if name is not None]
         existing = [name for name in outputs if name not in self.layout.bound]
         self.prepare((*step.reads, *existing))
-        call = express_call(self, step)
+        function, args = self.constant(operator(step.target)), [self.express(a) for a in step.args]
+        args += [f"{key}={self.express(value)}" for key, value in step.kwargs.items()]
         if self.profile:
             self.lines.append("begin = clock()")
-        self.lines.append(f"r = {call}")
+        self.lines.append(f"r = {function}({', '.join(args)})")
         for position, name in enumerate(step.outputs):
             if name is not None:
                 self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]", step)
         self.lines.append("r = None")
         if self.profile:
             self.lines.append(f"times.append(({step.target!r}, (clock() - begin) * 1e6))")
+
+    def express(self, argument: Any) -> str:
+        return express(argument, self.tensor, self.namespace)
 
     def result(self, name: str, result: str, step: Extern) -> None:
         """Make the result of an operator the contents of a buffer."""
@@ -265,15 +205,6 @@ class PythonSource:
                 temp = name in self.layout.bound and self.layout.buffers[name].kind == "temp"
                 if temp and self.layout.lives[name][1] == number:
                     self.lines.append(f"{self.name(name)} = None")
-
-
-def express_call(source: PythonSource, step: Extern) -> str:
-    """The text of an operator call."""
-    function = source.constant(operator(step.target))
-    args = [express(arg, source.tensor, source.namespace) for arg in step.args]
-    for key, value in step.kwargs.items():
-        args.append(f"{key}={express(value, source.tensor, source.namespace)}")
-    return f"{function}({', '.join(args)})"
 
 
 def python_source(

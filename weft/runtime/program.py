@@ -21,13 +21,7 @@ import torch
 from weft.core.errors import CacheError
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
-from weft.runtime.entry import (
-    c_source,
-    is_checked,
-    native_segments,
-    python_source,
-    stamp_source,
-)
+from weft.runtime.entry import c_source, is_checked, native_segments, python_source
 from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.spec import Call, ProgramSpec
@@ -105,11 +99,8 @@ class Program(Loaded):
             "bind": self.bind,
             "clock": time.perf_counter,
             "time": self.library.weft_time,
+            "stamp": self.library.weft_stamp,
         }
-        if stamp_source(self.layout):
-            namespace["stamp"] = self.library.weft_stamp
-            self.library.weft_stamp.restype = ctypes.c_uint64
-            self.library.weft_stamp.argtypes = [ctypes.c_void_p]
         for number, native in enumerate(native_segments(self.layout)):
             segment = self.library[f"weft_segment{number}"]
             segment.restype = ctypes.c_int if is_checked(self.layout, native) else None
@@ -163,6 +154,8 @@ def open_library(path: Path) -> ctypes.CDLL:
         raise CacheError(f"cannot load a compiled program: {e}", str(path)) from e
     library.weft_bind.restype = None
     library.weft_bind.argtypes = [ctypes.c_void_p]
+    library.weft_stamp.restype = ctypes.c_uint64
+    library.weft_stamp.argtypes = [ctypes.c_void_p]
     library.weft_time.restype = ctypes.c_double
     library.weft_time.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     return library
