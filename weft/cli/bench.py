@@ -169,9 +169,7 @@ class Bench:
             judge = partial(judge_text, truth=call(source, compiled.interpret))
         else:
             workers, judge = self.workers, partial(judge_program, truth=expected(program))
-        rows: dict[str, Measurement] = {}
-        for worker in workers:
-            rows[worker.backend] = self.load(worker, spec, judge)
+        rows = {worker.backend: self.load(worker, spec, judge) for worker in workers}
         times: dict[str, list[float]] = {backend: [] for backend in rows}
 
         def ask(worker: Worker, **request: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from weft.cli.check import call
-from weft.cli.clocks import Clock, CPUClock, CUDAClock
+from weft.cli.clocks import CPUClock, CUDAClock
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.habits import measure
 from weft.cli.peers import Peer, onnxruntime, openvino
@@ -57,7 +57,7 @@ class Session:
     def __init__(self) -> None:
         self.call: Callable[[], Any] | None = None
         self.arena = 0  # bytes that stay between calls
-        self.clock: Clock = CPUClock()
+        self.clock: CPUClock | CUDAClock = CPUClock()
 
     def load(
         self, backend: str, source: dict[str, Any], outputs: str, options: dict[str, Any]

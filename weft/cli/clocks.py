@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
@@ -20,16 +20,8 @@ SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
 FEWEST, MOST = 5, 200  # samples of a round on a device
 
 
-class Clock(Protocol):
-    arena_stays: bool  # between calls: it is memory that a call alone does not show
-
-    def median(self, call: Callable[[], Any], seconds: float) -> float: ...
-    def peak_bytes(self, call: Callable[[], Any]) -> int | None: ...
-    def wait(self) -> None: ...
-
-
 class CPUClock:
-    arena_stays = True
+    arena_stays = True  # between calls: it is memory that a call alone does not show
 
     def median(self, call: Callable[[], Any], seconds: float) -> float:
         repeats = max(1, int(SAMPLE_SECONDS / max(habits.seconds(call, 1), 1e-7)))

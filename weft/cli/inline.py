@@ -126,18 +126,15 @@ def is_literal(node: ast.expr) -> bool:
 def build(expression: ast.expr, found: Inputs, original: ast.expr) -> Any:
     """A function of the inputs; a module where it has members, so that it owns them."""
     parameters = [*(["self"] if found.members else []), *found.inputs]
-    tree = ast.parse(f"def forward({', '.join(parameters)}): return None")
-    ast.increment_lineno(tree, original.lineno - 1)
-    definition = tree.body[0]
-    assert isinstance(definition, ast.FunctionDef)
-    returned = definition.body[0]
-    assert isinstance(returned, ast.Return)
-    returned.value = expression
-    scope = dict(found.namespace)
-    run([ast.fix_missing_locations(definition)], scope)
+    function = ast.parse(f"lambda {', '.join(parameters)}: None", mode="eval").body
+    assert isinstance(function, ast.Lambda)
+    function.body = expression
+    ast.increment_lineno(function.args, original.lineno - 1)
+    forward = evaluate(ast.copy_location(function, original), found.namespace)
+    forward.__name__ = "forward"
     if not found.members:
-        return scope["forward"]
-    module = type("Program", (nn.Module,), {"forward": scope["forward"]})()
+        return forward
+    module = type("Program", (nn.Module,), {"forward": forward})()
     for name, member in found.members.items():
         setattr(module, name, member)
     return module.eval()

@@ -109,10 +109,9 @@ def from_object(value: Any, namespace: Mapping[str, Any], name: str, file: str =
         raise SourceError(f"{name} is a {type(value).__name__}, not a module, class or function")
     if isinstance(value, nn.Module):
         value.eval()
-    example = getattr(value, "example_inputs", None)
-    example = own_defaults(value) if example is None else example
-    example = namespace.get("example_inputs") if example is None else example
-    example = namespace.get("get_inputs") if example is None else example
+    own = (getattr(value, "example_inputs", None), own_defaults(value))
+    around = (namespace.get(key) for key in ("example_inputs", "get_inputs"))
+    example = next((e for e in (*own, *around) if e is not None), None)
     example = example() if callable(example) else example
     if example is None:
         example = without_inputs(value, name)
