@@ -121,13 +121,11 @@ def ready(
     backend: str, program: Source | IrText, options: Options
 ) -> tuple[Compiled | None, Source]:
     """The program as the backend runs it, and what tells of it where that is weft's own."""
-    if isinstance(program, Source) and backend != "weft":
-        return None, replace(program, callable=OTHERS[backend](program, options))
-    if backend != "weft":
-        raise WeftError("PyTorch does not run weft's IR text")
-    if isinstance(program, IrText):
+    if isinstance(program, IrText):  # for weft alone
         compiled = compile_ir(program, options)
         return compiled, text_as_source(program, compiled, torch.initial_seed())
+    if backend != "weft":
+        return None, replace(program, callable=OTHERS[backend](program, options))
     compiled = compile_source(program, options)
     return compiled, replace(program, callable=compiled)
 

@@ -19,12 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.cli.program import Source, user_code
 
-FLOORS = {
-    torch.float64: 1e-13,
-    torch.float32: 1e-6,
-    torch.float16: 2e-3,
-    torch.bfloat16: 1.6e-2,
-}
+FLOORS = {torch.float64: 1e-13, torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 EAGER_FACTOR = 2.0
 LOW_PRECISION = (torch.float16, torch.bfloat16, torch.float32)
 

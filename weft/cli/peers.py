@@ -22,10 +22,7 @@ from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError
 
 # What a backend imports besides torch; a module that is not there leaves its column out.
-NEEDS = {
-    "openvino": ("openvino",),
-    "onnxruntime": ("onnxruntime", "onnx", "onnxscript"),
-}
+NEEDS = {"openvino": ("openvino",), "onnxruntime": ("onnxruntime", "onnx", "onnxscript")}
 ONNX_TYPES = {
     torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int32: 6, torch.int64: 7,
     torch.bool: 9, torch.float16: 10, torch.float64: 11, torch.bfloat16: 16,

@@ -25,7 +25,7 @@ from weft.cli.bench import Bench, Measurement
 from weft.cli.clocks import CUDAClock
 from weft.cli.habits import Habits
 from weft.cli.limits import Limits, Work, count, measure
-from weft.cli.peers import NEEDS, missing
+from weft.cli.peers import missing
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS, Workload
@@ -237,11 +237,10 @@ def chosen(only: str | None, device: str = "cpu") -> dict[str, Workload]:
 
 def left_out(backends: Sequence[str]) -> dict[str, str]:
     """Backends whose modules are not installed."""
-    absent = {backend: missing(backend) for backend in backends if backend in NEEDS}
     return {
         backend: f"{' and '.join(names)} not installed (pip install 'weft[bench]')"
-        for backend, names in absent.items()
-        if names
+        for backend in backends
+        if (names := missing(backend))
     }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -30,7 +30,7 @@ class Toolchain:
     def build(self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]) -> Path:
         """Compile the texts that are new, side by side, link all, publish under `key`."""
         texts = list(dict.fromkeys(sources.values()))
-        objects = run_all([lambda text=text: self.object(text) for text in texts])
+        objects = run_all(partial(self.cache.object, text, self._compile) for text in texts)
         with self.cache.workspace() as folder:
             library = folder / "program.so"
             self.compiler.link(objects, library)
@@ -40,10 +40,6 @@ class Toolchain:
         """The shared object under `key`, built where the cache has none."""
         found = self.cache.load(key)
         return self.build(key, sources, manifest) if found is None else found[0]
-
-    def object(self, text: str) -> Path:
-        """The object file of one C text."""
-        return self.cache.object(text, self._compile)
 
     def _compile(self, source: Path, output: Path) -> None:
         """Compile a file, a kernel's without what it does not use of the headers."""
