@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -169,9 +169,6 @@ class Artifact:
     report: Report
     levels: Callable[[], Levels]
 
-    def ir(self, level: str) -> str:
-        return self.levels().text(level)
-
 
 def build(captured: Captured, options: Options) -> Runner:
     """What runs a captured program: from the cache when it was compiled before."""
@@ -184,19 +181,12 @@ def build(captured: Captured, options: Options) -> Runner:
     constants = captured.constants()
     facts = (layouts, writes, constants, options, find_target(options.target))
     key = log.time("g", lambda: program_key(graph, *facts))
-    made: list[Levels] = []
-
-    def levels() -> Levels:
-        if not made:
-            made.append(lower(graph, options, PassLog(), layouts, constants))
-        return made[0]
-
+    levels = cache(partial(lower, graph, options, log, layouts, constants))
     where = (captured.place, find_target(options.target), options.simulate)
     linked = log.time("cc", lambda: relaunch(key, *where)) if options.verbose == 0 else None
     if linked is None:
-        made.append(lower(graph, options, log, layouts, constants))
         facts = (writes, captured.place, constants, key)
-        run, report = runnable(made[0], options, log, graph.name, *facts)
+        run, report = runnable(levels(), options, log, graph.name, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
@@ -263,7 +253,7 @@ class Builder:
         return build(captured, self.options)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
-        return "\n".join(p.artifact.ir(level) for p in programs)  # type: ignore[attr-defined]
+        return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
 
     def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Report:
         return merged([p.artifact.report for p in programs], reasons)  # type: ignore[attr-defined]

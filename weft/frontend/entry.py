@@ -46,11 +46,8 @@ def direct_entry(
     modules = [*modules_of(fn).values()]
     state = State.of(modules, [p.home for p in captured.placeholders if p.home is not None])
     enter = _generate(captured, runner, None)
-
-    def call(args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Any:
-        return enter(flat)
-
-    return Entry(call, state, _hot(captured, runner, state, flat))
+    hot = _hot(captured, runner, state, flat)
+    return Entry(lambda args, kwargs, flat: enter(flat), state, hot)
 
 
 def _hot(

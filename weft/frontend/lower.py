@@ -132,8 +132,7 @@ def _prepare(
     dtype = results[0].dtype
     if row.operands == "promoted":
         dtype = computed(args, dtype)
-    converted = [a if i in row.masks else convert(a) for i, a in enumerate(args)]
-    return converted, {k: convert(a) for k, a in kwargs.items()}
+    return [convert(a) for a in args], {k: convert(a) for k, a in kwargs.items()}
 
 
 def computed(args: Sequence[Any], result: DType) -> DType:

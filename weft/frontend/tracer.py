@@ -146,11 +146,7 @@ class Tracer(TorchDispatchMode):
 
     def ref(self, tensor: torch.Tensor) -> Ref:
         found = self.refs.get(id(tensor)) or self.lifted.get(id(tensor))
-        if found is not None:
-            return found
-        if not isinstance(tensor, FakeTensor):
-            return self._lift(tensor)
-        return self._twin(tensor)
+        return found or (self._twin if isinstance(tensor, FakeTensor) else self._lift)(tensor)
 
     def value(self, tensor: torch.Tensor) -> Node:
         return read(self.ref(tensor), self.emit)

@@ -14,7 +14,7 @@ import numpy as np
 from weft.core.node import postorder
 from weft.scalar.memory import element
 from weft.scalar.nest import Fold
-from weft.scalar.ops import Constant
+from weft.scalar.ops import Constant, evaluate_term
 
 Arrays = list[Any]  # one per carrier
 
@@ -23,25 +23,23 @@ class Carriers:
     """The carriers so far, each over the `depth` loops outside the one that declares the fold."""
 
     def __init__(self, fold: Fold, depth: int, identity: Arrays, widen: bool) -> None:
-        self.depth, self.identity, self.widen = depth, identity, widen
-        self.values = identity
+        self.depth, self.identity, self.values = depth, identity, identity
         left, right = (
             Fold(tuple(side + n for n in fold.labels), fold.monoid, fold.dtypes, fold.lanes).accs
             for side in ("left ", "right ")
         )
         self.sides = (*left, *right)
         self.results = fold.monoid.combine(left, right)
-        self.order = [n for n in postorder(*self.results) if n not in self.sides]
+        self.literals = {
+            n: element(n.op.dtype, widen).type(n.op.value)
+            for n in postorder(*self.results)
+            if isinstance(n.op, Constant)
+        }
 
     def combine(self, left: Arrays, right: Arrays) -> Arrays:
         """The monoid's combine, on arrays."""
-        known = dict(zip(self.sides, (*left, *right), strict=True))
-        for n in self.order:
-            if isinstance(n.op, Constant):
-                known[n] = element(n.op.dtype, self.widen).type(n.op.value)
-            else:
-                known[n] = n.op.evaluate(*(known[x] for x in n.args))
-        return [known[r] for r in self.results]
+        known = self.literals | dict(zip(self.sides, (*left, *right), strict=True))
+        return [evaluate_term(r, known) for r in self.results]
 
     def add(self, parts: Arrays, loops: int) -> Arrays:
         """Fold the parts along their loops from `depth` on, innermost first, into the carriers."""

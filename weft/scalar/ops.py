@@ -291,6 +291,13 @@ def cast(x: Node, dtype: DType) -> Node:
     return x if x.type.dtype is dtype else apply(CASTS[dtype], x)
 
 
+def evaluate_term(term: Node, known: dict[Node, Any]) -> Any:
+    """A term on NumPy arrays; `known` has its variables, and then all it is made of."""
+    if term not in known:
+        known[term] = term.op.evaluate(*(evaluate_term(a, known) for a in term.args))
+    return known[term]
+
+
 def value_of(node: Node) -> int | float | bool | None:
     """The literal's value, None for anything else."""
     return node.op.value if isinstance(node.op, Constant) else None

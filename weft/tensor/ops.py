@@ -16,7 +16,7 @@ from weft.core.node import Node, Op, op, require, substitute
 from weft.core.types import DType, TensorType, TupleType, i64
 from weft.scalar.index import Interval
 from weft.scalar.monoid import Monoid
-from weft.scalar.ops import Constant, Function, axis, checked_index
+from weft.scalar.ops import Constant, Function, axis, checked_index, evaluate_term
 
 Shape = tuple[int, ...]
 
@@ -38,13 +38,6 @@ def moved(terms: tuple[Node, ...], index: tuple[Node, ...]) -> tuple[Node, ...]:
 def box(shape: Shape, stem: str = "i") -> dict[Node, Interval]:
     """Ranges of i0, i1, ... over a shape."""
     return {axis(f"{stem}{i}"): (0, max(n - 1, 0)) for i, n in enumerate(shape)}
-
-
-def evaluate_term(term: Node, env: dict[Node, Any]) -> Any:
-    """A scalar term on NumPy arrays; `env` gives its variables."""
-    if term not in env:
-        env[term] = term.op.evaluate(*(evaluate_term(a, env) for a in term.args))
-    return env[term]
 
 
 def _grid(shape: Shape) -> dict[Node, Any]:

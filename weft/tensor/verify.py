@@ -20,9 +20,9 @@ from weft.core.graph import Graph
 from weft.core.node import OPS, Node, postorder, require
 from weft.core.types import TensorType, TupleType, boolean, i64
 from weft.scalar.index import linear, linear_bounds, narrow, simplify
-from weft.scalar.ops import Apply, Axis, Constant
+from weft.scalar.ops import Apply, Axis, Constant, evaluate_term
 from weft.tensor import ops
-from weft.tensor.ops import Input, Shape, View, box, evaluate_term, position
+from weft.tensor.ops import Input, Shape, View, box, position
 from weft.tensor.rules_view import axes_of
 
 TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ == ops.__name__)

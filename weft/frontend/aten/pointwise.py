@@ -108,8 +108,8 @@ def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Ope
     return x, True
 
 
-SELECTIONS = {"where.self": lambda condition, x, y: scalar.where(f.truth(condition), x, y)}
-FILLS = {
+SELECTIONS = {
+    "where.self": lambda condition, x, y: scalar.where(f.truth(condition), x, y),
     "masked_fill.Scalar masked_fill.Tensor": lambda x, m, value: scalar.where(f.truth(m), value, x),
 }
 CASTS = {
@@ -122,7 +122,6 @@ CASTS = {
 ROWS: dict[str, Row] = {
     **rows("promoted", COMPARISONS | BITS),
     **rows("promoted", NAMESAKES | ARITHMETIC | TRANSCENDENTAL | ACTIVATIONS),
-    **rows("converted", SELECTIONS, masks=(0,)),
-    **rows("converted", FILLS, masks=(1,)),
+    **rows("converted", SELECTIONS),
     **rows("stored", CASTS),
 }

@@ -23,7 +23,6 @@ class Row:
 
     function: Callable[..., Any]
     operands: Operands
-    masks: tuple[int, ...] = ()  # positions of operands that keep their dtype
 
 
 class Decline(Exception):
@@ -36,12 +35,10 @@ def require(condition: bool, otherwise: str) -> None:
         raise Decline(otherwise)
 
 
-def rows(
-    operands: Operands, table: Mapping[str, Callable[..., Any]], masks: tuple[int, ...] = ()
-) -> dict[str, Row]:
+def rows(operands: Operands, table: Mapping[str, Callable[..., Any]]) -> dict[str, Row]:
     """Rows by full name. A key lists overloads of one meaning; "silu" is aten.silu.default."""
     return {
-        overload(name): Row(function, operands, masks)
+        overload(name): Row(function, operands)
         for names, function in table.items()
         for name in names.split()
     }

@@ -42,8 +42,7 @@ def slice_tensor(
 
 def split_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
     axis = axis_of(dim, x.rank)
-    starts = [sum(sizes[:i]) for i in range(len(sizes))]
-    return [build.slice_(x, axis, a, n) for a, n in zip(starts, sizes, strict=True)]
+    return [build.slice_(x, axis, sum(sizes[:i]), n) for i, n in enumerate(sizes)]
 
 
 def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
