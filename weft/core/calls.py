@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, reduce
 from typing import Any, cast
 
 import torch
@@ -33,13 +33,10 @@ MADE = {"device": torch.device, "float": float, "complex": lambda parts: complex
 @cache
 def operator(target: str) -> Any:
     """The operator overload of that dotted name."""
-    found: Any = torch.ops
     try:
-        for part in target.split("."):
-            found = getattr(found, part)
+        return reduce(getattr, target.split("."), torch.ops)
     except AttributeError as error:
         raise UnsupportedOpError(f"this torch has no operator {target}") from error
-    return found
 
 
 def encode(value: Any, place: Callable[[Any], int | str | None]) -> Any:

@@ -96,8 +96,7 @@ class Compiled:
 
     def prepare(self, *args: Any, **kwargs: Any) -> Compiled:
         """Compile for these arguments without a run, where one captured graph will do."""
-        flat, tree = tree_flatten((args, kwargs))
-        self._entry(args, kwargs, flat, tree)
+        self._entry(args, kwargs)
         if not self.programs:  # Dynamo and AOTAutograd compile when they are called
             self(*args, **kwargs)
         return self
@@ -116,22 +115,21 @@ class Compiled:
     def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if torch.compiler.is_compiling():  # inside somebody else's torch.compile
             return self.__wrapped__(*args, **kwargs)
-        flat, tree = tree_flatten((args, kwargs))
-        entry = self._entry(args, kwargs, flat, tree)
+        entry, flat = self._entry(args, kwargs)
         if entry.hot is not None:
             self.__dict__["_hot"] = entry.hot
         return entry.call(args, kwargs, flat)
 
-    def _entry(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any], tree: Any
-    ) -> Entry:
+    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
+        """What runs a call, made where there is none, and the call's arguments in a row."""
+        flat, tree = tree_flatten((args, kwargs))
         key = call_key(flat, tree)
         entry = self._find(key)
         if entry is None:
             with self._lock:
                 entry = self._find(key) or self._make(args, kwargs, flat)
                 self._entries.setdefault(key, []).insert(0, entry)
-        return entry
+        return entry, flat
 
     def _find(self, key: Any) -> Entry | None:
         return next((e for e in self._entries.get(key, ()) if e.state.valid()), None)

@@ -136,7 +136,7 @@ class _Located(torch.fx.Interpreter):
 
 def _last_frame(stack: str | None) -> str:
     """'File "a.py", line 3, in f' and the code below it, as "a.py line 3: code"."""
-    frames = re.findall(r'File "(?:.*/)?(.*?)", (line \d+).*(?:\n *(.*))?', stack or "")
+    frames = re.findall(r'File "(?:.*/)?(.*?)", (line \d+).*(?:\n(?! *File ") *(.*))?', stack or "")
     return "{} {}: {}".format(*frames[-1]) if frames else ""
 
 

@@ -48,7 +48,7 @@ def to_tensor(graph: Graph, fallback: Literal["aten", "error"] = "aten") -> Grap
         for root in done[node] if node in graph.origin else ():  # with all that it is made of
             bottom_up(root, origin, lambda _, line=graph.origin[node]: line)
     for given in graph.inputs:
-        origin.pop(given, None)
+        origin.pop(given, None)  # no call made it
     outputs = tuple(done[o][0] for o in graph.outputs)
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
 

@@ -52,11 +52,9 @@ def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, 
     if len(inputs) != len(program.inputs):
         raise VerifyError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
     steps = [b for step in program.steps for b in (*step.inputs, *step.outputs)]
-    spans: dict[Buffer, int] = {}
-    for b in (*program.inputs, *program.outputs, *steps):
-        spans[b] = max(1, b.type.span)
     memory: dict[str, Memory] = {}
-    for b, span in spans.items():
+    for b in (*program.inputs, *program.outputs, *steps):
+        span = max(1, b.type.span)
         if b.name not in memory or memory[b.name].data.size < span:
             memory[b.name] = Memory(poison(span, element(b.type.dtype, widen)))
     for b, given in zip(program.inputs, inputs, strict=True):

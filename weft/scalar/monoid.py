@@ -89,7 +89,14 @@ ANY = _simple("any", "or", np.logical_or, lambda d: False)
 ALL = _simple("all", "and", np.logical_and, lambda d: True)
 
 
-def _arg_combine(better: str) -> Callable[[Terms, Terms], Terms]:
+def _argument(name: str, better: str, worst: Extreme, best: Any) -> None:
+    def reference(x: Any, axes: tuple[int, ...]) -> Any:
+        kept = [i for i in range(x.ndim) if i not in axes]
+        last = np.transpose(x, (*kept, *sorted(axes)))
+        flat = last.reshape(*last.shape[: len(kept)], -1)
+        found = best(flat, axis=-1).astype(np.int64)  # NumPy too puts NaN first
+        return np.expand_dims(found, axes)
+
     def combine(a: Terms, b: Terms) -> Terms:
         """Keep the better value; a NaN beats any number; of equals the lower position wins."""
         (v, i), (w, j) = a, b
@@ -99,22 +106,11 @@ def _arg_combine(better: str) -> Callable[[Terms, Terms], Terms]:
         wins = apply("or", wins, apply("and", same, apply("lt", j, i)))
         return apply("where", wins, w, v), apply("where", wins, j, i)
 
-    return combine
-
-
-def _argument(name: str, better: str, worst: Extreme, best: Any) -> None:
-    def reference(x: Any, axes: tuple[int, ...]) -> Any:
-        kept = [i for i in range(x.ndim) if i not in axes]
-        last = np.transpose(x, (*kept, *sorted(axes)))
-        flat = last.reshape(*last.shape[: len(kept)], -1)
-        found = best(flat, axis=-1).astype(np.int64)  # NumPy too puts NaN first
-        return np.expand_dims(found, axes)
-
     MONOIDS[name] = Monoid(
         name,
         lambda d: (d[0], i64),
         lambda d: (constant(worst(d[0].numpy), d[0]), constant(np.iinfo(np.int64).max)),
-        _arg_combine(better),
+        combine,
         reference,
         project=lambda c: (c[1],),
         indexed=True,

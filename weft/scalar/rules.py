@@ -105,10 +105,8 @@ def holds(wide: DType, narrow: DType) -> bool:
     if narrow.kind == "bool" or wide is narrow:
         return True
     if wide.is_float:
-        digits = {"f16": 11, "bf16": 8, "f32": 24, "f64": 53}
-        if narrow.is_float:
-            return wide.bits > narrow.bits
-        return wide.name in ("f32", "f64") and narrow.bits <= digits[wide.name]
+        digits = {"f32": 24, "f64": 53}.get(wide.name, 0)
+        return wide.bits > narrow.bits if narrow.is_float else narrow.bits <= digits
     unsigned_fits = narrow.kind == "uint" and wide.kind == "int" and wide.bits > narrow.bits
     return narrow.is_integer and (
         unsigned_fits or (wide.kind == narrow.kind and wide.bits >= narrow.bits)

@@ -161,11 +161,9 @@ def reshape(x: Tensor, shape: Sequence[int]) -> Tensor:
 
 def unravel(flat: Node, shape: Shape) -> list[Node]:
     """Coordinates of a row-major position."""
-    index: list[Node] = []
-    for extent, stride in zip(shape, row_major(shape), strict=True):
-        outer = apply(scalar.floordiv, flat, constant(stride))
-        index.append(apply(scalar.floormod, outer, constant(max(extent, 1))))
-    return index
+    outer = [apply(scalar.floordiv, flat, constant(stride)) for stride in row_major(shape)]
+    inside = zip(outer, shape, strict=True)
+    return [apply(scalar.floormod, at, constant(max(extent, 1))) for at, extent in inside]
 
 
 def squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:

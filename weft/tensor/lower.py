@@ -286,9 +286,7 @@ def _lower_call(
     call = node.op
     assert isinstance(call, Extern)
     results = [nest.Buffer(fresh(stem, taken), t) for t in call.results]
-    for part in parts:
-        if isinstance(part.op, Part):
-            buffers[part] = results[part.op.number]
+    buffers |= {part: results[part.op.number] for part in parts if isinstance(part.op, Part)}
     if len(results) == 1:
         buffers[node] = results[0]
     inputs = tuple(buffers[a] for a in node.args)

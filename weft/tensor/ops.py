@@ -290,10 +290,8 @@ class Part(Op):
 
 def sources(node: Node) -> set[Node]:
     """Tensors a node is computed from, seen through views."""
-    found: set[Node] = set()
-    for a in node.args:
-        found |= sources(a) if isinstance(a.op, View) else {a}
-    return found
+    found = (sources(a) if isinstance(a.op, View) else {a} for a in node.args)
+    return set[Node]().union(*found)
 
 
 def is_expansion(node: Node) -> bool:

@@ -98,11 +98,8 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     below, right = max(-offset, 0), max(offset, 0)
     kept = [i for i in range(x.rank) if i not in (a, b)]
-    last = len(kept)
-    index = [constant(0)] * x.rank
-    for place, axis in enumerate(kept):
-        index[axis] = position(place)
-    index[a], index[b] = affine({last: 1}, below), affine({last: 1}, right)
+    on_it = {a: affine({len(kept): 1}, below), b: affine({len(kept): 1}, right)}
+    index = [on_it[i] if i in on_it else position(kept.index(i)) for i in range(x.rank)]
     length = max(0, min(x.shape[a] - below, x.shape[b] - right))
     return build.view(x, [*(x.shape[i] for i in kept), length], index)
 
