@@ -4,7 +4,7 @@ Lines are counted as tinygrad's sz.py counts them: those that hold code. Blank l
 docstrings cost nothing. The compiler is what leads from PyTorch to sources: everything of weft/
 but its command line, runtime and simulator, and the three files that hand these a program. The
 other budget is for all of weft/ and bench/. `python tests/test_size.py` prints the figures, those
-of the tests as well. The compiler's was 12,000 for one machine, which a CPU alone came to; fourteen
+of the tests as well. The compiler's was 12,000 for one machine, which a CPU alone came to; sixteen
 GPU passes, three more languages and a launch stand beside it, under the 20,000 for everything.
 """
 
@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOT_COMPILER = {"cli", "runtime", "sim", "linking.py", "simulating.py", "launching.py"}
 
-COMPILER_LINES = 14_500
+COMPILER_LINES = 14_700
 ALL_LINES = 20_000
 FILE_LINES = 400
 FUNCTION_LINES = 50

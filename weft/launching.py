@@ -101,7 +101,7 @@ def store() -> Cache:
 
 def kernels_of(launches: Mapping[str, Launch]) -> dict[str, GPUKernel]:
     return {
-        symbol: GPUKernel(k.source, k.grid, k.block, k.dynamic_bytes)
+        symbol: GPUKernel(k.source, k.grid, k.block, k.dynamic_bytes, k.maps)
         for symbol, k in launches.items()
     }
 

@@ -16,7 +16,7 @@ from weft.core.errors import WeftError
 from weft.core.types import bf16
 from weft.emit.gpu import Launch
 from weft.scalar.nest import Buffer, Call, Program
-from weft.sim import SimReport, simulate
+from weft.sim import SimReport, TensorMap, simulate
 from weft.targets.gpu import GPU
 
 SECONDS = 600  # after which a kernel counts as one that does not end
@@ -59,8 +59,7 @@ def simulated(
         for b in step.outputs:
             memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
         launch = launches[symbols[step.name]]
-        args = [memory[b.name] for b in (*step.inputs, *step.outputs)]
-        args += [np.zeros(1, np.int32)] * launch.faults
+        args = arguments([memory[b.name] for b in (*step.inputs, *step.outputs)], launch)
         where = symbols[step.name], launch.grid, launch.block
         facts = target.arch, target.warp
         shared = launch.dynamic_bytes
@@ -69,6 +68,16 @@ def simulated(
             raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
         reports[step.name] = report
     return [read(memory[b.name], b) for b in program.outputs], reports
+
+
+def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray | TensorMap]:
+    """Of a kernel over the memory of its operands: what the copy engine knows of them, too."""
+    maps: list[TensorMap] = []
+    for m in launch.maps:
+        whole = memory[m.operand]
+        tensor = np.ndarray(m.sizes, whole.dtype, whole, 0, m.strides)
+        maps.append(TensorMap(tensor, m.sides, m.swizzle))
+    return [*memory, *maps, *[np.zeros(1, np.int32)] * launch.faults]
 
 
 def placed(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:

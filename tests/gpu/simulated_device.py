@@ -22,7 +22,7 @@ from weft.runtime.gpu_program import GPUKernel, GPUProgram, Replay
 from weft.runtime.layout import item_bytes
 from weft.runtime.nvrtc import Resources
 from weft.runtime.spec import Call
-from weft.sim import simulate
+from weft.sim import TensorMap, simulate
 
 STREAM = 7
 
@@ -57,8 +57,11 @@ class SimulatedDevice:
     def is_recording(self) -> bool:
         return self.recording
 
+    def tensor_map(self, address: int, *facts: Any) -> bytes:
+        return address.to_bytes(128, "little")  # the rest the kernel tells
+
     def launch(self, function: str, kernel: GPUKernel, operands: int, stream: int) -> None:
-        count = len(self.spans[function])
+        count = len(self.spans[function]) + len(kernel.maps)
         places = (ctypes.c_uint64 * count).from_address(operands)
         addresses = [ctypes.c_uint64.from_address(place).value for place in places]
         if self.tape is not None:
@@ -71,10 +74,16 @@ class SimulatedDevice:
         """One launch over views of the memory at its addresses."""
         assert all(address % 16 == 0 for address in addresses), (function, addresses)
         self.launched.append(function)
-        args = [
+        args: list[Any] = [
             np.ctypeslib.as_array((ctypes.c_uint8 * max(n, 1)).from_address(address))
-            for n, address in zip(self.spans[function], addresses, strict=True)
+            for n, address in zip(self.spans[function], addresses, strict=False)
         ]
+        for address, (number, dtype, sizes, strides, sides, swizzle) in zip(
+            addresses[len(args) :], kernel.maps, strict=True
+        ):
+            assert address == addresses[number], "the map is of another call's operand"
+            tensor = np.ndarray(sizes, np.dtype(dtype), args[number], 0, strides)
+            args.append(TensorMap(tensor, tuple(sides), swizzle))
         where = (kernel.source, function, kernel.grid, kernel.block, args)
         report = simulate(*where, shared_bytes=kernel.shared, arch=self.arch)
         checks = [fault for fault in report.faults if fault.kind == "check"]

@@ -22,7 +22,7 @@ from weft.tile import lower
 from weft.tile import verify as tile_verify
 from weft.tile.schedule import GPU_SCHEDULE
 
-TARGET = GPUS["cuda:sm_80"]
+TARGET, NEWER = GPUS["cuda:sm_80"], GPUS["cuda:sm_90a"]
 
 PROGRAMS = {
     "pointwise": """
@@ -86,6 +86,22 @@ for a0 in 0..40:  # free
 
 output y
 """,
+    "boxes": """
+program loop linear
+input x: f32[20,132]
+input w: f32[24,132]
+
+kernel y(x: f32[20,132], w: f32[24,132]) -> y: f32[20,24]
+for a0 in 0..20:  # free
+    for a1 in 0..24:  # free
+        for a2 in 0..132:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a1, a2]
+            acc0 <- add(acc0, multiply(in0, in1))
+        y[a0, a1] = relu(acc0)
+
+output y
+""",
     "columns": """
 program loop sums
 input x: f32[5,300]
@@ -104,12 +120,13 @@ output y
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
+    target = NEWER if name == "boxes" else TARGET
     program = parse_program(PROGRAMS[name].lstrip(), name)
     inputs = [np.random.default_rng(0).normal(size=b.type.shape) for b in program.inputs]
     (wanted,) = interpret.run(program, inputs, widen=True)
     program = program.map_kernels("tile", lambda kernel: kernel)
     for _, step in GPU_SCHEDULE:
-        program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, TARGET))
+        program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, target))
         tile_verify.verify(program)
         assert print_program(parse_program(print_program(program), name)) == print_program(program)
         np.testing.assert_allclose(interpret.run(program, inputs, widen=True)[0], wanted)
@@ -118,7 +135,7 @@ def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
     kernel_verify.verify(program)
     np.testing.assert_allclose(kernel_interpret.run(program, inputs, widen=True)[0], wanted)
     for _, step in GPU_THREADS:
-        program = program.map_kernels("kernel", lambda kernel, step=step: step(kernel, TARGET))
+        program = program.map_kernels("kernel", lambda kernel, step=step: step(kernel, target))
         kernel_verify.verify(program)
     text = print_program(program)
     assert print_program(parse_program(text, name)) == text

@@ -27,7 +27,7 @@ from weft.runtime.cuda_device import CUDADevice
 from weft.runtime.gpu_program import GPUKernel
 Path("k.cubin").write_bytes(b"\x7fELF")
 module = load_module(Path("k.cubin"))
-map = tensor_map(4096, np.dtype(np.float32), (60, 156), (624, 4), (32, 16), swizzle=128)
+map = tensor_map(4096, "float32", (60, 156), (624, 4), (32, 16), swizzle=128)
 assert map == bytes([7]) * 128
 args = [np.uint64(0xABC), np.int32(-5), np.float32(2.5), b"text\0"]
 module.launch("k", (1, 2, 3), (4, 5, 6), args)

@@ -32,7 +32,7 @@ def encoded(argument: Argument, copies: dict[int, torch.Tensor]) -> np.generic |
     if isinstance(argument, TensorMap):
         array, at = argument.array, on_device(argument.array, copies)
         box, swizzle = argument.box, argument.swizzle
-        return tensor_map(at, array.dtype, array.shape, array.strides, box, swizzle)
+        return tensor_map(at, array.dtype.name, array.shape, array.strides, box, swizzle)
     return np.int32(argument)
 
 

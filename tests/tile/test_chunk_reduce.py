@@ -161,7 +161,7 @@ def test_shared_memory_that_the_launch_asks_for(monkeypatch: pytest.MonkeyPatch)
     found = compiled(q, k, v)
     levels = compiled.programs[0].artifact.levels()
     (launch,) = levels.launches.values()
-    assert launch.dynamic_bytes == launch.shared_bytes > 48 << 10
+    assert launch.shared_bytes >= launch.dynamic_bytes > 48 << 10
     wanted = F.scaled_dot_product_attention(q.double(), k.double(), v.double())
     assert (found - wanted).norm() < 1e-6 * wanted.norm()
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.node import Node
 from weft.core.types import DType, ScalarType, boolean
+from weft.emit.boxes import ALIGNMENT, Boxes, Map
 from weft.emit.c import Emitter
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
@@ -23,6 +24,7 @@ from weft.emit.terms import inline, narrows, unnamed
 from weft.kernel.ops import (
     AsyncWait,
     Barrier,
+    Box,
     Extract,
     Mma,
     Pack,
@@ -39,6 +41,7 @@ from weft.scalar.structure import is_checked
 
 SMALL = 2**31
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
+BARRIER = 1024  # bytes that the barrier of the copy engine takes, where arrays start at as many
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
 
@@ -76,6 +79,7 @@ class Launch:
     faults: bool = False
     shared_bytes: int = 0  # of a block's threads
     dynamic_bytes: int = 0  # of these, what the launch has to ask for
+    maps: tuple[Map, ...] = ()  # further operands, behind the buffers
 
 
 class GPUEmitter(Emitter):
@@ -94,6 +98,7 @@ class GPUEmitter(Emitter):
         parts = (*nest.walk(kernel.body), *(term.op for term in nodes(kernel.body)))
         self.wide_access = {p.buffer for p in parts if isinstance(p, VectorLoad | VectorStore)}
         self.copied = {s.value for s in stores if s.how == "async"}  # no register holds them
+        self.boxes = Boxes(kernel, self.spelt)
         self.products = products(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
         self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
@@ -105,9 +110,14 @@ class GPUEmitter(Emitter):
         locals_ = (s.buffer for s in nest.walk(self.kernel.body) if isinstance(s, nest.Local))
         places, total = dict[nest.Buffer, int](), 0
         for buffer in dict.fromkeys(b for b in locals_ if b.space == "shared"):
-            places[buffer] = total
-            total += -(-buffer.bytes // 16) * 16
-        return places if total > STATIC else {}
+            unit = self.alignment(buffer)
+            places[buffer] = -(-total // unit) * unit
+            total = places[buffer] + -(-buffer.bytes // 16) * 16
+        return places if total + BARRIER * bool(self.boxes.names) > STATIC else {}
+
+    def alignment(self, buffer: nest.Buffer) -> int:
+        """Bytes that a shared array starts at a multiple of."""
+        return ALIGNMENT if buffer in self.boxes.slabs else 16
 
     def is_small(self) -> bool:
         """Whether 32 bits hold every index, and every loop's axis beyond its end."""
@@ -122,6 +132,11 @@ class GPUEmitter(Emitter):
         return all(low > -SMALL and high < SMALL for low, high in reach)
 
     # ---- spelling
+
+    def offset(self, buffer: nest.Buffer, where: Node) -> str:
+        size = buffer.type.dtype.bytes
+        text = super().offset(buffer, where)
+        return f"(swizzle<{buffer.swizzle}, {size}>({text}))" if buffer.swizzle else text
 
     def within(self, term: Node) -> bool:
         """Terms that are written where they are used."""
@@ -201,6 +216,10 @@ class GPUEmitter(Emitter):
     def copy(self, stmt: nest.Store | VectorStore, index: Node, lanes: int) -> str:
         """A copy from global to shared memory that no register holds; zeros where none is read."""
         value, size = stmt.value, lanes * stmt.buffer.type.dtype.bytes
+        if isinstance(stmt, VectorStore) and isinstance(value.op, Box):
+            whole = replace(stmt.buffer, swizzle=0)  # a box starts where the pattern does
+            at = [self.index(start) for start in value.args]
+            return self.boxes.start(stmt, self.pointer(whole, index), at)
         assert isinstance(value.op, nest.Load | VectorLoad), "an async store copies"
         ends = [self.pointer(stmt.buffer, index), self.pointer(value.op.buffer, value.args[0])]
         some = [f"{self.atom(value.args[1])} ? {size} : 0"] if value.op.masked else []
@@ -227,17 +246,25 @@ class GPUEmitter(Emitter):
             values = map(self.atom, (*stmt.left, *stmt.right))
             self.line(depth, f"{self.word('products')}({', '.join((*sums, *values))});")
         elif isinstance(stmt, AsyncWait):
-            self.line(depth, f"{self.word('copies')}_commit();")
-            self.line(depth, f"{self.word('copies')}_wait<0>();")
+            if any(not isinstance(v.op, Box) for v in self.copied):
+                own = (f"{self.word('copies')}_{end}();" for end in ("commit", "wait<0>"))
+                self.lines(depth, own)
+            if self.boxes.names:
+                self.lines(depth, self.boxes.wait)
         else:
             super().other(stmt, depth)
+
+    def lines(self, depth: int, texts: Iterable[str]) -> None:
+        for text in texts:
+            self.line(depth, text)
 
     def local(self, buffer: nest.Buffer, depth: int) -> None:
         type_ = element(buffer.type.dtype)
         name = self.declare(self.spelt.of(buffer.name), f"{type_} *")
         space = self.language.spaces[buffer.space]
-        aligned = self.language.aligned if buffer in self.wide_access else ""
-        array = f"{aligned}{space}{type_} {name}[{max(buffer.type.span, 1)}];"
+        aligned = self.language.aligned.format(bytes=self.alignment(buffer))
+        aligned = aligned if buffer in self.wide_access else ""
+        array = f"{space}{aligned}{type_} {name}[{max(buffer.type.span, 1)}];"
         if buffer in self.places:
             array = f"{type_} *const {name} = ({type_} *)"
             array += f"({self.language.dynamic} + {self.places[buffer]});"
@@ -322,6 +349,7 @@ class GPUEmitter(Emitter):
             if self.language.lacks(term.type.dtype):
                 raise self.refusal(f"computes in {term.type.dtype}")
         parameters = self.parameters()
+        parameters += self.boxes.parameters
         if self.faults:
             parameters.append(self.language.faults.format(number=len(parameters)))
         self.block(nest.place(self.kernel.body, self.within), 1)
@@ -329,12 +357,14 @@ class GPUEmitter(Emitter):
         fields["threads"] = str(self.threads)
         head = f"{self.language.kernel.format(**fields)} {{"
         comment = [f"// {line}" for line in meaning]
-        body = [head, *self.shared, *self.current.lines, "}", ""]
+        first = [f"    {line}" for line in self.boxes.head] if self.boxes.names else []
+        body = [head, *self.shared, *first, *self.current.lines, "}", ""]
         source = "\n".join([f'#include "{self.language.prelude}"', "", *comment, *body])
         total = sum(self.shared_bytes.values())
         dynamic = max((at + b.bytes for b, at in self.places.items()), default=0)
-        total = max(total, dynamic)
-        return Launch(source, self.grid, self.threads, self.faults, total, dynamic)
+        total = max(total, dynamic) + BARRIER * bool(first)
+        maps = tuple(self.boxes.names)
+        return Launch(source, self.grid, self.threads, self.faults, total, dynamic, maps)
 
 
 def emit_gpu(

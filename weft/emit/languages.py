@@ -42,7 +42,7 @@ class Language:
     products: str = ""  # function of a warp that multiplies matrices
     copies: str = ""  # functions that copy to shared memory, past registers
     spaces: Mapping[str, str]  # before an array or a pointer, by where that is
-    aligned: str  # before an array that is accessed 16 bytes at once
+    aligned: str  # before an array that starts at a multiple of {bytes}
     dynamic: str = ""  # shared memory that the launch asks for: where it begins
     outermost: bool = False  # shared arrays stand where the kernel begins, and nowhere inside
     vector: str  # elements side by side: {type}, {values}
@@ -71,7 +71,7 @@ CUDA = Language(
     copies="cp_async",
     dynamic="dynamic_shared()",
     spaces={"global": "", "shared": "__shared__ ", "local": ""},
-    aligned="__align__(16) ",
+    aligned="__align__({bytes}) ",
     vector="{type}{{{values}}}",
     lane="{vector}[{lane}]",
     load="load<{type}>({at})",
@@ -91,7 +91,7 @@ OPENCL = Language(
     thread="get_local_id(0)",
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     spaces={"global": "__global ", "shared": "__local ", "local": ""},
-    aligned="__attribute__((aligned(16))) ",
+    aligned="__attribute__((aligned({bytes}))) ",
     outermost=True,
     vector="({type}){{{{{values}}}}}",
     bits={f32: "as_float({:#x})", f64: "as_double({:#x}L)"},
@@ -114,7 +114,7 @@ METAL = Language(
     thread="weft_thread",
     barrier="threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);",
     spaces={"global": "device ", "shared": "threadgroup ", "local": ""},
-    aligned="alignas(16) ",
+    aligned="__attribute__((aligned({bytes}))) ",
     outermost=True,
     vector="{type}{{{values}}}",
     bits={f32: "as_type<f32>({:#x})"},  # no f64

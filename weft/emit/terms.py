@@ -70,8 +70,12 @@ class Terms:
     def literal(self, value: float, dtype: DType) -> str:
         return literal(value, dtype)
 
+    def offset(self, buffer: Buffer, where: Node) -> str:
+        """Elements from a buffer's first one to where an index leads."""
+        return self.index(where)
+
     def pointer(self, buffer: Buffer, where: Node) -> str:
-        offset = self.index(where)
+        offset = self.offset(buffer, where)
         name = self.use(self.spelt.of(buffer.name))
         return name if offset == "0" else f"{name} + {offset}"
 
@@ -120,7 +124,7 @@ class Terms:
         return f"for (i64 lane = 0; lane < {end}; lane++) if (({where})[lane]) {one}"
 
     def _scalar_store(self, stmt: Store, exact: Node) -> str:
-        value, offset = self.atom(exact), self.index(stmt.index[0])
+        value, offset = self.atom(exact), self.offset(stmt.buffer, stmt.index[0])
         text = self._element_store(stmt.buffer, offset, value)
         return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
 
@@ -134,7 +138,7 @@ class Terms:
         op = term.op
         assert isinstance(op, Load)
         dtype, name = op.buffer.type.dtype.word, self.use(self.spelt.of(op.buffer.name))
-        offset = self.index(term.args[0])
+        offset = self.offset(op.buffer, term.args[0])
         special = dtype is boolean or register(dtype) is not dtype
         text = f"load_{dtype}({name} + {offset})" if special else f"{name}[{offset}]"
         if not op.masked:

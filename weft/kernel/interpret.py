@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.node import Node
-from weft.kernel.ops import Barrier, Mma, ThreadXor, VectorLoad, VectorStore
+from weft.kernel.ops import Barrier, Box, Mma, ThreadXor, VectorLoad, VectorStore
 from weft.scalar import interpret
 from weft.scalar.blocks import nodes
 from weft.scalar.interpret import SCALAR, Access
@@ -34,7 +34,15 @@ def _store(stmt: VectorStore, value: Callable[[Node], Any]) -> Access:
     return Access(stmt.buffer, (index,), runs, value=value(stmt.value))
 
 
-VECTOR = {**SCALAR, VectorLoad: _load, VectorStore: _store}
+def _box(op: Box, *at: Any) -> Access:
+    lanes = np.indices(op.sides).reshape(len(op.sides), -1)
+    places = [start + lane for start, lane in zip(at, lanes, strict=True)]
+    inside = [(p >= 0) & (p < n) for p, n in zip(places, op.sizes, strict=True)]
+    index = sum(p * n for p, n in zip(places, op.strides, strict=True))
+    return Access(op.buffer, (index,), np.logical_and.reduce(np.broadcast_arrays(*inside)))
+
+
+VECTOR = {**SCALAR, VectorLoad: _load, VectorStore: _store, Box: _box}
 
 
 def run(program: Program, inputs: Sequence[Any], *, widen: bool = False) -> list[Any]:

@@ -7,6 +7,7 @@ v1 = shuffle{xor 8}(v0)         # lanes exchanged; a horizontal fold is log2(lan
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,6 +55,26 @@ class VectorLoad(Op):
         condition = not self.masked or types[-2].dtype is boolean
         require(condition, f"vector load of {self.buffer.name}: bool condition")
         return ScalarType(self.buffer.type.dtype, self.lanes)
+
+
+@op("box")
+class Box(Op):
+    """A box of a tensor in global memory, from so many coordinates on, as lanes; 0 outside of it.
+
+    Sizes and strides (in elements) of the tensor and sides of the box: outermost dimension first.
+    On a GPU it is only ever stored, by the copy engine, which has the lanes side by side.
+    """
+
+    buffer: Buffer
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    sides: tuple[int, ...]
+
+    def infer(self, *types: ScalarType) -> ScalarType:
+        same = len(self.sizes) == len(self.strides) == len(self.sides) == len(types)
+        require(same, f"box of {self.buffer.name} with {len(types)} coordinates")
+        require(all(t == ScalarType(i64) for t in types), f"box of {self.buffer.name}: i64")
+        return ScalarType(self.buffer.type.dtype, math.prod(self.sides))
 
 
 @op("shuffle")
@@ -162,7 +183,7 @@ class Mma(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class AsyncWait(Stmt):
-    """The copies that this thread has started are done."""
+    """The copies that this thread, or the copy engine for its block, has started are done."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,8 @@ v1 = load{16} x[b0] if v2 else 0.0     gather{16} x[v3]              gather{16} 
 y{16}[b0] = v0 count 5 if v2 stream    y{16, stride 4}[b0] = v0      scatter y{16}[v3] = v0 count 5
 barrier block                          # all its threads meet
 mma [acc0, acc1, acc2, acc3] [v0, v1, v2, v3] [v4, v5]    # a product in the matrix units
-wait async                             # the copies that this thread has started are done
+wait async                             # the copies that were started are done
+y{512}[0] = v0 async                   # the copy engine: v0 = box{x, sizes=(512, 512), ..}(b0, k0)
 The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
 """
 
@@ -32,7 +33,7 @@ def _read_lanes(cursor: Cursor, apart: bool) -> tuple[int, int]:
     """{16, stride 4}: how many lanes, and how far apart they are; 0 where each has its index."""
     cursor.expect("{")
     lanes, stride = cursor.integer(), 0 if apart else 1
-    if not 1 <= lanes <= 4096:
+    if not 1 <= lanes <= 65536:
         cursor.fail(f"{lanes} lanes")
     if cursor.accept(","):
         cursor.expect("stride")

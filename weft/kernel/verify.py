@@ -90,9 +90,9 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 
 KERNEL = Level(
     "kernel",
-    binds=("", "serial", "unroll", "parallel", "grid", "thread", "lane"),
+    binds=("", "serial", "unroll", "parallel", "grid", "thread", "lane", "warp"),
     folders=("scalar", "kernel"),
-    touches={VectorLoad: _load, VectorStore: _store},
+    touches={VectorLoad: _load, VectorStore: _store, ops.Box: lambda op, args: None},
     check=_check,
     flat=True,
 )

@@ -84,7 +84,7 @@ def _wide_loads(block: Block, known: Divisors) -> dict[Node, Node]:
 def _changed(block: Block) -> set[Node]:
     """Loads of what statements before them in the block may have stored."""
     found: set[Node] = set()
-    inside = {s.buffer for s in walk(block) if isinstance(s, Store)}
+    inside = {s.buffer for s in walk(block) if isinstance(s, Store | VectorStore)}
     inside -= {s.buffer for s in block if isinstance(s, Store)}
     stored: list[Store] = []
     for stmt in block:

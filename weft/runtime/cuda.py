@@ -134,18 +134,18 @@ def launch(
 
 def tensor_map(
     address: int,
-    dtype: np.dtype,
+    dtype: str,
     shape: Sequence[int],
     strides: Sequence[int],
     box: Sequence[int],
     swizzle: int = 0,
 ) -> bytes:
-    """A TensorMap argument; shape, byte strides and box outermost first, as NumPy gives them."""
+    """A TensorMap argument: dtype, shape, byte strides and box as NumPy gives and names them."""
     cuda = driver()
     small, large = cuda.cuuint32_t, cuda.cuuint64_t
     name = "NONE" if swizzle == 0 else f"{swizzle}B"
     encoded = cuda.cuTensorMapEncodeTiled(
-        getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype.name.upper()}"),
+        getattr(cuda.CUtensorMapDataType, f"CU_TENSOR_MAP_DATA_TYPE_{dtype.upper()}"),
         len(shape),
         address,
         [large(n) for n in reversed(shape)],

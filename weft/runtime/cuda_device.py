@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from weft.runtime.cache import Cache
-from weft.runtime.cuda import Module, check, current, launch, load_module
+from weft.runtime.cuda import Module, check, current, launch, load_module, tensor_map
 from weft.runtime.cuda_timing import flush_of, times
 from weft.runtime.gpu_program import GPUKernel, Replay
 from weft.runtime.nvidia import driver
@@ -67,6 +67,9 @@ class CUDADevice:
 
     def is_recording(self) -> bool:
         return torch.cuda.is_current_stream_capturing()
+
+    def tensor_map(self, address: int, *facts: Any) -> bytes:
+        return tensor_map(address, *facts)
 
     def launch(self, function: Function, kernel: GPUKernel, operands: int, stream: int) -> None:
         grid, block = (kernel.grid, 1, 1), (kernel.block, 1, 1)

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
 from threading import Lock
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 
@@ -34,12 +34,18 @@ Replay = Callable[[int], None]  # on a stream
 
 @dataclass(frozen=True)
 class GPUKernel:
-    """A kernel's text, and its launch: blocks, threads of each, dynamic shared memory of each."""
+    """A kernel's text, and its launch: blocks, threads of each, dynamic shared memory of each.
+
+    `maps` are operands behind its buffers, tensor maps for the copy engine: each (number of a
+    buffer's operand, NumPy's name of its element type, sizes, strides in bytes, sides of a box,
+    swizzle in bytes), outermost dimension first.
+    """
 
     source: str
     grid: int
     block: int
     shared: int = 0
+    maps: Sequence[Sequence[Any]] = ()
 
 
 class Device(Protocol):
@@ -52,6 +58,7 @@ class Device(Protocol):
     def stream(self) -> int: ...
     def is_recording(self) -> bool: ...
     def current(self) -> AbstractContextManager[None]: ...
+    def tensor_map(self, address: int, *facts: Any) -> bytes: ...
     def launch(self, function: Any, kernel: GPUKernel, operands: int, stream: int) -> None: ...
     def record(self, play: Replay) -> Replay: ...
     def wait(self, stream: int) -> None: ...
@@ -157,7 +164,31 @@ class Launch:
     checked: bool
 
 
-Ready = tuple[Any, GPUKernel, int, Any]  # function, launch, where the operands are, and they
+class Encoded:
+    """An operand that is a tensor map, of whatever address is in its place of the frame."""
+
+    SIZE, ALIGNMENT = 128, 64
+
+    def __init__(self, place: int, facts: Sequence[Any]) -> None:
+        self.place, self.facts, self.address = place, facts, 0
+        self.memory = (ctypes.c_char * (self.SIZE + self.ALIGNMENT))()
+        self.at = -(-ctypes.addressof(self.memory) // self.ALIGNMENT) * self.ALIGNMENT
+
+    def renew(self, device: Device) -> None:
+        address = ctypes.c_uint64.from_address(self.place).value
+        if address != self.address:
+            ctypes.memmove(self.at, device.tensor_map(address, *self.facts), self.SIZE)
+            self.address = address
+
+
+class Ready(NamedTuple):
+    """A launch of one frame: its operands, each the place of a value, and where they are."""
+
+    function: Any
+    kernel: GPUKernel
+    at: int
+    operands: Any
+    maps: Sequence[Encoded]
 
 
 class Segment:
@@ -211,14 +242,19 @@ class Segment:
             found = self.ready[at] = []
             for one in self.launches:
                 places = [at + 8 * i for i in one.operands]
+                maps = [Encoded(places[number], facts) for number, *facts in one.kernel.maps]
+                places += [m.at for m in maps]
                 operands = (ctypes.c_uint64 * len(places))(*places)
-                found.append((one.function, one.kernel, ctypes.addressof(operands), operands))
+                start = ctypes.addressof(operands)
+                found.append(Ready(one.function, one.kernel, start, operands, maps))
         return found
 
     def play(self, launches: Sequence[Ready], stream: int) -> None:
         with self.device.current():
-            for function, kernel, operands, _ in launches:
-                self.device.launch(function, kernel, operands, stream)
+            for one in launches:
+                for operand in one.maps:
+                    operand.renew(self.device)
+                self.device.launch(one.function, one.kernel, one.at, stream)
 
     def recorded(self, at: int) -> Replay | None:
         """The graph of these addresses, recorded when they come a second time."""

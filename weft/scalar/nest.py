@@ -26,12 +26,13 @@ from weft.scalar.ops import Axis, Constant
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory a kernel reads or writes. `space` is global (a parameter), or local
-    (its own), or shared (own to a block of threads)."""
+    """Memory a kernel reads or writes. `space` is global (a parameter), or local (its own), or
+    shared (a block's own). A `swizzle` of so many bytes permutes its pieces as a copy engine does."""
 
     name: str
     type: TensorType
     space: str = "global"
+    swizzle: int = 0
 
     def __hash__(self) -> int:
         return hash((self.name, self.space))
@@ -133,7 +134,7 @@ Block = tuple[Stmt, ...]
 
 
 ROLES = ("free", "reduce", "scan")
-PARALLEL = ("parallel", "grid", "thread", "lane")  # binds: iterations at the same time
+PARALLEL = ("parallel", "grid", "thread", "lane", "warp")  # binds: iterations at the same time
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +145,8 @@ class For(Stmt):
             their identity), or scan (in order: the running fold is read)
     bind    "" at the loop level; how the axis runs below it: parallel, serial, register (unrolled,
             all iterations at once), or vector16 (over the lanes of vectors of 16); on a GPU grid,
-            thread, or lane (shared by the threads that have an iteration of the loop around it)
+            thread, lane or warp (shared by threads that have one iteration of the loop around it:
+            neighbours, or of several warps), or box (one copy by the copy engine)
     """
 
     axis: Node

@@ -250,7 +250,7 @@ class _Verifier:
         for what, has, known in ("role", stmt.role, nest.ROLES), ("bind", stmt.bind, level.binds):
             fits = any(re.fullmatch(k, has) for k in known)
             self.that(fits, f"{what} {has!r} is not one of the {level.name} level")
-        shared = stmt.bind in ("thread", "lane") and stmt.role == "reduce"
+        shared = stmt.bind in ("thread", "lane", "warp") and stmt.role == "reduce"
         free = stmt.bind not in nest.PARALLEL or stmt.role == "free" or shared
         self.that(free, f"a {stmt.bind} loop must be free, not {stmt.role}")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")

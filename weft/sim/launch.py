@@ -62,7 +62,9 @@ class Job:
             number = self.number(argument, name)
             self.lines.append(f"pointer {number}")
         elif isinstance(argument, TensorMap):
-            self.lines.append(map_line(argument, self.number(argument.array, name)))
+            whole = argument.array.base  # of a view, the array it is of
+            memory = whole if isinstance(whole, np.ndarray) else argument.array
+            self.lines.append(map_line(argument, self.number(memory, name)))
         else:
             own = isinstance(argument, np.generic)
             dtype = None if own else np.int32 if isinstance(argument, int) else np.float32

@@ -24,9 +24,15 @@ class GPU(Machine):
     warp: int = 32
     exchanges: bool = True  # threads of a warp read each other's registers
     threads: int = 256  # of a block, where more work would fill more
+    most: int = 256  # of a block whose warps share the work of few columns
     shared: int = 99 << 10  # most shared memory of a block
     async_copies: bool = True  # from global to shared memory, by threads
+    boxes: bool = False  # a copy engine takes boxes of tensors to shared memory (TMA)
     matrix_units: bool = True  # products of 16-bit matrices, by warps
+
+    def is_idle(self, threads: int) -> bool:
+        """Whether so many threads are too few to have enough loads under way."""
+        return threads < self.cores * 4 * self.threads
 
     @property
     def simulated(self) -> bool:
@@ -62,6 +68,7 @@ def _gpu(
         cache_bytes_per_ns=64 * ghz,
         l3_bytes_per_ns=2.5 * memory / cores,
         memory_bytes_per_ns=memory / cores,
+        sector=32,
         launch_us=2.0,
         fork_us=0.0,
         shared=shared,
@@ -69,6 +76,8 @@ def _gpu(
         warp=warp,
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
+        most=512 if language in ("cuda", "hip") else 256,
+        boxes=language == "cuda" and arch != "sm_80",
         matrix_units=language == "cuda",
     )
 

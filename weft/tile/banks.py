@@ -1,6 +1,6 @@
 """How the threads of a warp meet in the banks of shared memory.
 
-wavefronts(address, loops, lanes=32, width=4, size=4)     # 4: no conflicts; more where banks meet
+wavefronts(address, loops, slab, lanes=32, width=4)       # 4: no conflicts; more where banks meet
 The model is of the CUDA C++ Programming Guide: 32 banks of 4 bytes; accesses of 8 bytes go by half
 warps, those of 16 by quarters; threads that touch the same word share it.
 """
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from weft.core.node import Node
 from weft.scalar.index import linear
-from weft.scalar.nest import For
+from weft.scalar.nest import Buffer, For
 from weft.tile.access import trips
 
 BANKS, BYTES = 32, 4
@@ -31,14 +31,25 @@ def offsets(address: Node, loops: Sequence[For], lanes: int) -> list[int]:
     return found
 
 
-def wavefronts(address: Node, loops: Sequence[For], lanes: int, width: int, size: int) -> int:
-    """Turns that shared memory takes for one access of `width` elements of `size` bytes."""
+def bank(word: int, slab: Buffer) -> int:
+    """Where a word of a slab lies; of a slab with a swizzle, that of pieces of its lines."""
+    if slab.swizzle:
+        line = slab.type.shape[-1] * slab.type.dtype.bytes
+        row, at = divmod(word * BYTES, line)
+        place = row * slab.swizzle + at % slab.swizzle
+        word = (place ^ place >> 3 & slab.swizzle - 16) // BYTES
+    return word % BANKS
+
+
+def wavefronts(address: Node, loops: Sequence[For], slab: Buffer, lanes: int, width: int) -> int:
+    """Turns that shared memory takes for one access of `width` elements of a slab."""
+    size = slab.type.dtype.bytes
     words = max(1, width * size // BYTES)
     starts = [at * size // BYTES for at in offsets(address, loops, lanes)]
     group = max(1, lanes // words)
     total = 0
     for first in range(0, lanes, group):
         touched = {start + i for start in starts[first : first + group] for i in range(words)}
-        banks = [word % BANKS for word in touched]
+        banks = [bank(word, slab) for word in touched]
         total += max(map(banks.count, set(banks)))
     return total

@@ -13,13 +13,24 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.kernel.ops import Extract, Lanes, Mma, Pack, Shuffle, Splat, VectorLoad, VectorStore
+from weft.kernel.ops import (
+    Box,
+    Extract,
+    Lanes,
+    Mma,
+    Pack,
+    Shuffle,
+    Splat,
+    VectorLoad,
+    VectorStore,
+)
 from weft.scalar import nest
-from weft.scalar.blocks import substitute_block
+from weft.scalar.blocks import address, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
+from weft.tile.boxes import box_of
 from weft.tile.fragments import axis_of, column_of, operands, pairs
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Copy, Side, Square, square, transposed
@@ -94,8 +105,8 @@ class _Expansion:
             axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
             horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *nest.walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
-        special = {"register": self.unroll, "mma": self.matrix}.get(stmt.bind, self.serial)
-        expand = self.lanes if stmt.lanes else special
+        special = {"register": self.unroll, "mma": self.matrix, "box": self.box}
+        expand = self.lanes if stmt.lanes else special.get(stmt.bind, self.serial)
         self.around.append(stmt)
         body = list(expand(stmt, copies, ranges))
         self.around.pop()
@@ -177,6 +188,22 @@ class _Expansion:
             exact = (concrete(pair, four[0], ranges) for pair in held)
             terms = [make(Pack(), *map(lowering.term, pair)) for pair in exact]
             yield Mma(tuple(sums), tuple(terms[:4]), tuple(terms[4:]))
+
+    def box(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
+        """A slab or a piece of one, by the copy engine."""
+        found = box_of(stmt)
+        region = found and found.region()
+        assert found is not None and region, f"loop {stmt.label} is no box"
+        facts = zip(*((d.size, d.stride, d.side) for d in region), strict=True)
+        tensor: Buffer = found.load.op.buffer  # type: ignore[attr-defined]
+        source = make(Box(flat(tensor), *facts), *(d.start for d in region))
+        start = {f.axis: f.lo for f in (found.outer, found.line)}
+        slab = found.store.buffer
+        where = address(slab, substitute(found.store.index, start), ranges)
+        one, *others = {concrete((where, source), c, ranges) for c in copies}
+        assert not others, f"loop {stmt.label}: boxes differ between copies"
+        index, value = (simplify(t, ranges) for t in one)
+        yield VectorStore(flat(slab), index, value, value.type.lanes, how="async")
 
     def lanes(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         inner: list[Copy] = []

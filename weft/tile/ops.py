@@ -11,4 +11,4 @@ from weft.scalar.verify import Level
 
 UNROLLED = ("register", r"vector\d+")  # iterations side by side in registers, or in lanes
 
-TILE = Level("tile", binds=("", "serial", "unroll", "mma", "cache", *PARALLEL, *UNROLLED))
+TILE = Level("tile", binds=("", "serial", "unroll", "mma", "cache", "box", *PARALLEL, *UNROLLED))

@@ -30,6 +30,7 @@ from weft.tile.passes.pipeline_k_outer import pipeline_k_outer
 from weft.tile.passes.prefetch_rows import prefetch_rows
 from weft.tile.passes.register_tile import register_tile
 from weft.tile.passes.skip_masked import skip_masked
+from weft.tile.passes.split_inner_for_swizzle import split_inner_for_swizzle
 from weft.tile.passes.split_ranges import split_ranges
 from weft.tile.passes.split_reduction import split_reduction
 from weft.tile.passes.stage_inputs import stage_inputs
@@ -37,6 +38,7 @@ from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.stream_stores import stream_stores
 from weft.tile.passes.tileify import tileify
+from weft.tile.passes.tma_copy import tma_copy
 from weft.tile.passes.vectorize_loops import vectorize_loops
 from weft.tile.split_matmul_k import split_matmul_k
 
@@ -78,6 +80,8 @@ GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("008_register_tile", register_tile),
     ("009_permute_register_tile", permute_register_tile),
     ("010_double_buffer", double_buffer),
+    ("011_tma_copy", tma_copy),
+    ("012_split_inner_for_swizzle", split_inner_for_swizzle),
     ("013_async_copy", async_copy),
     ("014_pad_smem", pad_smem),
     ("015_pipeline_k_outer", pipeline_k_outer),

@@ -18,6 +18,7 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.banks import wavefronts
+from weft.tile.boxes import swizzles
 from weft.tile.fragments import column_of, operands, pairs
 from weft.tile.strips import WIDEST
 from weft.tile.tiles import Tile
@@ -35,12 +36,12 @@ class Access:
     loops: tuple[For, ...]  # over the threads that make it
     width: int
     count: float
+    is_fill: bool = False
 
     def turns(self, slab: Buffer, target: GPU) -> float:
         """What it costs where the slab lies as `slab` does."""
         where = address(slab, self.index, {})
-        size = slab.type.dtype.bytes
-        return self.count * (wavefronts(where, self.loops, target.warp, self.width, size) + ISSUE)
+        return self.count * (wavefronts(where, self.loops, slab, target.warp, self.width) + ISSUE)
 
 
 def accesses_of(tile: Tile) -> Iterator[Access]:
@@ -115,7 +116,9 @@ def _fills(stmt: For) -> Iterator[Access]:
     threads = tuple(f for f in loops if f.bind == "thread")
     strips = {f.axis: f.lo for f in loops if f.bind == "register"}
     width = math.prod(trips(f) for f in loops if f.axis in strips)
-    yield Access(store.buffer, substitute(store.index, strips), threads, width, _warps(threads))
+    yield Access(
+        store.buffer, substitute(store.index, strips), threads, width, _warps(threads), True
+    )
 
 
 def padded(slab: Buffer, pad: int) -> Buffer:
@@ -132,3 +135,10 @@ def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[flo
     unit = max(1, WIDEST // slab.type.dtype.bytes) if wide else 1
     pads = [n * unit for n in range(4)]
     return min((sum(a.turns(padded(slab, p), target) for a in own), p) for p in pads)
+
+
+def best_swizzle(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
+    """The fewest turns for what threads read of a slab, and the swizzle that gives them."""
+    reads = [a for a in accesses if a.slab == slab]
+    choices = ((replace(slab, swizzle=n), n) for n in swizzles(slab))
+    return min((sum(a.turns(s, target) for a in reads), n) for s, n in choices)

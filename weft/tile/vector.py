@@ -6,7 +6,7 @@ v = Lanes_(Vector(a1, base, 16, None), ranges).term(load x[a0, a1])     # load{1
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
@@ -38,7 +38,7 @@ def _values(node: Node) -> tuple[Node, ...]:
 
 def flat(buffer: Buffer) -> Buffer:
     """The buffer as the kernel level sees it: a run of elements."""
-    return Buffer(buffer.name, TensorType(buffer.type.dtype, (buffer.type.span,)), buffer.space)
+    return replace(buffer, type=TensorType(buffer.type.dtype, (buffer.type.span,)))
 
 
 def stride_along(term: Node, variable: Node) -> int | None:

@@ -25,7 +25,7 @@ from weft.core.errors import CompilerError, WeftError
 from weft.scalar.nest import Kernel
 from weft.sim import simulate
 from weft.sim.build import build
-from weft.simulating import placed, read
+from weft.simulating import arguments, placed, read
 from weft.targets.gpu import GPU
 
 LONG = 20_000_000  # statements of all threads: a program of more runs in part
@@ -145,7 +145,7 @@ class Player:
         if key not in self.played:
             for array in inputs:
                 array.setflags(write=False)  # so that it is not copied back
-            args = [*inputs, *outputs, *[np.zeros(1, np.int32)] * launch.faults]
+            args = arguments([*inputs, *outputs], launch)
 
             def run(text: str, symbol: str) -> Any:
                 where = (text, symbol, launch.grid, launch.block, args)

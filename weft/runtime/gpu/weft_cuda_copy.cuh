@@ -54,6 +54,12 @@ WEFT_FN void mbarrier_expect(u64 *barrier, u32 bytes) {
                  "r"(shared_address(barrier)), "r"(bytes) : "memory");
 }
 
+// Expect that many more bytes in this phase, with no arrival.
+WEFT_FN void mbarrier_expect_more(u64 *barrier, u32 bytes) {
+    asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::
+                 "r"(shared_address(barrier)), "r"(bytes) : "memory");
+}
+
 // Wait for the end of the phase of that parity: 0 for the first one, then 1, 0, 1 ...
 WEFT_FN void mbarrier_wait(u64 *barrier, u32 parity) {
     asm volatile("{\n"

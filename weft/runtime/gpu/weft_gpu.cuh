@@ -42,7 +42,7 @@ struct alignas(64) TensorMap { u64 words[16]; };
 
 // How the copy engine permutes 16-byte pieces of a row in shared memory, so that columns are read
 // without bank conflicts: piece p of a row is found at swizzle<128>(byte offset from a multiple of
-// 1024 bytes), and so on for 64 (512) and 32 (256).
-template <int BYTES> WEFT_FN u32 swizzle(u32 offset) {
-    return offset ^ ((offset >> 3) & (BYTES - 16));
+// 1024 bytes), and so on for 64 (512) and 32 (256). With a SIZE, offsets count such elements.
+template <int BYTES, int SIZE = 1> WEFT_FN u32 swizzle(u32 offset) {
+    return offset ^ ((offset >> 3) & ((BYTES - 16) / SIZE));
 }

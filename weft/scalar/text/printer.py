@@ -122,6 +122,7 @@ class _Printer:
                 return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}"
             case nest.Local(buffer=buffer):
                 space = "" if buffer.space == "local" else f" in {show_name(buffer.space)}"
+                space += f" swizzle {buffer.swizzle}" if buffer.swizzle else ""
                 return f"local {show_buffer(buffer)}{space}"
             case _:
                 return SHOW_STATEMENT[type(stmt)](stmt, self.ref)

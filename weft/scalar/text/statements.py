@@ -127,7 +127,10 @@ def _read_local(cursor: Cursor, scope: NestScope) -> Local:
     space = cursor.name("a memory space") if cursor.accept("in") else "local"
     if found.name in scope.buffers:
         cursor.fail(f"buffer {found.name} is declared twice")
-    buffer = replace(found, space=space)
+    swizzle = cursor.integer() if cursor.accept("swizzle") else 0
+    if swizzle not in (0, 32, 64, 128):
+        cursor.fail(f"a swizzle of {swizzle} bytes")
+    buffer = replace(found, space=space, swizzle=swizzle)
     scope.buffers[found.name] = buffer
     return Local(buffer)
 

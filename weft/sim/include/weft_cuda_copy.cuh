@@ -11,6 +11,7 @@ void weft_mbarrier_init(void *barrier, u32 arrivals);
 void weft_mbarrier_init_fence();
 void weft_mbarrier_arrive(void *barrier);
 void weft_mbarrier_expect(void *barrier, u32 bytes);
+void weft_mbarrier_expect_more(void *barrier, u32 bytes);
 void weft_mbarrier_wait(void *barrier, u32 parity);
 void weft_fence_proxy_async();
 void weft_tma_load(void *to, const TensorMap *map, void *barrier, u32 rank, i32 x, i32 y, i32 z);
@@ -40,6 +41,9 @@ WEFT_FN void mbarrier_init(u64 *barrier, u32 arrivals) { weft_mbarrier_init(barr
 WEFT_FN void mbarrier_init_fence() { weft_mbarrier_init_fence(); }
 WEFT_FN void mbarrier_arrive(u64 *barrier) { weft_mbarrier_arrive(barrier); }
 WEFT_FN void mbarrier_expect(u64 *barrier, u32 bytes) { weft_mbarrier_expect(barrier, bytes); }
+WEFT_FN void mbarrier_expect_more(u64 *barrier, u32 bytes) {
+    weft_mbarrier_expect_more(barrier, bytes);
+}
 WEFT_FN void mbarrier_wait(u64 *barrier, u32 parity) { weft_mbarrier_wait(barrier, parity); }
 WEFT_FN void fence_proxy_async() { weft_fence_proxy_async(); }
 

@@ -112,6 +112,10 @@ void weft_mbarrier_init(void *address, u32 arrivals) {
 void weft_mbarrier_arrive(void *address) { arrive(address, 0, CALLER); }
 void weft_mbarrier_expect(void *address, u32 bytes) { arrive(address, bytes, CALLER); }
 
+void weft_mbarrier_expect_more(void *address, u32 bytes) {
+    mbarrier_at(address, CALLER)->bytes += bytes;
+}
+
 void weft_mbarrier_wait(void *address, u32 parity) {
     Mbarrier &m = *mbarrier_at(address, CALLER);
     if ((m.phase & 1) != (parity & 1)) return acquire(*self, m.ended);

@@ -10,6 +10,7 @@ from dataclasses import replace
 from weft.scalar.nest import Kernel, Local, walk
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
+from weft.tile.boxes import boxed
 from weft.tile.handed import accesses_of_block, handed_over
 from weft.tile.slabs import accesses_of, best_pad, padded
 from weft.tile.tiles import Tile, on_tiles
@@ -25,7 +26,7 @@ def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
 
     def apart(tile: Tile) -> Tile:
         found = list(accesses_of(tile))
-        slabs = {s.buffer for s in walk(tile.body) if isinstance(s, Local)}
+        slabs = {s.buffer for s in walk(tile.body) if isinstance(s, Local)} - boxed(tile.body)
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
         return replace(tile, body=rename_block(tile.body, pads))
 

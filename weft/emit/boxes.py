@@ -1,0 +1,88 @@
+"""What the copy engine needs in a kernel's text: maps of tensors, and a barrier its copies end at.
+
+boxes.start(copy, "x_s0 + 2048", ["b0", "k0"])      # if (threadIdx.x == 0) { tma_load_2d(..); }
+boxes.wait                                          # mbarrier_wait(&arrived, phase);
+The first thread starts the copies of a block. Where all wait it arrives at the barrier, which ends
+a phase of that, however many copies it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from weft.emit.spelling import Names
+from weft.kernel.ops import Box, VectorStore
+from weft.scalar.nest import Kernel, walk
+
+ALIGNMENT = 1024  # bytes: where the pattern of a swizzle starts
+FIRST = "if (threadIdx.x == 0)"
+
+
+class Map(NamedTuple):
+    """A tensor map: of an operand of the kernel, by its number, the boxes of these sides.
+
+    NumPy's name of the element type; sizes, strides in bytes, sides: outermost dimension first.
+    """
+
+    operand: int
+    dtype: str
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    sides: tuple[int, ...]
+    swizzle: int  # in bytes
+
+
+class Boxes:
+    """The copies of one kernel that its copy engine makes."""
+
+    def __init__(self, kernel: Kernel, names: Names) -> None:
+        stores = (s for s in walk(kernel.body) if isinstance(s, VectorStore))
+        copies = [s for s in stores if isinstance(s.value.op, Box)]
+        self.slabs = {s.buffer for s in copies}
+        self.operands = (*kernel.inputs, *kernel.outputs)
+        self.names: dict[Map, str] = {}
+        for copy in copies:
+            found = self.map_of(copy)
+            if found not in self.names:
+                self.names[found] = names.fresh(f"{self.operands[found.operand].name}_map")
+        self.barrier, self.phase = names.fresh("arrived"), names.fresh("phase")
+
+    def map_of(self, copy: VectorStore) -> Map:
+        box = copy.value.op
+        assert isinstance(box, Box)
+        number = self.operands.index(box.buffer)
+        dtype = copy.buffer.type.dtype
+        strides = tuple(n * dtype.bytes for n in box.strides)
+        return Map(number, dtype.numpy.name, box.sizes, strides, box.sides, copy.buffer.swizzle)
+
+    @property
+    def parameters(self) -> list[str]:
+        return [f"const __grid_constant__ TensorMap {name}" for name in self.names.values()]
+
+    @property
+    def head(self) -> list[str]:
+        """What a kernel with such copies starts with."""
+        start = f"mbarrier_init(&{self.barrier}, 1); mbarrier_init_fence();"
+        return [
+            f"__shared__ u64 {self.barrier};",
+            f"u32 {self.phase} = 0;",
+            f"{FIRST} {{ {start} }}",
+            "__syncthreads();",
+        ]
+
+    def start(self, copy: VectorStore, at: str, coordinates: Sequence[str]) -> str:
+        """A function of the prelude, for the first thread, by coordinates innermost first."""
+        size = copy.lanes * copy.buffer.type.dtype.bytes
+        barrier = f"&{self.barrier}"
+        where = ", ".join([at, self.names[self.map_of(copy)], barrier, *reversed(coordinates)])
+        load = f"tma_load_{len(coordinates)}d({where});"
+        return f"{FIRST} {{ mbarrier_expect_more({barrier}, {size}); {load} }}"
+
+    @property
+    def wait(self) -> list[str]:
+        return [
+            f"{FIRST} mbarrier_arrive(&{self.barrier});",
+            f"mbarrier_wait(&{self.barrier}, {self.phase});",
+            f"{self.phase} ^= 1;",
+        ]
