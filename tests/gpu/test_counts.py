@@ -25,6 +25,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "layer_norm": (lambda x, w: F.layer_norm(x, (1024,), w), f32((4, 1024), (1024,))),
     "sum": (lambda x: x.sum(1), f32((4, 4096))),
     "column_sum": (lambda x: x.sum(0), f32((64, 256))),
+    "columns": (lambda x: x.logsumexp(0), f32((640, 64))),
     "transpose": (lambda x: x.t().contiguous(), f32((64, 96))),
     "transposed_matmul": (lambda x, y: x.t() @ y, f32((64, 64), (64, 128))),
 }

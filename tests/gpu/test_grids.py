@@ -37,3 +37,20 @@ def test_blocks(name: str) -> None:
     for kernel in levels.program("kernel").kernels:
         read = sum(b.type.size for b in kernel.inputs)
         assert launches[kernel.name].grid >= 32 or read <= 1 << 16, kernel.name
+
+
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "hip:gfx90a", "metal"])
+@pytest.mark.parametrize("columns", [96, 70])
+def test_warps_share_few_columns(columns: int, target: str) -> None:
+    """A fold that is not split over the grid, of columns that fill few blocks."""
+
+    def function(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return x.var(0), x.argmax(0), x.logsumexp(0)
+
+    x = torch.randn(333, columns)
+    compiled = weft.compile(function, target=target, simulate=True, fallback="error")
+    for found, wanted in zip(compiled(x), function(x), strict=True):
+        torch.testing.assert_close(found, wanted)
+    kernels = compiled.programs[0].artifact.levels().launches.values()
+    assert "# reduce warp" in compiled.ir("tile")
+    assert max(k.block for k in kernels) == (256 if target == "metal" else 512)

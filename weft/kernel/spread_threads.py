@@ -10,7 +10,8 @@ before  for a0 in 0..32:  # free grid           after  for a0 in 0..32:  # free 
 What stands outside the loops over threads, every thread computes, and the first one stores. Of a
 tile, each thread has its own part, and goes through loops over threads inside it together with all
 others. Where a loop over threads holds loops over lanes, a group of neighbours, part of a warp, has
-an iteration, and shares those. Where they have to wait for each other is for place_barriers.
+an iteration, and shares those; of loops over warps, threads of several warps are the group. Where
+they have to wait for each other is for place_barriers.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
 def threads_of(body: Block, target: GPU) -> int:
     """A power of two, of whole warps, and no more than the longest loop over threads can use."""
     threads, most = target.warp, _most(body, target)
-    while threads < min(most, target.threads):
+    limit = target.most if _sharing(body, "warp") > 1 else target.threads
+    while threads < min(most, limit):
         threads *= 2
     return threads
 
@@ -55,7 +57,7 @@ def _most(body: Block, target: GPU) -> int:
     tiles, others = [0], [1]
     for stmt in _outermost(body):
         loops = chain_of(stmt)
-        count = math.prod(map(turns, loops)) * min(target.warp, _lanes(stmt.body))
+        count = math.prod(map(turns, loops)) * min(target.warp, _sharing(stmt.body))
         if len(loops) > 1:
             tiles.append(count)
         else:
@@ -82,9 +84,10 @@ def turns(loop: For) -> int:
     return -(-(longest(loop.lo, loop.hi) or 0) // loop.step)
 
 
-def _lanes(body: Block) -> int:
-    """Lanes that the loops over them can use; 1 where there are none."""
-    return max((turns(s) for s in walk(body) if isinstance(s, For) and s.bind == "lane"), default=1)
+def _sharing(body: Block, *binds: str) -> int:
+    """Threads that loops which several share can use; 1 where there are none."""
+    binds = binds or ("lane", "warp")
+    return max((turns(s) for s in walk(body) if isinstance(s, For) and s.bind in binds), default=1)
 
 
 @dataclass
@@ -97,6 +100,7 @@ class _Block:
     own: set[Fold] = field(default_factory=set[Fold])  # of each thread alone
     me: Node = THREAD
     all: int = 0  # threads of the whole block
+    apart: int = 1  # how far neighbours in the group are from each other in the block
 
     def __post_init__(self) -> None:
         self.all = self.all or self.threads
@@ -119,7 +123,7 @@ class _Block:
     def block(self, stmts: Block) -> Iterator[Stmt]:
         """Statements that all threads go through together."""
         for stmt in stmts:
-            if _is_spread(stmt) and (len(chain_of(stmt)) > 1 or _lanes(stmt.body) > 1):
+            if _is_spread(stmt) and (len(chain_of(stmt)) > 1 or _sharing(stmt.body) > 1):
                 yield self.tile(stmt)
             elif isinstance(stmt, For) and _is_in_order(stmt):
                 one = axis(f"one_{stmt.label}"), self.me, constant(1)
@@ -135,14 +139,18 @@ class _Block:
         """Loops over threads inside each other: a thread has its iterations of all of them."""
         loops = chain_of(stmt)
         count = math.prod(map(turns, loops))
-        lanes = self.lanes_for(count, _lanes(loops[-1].body))
+        by_warps = _sharing(stmt.body, "warp") > 1
+        lanes = self.threads // count if by_warps else self.lanes_for(count, loops[-1].body)
         groups = self.threads // lanes
         rounds = -(-count // groups)
-        at, me = axis(f"r_{stmt.label}"), apply("floordiv", self.me, constant(lanes))
+        number = apply(
+            "floormod" if by_warps else "floordiv", self.me, constant(groups if by_warps else lanes)
+        )
+        at, me = axis(f"r_{stmt.label}"), number
         mine = apply("add", apply("multiply", at, constant(groups)), me) if rounds > 1 else me
         even = count == rounds * groups
         number = mine if even else apply("minimum", mine, constant(count - 1))
-        body = self.of_group(loops[-1].body, lanes)
+        body = self.of_group(loops[-1].body, lanes, groups if by_warps else 1)
         if not even:  # the others do again what the last one does, and store nothing
             there = apply("lt", mine, constant(count))
             slabs = {s.buffer for s in walk(body) if isinstance(s, nest.Local)}
@@ -152,20 +160,22 @@ class _Block:
             return once
         return For(at, constant(0), constant(rounds), (once,), 1, "free", "serial")
 
-    def lanes_for(self, count: int, most: int) -> int:
-        """Threads that share one of `count` iterations, of which `most` find something to do."""
-        lanes = 1
+    def lanes_for(self, count: int, body: Block) -> int:
+        """Threads that share one of `count` iterations."""
+        lanes, most = 1, _sharing(body)
         while lanes < min(self.warp, most) and 2 * lanes * count <= self.threads:
             lanes *= 2
         return lanes
 
-    def of_group(self, body: Block, lanes: int) -> Block:
-        """What a group of so many threads does in an iteration that it has."""
+    def of_group(self, body: Block, lanes: int, apart: int) -> Block:
+        """What a group of so many threads, so far apart, does in an iteration that it has."""
+        bind = "lane" if apart == 1 else "warp"
         if lanes == 1:
-            return tuple(map(self.part_of, rebound(body, "lane", "serial")))
-        me = apply("floormod", self.me, constant(lanes))
-        group = _Block(lanes, self.warp, self.exchanges, self.own, me, self.threads)
-        return tuple(group.block(rebound(body, "lane", "thread")))
+            return tuple(map(self.part_of, rebound(body, bind, "serial")))
+        name, by = ("floormod", lanes) if apart == 1 else ("floordiv", apart)
+        me, near = apply(name, self.me, constant(by)), self.exchanges and apart == 1
+        group = _Block(lanes, self.warp, near, self.own, me, self.threads, apart)
+        return tuple(group.block(rebound(body, bind, "thread")))
 
     def part_of(self, stmt: Stmt) -> Stmt:
         """A statement of one thread's part; what loops over threads do inside it, all share."""
@@ -221,7 +231,8 @@ class _Block:
         """Every so many iterations of a loop, from the thread's own on."""
         mine = apply("multiply", self.me, constant(stmt.step))
         step = stmt.step * self.threads
-        if self.threads < self.all and (stmt.extent or 1) % step == 0:  # short, and of one length
+        short = self.threads < self.all and self.apart == 1
+        if short and (stmt.extent or 1) % step == 0:  # and of one length
             body = shifted(stmt.body, replace(stmt, lo=mine))
             return replace(stmt, step=step, body=body, bind="unroll")
         lo = simplify(apply("add", stmt.lo, mine), {})
@@ -275,6 +286,9 @@ class _Block:
         group = apply("floordiv", THREAD, constant(more))
         first = apply("multiply", group, constant(more // width))
         at = axis(label) if more == self.all else apply("add", first, axis(label))
+        if self.apart > 1:
+            far = apply("multiply", axis(label), constant(self.apart))
+            at = apply("add", apply("floormod", THREAD, constant(self.apart)), far)
         values = tuple(make(nest.Load(buffer), at) for buffer in parts)
         yield self._scope(label, [Update(into, values, True)], constant(more // width), into)
 

@@ -21,6 +21,7 @@ class Machine:
     cache_bytes_per_ns: float = 60.0  # streaming from L2
     l3_bytes_per_ns: float = 40.0  # streaming from L3
     memory_bytes_per_ns: float = 14.0  # streaming from memory, all cores together twice this
+    sector: int = 1  # bytes that memory moves at least, where a price counts them
     table: int | None = None  # most elements of a table that a scatter changes; None: any number
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region

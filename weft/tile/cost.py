@@ -1,8 +1,9 @@
-"""What a nest costs on a CPU, in microseconds, from its structure alone.
+"""What a nest costs, in microseconds, from its structure alone.
 
 kernel_time_us(kernel.body, target)     # price of fusing, and the report's predicted time
 
-time = max(instructions, bytes moved) / cores + launch; a term costs once per iteration of the
+time = max(instructions, bytes moved) / cores + launch, on a GPU no less than what a thread waits
+for (tile/latency.py); a term costs once per iteration of the
 loops up to where `place` puts it, and what a register tile shares is shared here too.
 """
 
@@ -28,6 +29,7 @@ from weft.tile.access import (
     trips,
 )
 from weft.tile.fragments import operands
+from weft.tile.latency import latency_ns
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.stage_rows import staged
 from weft.tile.passes.vectorize_loops import best_axis
@@ -42,7 +44,10 @@ def kernel_time_us(body: Block, target: Machine) -> float:
     if restates(body):
         return 0.0  # linking leaves it out
     body = staged(body, target)
-    return block_time_us(body, target) / _shares(body, target) + target.launch_us
+    time = block_time_us(body, target) / _shares(body, target)
+    if isinstance(target, GPU):
+        time = max(time, latency_ns(body, target) / 1e3)
+    return time + target.launch_us
 
 
 def _shares(body: Block, target: Machine) -> int:

@@ -8,22 +8,28 @@ cache: then a buffer is read once however often; loops one after another share i
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import lru_cache
 
 from weft.core.node import Node
-from weft.scalar.blocks import access
+from weft.scalar.blocks import access, address
 from weft.scalar.nest import Block, Buffer, For, Let, free_variables, place, walk
+from weft.scalar.ops import Axis
 from weft.targets.machine import Machine
 from weft.tile.access import contraction, longest
+from weft.tile.vector import stride_along
 
 Axes = frozenset[Node]
 Traffic = dict[tuple[Buffer, Axes], float]  # bytes, by what is read and the axes that decide where
 
 
-def moved(body: Block, cache: int) -> dict[Buffer, float]:
-    """Bytes per global buffer that one run of the block moves past a cache of that size."""
+def moved(body: Block, cache: int, sector: int = 1) -> dict[Buffer, float]:
+    """Bytes per global buffer that one run of the block moves past a cache of that size.
+
+    Where no loop goes from an element to the next, one moves with what else is in its sector.
+    """
     blocked = {s.axis for s in walk(body) if isinstance(s, For) and contraction(s) is not None}
     total: dict[Buffer, float] = {}
-    for (b, _), n in _Count(cache, blocked).block(place(body, partial=True)).items():
+    for (b, _), n in _Count(cache, blocked, sector).block(place(body, partial=True)).items():
         total[b] = total.get(b, 0.0) + n
     return total
 
@@ -33,20 +39,29 @@ def memory_ns(body: Block, target: Machine) -> float:
 
     Less than that is found there: a kernel mostly reads what another has just written.
     """
-    total = sum(moved(body, target.l2).values())
+    total = sum(moved(body, target.l2, target.sector).values())
     if total < target.l2:
         return total / target.cache_bytes_per_ns
-    beyond = sum(moved(body, max(target.l2, target.l3 // target.cores)).values())
+    beyond = sum(moved(body, max(target.l2, target.l3 // target.cores), target.sector).values())
     if beyond < target.l3:
         return total / target.l3_bytes_per_ns
     return max(total / target.l3_bytes_per_ns, beyond / target.memory_bytes_per_ns)
 
 
+@lru_cache(1 << 14)
+def _apart(buffer: Buffer, index: tuple[Node, ...]) -> int:
+    """Bytes from an element to the nearest that any loop goes to; those of a sector for none."""
+    where = address(buffer, index, {})
+    steps = (stride_along(where, a) for a in free_variables(where) if isinstance(a.op, Axis))
+    known = [abs(n) for n in steps if n]
+    return min(known, default=1) * buffer.type.dtype.bytes
+
+
 class _Count:
     """Traffic of the statements of one body past a cache."""
 
-    def __init__(self, cache: int, blocked: Collection[Node]) -> None:
-        self.cache, self.blocked = cache, blocked
+    def __init__(self, cache: int, blocked: Collection[Node], sector: int) -> None:
+        self.cache, self.blocked, self.sector = cache, blocked, sector
         self.free: dict[Node, Axes] = {}
 
     def block(self, stmts: Block) -> Traffic:
@@ -59,7 +74,10 @@ class _Count:
             if touched is not None and touched[0].space == "global":
                 buffer, index = touched
                 axes = frozenset[Node]().union(*(free_variables(i, self.free) for i in index))
-                own[buffer, axes] = own.get((buffer, axes), 0.0) + buffer.type.dtype.bytes
+                size = buffer.type.dtype.bytes
+                if self.sector > size:
+                    size = max(size, min(self.sector, _apart(buffer, index)))
+                own[buffer, axes] = own.get((buffer, axes), 0.0) + size
         return self.together([own, *parts])
 
     def loop(self, stmt: For) -> Traffic:

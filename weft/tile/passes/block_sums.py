@@ -28,8 +28,8 @@ from weft.tile.moves import Labels, ending, over, upto
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
-THREADS = 256  # that share a loop
-IN_ORDER = ("", "serial", "unroll", "thread")  # one after the other in each thread
+SHARE = {"thread": 256, "warp": 16}  # threads that share a loop
+IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each thread
 
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
@@ -66,7 +66,7 @@ def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
     if below >= BLOCK and len(stmt.body) == 1 and isinstance(inner, For):
         part, updates = _part(inner, stmt.folds, "s")
         return replace(stmt, body=(blocked_sum(part, inside, labels), *updates))
-    step = stmt.step * (THREADS if stmt.bind == "thread" else 1)
+    step = stmt.step * SHARE.get(stmt.bind, 1)
     return _in_blocks(stmt, max(1, BLOCK // below) * step, ranges, labels)
 
 
@@ -102,7 +102,7 @@ def _trips(stmt: For, ranges: Ranges) -> int:
     """Most iterations that follow one another."""
     most = longest(stmt.lo, stmt.hi) or bounds(apply(subtract, stmt.hi, stmt.lo), ranges)[1]
     together = stmt.role == "free" or (stmt.bind not in IN_ORDER and stmt.role != "scan")
-    step = stmt.step * (THREADS if stmt.bind == "thread" else 1)
+    step = stmt.step * SHARE.get(stmt.bind, 1)
     return 1 if together or most == float("inf") else max(1, int(-(-most // step)))
 
 

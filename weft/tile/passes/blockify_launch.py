@@ -12,6 +12,12 @@ before  for a0 in 0..65536:  # free             after  for b0 in 0..65536 by 16:
             for a1 in 0..64:  # reduce thread              for a0 in b0..b0 + 16:  # free thread
                 acc0 <- add(acc0, x[a0, a1])                   for a1 in 0..64:  # reduce lane
 
+Where columns are too few for the device, warps share what is done for each of a warp's columns:
+
+before  for a0 in 0..4096:  # free thread       after  for b0 in 0..4096 by 32:  # free grid
+            for a1 in 0..8192:  # reduce                   for a0 in b0..b0 + 32:  # free thread
+                acc0 <- add(acc0, x[a1, a0])                   for a1 in 0..8192:  # reduce warp
+
 The sides of a tile are cut in blocks of the price that is least; what is beyond its end is neither
 read nor stored. A kernel of several nests is one block: they may need each other's results.
 """
@@ -49,6 +55,7 @@ SIDES = (16, 32, 64, 128)  # of a tile
 COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
 PIECE = 4  # elements that a lane takes at a time
 PIECES = 8  # that it holds
+LONG = 128  # iterations that warps share
 START = 2000.0  # cycles until a block's first products
 L2_BYTES = 24.0  # a cycle, of each multiprocessor
 
@@ -98,7 +105,7 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
         return _grid(replace(joined(stmt, only, labels), bind="thread"), blocks, target, labels)
     rows = _rows(stmt, blocks, target)
     if rows > 1:
-        return _in_rows(stmt, rows, labels)
+        return _in_rows(stmt, rows, rebound(stmt.body, "thread", "lane"), labels)
     if isinstance(only, For) and only.role == "free":
         inner = _grid(only, blocks * trips(stmt), target, labels)
         return replace(stmt, body=(inner,), bind="grid")
@@ -137,17 +144,34 @@ def _rows(stmt: For, blocks: int, target: GPU) -> int:
     return rows
 
 
-def _in_rows(stmt: For, rows: int, labels: Labels) -> For:
-    """Iterations of a free loop on threads, and what threads did in each on lanes."""
+def _in_rows(stmt: For, rows: int, body: Block, labels: Labels) -> For:
+    """So many iterations of a free loop on threads, with a body that several share."""
     end, origin = full(stmt, rows), labels.axis("b")
-    body = rebound(stmt.body, "thread", "lane")
     body = body if end == trips(stmt) else _within(body, stmt)
     last = apply("add", origin, constant(rows))
     row = replace(stmt, lo=origin, hi=last, body=body, bind="thread")
     return For(origin, stmt.lo, constant(end), (row,), rows, "free", "grid")
 
 
+def _shared_by_warps(stmt: For) -> Block | None:
+    """The body of a loop over columns with its loops on warps; None where they cannot share it."""
+    loops = [s for s in stmt.body if isinstance(s, For)]
+    inside = [s for s in walk(stmt.body) if isinstance(s, For)]
+    stored = {s.buffer for s in walk(stmt.body) if isinstance(s, Store)}
+    plain = all(s.lo is constant(0) and s.extent and s.role != "scan" for s in loops)
+    if not plain or any(s.bind or s.role == "scan" for s in inside):
+        return None
+    alone = stored.isdisjoint(loads(*nodes(stmt.body)))
+    if not alone or max((trips(s) for s in loops if s.role == "reduce"), default=0) < LONG:
+        return None
+    return tuple(replace(s, bind="warp") if isinstance(s, For) else s for s in stmt.body)
+
+
 def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
+    few = stmt.role == "free" and target.is_idle(blocks * trips(stmt))
+    body = _shared_by_warps(stmt) if few else None
+    if body is not None:
+        return _in_rows(stmt, target.warp, body, labels)
     width = target.threads
     while width > target.warp and blocks * -(-trips(stmt) // width) < target.cores:
         width //= 2

@@ -140,4 +140,4 @@ def _piece(stmt: For) -> For | None:
 
 def has_lanes(stmt: For) -> bool:
     """Whether several threads share what is in a loop."""
-    return any(isinstance(s, For) and s.bind == "lane" for s in walk(stmt.body))
+    return any(isinstance(s, For) and s.bind in ("lane", "warp") for s in walk(stmt.body))
