@@ -27,7 +27,7 @@ from weft.scalar.ops import Axis, Constant
 @dataclass(frozen=True)
 class Buffer:
     """Memory a kernel reads or writes. `space` is global (a parameter), or local (its own), or
-    shared (a block's own). A `swizzle` of so many bytes permutes its pieces as a copy engine does."""
+    shared (a block's own). A `swizzle` of so many bytes permutes pieces as a copy engine does."""
 
     name: str
     type: TensorType
