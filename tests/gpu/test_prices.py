@@ -73,3 +73,28 @@ def test_elements_that_lie_apart_cost_their_sectors() -> None:
     near, apart, far = (price(APART, 4096, 4096, n) - TARGET.launch_us for n in (1, 4, 64))
     assert apart == pytest.approx(near * 2.5, rel=0.05)  # 16 bytes and 4 instead of 4 and 4
     assert far == pytest.approx(near * 4.5, rel=0.05)  # no more than a sector of 32
+
+
+PRODUCT = """
+kernel y(x: {dtype}[2000,2000], w: {dtype}[2000,2000]) -> y: f32[2000,2000]
+for a0 in 0..2000:  # free
+    for a1 in 0..2000:  # free
+        for a2 in 0..2048:  # reduce
+            in0 = load x[a0, a2] if a2 < 2000 else 0.0{literal}
+            in1 = load w[a2, a1] if a2 < 2000 else 0.0{literal}
+            acc0 <- add(acc0, multiply({cast}(in0), {cast}(in1)))
+        y[a0, a1] = acc0
+"""
+
+
+def test_masks_of_sides_keep_no_product_from_the_matrix_units() -> None:
+    """They are gone once the sides are staged."""
+    given = "input x: {dtype}[2000,2000]\ninput w: {dtype}[2000,2000]\n"
+    text = "program loop f\n" + given + PRODUCT + "\noutput y\n"
+
+    def priced(dtype: str, literal: str) -> float:
+        cast = "f32" if literal else ""
+        shown = text.format(dtype=dtype, literal=literal, cast=cast)
+        return kernel_time_us(parse_program(shown, "f").kernels[0].body, TARGET)
+
+    assert 6 * priced("bf16", ":bf16") < priced("f32", "")

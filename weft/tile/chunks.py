@@ -156,7 +156,9 @@ class Chunks:
         return simplify(last, {})
 
     def between_0_and_1(self, value: Node) -> bool:
-        """Whether a value is exp(s - maximum)."""
+        """Whether a value is exp(s - maximum), or 0."""
+        if function_of(value) == "where" and value_of(value.args[2]) == 0:
+            value = value.args[1]
         return function_of(value) == "exp" and self.degrees.of(value) == 1
 
     def inside(self, update: Update) -> Update:

@@ -141,7 +141,7 @@ def _tiles(c: Contraction, target: GPU) -> float:
     k, lanes = math.prod(trips(r) for r in c.reduce), target.lanes(c.bytes)
     around = math.prod(trips(f) for f in (*c.outer, *c.repeat))
     rows, columns = trips(c.rows), trips(c.columns)
-    rate = 8 if target.matrix_units and operands((c.update,)) else 1
+    rate = 8 if target.matrix_units and operands((c.update,), False) else 1
     total = 1.15 * rows * columns * k / rate
     for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
         total += _terms_cost(narrow(side)) * length * k * -(-other // TILE)

@@ -31,26 +31,30 @@ class Operands:
     right: Node
 
 
-def operands(stmts: Sequence[Stmt]) -> Operands | None:
-    """The sides of a sum that the matrix units compute, None for another."""
+def operands(stmts: Sequence[Stmt], is_staged: bool = True) -> Operands | None:
+    """The sides of a sum that the matrix units compute, None for another.
+
+    Before its sides are staged their loads may have masks, and after that none.
+    """
     update = stmts[0] if len(stmts) == 1 else None
     if not isinstance(update, Update) or update.fold.monoid.name != "sum":
         return None
     value = update.values[0]
     if function_of(value) != "multiply" or update.fold.dtypes != (f32,):
         return None
-    sides = [_exact(a) for a in value.args]
+    sides = [_exact(a, is_staged) for a in value.args]
     if sides[0] is None or sides[1] is None or sides[0].type != sides[1].type:
         return None
     return Operands(sides[0], sides[1])
 
 
-def _exact(term: Node) -> Node | None:
+def _exact(term: Node, is_staged: bool) -> Node | None:
     """The 16-bit load that a term is the f32 of."""
     cast = isinstance(term.op, Apply) and term.op.function is CASTS[f32]
     inner = term.args[0] if cast else term
-    ok = isinstance(inner.op, Load) and not inner.op.masked and inner.type.dtype in (bf16, f16)
-    return inner if ok else None
+    if not isinstance(inner.op, Load) or (inner.op.masked and is_staged):
+        return None
+    return inner if inner.type.dtype in (bf16, f16) else None
 
 
 def pairs(

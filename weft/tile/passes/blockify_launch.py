@@ -191,7 +191,7 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For) and s.step == 1)
     around = math.prod(map(trips, tile.around))
     innermost = [s.body for s in walk(tile.body) if isinstance(s, For)][-1:]
-    on_units = target.matrix_units and any(operands(body) for body in innermost)
+    on_units = target.matrix_units and any(operands(body, False) for body in innermost)
 
     def price(sides: tuple[int, ...]) -> tuple[float, int]:
         blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])
