@@ -143,10 +143,8 @@ class _Block:
         lanes = self.threads // count if by_warps else self.lanes_for(count, loops[-1].body)
         groups = self.threads // lanes
         rounds = -(-count // groups)
-        number = apply(
-            "floormod" if by_warps else "floordiv", self.me, constant(groups if by_warps else lanes)
-        )
-        at, me = axis(f"r_{stmt.label}"), number
+        name, by = ("floormod", groups) if by_warps else ("floordiv", lanes)
+        at, me = axis(f"r_{stmt.label}"), apply(name, self.me, constant(by))
         mine = apply("add", apply("multiply", at, constant(groups)), me) if rounds > 1 else me
         even = count == rounds * groups
         number = mine if even else apply("minimum", mine, constant(count - 1))
