@@ -162,7 +162,7 @@ def test_maps_follow_the_tensors() -> None:
 
     w = torch.randn(256, 256) / 16
     inputs = [torch.randn(64, 256) for _ in range(3)]
-    with simulated() as device:
+    with simulated():
         f = weft.compile(three, target="cuda:sm_90a")
         for x in (*inputs, *inputs):
             torch.testing.assert_close(f(x, w), three(x, w), rtol=1e-4, atol=1e-5)
