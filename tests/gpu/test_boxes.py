@@ -14,9 +14,13 @@ from torch.nn import functional as F
 import weft
 from tests.gpu.programs import Make, bf16, f32
 from tests.gpu.simulated_device import simulated
+from weft.core.errors import VerifyError, WeftError
 from weft.core.text import parse_program
+from weft.emit.gpu import emit_gpu
+from weft.emit.languages import LANGUAGES
+from weft.kernel import verify
 from weft.scalar.index import simplify
-from weft.scalar.nest import For
+from weft.scalar.nest import For, Program
 from weft.scalar.text.terms import show_term
 from weft.sim import simulate
 from weft.simulating import arguments
@@ -138,8 +142,8 @@ def test_a_wait_that_is_missing_is_found() -> None:
     f(x, w)
     launches = f.programs[0].artifact.levels().launches
     symbol, launch = next((s, k) for s, k in launches.items() if k.maps)
-    rest = [np.zeros(64 * 64 * 16, np.float32)] * 1
-    args = arguments([x.numpy().ravel(), w.numpy().ravel(), *rest], launch)
+    parts = np.zeros(64 * 64 * 16, np.float32)  # of results, as many as the sum may be split in
+    args = arguments([x.numpy().ravel(), w.numpy().ravel(), parts], launch)
     where = symbol, launch.grid, launch.block, args, launch.dynamic_bytes
 
     def kinds(text: str) -> set[str]:
@@ -169,3 +173,54 @@ def test_maps_follow_the_tensors() -> None:
         again = weft.compile(three, target="cuda:sm_90a")
         torch.testing.assert_close(again(inputs[0], w), f(inputs[0], w))
     assert again.report.cached and "tma_load" in f.ir("source")
+
+
+COPY = """
+program kernel copies
+input x: f32[64,32]
+
+kernel y(x: f32[2048]) -> y: f32[64]
+for b0 in 0..4:  # free grid
+    for t0 in 0..32:  # free thread
+        local x_s0: f32[1024] in shared{swizzle}
+        in0 = box{{x, sizes=(64, 32), strides=(32, 1), sides=(16, 32)}}(b0 * 16, 0)
+        {copy}
+        wait async
+        barrier block
+        in1 = load x_s0[t0]
+        y[b0 * 16 + t0] = in1 if t0 < 16
+
+output y
+"""
+WHOLE = "x_s0{512}[0] = in0 async"
+
+
+def copies(copy: str, swizzle: str = "") -> Program:
+    return parse_program(COPY.format(copy=copy, swizzle=swizzle).lstrip(), "copies")
+
+
+def test_a_box_is_stored_as_a_whole() -> None:
+    verify.verify(copies(WHOLE))
+
+
+@pytest.mark.parametrize(
+    ("copy", "says"),
+    [
+        ("x_s0{512}[0] = in0", "a box is stored async, as a whole"),
+        ("x_s0{512}[0] = in0 count 8 async", "a box is stored async, as a whole"),
+        ("x_s0{512}[0] = add(in0, in0) async", "nothing else is done with it"),
+        ("x_s0{512}[600] = in0 async", "reaches 1111"),
+        ("x_s0{256}[0] = in0 async", "a box is stored async, as a whole"),
+    ],
+)
+def test_a_box_that_is_not(copy: str, says: str) -> None:
+    with pytest.raises(VerifyError, match=says):
+        verify.verify(copies(copy))
+
+
+@pytest.mark.parametrize("name", ["hip", "opencl", "metal"])
+@pytest.mark.parametrize(("copy", "swizzle"), [(WHOLE, ""), ("x_s0[0] = 1.0", " swizzle 128")])
+def test_languages_without_a_copy_engine_refuse(name: str, copy: str, swizzle: str) -> None:
+    (kernel,) = copies(copy, swizzle).kernels
+    with pytest.raises(WeftError, match=r"needs boxes, which .* has not"):
+        emit_gpu(kernel, "k_y", LANGUAGES[name])

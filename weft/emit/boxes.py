@@ -11,12 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from weft.emit.languages import Language
 from weft.emit.spelling import Names
 from weft.kernel.ops import Box, VectorStore
 from weft.scalar.nest import Kernel, walk
 
 ALIGNMENT = 1024  # bytes: where the pattern of a swizzle starts
-FIRST = "if (threadIdx.x == 0)"
 
 
 class Map(NamedTuple):
@@ -36,7 +36,8 @@ class Map(NamedTuple):
 class Boxes:
     """The copies of one kernel that its copy engine makes."""
 
-    def __init__(self, kernel: Kernel, names: Names) -> None:
+    def __init__(self, kernel: Kernel, language: Language, names: Names) -> None:
+        self.language, self.first = language, f"if ({language.thread} == 0)"
         stores = (s for s in walk(kernel.body) if isinstance(s, VectorStore))
         copies = [s for s in stores if isinstance(s.value.op, Box)]
         self.slabs = {s.buffer for s in copies}
@@ -67,8 +68,8 @@ class Boxes:
         return [
             f"__shared__ u64 {self.barrier};",
             f"u32 {self.phase} = 0;",
-            f"{FIRST} {{ {start} }}",
-            "__syncthreads();",
+            f"{self.first} {{ {start} }}",
+            self.language.barrier,
         ]
 
     def start(self, copy: VectorStore, at: str, coordinates: Sequence[str]) -> str:
@@ -76,13 +77,13 @@ class Boxes:
         size = copy.lanes * copy.buffer.type.dtype.bytes
         barrier = f"&{self.barrier}"
         where = ", ".join([at, self.names[self.map_of(copy)], barrier, *reversed(coordinates)])
-        load = f"tma_load_{len(coordinates)}d({where});"
-        return f"{FIRST} {{ mbarrier_expect_more({barrier}, {size}); {load} }}"
+        load = f"{self.language.boxes}_{len(coordinates)}d({where});"
+        return f"{self.first} {{ mbarrier_expect_more({barrier}, {size}); {load} }}"
 
     @property
     def wait(self) -> list[str]:
         return [
-            f"{FIRST} mbarrier_arrive(&{self.barrier});",
+            f"{self.first} mbarrier_arrive(&{self.barrier});",
             f"mbarrier_wait(&{self.barrier}, {self.phase});",
             f"{self.phase} ^= 1;",
         ]

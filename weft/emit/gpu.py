@@ -98,7 +98,7 @@ class GPUEmitter(Emitter):
         parts = (*nest.walk(kernel.body), *(term.op for term in nodes(kernel.body)))
         self.wide_access = {p.buffer for p in parts if isinstance(p, VectorLoad | VectorStore)}
         self.copied = {s.value for s in stores if s.how == "async"}  # no register holds them
-        self.boxes = Boxes(kernel, self.spelt)
+        self.boxes = Boxes(kernel, language, self.spelt)
         self.products = products(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
         self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
@@ -134,9 +134,11 @@ class GPUEmitter(Emitter):
     # ---- spelling
 
     def offset(self, buffer: nest.Buffer, where: Node) -> str:
-        size = buffer.type.dtype.bytes
         text = super().offset(buffer, where)
-        return f"(swizzle<{buffer.swizzle}, {size}>({text}))" if buffer.swizzle else text
+        if not buffer.swizzle:
+            return text
+        self.word("boxes")
+        return f"(swizzle<{buffer.swizzle}, {buffer.type.dtype.bytes}>({text}))"
 
     def within(self, term: Node) -> bool:
         """Terms that are written where they are used."""
@@ -217,6 +219,7 @@ class GPUEmitter(Emitter):
         """A copy from global to shared memory that no register holds; zeros where none is read."""
         value, size = stmt.value, lanes * stmt.buffer.type.dtype.bytes
         if isinstance(stmt, VectorStore) and isinstance(value.op, Box):
+            self.word("boxes")
             whole = replace(stmt.buffer, swizzle=0)  # a box starts where the pattern does
             at = [self.index(start) for start in value.args]
             return self.boxes.start(stmt, self.pointer(whole, index), at)

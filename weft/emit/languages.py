@@ -41,6 +41,7 @@ class Language:
     exchange: str = ""  # what another thread of the warp has: {value}, {distance}
     products: str = ""  # function of a warp that multiplies matrices
     copies: str = ""  # functions that copy to shared memory, past registers
+    boxes: str = ""  # functions of a copy engine
     spaces: Mapping[str, str]  # before an array or a pointer, by where that is
     aligned: str  # before an array that starts at a multiple of {bytes}
     dynamic: str = ""  # shared memory that the launch asks for: where it begins
@@ -69,6 +70,7 @@ CUDA = Language(
     exchange="shuffle_xor({value}, {distance})",
     products="mma",
     copies="cp_async",
+    boxes="tma_load",
     dynamic="dynamic_shared()",
     spaces={"global": "", "shared": "__shared__ ", "local": ""},
     aligned="__align__({bytes}) ",
@@ -79,7 +81,7 @@ CUDA = Language(
     bits={f32: "__int_as_float({:#x})", f64: "__longlong_as_double({:#x})"},
     reserved=words(OURS, CPP, "threadIdx blockIdx blockDim gridDim warpSize"),
 )
-HIP = replace(CUDA, title="HIP", prelude="weft_hip.cuh", products="", copies="")
+HIP = replace(CUDA, title="HIP", prelude="weft_hip.cuh", products="", copies="", boxes="")
 OPENCL = Language(
     title="OpenCL C",
     prelude="weft_opencl.cl",

@@ -3,7 +3,8 @@
 1. every buffer is flat: rank 1, elements side by side;
 2. no register or vector loop is left;
 3. the lanes of a vector op's parts agree, and are a power of two where lanes are exchanged;
-4. a counted load or store stays in bounds up to its count.
+4. a counted load or store stays in bounds up to its count;
+5. a box is stored, as a whole and without waiting, and nothing else is done with it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import apply, constant
 from weft.scalar.verify import Level, Touch, verify_program
+
+WHOLE = "a box is stored async, as a whole, and nothing else is done with it"
 
 
 def _touch(index: Node, count: Node, stride: int) -> Touch | None:
@@ -41,8 +44,12 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     if buffer is not None:
         _check_flat(buffer)
     if isinstance(part, Node):
+        require(not any(map(_is_box, part.args)), WHOLE)
         _check_lanes(part.op, part.args)
     elif isinstance(part, VectorStore):
+        whole = part.how == "async" and part.lanes == part.value.type.lanes
+        whole = whole and part.stride == 1 and part.mask is part.count is None
+        require(whole or not _is_box(part.value), WHOLE)
         agree = part.value.type.lanes in (1, part.lanes)
         require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")
         _check_index(part, part.index, "scatter")
@@ -51,6 +58,10 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     elif isinstance(part, nest.Store):
         lanes = max(t.type.lanes for t in part.terms())
         require(lanes == 1, f"a vector of {lanes} lanes in a scalar store")
+
+
+def _is_box(term: Node) -> bool:
+    return isinstance(term.op, ops.Box)
 
 
 def _check_flat(buffer: nest.Buffer) -> None:

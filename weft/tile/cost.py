@@ -32,7 +32,7 @@ from weft.tile.fragments import operands
 from weft.tile.latency import latency_ns
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.stage_rows import staged
-from weft.tile.passes.vectorize_loops import best_axis
+from weft.tile.passes.vectorize_loops import best_axis_alone
 from weft.tile.traffic import memory_ns
 
 TILE = 64  # rows and columns of a tile on a GPU
@@ -80,11 +80,10 @@ def _instructions(stmt: For, target: Machine) -> float:
     if stmt.role != "reduce" and any(below):
         inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
-    ranges = ranges_in((stmt,))
-    cost = best_axis(stmt, target, ranges)[0]
+    cost = best_axis_alone(stmt, target)[0]
     if isinstance(target, GPU) and _has_short_rows(stmt, target):
         part = replace(target, warp=PART)
-        cost = min(cost, best_axis(stmt, part, ranges)[0] * PART / target.warp)
+        cost = min(cost, best_axis_alone(stmt, part)[0] * PART / target.warp)
     return cost
 
 

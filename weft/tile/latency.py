@@ -14,8 +14,8 @@ import math
 from weft.scalar.blocks import loads, nodes
 from weft.scalar.nest import Block, Buffer, For, Local
 from weft.targets.gpu import GPU
-from weft.tile.access import chain, contraction, ranges_in, trips
-from weft.tile.passes.vectorize_loops import best_axis
+from weft.tile.access import chain, contraction, trips
+from weft.tile.passes.vectorize_loops import best_axis_alone
 
 LOAD, SHARED = 400.0, 25.0  # ns from global and from shared memory
 NEAR = 48 << 10  # bytes of a row that are still there when it is read again
@@ -35,7 +35,7 @@ def _nest(stmt: For, target: GPU) -> float:
     if contraction(stmt) is not None:
         return _wait(stmt, 1, target, set())
     loops = [s for s in body if isinstance(s, For)]
-    chosen = best_axis(stmt, target, ranges_in((stmt,)))[1]
+    chosen = best_axis_alone(stmt, target)[1]
     share, blocks = target.threads * WIDE, ROWS  # a row for each block
     if any(isinstance(s, Local) for s in body):
         blocks = TILES

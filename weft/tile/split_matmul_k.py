@@ -21,9 +21,9 @@ from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, axis, constant
 from weft.targets.gpu import GPU
-from weft.tile.access import chain, contraction, divisors, ranges_in, trips
+from weft.tile.access import chain, contraction, divisors, trips
 from weft.tile.moves import nested
-from weft.tile.passes.vectorize_loops import best_axis
+from weft.tile.passes.vectorize_loops import best_axis_alone
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy
 LONGEST = 1024  # terms one thread adds one by one, or a quarter of a product's: errors grow so
@@ -68,7 +68,7 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
         outer = math.prod(trips(f) for f in (*product.outer, *product.repeat))
         blocks, least, alone = outer * math.prod(sides), PRODUCTS, depth // 4
     else:
-        chosen = best_axis(nest, target, ranges_in((nest,)))[1]
+        chosen = best_axis_alone(nest, target)[1]
         side_by_side = any(f.axis in chosen for f in around)
         blocks = -(-results // target.warp) if side_by_side else results
         least = ELEMENTS // (target.warp if side_by_side else 1)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
@@ -47,6 +48,12 @@ def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozen
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
     placed = next(s for s in nest.place((stmt,), partial=True) if isinstance(s, For))
     return _best_axis(placed, target, ranges)
+
+
+@lru_cache(256)
+def best_axis_alone(stmt: For, target: Machine) -> tuple[float, frozenset[Node]]:
+    """The same of a nest that no loop is around: several prices ask it of one nest."""
+    return best_axis(stmt, target, ranges_in((stmt,)))
 
 
 def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
