@@ -31,7 +31,7 @@ from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.launching import device_of, foretold, launch, misplaced, placed, relaunch
-from weft.linking import Linked, described, link, program_key, without_restatements
+from weft.linking import Emitted, Linked, described, link, program_key, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
@@ -212,18 +212,16 @@ def runnable(
     first = unique.program if unique else program
     predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
     predicted = unique.all(predicted) if unique else predicted
-    if isinstance(target, GPU):
-        program = without_restatements(program)
-        if options.simulate or misplaced(place, target):
-            extra = described(program, levels.symbols, predicted)
-            facts = (program, levels.launches, levels.symbols, target)
-            extra = foretold(extra, *facts) if options.profile else extra
-            return simulator(*facts, writes), make_report(extra, log, name)
-        facts = (levels.launches, levels.symbols, predicted, target, writes, place, key)
-        linked = log.time("cc", lambda: launch(program, *facts))
+    program = without_restatements(program)
+    emitted = Emitted(program, levels.symbols, levels.sources, levels.launches, predicted)
+    if isinstance(target, CPU):
+        linked = log.time("cc", lambda: link(emitted, writes, constants, key))
+    elif options.simulate or misplaced(place, target):
+        extra = foretold(emitted, target) if options.profile else described(emitted)
+        run = simulator(program, levels.launches, levels.symbols, target, writes)
+        return run, make_report(extra, log, name)
     else:
-        facts = (levels.sources, levels.symbols, predicted, writes, constants, key)
-        linked = log.time("cc", lambda: link(program, *facts))
+        linked = log.time("cc", lambda: launch(emitted, target, writes, place, key))
     report = make_report(linked.extra, log, name, linked)
     return linked.runner(report if options.profile else None), report
 

@@ -1,6 +1,6 @@
 """A compiled GPU program on a device: what a driver makes of kernels, launches and buffers.
 
-linked = launch(program, launches, symbols, predicted, GPUS["cuda:sm_90a"], {}, x.device, None)
+linked = launch(emitted, GPUS["cuda:sm_90a"], {}, x.device, None)
 linked.program.run(tensors)
 Part of the driver, like linking: here a program's buffers meet the runtime's, and targets devices.
 """
@@ -19,7 +19,7 @@ import torch
 from weft.config import config
 from weft.core.errors import CompilerError, WeftError
 from weft.emit.gpu import Launch
-from weft.linking import Linked, described, make_spec, reload
+from weft.linking import Emitted, Linked, described, make_spec, reload
 from weft.runtime.cache import Cache
 from weft.runtime.cuda_device import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
@@ -29,7 +29,6 @@ from weft.runtime.nvrtc import Resources, compile_all
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import LaunchReport
 from weft.runtime.spec import Call, ProgramSpec
-from weft.scalar.nest import Program
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, occupancy
@@ -41,20 +40,14 @@ SIMULATE = "weft run --simulate, or simulate=True, runs them on the CPU"
 
 
 def launch(
-    program: Program,
-    launches: Mapping[str, Launch],
-    symbols: Mapping[str, str],
-    predicted: Mapping[str, float],
-    target: GPU,
-    writes: Mapping[int, int],
-    place: torch.device,
-    key: str | None,
+    emitted: Emitted, target: GPU, writes: Mapping[int, int], place: torch.device, key: str | None
 ) -> Linked:
     """Compile and load for the device at `place`, and keep it under the key; `writes` as before."""
-    spec, kernels = make_spec(program, symbols, writes), kernels_of(launches)
-    extra = described(program, symbols, predicted)
+    spec, kernels = make_spec(emitted, writes), kernels_of(emitted.launches)
+    extra = described(emitted)
     if key is not None:
-        tree = {"spec": spec.to_json(), "kernels": plain(kernels), "extra": extra}
+        plain = {symbol: astuple(kernel) for symbol, kernel in kernels.items()}
+        tree = {"spec": spec.to_json(), "kernels": plain, "extra": extra}
 
         def fill(folder: Path) -> None:
             (folder / "program.json").write_text(json.dumps(tree))
@@ -89,10 +82,6 @@ def loaded(
     device = open_device(place, target.arch)
     more = with_launches(extra, spec, kernels, device.resources(kernels), target)
     return Linked(GPUProgram(lay_out(spec), kernels, device), more, False)
-
-
-def plain(kernels: Mapping[str, GPUKernel]) -> dict[str, Any]:
-    return {symbol: astuple(kernel) for symbol, kernel in kernels.items()}
 
 
 def store() -> Cache:
@@ -134,20 +123,14 @@ def with_launches(
     return {**extra, "kernels": rows}
 
 
-def foretold(
-    extra: Mapping[str, Any],
-    program: Program,
-    launches: Mapping[str, Launch],
-    symbols: Mapping[str, str],
-    target: GPU,
-) -> dict[str, Any]:
+def foretold(emitted: Emitted, target: GPU) -> dict[str, Any]:
     """The same with no device; with no compiler either, without what that would tell."""
-    kernels, used = kernels_of(launches), {}
+    kernels, used = kernels_of(emitted.launches), {}
     if has_compiler(target):
         texts = (kernel.source for kernel in kernels.values())
         cubins = compile_all(texts, target.arch, store())
         used = {name: cubins[kernel.source].kernels[name] for name, kernel in kernels.items()}
-    return with_launches(extra, make_spec(program, symbols, {}), kernels, used, target)
+    return with_launches(described(emitted), make_spec(emitted, {}), kernels, used, target)
 
 
 def oversized(symbol: str, block: int, used: Resources, shared: int, target: GPU) -> str:

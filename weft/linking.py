@@ -1,6 +1,6 @@
 """From the kernel level and C text to a loaded program: buffers, steps, the cache's key.
 
-linked = link(program, sources, symbols, predicted, writes, key)
+linked = link(Emitted(program, symbols, sources, {}, predicted), writes, constants, key)
 linked.program.run(tensors)
 Part of the driver: it is the one place where a program's buffers meet the runtime's.
 """
@@ -25,10 +25,21 @@ from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
 from weft.runtime.toolchain import Toolchain, open_toolchain
-from weft.scalar.nest import Buffer, Call, Kernel, Program
+from weft.scalar.nest import Call, Kernel, Program
 from weft.scalar.structure import is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A program with what was emitted for it: symbols and prices by kernel, the rest by symbol."""
+
+    program: Program
+    symbols: Mapping[str, str]
+    sources: Mapping[str, str]
+    launches: Mapping[str, Any]  # of GPU kernels
+    predicted: Mapping[str, float]
 
 
 @dataclass
@@ -107,39 +118,29 @@ def reload(key: str) -> Linked | None:
 
 
 def link(
-    program: Program,
-    sources: Mapping[str, str],
-    symbols: Mapping[str, str],
-    predicted: Mapping[str, float],
-    writes: Mapping[int, int],
-    constants: Collection[int],
-    key: str | None,
+    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int], key: str | None
 ) -> Linked:
     """Compile and load. `writes` says which outputs go into which inputs instead of out.
 
     `constants` are the inputs that seldom change between calls.
     """
-    program = without_restatements(program)
-    spec = make_spec(program, symbols, writes, constants, sources)
-    needed = {symbols[k.name]: sources[symbols[k.name]] for k in program.kernels}
-    extra = described(program, symbols, predicted, constants)
+    spec = make_spec(emitted, writes, constants)
+    symbols = (emitted.symbols[k.name] for k in emitted.program.kernels)
+    needed = {symbol: emitted.sources[symbol] for symbol in symbols}
+    extra = described(emitted, constants)
     made = runtime.build(spec, needed, tools(), key=key, extra=extra)
     return Linked(made, extra, False)
 
 
-def described(
-    program: Program,
-    symbols: Mapping[str, str],
-    predicted: Mapping[str, float],
-    constants: Collection[int] = (),
-) -> dict[str, Any]:
+def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, Any]:
     """What a report says of the steps: kernels in the order they run, and library calls."""
+    program = emitted.program
     first = once(program, constants)
     kernels = [
         {
             "name": k.name,
-            "symbol": symbols[k.name],
-            "predicted_us": predicted.get(k.name, 0.0),
+            "symbol": emitted.symbols[k.name],
+            "predicted_us": emitted.predicted.get(k.name, 0.0),
             "origin": k.origin,
         }
         for k in (*first, *(k for k in program.kernels if k not in first))
@@ -161,16 +162,13 @@ def without_restatements(program: Program) -> Program:
 
 
 def make_spec(
-    program: Program,
-    symbols: Mapping[str, str],
-    writes: Mapping[int, int],
-    constants: Collection[int] = (),
-    sources: Mapping[str, str] | None = None,
+    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int] = ()
 ) -> runtime.ProgramSpec:
     """The launch spec: inputs by position, outputs allocated per call, all else in the arena.
 
     Steps that only constants decide come first and run once.
     """
+    program = emitted.program
     kept = {b.name for step in once(program, constants) for b in step.outputs}
     buffers: dict[str, runtime.Buffer] = {}
     for i, b in enumerate(program.inputs):
@@ -188,10 +186,10 @@ def make_spec(
             buffers.setdefault(b.name, _buffer(b.name, known.type, kind))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
-            symbol, content = symbols[step.name], None
+            symbol, content = emitted.symbols[step.name], None
             if any(b.name in kept for b in step.outputs):
-                text = (sources or {}).get(symbol, symbol)
-                content = hashlib.sha256(text.replace(symbol, "").encode()).hexdigest()
+                text = emitted.sources[symbol].replace(symbol, "")
+                content = hashlib.sha256(text.encode()).hexdigest()
             steps.append(runtime.Call(symbol, args, _checks(step), content))
         else:
             steps.append(_extern(step))
@@ -232,6 +230,3 @@ def _extern(call: Call) -> runtime.Extern:
     args, kwargs = decode_call(call.arguments, places, lambda tag, value: {tag: value})
     outputs = tuple(b.name for b in call.outputs)
     return runtime.Extern(call.target, tuple(args), kwargs, outputs)
-
-
-__all__ = ["Buffer", "Linked", "link", "make_spec", "program_key", "reload", "tools"]

@@ -16,7 +16,7 @@ from weft.core.errors import WeftError
 from weft.core.types import bf16
 from weft.emit.gpu import Launch
 from weft.scalar.nest import Buffer, Call, Program
-from weft.sim import SimReport, TensorMap, simulate
+from weft.sim import TensorMap, simulate
 from weft.targets.gpu import GPU
 
 SECONDS = 600  # after which a kernel counts as one that does not end
@@ -29,45 +29,32 @@ def simulator(
     target: GPU,
     writes: Mapping[int, int],
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
-    """Runs the program on tensors; `writes` says which outputs go into which inputs."""
+    """Runs the program on tensors; `writes` says which outputs go into which inputs.
+
+    WeftError for a fault, and for a library call: no device is there to run it on.
+    """
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        outputs, _ = simulated(program, launches, symbols, tensors, target)
+        memory = {b.name: placed(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
+        for step in program.steps:
+            if isinstance(step, Call):
+                told = f"{step.target} is a library call: the simulator runs kernels alone"
+                raise WeftError(told)
+            for b in step.outputs:
+                memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
+            launch = launches[symbols[step.name]]
+            args = arguments([memory[b.name] for b in (*step.inputs, *step.outputs)], launch)
+            where = symbols[step.name], launch.grid, launch.block
+            facts = launch.dynamic_bytes, target.arch, target.warp
+            report = simulate(launch.source, *where, args, *facts, seconds=SECONDS)
+            if report.faults:
+                raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
+        outputs = [read(memory[b.name], b) for b in program.outputs]
         for i, into in writes.items():
             tensors[into].copy_(outputs[i])
         return [out for i, out in enumerate(outputs) if i not in writes]
 
     return run
-
-
-def simulated(
-    program: Program,
-    launches: Mapping[str, Launch],
-    symbols: Mapping[str, str],
-    tensors: Sequence[torch.Tensor],
-    target: GPU,
-) -> tuple[list[torch.Tensor], dict[str, SimReport]]:
-    """Every output, and what the simulator says of each kernel, by name.
-
-    WeftError for a fault, and for a library call: no device is there to run it on.
-    """
-    memory = {b.name: placed(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
-    reports: dict[str, SimReport] = {}
-    for step in program.steps:
-        if isinstance(step, Call):
-            raise WeftError(f"{step.target} is a library call: the simulator runs kernels alone")
-        for b in step.outputs:
-            memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
-        launch = launches[symbols[step.name]]
-        args = arguments([memory[b.name] for b in (*step.inputs, *step.outputs)], launch)
-        where = symbols[step.name], launch.grid, launch.block
-        facts = target.arch, target.warp
-        shared = launch.dynamic_bytes
-        report = simulate(launch.source, *where, args, shared, *facts, seconds=SECONDS)
-        if report.faults:
-            raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
-        reports[step.name] = report
-    return [read(memory[b.name], b) for b in program.outputs], reports
 
 
 def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray | TensorMap]:
