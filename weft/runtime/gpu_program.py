@@ -14,14 +14,14 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from operator import itemgetter
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, cast
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from weft.runtime.entry import native_segments, python_source
+from weft.runtime.entry import native_segments
 from weft.runtime.layout import Layout
 from weft.runtime.layout import Segment as Steps
-from weft.runtime.loaded import Loaded, Tensors
+from weft.runtime.loaded import Loaded
 from weft.runtime.nvrtc import Resources
 from weft.runtime.spec import Call
 
@@ -73,6 +73,8 @@ class GPUProgram(Loaded):
     allocator keeps memory to the stream it was freed on, so calls on several streams never share.
     """
 
+    title, on_gpu = "on a GPU", True
+
     def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], device: Device) -> None:
         self.layout, self.kernels, self.device = layout, kernels, device
         functions = device.load(kernels)
@@ -83,12 +85,8 @@ class GPUProgram(Loaded):
         self.offsets = [(layout.index[n], at) for n, at in offsets if n in layout.addressed]
         self.run = self.function()
 
-    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
-        """The Python text of a call, compiled with the objects it names."""
-        text, source = python_source(self.layout, profile, on_gpu=True)
-        namespace: dict[str, Any] = {
-            **source.namespace,
-            "frames": [],
+    def names(self, views: list[str]) -> Mapping[str, Any]:
+        return {
             "new_frame": self.new_frame,
             "new_arena": self.new_arena,
             "arena_view": self.layout.arena_view,
@@ -96,15 +94,9 @@ class GPUProgram(Loaded):
             "empty": self.empty,
             "large_empty": self.empty,
             "threads": self.device.stream,
-            "no_grad": torch.no_grad,
-            "error": self.error,
             "clock": self.clock,
             "time": self.time,
         }
-        for number, segment in enumerate(self.segments):
-            namespace[f"segment{number}"] = segment
-        exec(compile(text, "<weft on a GPU>", "exec"), namespace)
-        return cast(Callable[[Tensors], Any], namespace["run"])
 
     # ---- what that text calls
 

@@ -5,13 +5,14 @@ program.run(inputs), program.profile(inputs), program.arena_bytes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from weft.core.errors import FAULTS, WeftError
+from weft.runtime.entry import python_source
 from weft.runtime.layout import Layout
 from weft.runtime.spec import Call, ProgramSpec
 
@@ -20,13 +21,29 @@ Timed = Callable[[Tensors], list[tuple[str, float]]]
 
 
 class Loaded:
-    """A program; where its call is Python text, `function` compiles that."""
+    """A program; where its call is Python text, `function` compiles that.
+
+    `names` has the objects that the text names, beside what every text does; `segments` are what
+    it calls for runs of kernels.
+    """
 
     layout: Layout
+    title: str
+    segments: Sequence[Any]
+    on_gpu = False
     timed: Timed | None = None
 
-    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
+    def names(self, views: list[str]) -> Mapping[str, Any]:
         raise NotImplementedError
+
+    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
+        """The Python text of a call, compiled with the objects it names."""
+        self.text, source = python_source(self.layout, profile, self.on_gpu)
+        namespace = {**source.namespace, **self.names(source.views), "error": self.error}
+        namespace.update(frames=[], no_grad=torch.no_grad)
+        namespace.update((f"segment{number}", run) for number, run in enumerate(self.segments))
+        exec(compile(self.text, f"<weft {self.title}>", "exec"), namespace)
+        return cast(Callable[[Tensors], Any], namespace["run"])
 
     @property
     def spec(self) -> ProgramSpec:

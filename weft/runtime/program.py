@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
@@ -21,8 +21,8 @@ import torch
 from weft.core.errors import CacheError
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
-from weft.runtime.entry import c_source, is_checked, native_segments, python_source
-from weft.runtime.layout import Layout, item_bytes, lay_out
+from weft.runtime.entry import c_source, is_checked, native_segments
+from weft.runtime.layout import Layout, Segment, item_bytes, lay_out
 from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
@@ -73,6 +73,8 @@ class Program(Loaded):
         self.path = path
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp))
+        self.title = path.parent.name[:8]
+        self.segments = [self.segment(*one) for one in enumerate(native_segments(layout))]
         self.run = self.function()
 
     def __call__(self, inputs: Tensors) -> tuple[Any, ...]:
@@ -81,33 +83,26 @@ class Program(Loaded):
     @property
     def entries(self) -> int:
         """How many native calls one run makes: one, unless externs stand between kernels."""
-        return len(native_segments(self.layout))
+        return len(self.segments)
 
-    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
-        """Compile the Python text of a call with the objects it names."""
-        self.text, source = python_source(self.layout, profile)
-        frames: list[tuple[Any, ...]] = []
-        namespace: dict[str, Any] = {
-            **source.namespace,
-            "frames": frames,
-            "new_frame": lambda: self.new_frame(source.views),
+    def segment(self, number: int, native: Segment) -> Any:
+        """The C function of some steps."""
+        run = self.library[f"weft_segment{number}"]
+        run.restype = ctypes.c_int if is_checked(self.layout, native) else None
+        run.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        return run
+
+    def names(self, views: list[str]) -> Mapping[str, Any]:
+        return {
+            "new_frame": lambda: self.new_frame(views),
             "empty": empty_strided,
             "large_empty": large_empty,
             "threads": torch.get_num_threads,
-            "no_grad": torch.no_grad,
-            "error": self.error,
             "bind": self.bind,
             "clock": time.perf_counter,
             "time": self.library.weft_time,
             "stamp": self.library.weft_stamp,
         }
-        for number, native in enumerate(native_segments(self.layout)):
-            segment = self.library[f"weft_segment{number}"]
-            segment.restype = ctypes.c_int if is_checked(self.layout, native) else None
-            segment.argtypes = [ctypes.c_void_p, ctypes.c_int]
-            namespace[f"segment{number}"] = segment
-        exec(compile(self.text, f"<weft {self.path.parent.name[:8]}>", "exec"), namespace)
-        return cast(Callable[[Tensors], Any], namespace["run"])
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
         """The array of addresses, temporaries filled in, and an arena with views."""
@@ -168,10 +163,6 @@ def public_empty(
     return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
 
 
-def find_empty() -> Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]:
-    """torch's allocator for compiled code (Inductor's too), twice as fast as the public one."""
-    guards = sys.modules.get("torch._C._dynamo.guards")
-    return getattr(guards, "_empty_strided_cpu", public_empty)
-
-
-empty_strided = find_empty()
+# torch's allocator for compiled code (Inductor's too), twice as fast as the public one
+guards = sys.modules.get("torch._C._dynamo.guards")
+empty_strided: Callable[..., torch.Tensor] = getattr(guards, "_empty_strided_cpu", public_empty)
