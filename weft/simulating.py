@@ -13,8 +13,8 @@ import numpy as np
 import torch
 
 from weft.core.errors import WeftError
-from weft.core.types import bf16
 from weft.emit.gpu import Launch
+from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.nest import Buffer, Call, Program
 from weft.sim import TensorMap, simulate
 from weft.targets.gpu import GPU
@@ -72,14 +72,9 @@ def placed(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
     span = buffer.type.span if tensor.numel() else 0
     own = torch.zeros(max(1, span), dtype=tensor.dtype)
     own[:span] = tensor.detach().as_strided((span,), (1,))
-    if tensor.dtype == torch.bfloat16:
-        return own.view(torch.int16).numpy().view(buffer.type.dtype.numpy)
-    return own.numpy()
+    return as_array(own)
 
 
 def read(array: np.ndarray, buffer: Buffer) -> torch.Tensor:
     """The buffer's elements as a tensor."""
-    is_bf16 = buffer.type.dtype is bf16
-    whole = torch.from_numpy(array.view(np.int16) if is_bf16 else array)
-    whole = whole.view(torch.bfloat16) if is_bf16 else whole
-    return whole.as_strided(buffer.type.shape, buffer.type.layout)
+    return as_tensor(array).as_strided(buffer.type.shape, buffer.type.layout)

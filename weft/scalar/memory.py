@@ -67,12 +67,22 @@ def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, 
     return memory
 
 
+def as_tensor(array: np.ndarray) -> torch.Tensor:
+    """The same memory as torch sees it; what bf16 is to NumPy, torch does not know."""
+    if array.dtype == bf16.numpy:
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    return torch.from_numpy(array)
+
+
+def as_array(tensor: torch.Tensor) -> np.ndarray:
+    """The same memory as NumPy sees it."""
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.int16).numpy().view(bf16.numpy)
+    return tensor.numpy()
+
+
 def _tensor(memory: Memory, buffer: Buffer) -> torch.Tensor:
-    """The same memory as torch sees it."""
-    half = memory.data.dtype == bf16.numpy
-    flat = torch.from_numpy(memory.data.view(np.int16) if half else memory.data)
-    flat = flat.view(torch.bfloat16) if half else flat
-    return torch.as_strided(flat, buffer.type.shape, buffer.type.layout)
+    return as_tensor(memory.data).as_strided(buffer.type.shape, buffer.type.layout)
 
 
 def run_call(call: Call, memory: dict[str, Memory]) -> None:

@@ -16,7 +16,7 @@ from weft.core.calls import decode_call, operator, torch_object
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
-from weft.core.types import bf16
+from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.ops import ROUNDINGS
 from weft.tensor.ops import Extern, Input, Map, Scalar
 
@@ -70,14 +70,8 @@ def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:
 
 
 def to_torch(x: np.ndarray) -> torch.Tensor:
-    x = np.ascontiguousarray(x).reshape(x.shape)
-    if x.dtype == bf16.numpy:
-        return torch.from_numpy(x.view(np.int16).copy()).view(torch.bfloat16)
-    return torch.from_numpy(x.copy())
+    return as_tensor(np.ascontiguousarray(x).reshape(x.shape).copy())
 
 
 def to_numpy(x: torch.Tensor) -> np.ndarray:
-    x = x.detach().contiguous()
-    if x.dtype == torch.bfloat16:
-        return x.view(torch.int16).numpy().view(bf16.numpy)
-    return x.numpy()
+    return as_array(x.detach().contiguous())
