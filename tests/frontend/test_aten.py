@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from tests.frontend.test_aten_programs import (
     COMPOSITES,
@@ -34,7 +34,7 @@ from weft.core.types import bf16
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import overload
 from weft.frontend.capture import capture
-from weft.frontend.graph import Captured, flattened
+from weft.frontend.graph import Captured
 from weft.frontend.lower import to_tensor
 from weft.tensor.evaluate import evaluate
 
@@ -71,7 +71,7 @@ def captured(func: Any, args: Any, kwargs: Any) -> tuple[Captured, list[torch.Te
         taken = iter(given)
         places = tree_map_only(torch.Tensor, lambda _: next(taken), [tuple(args), *kwargs.values()])
         out = func(*places[0], **dict(zip(kwargs, places[1:], strict=True)))
-        return [t.clone() for t in flattened(out) if isinstance(t, torch.Tensor)]
+        return [t.clone() for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
 
     return capture(program, tuple(t.detach() for t in tensors), {}), tensors
 
@@ -105,7 +105,7 @@ def failure(func: Any, args: Any, kwargs: Any, out: Any) -> str | None:
     program, tensors = captured(func, args, kwargs)
     graph = to_tensor(program.graph, fallback="error")
     got = evaluate(graph, [to_numpy(t) for t in tensors])
-    wanted = [t for t in flattened(out) if isinstance(t, torch.Tensor)]
+    wanted = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
     for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
         wrong = difference(a, b)
         if wrong and (str(func), i) not in INEXACT and not nearer(a, b, func, args, kwargs, i):
@@ -118,7 +118,7 @@ def nearer(got: np.ndarray, eager: torch.Tensor, func: Any, args: Any, kwargs: A
     if not eager.is_floating_point():
         return False
     args, kwargs = tree_map_only(torch.Tensor, doubled, (tuple(args), kwargs))
-    out = flattened(func(*args, **kwargs))
+    out = tree_leaves(func(*args, **kwargs))
     exact = to_numpy([t for t in out if isinstance(t, torch.Tensor)][i]).astype(np.float64)
     with np.errstate(invalid="ignore"):
         ours, theirs = (
@@ -148,7 +148,7 @@ class Exercise:
 
     def check(self, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         name = str(func)
-        tensors = [t for t in flattened([*args, out]) if isinstance(t, torch.Tensor)]
+        tensors = [t for t in tree_leaves([*args, out]) if isinstance(t, torch.Tensor)]
         if name not in NATIVE or self.calls[name] >= CALLS_PER_ROW:
             return
         if any(t.numel() > 20000 or t.is_complex() or t.is_sparse for t in tensors):
@@ -166,7 +166,7 @@ class Exercise:
             out = program()
             if not backward:
                 return
-            ends = [t for t in flattened(out) if isinstance(t, torch.Tensor) and t.requires_grad]
+            ends = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor) and t.requires_grad]
             with suppress(RuntimeError):  # of a derivative that torch does not have
                 torch.autograd.backward(ends, [torch.ones_like(t) for t in ends])
 

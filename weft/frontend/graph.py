@@ -105,10 +105,3 @@ class Captured:
             if (p.fixed or p.kind != "input") and p.region is None and i not in self.mutations
             if (tensor := p.held) is None or not tensor.is_inference()
         )
-
-
-def flattened(out: Any) -> list[Any]:
-    """The items of lists and tuples at any depth: what an ATen op takes or returns."""
-    if not isinstance(out, (list, tuple)):
-        return [out]
-    return [t for item in out for t in flattened(item)]

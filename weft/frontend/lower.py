@@ -7,9 +7,10 @@ graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpErro
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
 import torch
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from weft.core.calls import decode_call, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
@@ -18,10 +19,8 @@ from weft.core.node import Node, bottom_up, make
 from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
-from weft.frontend.graph import flattened
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
-from weft.tensor.build import Number, Tensor, broadcast, full
-from weft.tensor.build import cast as cast_to
+from weft.tensor.build import Number, Tensor, broadcast, cast, full, widen
 from weft.tensor.ops import Extern, Input, Part
 
 # Where a result lies in memory is not the tensor level's business.
@@ -84,7 +83,7 @@ def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[No
     if row.operands == "strided":
         first = given[0]
         args.insert(1, (first.op.tensor if isinstance(first.op, Input) else first.type).layout)
-    results = flattened(row.function(*args, **kwargs))
+    results = tree_leaves(row.function(*args, **kwargs))
     if len(results) != len(aten.results):
         raise VerifyError(f"the row of {aten.target} gives {len(results)} results")
     return tuple(_finish(aten, r, t).node for r, t in zip(results, aten.results, strict=True))
@@ -102,7 +101,7 @@ def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Te
     if not isinstance(value, Tensor) or not wanted.size:
         number = 0 if value is None or isinstance(value, Tensor) else value
         return full(wanted.shape, number, wanted.dtype)
-    out = cast_to(value, wanted.dtype)
+    out = cast(value, wanted.dtype)
     if out.rank == 0 and wanted.shape:
         out = broadcast(out, wanted.shape)
     if out.shape != wanted.shape:
@@ -117,22 +116,14 @@ def _prepare(
     row: Row, args: list[Any], kwargs: dict[str, Any], results: tuple[TensorType, ...]
 ) -> tuple[list[Any], dict[str, Any]]:
     """Operands in the dtypes that the row asks for."""
-
-    def convert(value: Any) -> Any:
-        if isinstance(value, list):
-            return [convert(v) for v in cast(list[Any], value)]
-        if not isinstance(value, Tensor):
-            return value
-        if row.operands == "widened":
-            return cast_to(value, value.dtype.compute)
-        return cast_to(value, dtype)
-
     if row.operands in ("stored", "strided"):
         return args, kwargs
+    if row.operands == "widened":
+        return tree_map_only(Tensor, widen, (args, kwargs))
     dtype = results[0].dtype
     if row.operands == "promoted":
         dtype = computed(args, dtype)
-    return [convert(a) for a in args], {k: convert(a) for k, a in kwargs.items()}
+    return tree_map_only(Tensor, lambda value: cast(value, dtype), (args, kwargs))
 
 
 def computed(args: Sequence[Any], result: DType) -> DType:

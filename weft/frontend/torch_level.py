@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch.utils._pytree import tree_leaves
 
 from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, op
 from weft.core.types import DTYPES, DType, TensorType, f32, row_major
-from weft.frontend.graph import flattened
 from weft.tensor.ops import LibraryCall
 
 # Element types only library calls use: torch's names, and what NumPy holds one in.
@@ -98,7 +98,7 @@ def verify(graph: Graph) -> None:
             continue
         name, target = graph.names.get(node, "a call"), node.op.target
         try:
-            results = flattened(_call_meta(node.op, [a.type for a in node.args]))
+            results = tree_leaves(_call_meta(node.op, [a.type for a in node.args]))
         except NotImplementedError:
             continue  # an op that only runs on values
         except (RuntimeError, TypeError, ValueError, IndexError) as error:
@@ -142,7 +142,7 @@ def evaluate(
         if node in values:
             continue
         args, widens = [values[a] for a in node.args], double and isinstance(node.op, Aten)
-        out = flattened(_call_double(node.op, args) if widens else node.op.evaluate(*args))  # type: ignore[arg-type]
+        out = tree_leaves(_call_double(node.op, args) if widens else node.op.evaluate(*args))  # type: ignore[arg-type]
         values[node] = out[0] if len(out) == 1 else out
     return [values[o] for o in graph.outputs]
 

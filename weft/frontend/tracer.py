@@ -22,13 +22,13 @@ import torch
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map_only
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
-from weft.frontend.graph import Geometry, Placeholder, flattened
+from weft.frontend.graph import Geometry, Placeholder
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
 
@@ -90,7 +90,7 @@ class Tracer(TorchDispatchMode):
             effects = {"VIEW": self._view, "WRITE": self._write, "RESHAPE": self._reshape}
             return effects[what.name](op, args, kwargs)
         outs = self.call(op, self._fakes(args), self._fakes(kwargs))
-        if not any(isinstance(t, torch.Tensor) for t in flattened(outs)):
+        if not any(isinstance(t, torch.Tensor) for t in tree_leaves(outs)):
             return outs
         self.add(op, self._values(args), self._values(kwargs), outs)
         return outs
@@ -108,7 +108,7 @@ class Tracer(TorchDispatchMode):
         self, op: OpOverload, args: Any, kwargs: dict[str, Any], outs: Any
     ) -> list[Node | None]:
         """The call as a node; its results, fresh tensors (None for one the op leaves undefined)."""
-        flat = flattened(outs)
+        flat = tree_leaves(outs)
         several = len(flat) > 1
         name = self._name(op._schema.name.split("::")[1])
         random = torch.Tag.nondeterministic_seeded in op.tags
@@ -248,7 +248,7 @@ class Tracer(TorchDispatchMode):
             moved = value.type != type_of(parent.fake)
             reshaped = aten.reshape.default if op is aten.view.default and moved else op
             made = self.add(reshaped, (value, *args[1:]), kwargs, outs)
-        for i, (fake, new) in enumerate(zip(flattened(outs), made, strict=True)):
+        for i, (fake, new) in enumerate(zip(tree_leaves(outs), made, strict=True)):
             if fake is parent.fake:
                 continue
             assert new is not None
@@ -277,7 +277,7 @@ class Tracer(TorchDispatchMode):
             new = self._converted(self.value(args[1]), ref.fake)
         else:
             outs = self.record(schema.functional(op), schema.with_defaults(op, args), rest)
-            new = self._converted(self.value(flattened(outs)[0]), ref.fake)
+            new = self._converted(self.value(tree_leaves(outs)[0]), ref.fake)
         write(ref, new, self.emit)
         return target
 
