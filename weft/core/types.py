@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import mul
 
 import ml_dtypes
 import numpy as np
@@ -75,12 +77,8 @@ def dtype_of_literal(value: int | float | bool) -> DType:
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a contiguous tensor, last axis fastest."""
-    strides: list[int] = []
-    step = 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
+    sizes = (max(extent, 1) for extent in reversed(shape))
+    return tuple(accumulate(sizes, mul, initial=1))[-2::-1]
 
 
 @dataclass(frozen=True)

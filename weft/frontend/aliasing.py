@@ -19,7 +19,7 @@ import torch
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node
-from weft.core.types import TensorType
+from weft.core.types import TensorType, row_major
 from weft.frontend.torch_level import TORCH_DTYPE
 
 aten = torch.ops.aten
@@ -158,11 +158,7 @@ INVERSES: dict[torch._ops.OpOverload, Inverse] = {
 
 def is_dense(type_: TensorType) -> bool:
     """No gaps and no overlap: the elements fill their extent exactly once."""
-    expected = 1
-    for stride, size in sorted(zip(type_.layout, type_.shape, strict=True)):
-        if size == 0:
-            return True
-        if size != 1 and stride != expected:
-            return False
-        expected *= size
-    return True
+    axes = sorted(zip(type_.layout, type_.shape, strict=True), reverse=True)
+    strides = [(stride, size) for stride, size in axes if size != 1]
+    sizes = tuple(size for _, size in strides)
+    return 0 in sizes or tuple(stride for stride, _ in strides) == row_major(sizes)
