@@ -63,13 +63,9 @@ def _statistic(node: Node) -> tuple[Monoid, Node] | None:
             return WELFORD, x
     if function_name(value) == "exp":
         x, top = value.args[0].args
-        if _statistic_of(top, x, axes) is _reduce(MAX, axes, x):
+        if _statistic_of(top, x, axes) is make(Reduce(MAX, axes), x):
             return SUMEXP, x
     return None
-
-
-def _reduce(monoid: Monoid, axes: tuple[int, ...], x: Node) -> Node:
-    return make(Reduce(monoid, axes), x)
 
 
 def _statistic_of(view: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
@@ -85,5 +81,5 @@ def _statistic_of(view: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
 def _is_mean(node: Node, x: Node, axes: tuple[int, ...]) -> bool:
     count = math.prod(x.type.shape[a] for a in axes)
     scale = [a.op.value for a in node.args if isinstance(a.op, Scalar)]
-    sums = [a for a in node.args if a is _reduce(SUM, axes, x)]
+    sums = [a for a in node.args if a is make(Reduce(SUM, axes), x)]
     return bool(sums) and len(scale) == 1 and abs(scale[0] * count - 1) < 1e-6

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import typing
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any
 
@@ -71,7 +71,7 @@ def show_attribute(value: Any) -> str:
 def show_attributes(op: Op) -> str:
     """The fields that differ from their defaults; the first goes without a name when it can."""
     items: list[str] = []
-    for i, field in enumerate(_fields(type(op))):
+    for i, field in enumerate(fields(op)):  # type: ignore[arg-type]
         value = getattr(op, field.name)
         if repr(value) != repr(field.default):
             bare = i == 0 and not isinstance(value, tuple)
@@ -101,7 +101,7 @@ def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
 
 def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
     """{positional, name=value, ...}, or nothing where every field has a default."""
-    declared = {f.name: f for f in _fields(cls)}
+    declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
 
     def item() -> None:
@@ -121,11 +121,6 @@ def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
         if name not in values and field.default is MISSING:
             cursor.fail(f"{cls.name} needs attribute {name}")
     return cls(**values)
-
-
-@cache
-def _fields(cls: type[Op]) -> tuple[Field[Any], ...]:
-    return fields(cls)  # type: ignore[arg-type]
 
 
 @cache
