@@ -176,14 +176,10 @@ class Cursor:
 
     def integer(self) -> int:
         """A plain whole number, as in shapes and attributes."""
-        at = self.position
-        negative = self.accept("-")
-        if self.token()[0] != "literal" or not self.peek().isdigit():
-            self.position = at
+        if not self.peek(int(self.peek() == "-")).isdigit():
             self.expected("a whole number")
-        self.position += 1
-        value = int(self._number(self.tokens[self.position - 1][1]))
-        return -value if negative else value
+        sign = -1 if self.accept("-") else 1
+        return sign * int(self._number(self._take("literal", "a whole number")))
 
     def listed(self, item: Callable[[], T], marks: str) -> tuple[T, ...]:
         """Comma-separated items between two marks such as "()"; a trailing comma is fine.
@@ -237,8 +233,11 @@ class Cursor:
 
 def show_name(name: str) -> str:
     """A name as text: itself when it is an identifier, else quoted."""
-    plain = re.fullmatch(NAME, name, re.ASCII) and name.split(".")[0] not in WORDS
-    return name if plain else show_string(name)
+    return name if is_identifier(name) else show_string(name)
+
+
+def is_identifier(name: str) -> bool:
+    return bool(re.fullmatch(NAME, name, re.ASCII)) and name.split(".")[0] not in WORDS
 
 
 def show_string(text: str) -> str:

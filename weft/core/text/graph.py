@@ -16,7 +16,7 @@ from typing import NoReturn
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, Op
 from weft.core.text.attributes import Scope, make_node, read_attributes, show_op
-from weft.core.text.cursor import NAME, WORDS, Cursor, Line, show_literal, show_name
+from weft.core.text.cursor import WORDS, Cursor, Line, is_identifier, show_literal, show_name
 from weft.core.text.level import Level
 from weft.core.types import TensorType
 
@@ -72,7 +72,7 @@ def fresh(stem: str, taken: set[str]) -> str:
 
 def identifier(name: str) -> str:
     """The name itself, or the nearest identifier."""
-    if re.fullmatch(NAME, name, re.ASCII) and name.split(".")[0] not in WORDS:
+    if is_identifier(name):
         return name
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
     return f"_{plain}" if plain and (plain[0].isdigit() or plain in WORDS) else plain
