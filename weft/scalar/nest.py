@@ -285,8 +285,7 @@ def walk(block: Block) -> Iterator[Stmt]:
 
 def free_variables(term: Node, memo: dict[Node, frozenset[Node]] | None = None) -> frozenset[Node]:
     """Axes and accumulators a term depends on."""
-    memo = {} if memo is None else memo
-    known = memo
+    known = {} if memo is None else memo
 
     def compute(node: Node) -> frozenset[Node]:
         own = frozenset((node,)) if is_variable(node) else frozenset[Node]()

@@ -238,14 +238,14 @@ class Constant(Op):
     def infer(self) -> ScalarType:
         return ScalarType(self.dtype)
 
-    def _identity(self) -> tuple[str, DType]:
+    def identity(self) -> tuple[str, DType]:
         return repr(self.value), self.dtype  # repr tells -0.0 from 0.0, 1 from 1.0, and nan is nan
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and self._identity() == other._identity()
+        return type(other) is type(self) and self.identity() == other.identity()
 
     def __hash__(self) -> int:
-        return hash(self._identity())
+        return hash(self.identity())
 
     def evaluate(self) -> Any:
         return self.dtype.numpy.type(self.value)
