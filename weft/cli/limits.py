@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 
 from weft.cli.check import call, copied
-from weft.cli.program import Source
+from weft.cli.program import Source, tensors
 from weft.config import config
 from weft.runtime.toolchain import open_toolchain
 
@@ -157,7 +156,7 @@ class Gathered(TorchDispatchMode):
         self.whole: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        read = [v.data_ptr() for v in pytree.tree_leaves((args, kwargs)) if is_tensor(v)]
+        read = [tensor.data_ptr() for tensor in tensors((args, kwargs))]
         if func in GATHERS:
             place = read.pop(0)
             self.gathered[place] = self.gathered.get(place, 0) + GATHERS[func](*args)
@@ -169,10 +168,6 @@ class Gathered(TorchDispatchMode):
         if place in self.whole or place not in self.gathered:
             return size
         return min(self.gathered[place], size)
-
-
-def is_tensor(value: Any) -> bool:
-    return isinstance(value, torch.Tensor)
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
@@ -188,11 +183,11 @@ def count(source: Source) -> Work:
         out = call(source, function)
     with torch.no_grad(), gathered:
         function(*source.args, **source.kwargs)
-    leaves = [*pytree.tree_leaves((source.args, source.kwargs))]
+    given = tensors((source.args, source.kwargs))
     if isinstance(function, nn.Module):
-        leaves += [*function.parameters(), *function.buffers()]
-    read = {v.data_ptr(): v for v in leaves if is_tensor(v)}
+        given += [*function.parameters(), *function.buffers()]
+    read = {v.data_ptr(): v for v in given}
     floats = {v.dtype for v in read.values() if v.is_floating_point()}
-    written = {v.data_ptr(): v for v in pytree.tree_leaves(out) if is_tensor(v)}
+    written = {v.data_ptr(): v for v in tensors(out)}
     moved = sum(map(gathered.bytes_read, read.values())) + sum(map(storage_bytes, written.values()))
     return Work(flops.get_total_flops(), moved, floats == {torch.bfloat16})

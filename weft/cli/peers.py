@@ -17,7 +17,7 @@ import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from weft.cli.program import Source
+from weft.cli.program import Source, tensors
 from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError
 
@@ -60,10 +60,6 @@ class Peer:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Sequence[torch.Tensor]:
         return self.bind(*args, **kwargs)()
-
-
-def tensors(tree: Any) -> list[torch.Tensor]:
-    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 class Flat(nn.Module):

@@ -34,8 +34,7 @@ class Source:
     @property
     def wants_grad(self) -> bool:
         """Gradients are recorded only where an argument asks for them."""
-        leaves = pytree.tree_leaves((self.args, self.kwargs))
-        return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+        return any(tensor.requires_grad for tensor in tensors((self.args, self.kwargs)))
 
     def on(self, device: str) -> Source:
         """The same program and arguments on a device."""
@@ -45,6 +44,10 @@ class Source:
             (self.args, self.kwargs),
         )  # fmt: skip
         return replace(self, callable=function or self.callable, args=args, kwargs=kwargs)
+
+
+def tensors(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 @dataclass(frozen=True)
