@@ -163,9 +163,8 @@ def lower(
 
 @dataclass
 class Artifact:
-    """One compiled graph: its runner, its report, and its levels (made again if it was cached)."""
+    """Of one compiled graph: its report, and its levels (made again if it was cached)."""
 
-    run: Runner
     report: Report
     levels: Callable[[], Levels]
 
@@ -190,9 +189,9 @@ def build(captured: Captured, options: Options) -> Runner:
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
-    artifact = Artifact(placed(run, *where), report, levels)
-    artifact.run.artifact = artifact  # type: ignore[attr-defined]
-    return artifact.run
+    run = placed(run, *where)
+    run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
+    return run
 
 
 def runnable(
@@ -325,9 +324,6 @@ class TextProgram:
         """Name, dtype and shape of every input."""
         given = self.levels.made["kernel"].inputs
         return [(b.name, str(b.type.dtype), b.type.shape) for b in given]
-
-    def prepare(self, *args: Any, **kwargs: Any) -> TextProgram:
-        return self
 
     def __call__(self, *args: torch.Tensor) -> Any:
         types = [(b.type.shape, b.type.layout) for b in self.levels.made["kernel"].inputs]

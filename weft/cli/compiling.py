@@ -31,7 +31,6 @@ class Compiled(Protocol):
     @property
     def report(self) -> weft.Report: ...
     def __call__(self, *args: Any) -> Any: ...
-    def prepare(self, *args: Any, **kwargs: Any) -> Any: ...
     def ir(self, level: str) -> str: ...
 
 
@@ -54,7 +53,7 @@ def device_name(options: Options) -> str:
 
 def compile_source(source: Source, options: Options) -> Compiled:
     """Compiled for the source's own arguments, without a run."""
-    compiled: Compiled = weft.compile(source.callable, **asdict(options))
+    compiled = weft.compile(source.callable, **asdict(options))
     try:
         with torch.set_grad_enabled(source.wants_grad):
             compiled.prepare(*source.args, **source.kwargs)
