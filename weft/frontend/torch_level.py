@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object
+from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object, widened
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, op
@@ -149,13 +149,7 @@ def evaluate(
 
 def _call_double(aten: Aten, values: Sequence[torch.Tensor]) -> Any:
     """The call with float64 wherever its arguments name a floating-point dtype."""
-
-    def leaf(tag: str, value: Any) -> Any:
-        found = torch_object(tag, value)
-        narrow = isinstance(found, torch.dtype) and found.is_floating_point
-        return torch.float64 if narrow else found
-
-    args, kwargs = decode_call(aten.arguments, values, leaf)
+    args, kwargs = decode_call(aten.arguments, values, widened)
     target = operator(aten.target)
     for i, argument in enumerate(target._schema.arguments[: len(args)]):
         if argument.name == "half_to_float":  # softmax of f16 with an f32 result

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from weft.core.calls import decode_call, operator, torch_object
+from weft.core.calls import decode_call, operator, torch_object, widened
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.ops import ROUNDINGS
 from weft.tensor.ops import Extern, Input, Map, Scalar
-
-WIDENED: dict[str, str] = {"float16": "float64", "bfloat16": "float64", "float32": "float64"}
 
 
 def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) -> list[np.ndarray]:
@@ -57,11 +55,8 @@ def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
 
 def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:
     """Call the operator that an extern names; an array, or a tuple of them."""
-
-    def leaf(tag: str, value: Any) -> Any:
-        return torch_object(tag, WIDENED.get(str(value), value) if widen else value)
-
     tensors = [to_torch(np.asarray(a)) for a in args]
+    leaf = widened if widen else torch_object
     arguments, keywords = decode_call(op.arguments, tensors, leaf)
     result = operator(op.target)(*arguments, **keywords)
     if isinstance(result, torch.Tensor):
