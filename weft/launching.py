@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,21 +39,29 @@ LAUNCHES = "launches"  # the part of the cache where programs for GPUs are
 SIMULATE = "weft run --simulate, or simulate=True, runs them on the CPU"
 
 
+@dataclass(frozen=True)
+class Stored:
+    """A program for a GPU as the cache keeps it; kernels by symbol."""
+
+    spec: ProgramSpec
+    kernels: Mapping[str, GPUKernel]
+    extra: Mapping[str, Any]
+
+
 def launch(
     emitted: Emitted, target: GPU, writes: Mapping[int, int], place: torch.device, key: str | None
 ) -> Linked:
     """Compile and load for the device at `place`, and keep it under the key; `writes` as before."""
-    spec, kernels = make_spec(emitted, writes), kernels_of(emitted.launches)
-    extra = described(emitted)
+    made = stored(emitted, writes)
     if key is not None:
-        plain = {symbol: astuple(kernel) for symbol, kernel in kernels.items()}
-        tree = {"spec": spec.to_json(), "kernels": plain, "extra": extra}
+        plain = {symbol: astuple(kernel) for symbol, kernel in made.kernels.items()}
+        tree = {"spec": made.spec.to_json(), "kernels": plain, "extra": made.extra}
 
         def fill(folder: Path) -> None:
             (folder / "program.json").write_text(json.dumps(tree))
 
         store().entry(LAUNCHES, key, fill)
-    return loaded(spec, kernels, extra, target, place)
+    return loaded(made, target, place)
 
 
 def relaunch(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -> Linked | None:
@@ -65,50 +73,40 @@ def relaunch(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -
         return None
     tree = json.loads(path.read_text())
     kernels = {symbol: GPUKernel(*fields) for symbol, fields in tree["kernels"].items()}
-    found = loaded(ProgramSpec.from_json(tree["spec"]), kernels, tree["extra"], target, place)
-    return replace(found, cached=True)
+    made = Stored(ProgramSpec.from_json(tree["spec"]), kernels, tree["extra"])
+    return replace(loaded(made, target, place), cached=True)
 
 
-def loaded(
-    spec: ProgramSpec,
-    kernels: Mapping[str, GPUKernel],
-    extra: dict[str, Any],
-    target: GPU,
-    place: torch.device,
-) -> Linked:
+def loaded(made: Stored, target: GPU, place: torch.device) -> Linked:
+    layout, kernels = lay_out(made.spec), made.kernels
     if target.language == "opencl":
-        made = OpenCLProgram(lay_out(spec), kernels, config.opencl)
-        return Linked(made, extra, False)
+        return Linked(OpenCLProgram(layout, kernels, config.opencl), made.extra, False)
     device = open_device(place, target.arch)
-    more = with_launches(extra, spec, kernels, device.resources(kernels), target)
-    return Linked(GPUProgram(lay_out(spec), kernels, device), more, False)
+    extra = with_launches(made, device.resources(kernels), target)
+    return Linked(GPUProgram(layout, kernels, device), extra, False)
 
 
 def store() -> Cache:
     return Cache(config.cache)
 
 
-def kernels_of(launches: Mapping[str, Launch]) -> dict[str, GPUKernel]:
-    return {
+def stored(emitted: Emitted, writes: Mapping[int, int]) -> Stored:
+    launches: Mapping[str, Launch] = emitted.launches
+    kernels = {
         symbol: GPUKernel(k.source, k.grid, k.block, k.dynamic_bytes, k.maps)
         for symbol, k in launches.items()
     }
+    return Stored(make_spec(emitted, writes), kernels, described(emitted))
 
 
-def with_launches(
-    extra: Mapping[str, Any],
-    spec: ProgramSpec,
-    kernels: Mapping[str, GPUKernel],
-    resources: Mapping[str, Resources],
-    target: GPU,
-) -> dict[str, Any]:
+def with_launches(made: Stored, resources: Mapping[str, Resources], target: GPU) -> dict[str, Any]:
     """What a report says of the kernels, with how each is launched and what it takes."""
-    sizes = {b.name: b.span * item_bytes(b) for b in spec.buffers}
-    calls = [step for step in spec.steps if isinstance(step, Call)]
+    sizes = {b.name: b.span * item_bytes(b) for b in made.spec.buffers}
+    calls = [step for step in made.spec.steps if isinstance(step, Call)]
     peak = target.memory_bytes_per_ns * target.cores * 1e3
     rows: list[dict[str, Any]] = []
-    for row, call in zip(extra["kernels"], calls, strict=True):
-        kernel, used = kernels[call.symbol], resources.get(call.symbol)
+    for row, call in zip(made.extra["kernels"], calls, strict=True):
+        kernel, used = made.kernels[call.symbol], resources.get(call.symbol)
         told: dict[str, Any] = {}
         if used is not None:
             shared = used.shared_bytes + kernel.shared
@@ -120,17 +118,17 @@ def with_launches(
         moved = sum(sizes[name] for name in dict.fromkeys(call.args))
         found = LaunchReport(kernel.grid, kernel.block, moved, peak, **told)
         rows.append({**row, "launch": found})
-    return {**extra, "kernels": rows}
+    return {**made.extra, "kernels": rows}
 
 
 def foretold(emitted: Emitted, target: GPU) -> dict[str, Any]:
     """The same with no device; with no compiler either, without what that would tell."""
-    kernels, used = kernels_of(emitted.launches), {}
+    made, used = stored(emitted, {}), {}
     if has_compiler(target):
-        texts = (kernel.source for kernel in kernels.values())
-        cubins = compile_all(texts, target.arch, store())
-        used = {name: cubins[kernel.source].kernels[name] for name, kernel in kernels.items()}
-    return with_launches(described(emitted), make_spec(emitted, {}), kernels, used, target)
+        texts = {name: kernel.source for name, kernel in made.kernels.items()}
+        cubins = compile_all(texts.values(), target.arch, store())
+        used = {name: cubins[text].kernels[name] for name, text in texts.items()}
+    return with_launches(made, used, target)
 
 
 def oversized(symbol: str, block: int, used: Resources, shared: int, target: GPU) -> str:

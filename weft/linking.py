@@ -47,7 +47,7 @@ class Linked:
     """A loaded program and what is known of it besides."""
 
     program: runtime.Program | GPUProgram | OpenCLProgram
-    extra: dict[str, Any]
+    extra: Mapping[str, Any]
     cached: bool
 
     def runner(self, report: Report | None) -> Callable[[Sequence[torch.Tensor]], Sequence[Any]]:
