@@ -72,8 +72,8 @@ def chain(tools: Toolchain, **rest: object) -> Program:
 def test_chain_is_one_native_call(tools: Toolchain) -> None:
     x, y = torch.randn(16, 16), torch.randn(16, 16)
     program = chain(tools)
-    out, total = program([x, y])
-    assert program.entries == 1
+    out, total = program.run([x, y])
+    assert len(program.segments) == 1
     assert program.arena_bytes == 1024
     torch.testing.assert_close(total, x + y)
     torch.testing.assert_close(out, 2 * (x + y) + 1)
@@ -82,9 +82,9 @@ def test_chain_is_one_native_call(tools: Toolchain) -> None:
 def test_every_call_allocates_its_outputs(tools: Toolchain) -> None:
     x, y = torch.randn(16, 16), torch.randn(16, 16)
     program = chain(tools)
-    first = program([x, y])[0]
+    first = program.run([x, y])[0]
     kept = first.clone()
-    program([x + 1, y])
+    program.run([x + 1, y])
     assert torch.equal(first, kept)
 
 
@@ -99,7 +99,7 @@ def test_an_input_is_returned_as_it_is(tools: Toolchain) -> None:
     buffers = [buffer("x", "input", 0), buffer("out", "output")]
     program = make(tools, buffers, [Call("twice", ("x", "out"))], ["x", "out"])
     x = torch.randn(20, 16)[4:]
-    same, out = program([x])
+    same, out = program.run([x])
     assert same is x
     assert torch.equal(out, 2 * x)
 
@@ -108,7 +108,7 @@ def test_a_kernel_writes_an_input(tools: Toolchain) -> None:
     steps = [Call("next", ("x", "x"))]
     program = make(tools, [buffer("x", "input", 0)], steps, [])
     x = torch.zeros(16, 16)
-    assert program([x]) == ()
+    assert program.run([x]) == ()
     assert torch.equal(x, torch.ones(16, 16))
 
 
@@ -133,10 +133,10 @@ def test_extern_between_kernels(tools: Toolchain) -> None:
     x = torch.randn(16, 16)
     program = sort_program(tools)
     with torch.inference_mode():
-        program([x])
-    out, order = program([x.requires_grad_()])
+        program.run([x])
+    out, order = program.run([x.requires_grad_()])
     values, indices = torch.sort(2 * x, 1)
-    assert program.entries == 2
+    assert len(program.segments) == 2
     assert program.arena_bytes == 1024  # the sorted values are torch's own memory
     assert not out.requires_grad
     torch.testing.assert_close(out, values + 1)
@@ -156,7 +156,7 @@ def test_extern_view_of_a_temporary_is_copied(tools: Toolchain) -> None:
     program = make(tools, buffers, steps, ["turned"])
     x = torch.randn(16, 16)
     assert program.arena_bytes == 1024
-    assert torch.equal(program([x])[0], 2 * x.t())
+    assert torch.equal(program.run([x])[0], 2 * x.t())
 
 
 def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
@@ -169,7 +169,7 @@ def test_extern_mutates_and_writes_what_exists(tools: Toolchain) -> None:
     ]
     program = make(tools, buffers, steps, ["out"])
     x = torch.ones(16, 16)
-    assert torch.equal(program([x])[0], torch.full((16, 16), 4.0))
+    assert torch.equal(program.run([x])[0], torch.full((16, 16), 4.0))
     assert torch.equal(x, torch.full((16, 16), -3.0))
 
 
@@ -178,7 +178,7 @@ def test_extern_of_another_shape_is_an_error(tools: Toolchain) -> None:
     buffers = [buffer("x", "input", 0), buffer("out", "output")]
     program = make(tools, buffers, steps, ["out"])
     with pytest.raises(WeftError, match="launch spec says"):
-        program([torch.ones(16, 16)])
+        program.run([torch.ones(16, 16)])
 
 
 def test_extern_arguments_round_trip(tools: Toolchain) -> None:
@@ -200,7 +200,7 @@ def test_extern_arguments_round_trip(tools: Toolchain) -> None:
     ]
     program = make(tools, buffers, steps, ["out"])
     x = torch.randn(16, 16)
-    assert torch.equal(program([x])[0], x.sum(1, True, dtype=torch.float64).clamp(max=0))
+    assert torch.equal(program.run([x])[0], x.sum(1, True, dtype=torch.float64).clamp(max=0))
 
 
 def test_spec_round_trip(tools: Toolchain) -> None:
@@ -224,7 +224,7 @@ compiler.Compiler.link = refuse
 program, extra = load("sort", tools)
 assert extra == {{"kernels": 2}}, extra
 x = torch.randn(16, 16)
-assert torch.equal(program([x])[0], torch.sort(2 * x, 1)[0] + 1)
+assert torch.equal(program.run([x])[0], torch.sort(2 * x, 1)[0] + 1)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=120)
     assert load("never built", tools) is None
@@ -238,7 +238,7 @@ def test_concurrent_calls_have_arenas_of_their_own(tools: Toolchain) -> None:
     def work(value: float) -> None:
         x = torch.full((16, 16), value)
         for _ in range(2000):
-            if not torch.equal(program([x, y])[0], 2 * x + 1):
+            if not torch.equal(program.run([x, y])[0], 2 * x + 1):
                 wrong.append(value)
 
     threads = [threading.Thread(target=work, args=(float(i),)) for i in range(4)]
@@ -287,7 +287,7 @@ def test_a_fault_is_of_the_call_that_meets_it(tools: Toolchain) -> None:
         x.view(-1)[at * 85] = 2 if at else 1
         for _ in range(1000):
             try:
-                right = bool((program([x])[0] == 4).all()) and at == 0
+                right = bool((program.run([x])[0] == 4).all()) and at == 0
             except IndexOutOfRange as error:
                 right = at > 0 and error.where == "line 7"
             if not right:
@@ -324,7 +324,7 @@ void copy(const float *x, float *out) {{ memcpy(out, x, {2048 * 1024 * 4}); }}
     )
     x = torch.randn(2048, 1024)
     assert program.arena_bytes == 8 << 20
-    assert torch.equal(program([x])[0], -x)
+    assert torch.equal(program.run([x])[0], -x)
 
 
 def test_refused_source_is_kept(tools: Toolchain) -> None:

@@ -83,7 +83,7 @@ def test_static_chunks_in_order(tools: Toolchain, openmp: bool, count: int) -> N
     x = torch.randn(SIZE)
     torch.set_num_threads(count)
     for _ in range(20):
-        out, worker = program([x])
+        out, worker = program.run([x])
         assert torch.equal(out, x + 1)
         assert torch.equal(worker, worker.sort()[0])
     sizes = worker.bincount()
@@ -96,7 +96,7 @@ def test_nested_loops_run_inline(tools: Toolchain, openmp: bool) -> None:
     program = make(tools, NESTED, openmp)
     x = torch.randn(SIZE)
     torch.set_num_threads(2)
-    out, worker = program([x])
+    out, worker = program.run([x])
     assert torch.equal(out, x + 1)
     assert not worker.any()
 
@@ -111,7 +111,7 @@ def test_torch_threads_are_used(tools: Toolchain) -> None:
     x.add(1)
     before = set(os.listdir("/proc/self/task"))
     for _ in range(5):
-        program([x])
+        program.run([x])
         x.add(1)
     assert set(os.listdir("/proc/self/task")) == before
 
@@ -122,7 +122,7 @@ def test_own_pool_after_a_fork(tools: Toolchain) -> None:
     program = make(tools, FLAT, openmp=False)
     x = torch.zeros(SIZE)
     torch.set_num_threads(2)
-    program([x])
+    program.run([x])
     child = os.fork()
     if child == 0:
         out, worker = program.run([x])  # no torch kernel here: its pool does not survive a fork

@@ -23,7 +23,7 @@ from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
 from weft.runtime.entry import c_source, is_checked, native_segments
 from weft.runtime.layout import Layout, Segment, item_bytes, lay_out
-from weft.runtime.loaded import Loaded, Tensors
+from weft.runtime.loaded import Loaded
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
@@ -76,14 +76,6 @@ class Program(Loaded):
         self.title = path.parent.name[:8]
         self.segments = [self.segment(*one) for one in enumerate(native_segments(layout))]
         self.run = self.function()
-
-    def __call__(self, inputs: Tensors) -> tuple[Any, ...]:
-        return self.run(inputs)
-
-    @property
-    def entries(self) -> int:
-        """How many native calls one run makes: one, unless externs stand between kernels."""
-        return len(self.segments)
 
     def segment(self, number: int, native: Segment) -> Any:
         """The C function of some steps."""
