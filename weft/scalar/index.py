@@ -294,21 +294,18 @@ def _leaves(node: Node) -> tuple[Node, ...]:
     return tuple(n for n in postorder(node) if not isinstance(n.op, Apply | Constant))
 
 
-_simplified: dict[tuple[Node, tuple[Interval | None, ...]], Node] = {}
-
-
 def simplify(node: Node, ranges: Ranges) -> Node:
     """Simplify a whole term bottom-up under the ranges of its axes."""
     if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
         return _simplify(node, as_known(ranges))
-    key = node, tuple(ranges.get(leaf) for leaf in _leaves(node))
-    found = _simplified.get(key)
-    if found is None:
-        if len(_simplified) > 1 << 15:
-            _simplified.clear()
-        found = _simplified[key] = _simplify(node, Known(ranges))
-        _simplified[found, tuple(ranges.get(leaf) for leaf in _leaves(found))] = found
-    return found
+    return _simplify_over(node, tuple(ranges.get(leaf) for leaf in _leaves(node)))
+
+
+@lru_cache(maxsize=1 << 15)
+def _simplify_over(node: Node, intervals: tuple[Interval | None, ...]) -> Node:
+    """The same, for the intervals of its leaves."""
+    known = zip(_leaves(node), intervals, strict=True)
+    return _simplify(node, Known({leaf: found for leaf, found in known if found is not None}))
 
 
 def _simplify(root: Node, known: Known) -> Node:
