@@ -149,9 +149,4 @@ def sweep(parent: Path) -> None:
 
 def digest(*parts: str) -> str:
     """A hash of texts that tells ("ab", "c") from ("a", "bc")."""
-    state = hashlib.sha256()
-    for part in parts:
-        data = part.encode()
-        state.update(len(data).to_bytes(8, "little"))
-        state.update(data)
-    return state.hexdigest()
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
