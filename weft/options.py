@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 import torch
 
 from weft.config import config
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, choice
 from weft.targets.cpu import CPU, CPUS, host
 from weft.targets.gpu import GPU, GPUS
 from weft.targets.nvidia import runs_on
@@ -49,9 +49,7 @@ class Options:
             if not isinstance(getattr(self, name), kinds):
                 raise WeftError(f"{name} cannot be {getattr(self, name)!r}")
         for name, known in (("fuse", get_args(Fuse)), ("fallback", get_args(Fallback))):
-            if getattr(self, name) not in known:
-                wanted = ", ".join(known)
-                raise WeftError(f"unknown {name} {getattr(self, name)!r}: one of {wanted}")
+            choice(name, getattr(self, name), known)
         if not re.fullmatch(r"(-\d{3}(,-\d{3})*)?", self.passes):
             raise WeftError(f"passes {self.passes!r}: -007 leaves 007 out, -007,-009 two of them")
         target = find_target(self.target)
@@ -72,8 +70,7 @@ class Options:
         """From names that may be wrong."""
         known = [f.name for f in fields(cls)]
         for name in options:
-            if name not in known:
-                raise WeftError(f"unknown option {name!r}: one of {', '.join(known)}")
+            choice("option", name, known)
         return cls(**options)
 
 

@@ -22,11 +22,11 @@ import torch
 
 from weft.cli.bench_worker import BACKENDS
 from weft.cli.check import Verdict, call, check, check_text, run_eager, run_reference, worst
-from weft.cli.compiling import choice, compile_ir, text_as_source
+from weft.cli.compiling import compile_ir, text_as_source
 from weft.cli.peers import PEERS, restored
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
-from weft.core.errors import SourceError, WeftError
+from weft.core.errors import SourceError, WeftError, choice
 from weft.options import Options
 
 Judge = Callable[[str, Any], list[Verdict]]  # of a backend and what it gave
@@ -127,7 +127,7 @@ class Bench:
         options: Options | None = None,
         environment: Callable[[str], Mapping[str, str]] | None = None,
     ) -> None:
-        self.backends = [choice("backend", b, tuple(BACKENDS)) for b in backends]
+        self.backends = [choice("backend", b, BACKENDS) for b in backends]
         self.environment = environment or (lambda backend: {})
         self.options = replace(options or Options(), verbose=0, profile=False)
 

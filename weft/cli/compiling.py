@@ -6,7 +6,6 @@ compiled.ir("loop"), compiled.report.kernels
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
 
@@ -17,7 +16,7 @@ from weft import driver
 from weft.cli.check import run_eager
 from weft.cli.program import IrText, Source, program_place
 from weft.core.calls import TORCH_DTYPES
-from weft.core.errors import SourceError, WeftError
+from weft.core.errors import WeftError, choice
 from weft.options import Options, find_target
 from weft.targets.gpu import GPUS
 
@@ -38,12 +37,6 @@ def target_for(level: str | None, target: str) -> str:
     """The target that a language's text is printed for where none is chosen."""
     rows = (name for name, gpu in GPUS.items() if gpu.language == level)
     return next(rows, target) if target == "auto" else target
-
-
-def choice(name: str, value: str, known: Sequence[str]) -> str:
-    if value not in known:
-        raise SourceError(f"unknown {name} {value!r}: one of {', '.join(known)}")
-    return value
 
 
 def device_name(options: Options) -> str:
@@ -84,7 +77,7 @@ def text_as_source(program: IrText, compiled: driver.TextProgram, seed: int) -> 
 
 
 def random_input(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
-    element = TORCH_DTYPES[choice("dtype", dtype, tuple(TORCH_DTYPES))]
+    element = TORCH_DTYPES[choice("dtype", dtype, TORCH_DTYPES)]
     if element.is_floating_point:
         return torch.randn(shape, dtype=torch.float64).to(element)
     return torch.randint(0, 2, shape).to(element)  # small enough to index anything

@@ -16,7 +16,7 @@ import typer
 
 from weft.cli import running
 from weft.cli.bench import Bench
-from weft.cli.compiling import LANGUAGES, LEVELS, choice, compile_program, device_name, target_for
+from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import SourceSpec
@@ -25,7 +25,7 @@ from weft.cli.suite import SUITES, Settings
 from weft.cli.suite import run as run_suite
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.config import config
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, choice
 from weft.options import Options
 
 BAD_INPUT, MISSED, INTERNAL = 2, 1, 3

@@ -5,6 +5,9 @@ raise UnsupportedOpError("aten.foo has no lowering", where="model.py line 12: y 
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
 
 class WeftError(Exception):
     """Base of all errors weft raises. `where` names the place: file and line, torch source line."""
@@ -13,6 +16,13 @@ class WeftError(Exception):
         super().__init__(message if where is None else f"{message}\n  at {where}")
         self.message = message
         self.where = where
+
+
+def choice(what: str, value: Any, known: Collection[str]) -> Any:
+    """The value, where it is known; else WeftError."""
+    if value not in known:
+        raise WeftError(f"unknown {what} {value!r}: one of {', '.join(known)}")
+    return value
 
 
 class SourceError(WeftError):
