@@ -67,12 +67,7 @@ ACTIVATIONS = {
 }
 
 COMPARISONS = {
-    "eq.Tensor eq.Scalar": scalar.eq,
-    "ne.Tensor ne.Scalar": scalar.ne,
-    "lt.Tensor lt.Scalar": lambda x, y: x < y,
-    "le.Tensor le.Scalar": lambda x, y: x <= y,
-    "gt.Tensor gt.Scalar": lambda x, y: x > y,
-    "ge.Tensor ge.Scalar": lambda x, y: x >= y,
+    **{f"{n}.Tensor {n}.Scalar": scalar.FUNCTIONS[n] for n in ("eq", "ne", "lt", "le", "gt", "ge")},
     "isnan": f.is_nan,
     "isinf": lambda x: scalar.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,

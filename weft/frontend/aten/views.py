@@ -20,17 +20,10 @@ Axes = Sequence[int]
 Bound = int | None  # of a slice
 
 
-def clamped(at: Bound, extent: int, default: int) -> int:
-    """A slice's bound as Python means it."""
-    if at is None:
-        return default
-    return min(max(at + extent if at < 0 else at, 0), extent)
-
-
 def slice_range(extent: int, start: Bound, end: Bound, step: int) -> tuple[int, int]:
     """First position and number of positions of start:end:step."""
-    first, last = clamped(start, extent, 0), clamped(end, extent, extent)
-    return first, max(0, -((first - last) // step))
+    places = range(extent)[start:end:step]
+    return places.start, len(places)
 
 
 def slice_tensor(
