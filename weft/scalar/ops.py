@@ -88,10 +88,6 @@ def _lgamma(x: Any) -> Any:
     return _each(one, x)
 
 
-def _sigmoid(x: Any) -> Any:
-    return np.reciprocal(1 + np.exp(-x)).astype(np.asarray(x).dtype)
-
-
 def _floormod(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind in "iu":
         return np.where(y == 0, 0, np.mod(x, np.where(y == 0, 1, y)))
@@ -177,7 +173,7 @@ log10 = function("log10", 1, np.log10, domain=FLOAT, cost=18)
 log1p = function("log1p", 1, np.log1p, domain=FLOAT, cost=20)
 tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
 erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
-sigmoid = function("sigmoid", 1, _sigmoid, domain=FLOAT, cost=18)
+sigmoid = function("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)), domain=FLOAT, cost=18)
 lgamma = function("lgamma", 1, _lgamma, domain=FLOAT, cost=100)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)
 cos = function("cos", 1, np.cos, domain=FLOAT, cost=20)

@@ -7,7 +7,7 @@ Statements are printed from the placed form, so each term has one name where it 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import count, groupby
 
 from weft.core.node import Node
 from weft.core.text.cursor import show_name, show_string
@@ -64,7 +64,7 @@ class _Printer:
     def __init__(self, kernel: nest.Kernel) -> None:
         self.taken = _labels(kernel)
         self.names: dict[Node, str] = {}
-        self.count = {"in": 0, "v": 0}
+        self.free = {stem: map(f"{stem}{{}}".format, count()) for stem in ("in", "v")}
 
     def ref(self, term: Node) -> str:
         return show_term(term, self.names.get)
@@ -85,10 +85,7 @@ class _Printer:
 
     def fresh(self, term: Node) -> str:
         stem = "in" if hasattr(term.op, "buffer") else "v"
-        while (name := f"{stem}{self.count[stem]}") in self.taken:
-            self.count[stem] += 1
-        self.count[stem] += 1
-        return name
+        return next(name for name in self.free[stem] if name not in self.taken)
 
     def header(self, loop: nest.For, parent: nest.For | None) -> str:
         step = f" by {loop.step}" if loop.step != 1 else ""
