@@ -131,13 +131,10 @@ def _unbind_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
 
 
 RESHAPES = {aten.view.default, aten._unsafe_view.default, aten._reshape_alias.default}
+SQUEEZES = {aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default}
 
 INVERSES: dict[torch._ops.OpOverload, Inverse] = {
-    **dict.fromkeys(RESHAPES, _reshape_back),
-    aten.unsqueeze.default: _reshape_back,
-    aten.squeeze.default: _reshape_back,
-    aten.squeeze.dim: _reshape_back,
-    aten.squeeze.dims: _reshape_back,
+    **dict.fromkeys(RESHAPES | SQUEEZES, _reshape_back),
     aten.detach.default: lambda _s, _p, value, _e: value,
     aten.alias.default: lambda _s, _p, value, _e: value,
     aten.t.default: _swap_back,
