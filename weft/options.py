@@ -90,22 +90,20 @@ def target_name(name: str, place: torch.device) -> str:
         if gpu.language == "cuda" and runs_on(gpu.arch, found):
             return known
     device_name, number = torch.cuda.get_device_name(device), "{}.{}".format(*found)
-    raise WeftError(
-        f"no target is for {device_name}, of compute capability {number}: {known_targets()}"
-    )
+    known = ", ".join(known_targets())
+    raise WeftError(f"no target is for {device_name}, of compute capability {number}: {known}")
 
 
-def known_targets() -> str:
-    return ", ".join(["auto", "cpu", "cuda", *(f"cpu:{isa}" for isa in CPUS), *GPUS])
+def targets() -> dict[str, CPU | GPU]:
+    """Those with a name of their own. Another CPU's code runs here as well: vectors do anywhere."""
+    return {**{f"cpu:{isa}": cpu for isa, cpu in CPUS.items()}, **GPUS}
+
+
+def known_targets() -> list[str]:
+    return ["auto", "cpu", "cuda", *targets()]
 
 
 def find_target(name: str) -> CPU | GPU:
     """The target of that name; WeftError for one weft does not know."""
     name = target_name(name, torch.device("cpu"))
-    if name == "cpu":
-        return host()
-    if name.startswith("cpu:") and name[4:] in CPUS:  # another CPU's code; vectors run anywhere
-        return CPUS[name[4:]]
-    if name in GPUS:
-        return GPUS[name]
-    raise WeftError(f"unknown target {name!r}: one of {known_targets()}")
+    return host() if name == "cpu" else targets()[choice("target", name, known_targets())]
