@@ -73,7 +73,7 @@ class Session:
         out = call(made, made.callable)
         self.clock.wait()
         seconds = time.perf_counter() - start
-        torch.save(pytree.tree_map(detached, out), outputs)
+        torch.save(pytree.tree_map_only(torch.Tensor, torch.Tensor.detach, out), outputs)
         self.call = bound(made)
         torch.set_grad_enabled(made.wants_grad)
         facts: dict[str, Any] = {"compile_seconds": seconds}
@@ -106,10 +106,6 @@ def bound(made: Source) -> Callable[[], Any]:
     if isinstance(made.callable, Peer):
         return made.callable.bind(*made.args, **made.kwargs)
     return lambda: made.callable(*made.args, **made.kwargs)
-
-
-def detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else value
 
 
 def dynamo(source: Source, backend: str | Callable[..., Any], mode: str | None = None) -> Any:

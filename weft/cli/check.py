@@ -56,14 +56,12 @@ def clone(tree: Any) -> Any:
     """The same arguments in memory of their own: a program may write to what it is given."""
     memo: dict[int, Any] = {}
 
-    def one(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
+    def one(value: torch.Tensor) -> torch.Tensor:
         if id(value) not in memo:
             memo[id(value)] = copy_tensor(value)
         return memo[id(value)]
 
-    return pytree.tree_map(one, tree)
+    return pytree.tree_map_only(torch.Tensor, one, tree)
 
 
 def copy_tensor(value: torch.Tensor) -> torch.Tensor:

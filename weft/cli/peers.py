@@ -68,13 +68,12 @@ class Flat(nn.Module):
     def __init__(self, source: Source) -> None:
         super().__init__()
         self.program = source.callable
-        self.leaves, self.structure = pytree.tree_flatten((source.args, source.kwargs))
+        self.arguments = (source.args, source.kwargs)
         self.eval()
 
     def forward(self, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         left = iter(given)
-        leaves = [next(left) if isinstance(v, torch.Tensor) else v for v in self.leaves]
-        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        args, kwargs = pytree.tree_map_only(torch.Tensor, lambda _: next(left), self.arguments)
         return tuple(tensors(self.program(*args, **kwargs)))
 
 

@@ -133,10 +133,9 @@ def computed(args: Sequence[Any], result: DType) -> DType:
 
 def promoted(operands: Sequence[Any]) -> DType:
     """torch's rule for the one or two operands of a predicate."""
-    given = [
-        torch.empty((1,) * bool(a.rank), dtype=TORCH_DTYPE[a.dtype], device="meta")
-        if isinstance(a, Tensor)
-        else a
-        for a in operands
-    ]
+
+    def stand_in(x: Tensor) -> torch.Tensor:
+        return torch.empty((1,) * bool(x.rank), dtype=TORCH_DTYPE[x.dtype], device="meta")
+
+    given = tree_map_only(Tensor, stand_in, list(operands))
     return dtype_of(torch.result_type(given[0], given[-1]))
