@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
-from statistics import median
 from threading import Lock
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ from weft.core.errors import FAULTS, CompilerError, WeftError
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
-from weft.runtime.loaded import Loaded
+from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.spec import Call, Extern, names_in
 
 HEADERS = Path(__file__).parent / "gpu"
@@ -126,12 +125,7 @@ class OpenCLProgram(Loaded):
     def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], part: str | None) -> None:
         self.layout, self.kernels, self.part = layout, kernels, part
         self.lock = Lock()
-
-        def run(inputs: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-            with self.lock, torch.no_grad():
-                return self.call(inputs)[0]
-
-        self.run = run  # a plain function, as other programs' is
+        self.run = self.function()
 
     @cached_property
     def device(self) -> Device:
@@ -141,16 +135,19 @@ class OpenCLProgram(Loaded):
     def made(self) -> dict[str, Any]:
         return load(self.kernels, self.device) if self.kernels else {}
 
-    def profile(self, inputs: Sequence[torch.Tensor], rounds: int = 5) -> list[tuple[str, float]]:
-        """Microseconds of each step, the median of `rounds` whole runs."""
-        with self.lock, torch.no_grad():
-            runs = [self.call(inputs)[1] for _ in range(rounds)]
-        named = zip(self.spec.steps, zip(*runs, strict=True), strict=True)
-        return [(s.symbol if isinstance(s, Call) else s.target, median(t)) for s, t in named]
+    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
+        """A plain function, as other programs' is."""
 
-    def call(self, inputs: Sequence[torch.Tensor]) -> tuple[tuple[Any, ...], list[float]]:
-        """The results of all steps in order, and their microseconds."""
-        memory, spent = Memory(self.layout, inputs, self.device), list[float]()
+        def run(inputs: Tensors) -> Any:
+            with self.lock, torch.no_grad():
+                results, times = self.call(inputs)
+            return times if profile else results
+
+        return run
+
+    def call(self, inputs: Tensors) -> tuple[tuple[Any, ...], list[tuple[str, float]]]:
+        """The results of all steps in order, and the microseconds of each."""
+        memory, spent = Memory(self.layout, inputs, self.device), list[tuple[str, float]]()
         for number, step in enumerate(self.spec.steps):
             if isinstance(step, Call):
                 arguments = [memory.on_device(name) for name in step.args]
@@ -161,7 +158,8 @@ class OpenCLProgram(Loaded):
                     memory.on_host(name)
                 begin = time.perf_counter()
                 memory.extern(step)
-            spent.append((time.perf_counter() - begin) * 1e6)
+            name = step.symbol if isinstance(step, Call) else step.target
+            spent.append((name, (time.perf_counter() - begin) * 1e6))
             memory.release(number)
         return tuple(map(memory.result, self.spec.outputs)), spent
 
