@@ -20,12 +20,11 @@ from weft import runtime
 from weft.config import config
 from weft.core.calls import decode_call
 from weft.core.graph import Graph
-from weft.core.types import TensorType
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
 from weft.runtime.toolchain import Toolchain, open_toolchain
-from weft.scalar.nest import Call, Kernel, Program
+from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.structure import is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
@@ -170,12 +169,10 @@ def make_spec(
     """
     program = emitted.program
     kept = {b.name for step in once(program, constants) for b in step.outputs}
-    buffers: dict[str, runtime.Buffer] = {}
-    for i, b in enumerate(program.inputs):
-        buffers[b.name] = _buffer(b.name, b.type, "input", i)
+    buffers = {b.name: _buffer(b, "input", i) for i, b in enumerate(program.inputs)}
     returned = [b for i, b in enumerate(program.outputs) if i not in writes]
     for b in returned:
-        buffers.setdefault(b.name, _buffer(b.name, b.type, "output"))
+        buffers.setdefault(b.name, _buffer(b, "output"))
     calls = (b for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs))
     full = {b.name: b for b in (*calls, *program.outputs)}
     steps: list[runtime.Call | runtime.Extern] = []
@@ -183,7 +180,7 @@ def make_spec(
         for b in (*step.inputs, *step.outputs):
             known = full.get(b.name, b)  # kernels see buffers flat
             kind = "kept" if b.name in kept else "temp"
-            buffers.setdefault(b.name, _buffer(b.name, known.type, kind))
+            buffers.setdefault(b.name, _buffer(known, kind))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
             symbol, content = emitted.symbols[step.name], None
@@ -221,8 +218,8 @@ def _checks(kernel: Kernel) -> str | None:
     return "; ".join((f"kernel {kernel.name}", *kernel.origin)) if is_checked(kernel.body) else None
 
 
-def _buffer(name: str, type_: TensorType, kind: Any, index: int = 0) -> runtime.Buffer:
-    return runtime.Buffer(name, str(type_.dtype.word), type_.shape, type_.layout, kind, index)
+def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:
+    return runtime.Buffer(b.name, str(b.type.dtype.word), b.type.shape, b.type.layout, kind, index)
 
 
 def _extern(call: Call) -> runtime.Extern:

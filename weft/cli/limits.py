@@ -124,17 +124,13 @@ def biased_attention_flops(
     return attention_flops(query, key, value, dropout, is_causal)
 
 
-def vector_flops(matrix: Any, vector: Any, *_: Any, **__: Any) -> int:
-    return 2 * math.prod(matrix)
-
-
 ATEN = torch.ops.aten
 FORMULAS = {
     ATEN._scaled_dot_product_flash_attention_for_cpu: attention_flops,
     ATEN._scaled_dot_product_flash_attention: attention_flops,
     ATEN._scaled_dot_product_efficient_attention: biased_attention_flops,
     ATEN._scaled_dot_product_cudnn_attention: biased_attention_flops,
-    ATEN.mv: vector_flops,
+    ATEN.mv: lambda matrix, *_, **__: 2 * math.prod(matrix),
 }
 
 
