@@ -327,9 +327,8 @@ class TextProgram:
 
     def __call__(self, *args: torch.Tensor) -> Any:
         types = [(b.type.shape, b.type.layout) for b in self.levels.made["kernel"].inputs]
-        empty = partial(torch.empty_strided, device=self.place)
-        given = [empty(*t, dtype=a.dtype).copy_(a) for a, t in zip(args, types, strict=True)]
-        out = self.run(given)
+        given = zip(args, types, strict=True)
+        out = self.run([a.new_empty_strided(*t, device=self.place).copy_(a) for a, t in given])
         return out[0] if len(out) == 1 else out
 
     def ir(self, level: str) -> str:

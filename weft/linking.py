@@ -77,10 +77,7 @@ class Linked:
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in the same strides, elsewhere."""
-    own = torch.empty_strided(
-        tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device
-    )
-    return own.copy_(tensor)
+    return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
 
 @cache

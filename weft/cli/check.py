@@ -69,9 +69,7 @@ def copy_tensor(value: torch.Tensor) -> torch.Tensor:
     if 0 in value.stride():
         dense = torch.empty_like(value)
     else:
-        dense = torch.empty_strided(
-            value.shape, value.stride(), dtype=value.dtype, device=value.device
-        )
+        dense = value.new_empty_strided(value.shape, value.stride())
     return dense.copy_(value.detach()).requires_grad_(value.requires_grad)
 
 

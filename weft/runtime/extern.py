@@ -55,8 +55,7 @@ def bind(
         memory = result.untyped_storage().data_ptr()
         if all(memory != a.untyped_storage().data_ptr() for a in arguments):
             return result
-    fresh = torch.empty_strided(shape, strides, dtype=dtype, device=result.device)
-    return fresh.copy_(result)
+    return result.new_empty_strided(shape, strides).copy_(result)
 
 
 def store(result: torch.Tensor, into: torch.Tensor) -> None:
