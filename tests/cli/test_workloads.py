@@ -11,7 +11,7 @@ import torch
 
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
-from weft.cli.workloads import CPU, CUDA, CUDA_WORKLOADS, PROGRAMS, WORKLOADS
+from weft.cli.workloads import CUDA_WORKLOADS, DATA, PROGRAMS, WORKLOADS
 
 NAMED = """RMSNorm 2048x2048
 softmax 28x512x512
@@ -26,7 +26,7 @@ TinyLlama decoder layer, 1 token""".splitlines()
 
 def test_there_are_enough_and_every_text_parses() -> None:
     assert len(WORKLOADS) >= 40
-    for names, workloads in ((CPU, WORKLOADS), (CUDA, CUDA_WORKLOADS)):
+    for names, workloads in ((DATA["cpu"], WORKLOADS), (DATA["cuda"], CUDA_WORKLOADS)):
         assert len(workloads) == len(re.split("; |\n", names.strip())), "a name stands twice"
         for name, workload in workloads.items():
             assert isinstance(ast.parse(workload.text).body[-1], ast.Expr), name
