@@ -1,9 +1,10 @@
 """What the copy engine needs in a kernel's text: maps of tensors, and a barrier its copies end at.
 
 boxes.start(copy, "x_s0 + 2048", ["b0", "k0"])      # if (threadIdx.x == 0) { tma_load_2d(..); }
-boxes.wait                                          # mbarrier_wait(&arrived, phase);
+boxes.wait(0)                                       # mbarrier_wait(&arrived, phase);
 The first thread starts the copies of a block. Where all wait it arrives at the barrier, which ends
-a phase of that, however many copies it had.
+a phase of that, however many copies it had. Where some copies stay under way, others have barriers
+of their own, in turn: `begun` and `done` count phases.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import NamedTuple
 
 from weft.emit.languages import Language
 from weft.emit.spelling import Names
-from weft.kernel.ops import Box, VectorStore
+from weft.kernel.ops import AsyncWait, Box, VectorStore
 from weft.scalar.nest import Kernel, walk
 
 ALIGNMENT = 1024  # bytes: where the pattern of a swizzle starts
@@ -47,7 +48,11 @@ class Boxes:
             found = self.map_of(copy)
             if found not in self.names:
                 self.names[found] = names.fresh(f"{self.operands[found.operand].name}_map")
+        waits = (s.pending for s in walk(kernel.body) if isinstance(s, AsyncWait))
+        most = max(waits, default=0)
+        self.phases = most + 2 if most else 1  # that can be under way
         self.barrier, self.phase = names.fresh("arrived"), names.fresh("phase")
+        self.begun, self.done = names.fresh("begun"), names.fresh("done")
 
     def map_of(self, copy: VectorStore) -> Map:
         box = copy.value.op
@@ -64,26 +69,41 @@ class Boxes:
     @property
     def head(self) -> list[str]:
         """What a kernel with such copies starts with."""
-        start = f"mbarrier_init(&{self.barrier}, 1); mbarrier_init_fence();"
+        array, state = self.barrier, f"{self.phase} = 0"
+        start = f"mbarrier_init(&{self.barrier}, 1);"
+        if self.phases > 1:
+            array, state = f"{array}[{self.phases}]", f"{self.begun} = 0, {self.done} = 0"
+            start = f"for (i32 i = 0; i < {self.phases}; i++) mbarrier_init({self.barrier} + i, 1);"
         return [
-            f"__shared__ u64 {self.barrier};",
-            f"u32 {self.phase} = 0;",
-            f"{self.first} {{ {start} }}",
+            f"__shared__ u64 {array};",
+            f"u32 {state};",
+            f"{self.first} {{ {start} mbarrier_init_fence(); }}",
             self.language.barrier,
         ]
+
+    def at(self, phase: str) -> str:
+        """The barrier of a phase."""
+        if self.phases == 1:
+            return f"&{self.barrier}"
+        return f"{self.barrier} + {phase} % {self.phases}"
 
     def start(self, copy: VectorStore, at: str, coordinates: Sequence[str]) -> str:
         """A function of the prelude, for the first thread, by coordinates innermost first."""
         size = copy.lanes * copy.buffer.type.dtype.bytes
-        barrier = f"&{self.barrier}"
+        barrier = self.at(self.begun)
         where = ", ".join([at, self.names[self.map_of(copy)], barrier, *reversed(coordinates)])
         load = f"{self.language.boxes}_{len(coordinates)}d({where});"
         return f"{self.first} {{ mbarrier_expect_more({barrier}, {size}); {load} }}"
 
-    @property
-    def wait(self) -> list[str]:
+    def wait(self, pending: int) -> list[str]:
+        """The end of a phase, and a wait for all but so many."""
+        arrive = f"{self.first} mbarrier_arrive({self.at(self.begun)});"
+        if self.phases == 1:
+            wait = f"mbarrier_wait({self.at(self.done)}, {self.phase});"
+            return [arrive, wait, f"{self.phase} ^= 1;"]
+        parity = f"{self.done} / {self.phases} % 2"
         return [
-            f"{self.first} mbarrier_arrive(&{self.barrier});",
-            f"mbarrier_wait(&{self.barrier}, {self.phase});",
-            f"{self.phase} ^= 1;",
+            arrive,
+            f"for ({self.begun}++; {self.done} + {pending} < {self.begun}; {self.done}++)",
+            f"    mbarrier_wait({self.at(self.done)}, {parity});",
         ]

@@ -7,7 +7,6 @@ What a language spells in its own way is in its row of languages.py, or in its p
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -16,8 +15,10 @@ import numpy as np
 from weft.core.errors import WeftError
 from weft.core.node import Node
 from weft.core.types import DType, ScalarType, boolean
+from weft.emit import warpgroups
 from weft.emit.boxes import ALIGNMENT, Boxes, Map
 from weft.emit.c import Emitter
+from weft.emit.in_place import bare, products
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import inline, narrows, unnamed
@@ -26,6 +27,7 @@ from weft.kernel.ops import (
     Barrier,
     Box,
     Extract,
+    Matrix,
     Mma,
     Pack,
     ThreadXor,
@@ -33,9 +35,9 @@ from weft.kernel.ops import (
     VectorStore,
 )
 from weft.scalar import nest
+from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
-from weft.scalar.monoid import SUM
 from weft.scalar.ops import apply, subtract
 from weft.scalar.structure import is_checked
 
@@ -48,22 +50,6 @@ INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": 
 
 def bits_of(value: float, dtype: DType) -> int:
     return int(np.array(value, dtype.numpy).view(f"u{dtype.bytes}"))
-
-
-def bare(term: Node) -> bool:
-    """Terms that are written where they are used, as a name is."""
-    lane = isinstance(term.op, Extract) and register(term.type.dtype) is term.type.dtype
-    return lane or isinstance(term.op, Pack)
-
-
-def products(body: nest.Block) -> set[Node]:
-    """Products that one sum alone uses: one instruction with it."""
-    updates = [s for s in nest.walk(body) if isinstance(s, nest.Update)]
-    sums = [s.values[0] for s in updates if s.fold.monoid is SUM]
-    found = {v for v in sums if function_of(v) == "multiply" and v.type.dtype.is_float}
-    uses = Counter(a for n in nodes(body) for a in n.args)
-    ends = Counter(t for s in nest.walk(body) for t in s.terms())
-    return {v for v in found if not uses[v] and ends[v] == 1}
 
 
 @dataclass(frozen=True)
@@ -134,15 +120,27 @@ class GPUEmitter(Emitter):
     # ---- spelling
 
     def offset(self, buffer: nest.Buffer, where: Node) -> str:
-        text = super().offset(buffer, where)
         if not buffer.swizzle:
-            return text
+            return super().offset(buffer, where)
         self.word("boxes")
-        return f"(swizzle<{buffer.swizzle}, {buffer.type.dtype.bytes}>({text}))"
+        size = buffer.type.dtype.bytes
+        period = 8 * buffer.swizzle // size  # of the pattern: what are multiples of it stays apart
+        terms, offset = linear(where)
+        whole = {a: n for a, n in terms.items() if n % period == 0}
+        rest = {a: n for a, n in terms.items() if a not in whole}
+        inside = self.index(from_linear(rest, offset % period))
+        outside = self.index(from_linear(whole, offset - offset % period))
+        return f"(swizzle<{buffer.swizzle}, {size}>({inside})) + {outside}".removesuffix(" + 0")
 
     def within(self, term: Node) -> bool:
         """Terms that are written where they are used."""
-        return bare(term) or term in self.copied or term in self.products or unnamed(term)
+        return (
+            bare(term)
+            or isinstance(term.op, Matrix)
+            or term in self.copied
+            or term in self.products
+            or unnamed(term)
+        )
 
     def atom(self, term: Node) -> str:
         return self.value(term) if bare(term) and term not in self.names else super().atom(term)
@@ -244,18 +242,29 @@ class GPUEmitter(Emitter):
     def other(self, stmt: nest.Stmt, depth: int) -> None:
         if isinstance(stmt, Barrier):
             self.line(depth, self.word("barrier"))
+        elif isinstance(stmt, Mma) and stmt.sums[0].lanes > 1:
+            sums = self.use(self.variable(stmt.sums[0].labels[0]))
+            self.lines(depth, warpgroups.product(stmt, self.word("groups"), sums, self.pointer))
         elif isinstance(stmt, Mma):
             sums = [self.use(self.variable(f.labels[0])) for f in stmt.sums]
             values = map(self.atom, (*stmt.left, *stmt.right))
             self.line(depth, f"{self.word('products')}({', '.join((*sums, *values))});")
         elif isinstance(stmt, AsyncWait):
             if any(not isinstance(v.op, Box) for v in self.copied):
-                own = (f"{self.word('copies')}_{end}();" for end in ("commit", "wait<0>"))
-                self.lines(depth, own)
+                ends = ("commit", f"wait<{stmt.pending}>")
+                self.lines(depth, (f"{self.word('copies')}_{end}();" for end in ends))
             if self.boxes.names:
-                self.lines(depth, self.boxes.wait)
+                self.lines(depth, self.boxes.wait(stmt.pending))
         else:
             super().other(stmt, depth)
+
+    def identity(self, fold: nest.Fold, depth: int) -> None:
+        if fold.lanes == 1:
+            super().identity(fold, depth)
+            return
+        (type_,) = fold.dtypes
+        name = self.declare(self.variable(fold.labels[0]), str(type_))
+        self.line(depth, f"{type_} {name}[{fold.lanes}] = {{}};")
 
     def lines(self, depth: int, texts: Iterable[str]) -> None:
         for text in texts:

@@ -40,6 +40,7 @@ class Language:
     barrier: str
     exchange: str = ""  # what another thread of the warp has: {value}, {distance}
     products: str = ""  # function of a warp that multiplies matrices
+    groups: str = ""  # functions of a warpgroup that multiplies matrices in shared memory
     copies: str = ""  # functions that copy to shared memory, past registers
     boxes: str = ""  # functions of a copy engine
     spaces: Mapping[str, str]  # before an array or a pointer, by where that is
@@ -69,6 +70,7 @@ CUDA = Language(
     barrier="__syncthreads();",
     exchange="shuffle_xor({value}, {distance})",
     products="mma",
+    groups="wgmma",
     copies="cp_async",
     boxes="tma_load",
     dynamic="dynamic_shared()",
@@ -81,7 +83,8 @@ CUDA = Language(
     bits={f32: "__int_as_float({:#x})", f64: "__longlong_as_double({:#x})"},
     reserved=words(OURS, CPP, "threadIdx blockIdx blockDim gridDim warpSize"),
 )
-HIP = replace(CUDA, title="HIP", prelude="weft_hip.cuh", products="", copies="", boxes="")
+LACKING = {"products": "", "groups": "", "copies": "", "boxes": ""}
+HIP = replace(CUDA, title="HIP", prelude="weft_hip.cuh", **LACKING)
 OPENCL = Language(
     title="OpenCL C",
     prelude="weft_opencl.cl",

@@ -77,6 +77,38 @@ class Box(Op):
         return ScalarType(self.buffer.type.dtype, math.prod(self.sides))
 
 
+@op("matrix")
+class Matrix(Op):
+    """A matrix in shared memory, from an index on, that a warpgroup multiplies: `rows` by `depth`.
+
+    Its lines are a swizzle long. They go along the depth, or `by_rows` along the rows: then the
+    next line of rows is `leading` elements on.
+    """
+
+    buffer: Buffer
+    rows: int
+    depth: int
+    by_rows: bool = False
+    leading: int = 0
+
+    def infer(self, index: ScalarType) -> ScalarType:
+        require(index == ScalarType(i64), f"matrix in {self.buffer.name}: i64")
+        require(self.buffer.swizzle > 0, f"matrix in {self.buffer.name}, which has no swizzle")
+        return ScalarType(self.buffer.type.dtype)
+
+    @property
+    def line(self) -> int:
+        """Elements."""
+        return self.buffer.swizzle // self.buffer.type.dtype.bytes
+
+    @property
+    def span(self) -> int:
+        """Elements from the first one to beyond the last."""
+        if not self.by_rows:
+            return self.rows * self.line
+        return (-(-self.rows // self.line) - 1) * self.leading + self.depth * self.line
+
+
 @op("shuffle")
 class Shuffle(Op):
     """Lane i of the result is lane i xor `distance` of the argument."""
@@ -173,6 +205,7 @@ class Mma(Stmt):
 
     sums        the four of this thread
     left        its four pairs of the left side; right: its two of the right one
+    Of a warpgroup, one that is a vector of all this thread has; and a Matrix each.
     """
 
     sums: tuple[Fold, ...]
@@ -183,7 +216,12 @@ class Mma(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class AsyncWait(Stmt):
-    """The copies that this thread, or the copy engine for its block, has started are done."""
+    """The copies that this thread, or the copy engine for its block, has started are done.
+
+    pending     but those of so many waits before this one, the newest
+    """
+
+    pending: int = 0
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,17 @@ before  for e0 in t0..1024 by 256: x_s[e0] = ...     after  for e0 in ..: x_s[e0
 Statements are taken in order, with what was read and written since the last barrier; of a loop,
 the end of one iteration meets the start of the next. Halves of a buffer that `(k // 16) % 2` picks
 are told apart.
+
+A pipeline has a protocol instead: the iteration that reads a part of a slab, and the one that fills
+the next part, come after a wait that leaves all younger copies under way, and a barrier.
+
+for k2 in 0..32 by 16:  # prologue                  for k2 in ..: x_s[..] = .., wait async but 1
+    x_s[k2 // 16 % 3, ..] = load x[..] async        barrier block
+for k0 in 0..512 by 16:  # reduce                   for k0 in 0..512 by 16:
+    for k1 in k0 + 32..min(..) by 16:  # ahead          for k1 in ..: x_s[..] = ..
+        x_s[k1 // 16 % 3, ..] = load x[..] async        ... load x_s[k0 // 16 % 3, ..]
+    ... load x_s[k0 // 16 % 3, ..]                      wait async but 1
+                                                        barrier block
 """
 
 from __future__ import annotations
@@ -20,7 +31,7 @@ from weft.kernel.ops import AsyncWait, Barrier, VectorStore
 from weft.scalar.affine import Interval, function_of, linear, plus
 from weft.scalar.blocks import nodes
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
+from weft.scalar.nest import PIPELINE, Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, constant, value_of
 from weft.scalar.reach import axis_range, longest
 
@@ -55,7 +66,31 @@ def place_barriers(kernel: Kernel, target: object) -> Kernel:
     written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store | VectorStore)}
     read = {getattr(n.op, "buffer", None) for n in nodes(kernel.body)}
     shared = {b for b in written if b in read and b.space in ("shared", "global")}
-    return replace(kernel, body=_Sync(shared).block(kernel.body)) if shared else kernel
+    loops = (s for s in walk(kernel.body) if isinstance(s, For))
+    fills = tuple(s for s in loops if s.bind in PIPELINE)
+    shared -= {s.buffer for s in walk(fills) if isinstance(s, Store | VectorStore)}
+    body = _Sync(shared).block(kernel.body) if shared else kernel.body
+    return replace(kernel, body=_in_step(body))
+
+
+def _in_step(block: Block) -> Block:
+    """The block with the waits and barriers of its pipelines."""
+    out: list[Stmt] = []
+    for stmt in block:
+        if isinstance(stmt, For):
+            first = stmt.bind == "prologue"
+            body = _in_step(stmt.body)
+            for inner in stmt.body:
+                if isinstance(inner, For) and inner.bind == "ahead":
+                    far = linear(apply("subtract", inner.lo, stmt.axis))[1] // inner.step
+                    body = (*body, AsyncWait(far - 1), Barrier())
+            if first:
+                body = (*body, AsyncWait((stmt.extent or 0) // stmt.step - 1))
+            stmt = replace(stmt, body=body, bind="serial" if stmt.bind in PIPELINE else stmt.bind)
+            out += [stmt, Barrier()] if first else [stmt]
+        else:
+            out.append(stmt)
+    return tuple(out)
 
 
 @dataclass

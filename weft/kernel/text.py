@@ -4,7 +4,7 @@ v0 = load{16} x[b0 + 32]               load{16, stride 4} x[b0]      load{16} x[
 v1 = load{16} x[b0] if v2 else 0.0     gather{16} x[v3]              gather{16} x[v3] if v2 else 0.0
 y{16}[b0] = v0 count 5 if v2 stream    y{16, stride 4}[b0] = v0      scatter y{16}[v3] = v0 count 5
 barrier block                          # all its threads meet
-mma [acc0, acc1, acc2, acc3] [v0, v1, v2, v3] [v4, v5]    # a product in the matrix units
+mma acc0, acc1, acc2, acc3 [v0, v1, v2, v3] [v4, v5]      # a product in the matrix units
 wait async                             # the copies that were started are done
 y{512}[0] = v0 async                   # the copy engine: v0 = box{x, sizes=(512, 512), ..}(b0, k0)
 The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
@@ -107,7 +107,7 @@ def _show_mma(stmt: Stmt, ref: Ref) -> str:
     assert isinstance(stmt, Mma)
     sums = ", ".join(show_name(f.labels[0]) for f in stmt.sums)
     sides = (f"[{', '.join(map(ref, side))}]" for side in (stmt.left, stmt.right))
-    return f"mma [{sums}] {' '.join(sides)}"
+    return f"mma {sums} {' '.join(sides)}"
 
 
 def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
@@ -118,22 +118,29 @@ def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
         known = {n: f for loop in scope.loops for n, f in loop.folds.items()}
         return cursor.found("undefined accumulator", name, known)
 
-    sums = cursor.listed(sum_of, "[]")
+    sums = [sum_of()]
+    while cursor.accept(","):
+        sums.append(sum_of())
     left = cursor.listed(lambda: scope.expression(cursor), "[]")
     right = cursor.listed(lambda: scope.expression(cursor), "[]")
     return Mma(tuple(sums), tuple(left), tuple(right))
 
 
-def _phrase(statement: type[Barrier | AsyncWait], first: str, second: str) -> None:
-    """A statement that is two words."""
+def _show_wait(stmt: Stmt, ref: Ref) -> str:
+    assert isinstance(stmt, AsyncWait)
+    return "wait async" + (f" but {stmt.pending}" if stmt.pending else "")
 
-    def read(cursor: Cursor, scope: NestScope) -> Stmt:
-        cursor.expect(first)
-        cursor.expect(second)
-        return statement()
 
-    SHOW_STATEMENT[statement] = lambda stmt, ref: f"{first} {second}"
-    READ_STATEMENT[first] = read
+def _read_wait(cursor: Cursor, scope: NestScope) -> Stmt:
+    cursor.expect("wait")
+    cursor.expect("async")
+    return AsyncWait(cursor.integer() if cursor.accept("but") else 0)
+
+
+def _read_barrier(cursor: Cursor, scope: NestScope) -> Stmt:
+    cursor.expect("barrier")
+    cursor.expect("block")
+    return Barrier()
 
 
 SHOW[VectorLoad.name] = _show_load
@@ -141,6 +148,7 @@ READ.update({"load{": _read_load, "gather{": _read_gather})
 SHOW_STATEMENT[VectorStore] = _show_store
 SHOW_STATEMENT[Mma] = _show_mma
 READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "mma": _read_mma})
-_phrase(Barrier, "barrier", "block")
-_phrase(AsyncWait, "wait", "async")
+SHOW_STATEMENT[Barrier] = lambda stmt, ref: "barrier block"
+SHOW_STATEMENT[AsyncWait] = _show_wait
+READ_STATEMENT.update({"barrier": _read_barrier, "wait": _read_wait})
 LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)

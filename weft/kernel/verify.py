@@ -38,6 +38,14 @@ def _store(stmt: VectorStore) -> Touch | None:
     return _touch(stmt.index, stmt.count or constant(stmt.lanes), stmt.stride)
 
 
+def _box(op: ops.Box, args: tuple[Node, ...]) -> Touch | None:
+    return None  # outside of the tensor it is 0
+
+
+def _matrix(op: ops.Matrix, args: tuple[Node, ...]) -> Touch | None:
+    return _touch(args[0], constant(op.span), 1)
+
+
 def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     op = part.op if isinstance(part, Node) else part
     buffer: nest.Buffer | None = getattr(op, "buffer", None)
@@ -99,11 +107,12 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
 
 
+TOUCHES = {VectorLoad: _load, VectorStore: _store, ops.Box: _box, ops.Matrix: _matrix}
 KERNEL = Level(
     "kernel",
-    binds=("", "serial", "unroll", "parallel", "grid", "thread", "lane", "warp"),
+    binds=("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE),
     folders=("scalar", "kernel"),
-    touches={VectorLoad: _load, VectorStore: _store, ops.Box: lambda op, args: None},
+    touches=TOUCHES,
     check=_check,
     flat=True,
 )

@@ -132,9 +132,9 @@ def _mapped(held: Held, change: Callable[[Node], Node]) -> Held:
 
 Block = tuple[Stmt, ...]
 
-
 ROLES = ("free", "reduce", "scan")
 PARALLEL = ("parallel", "grid", "thread", "lane", "warp")  # binds: iterations at the same time
+PIPELINE = ("prologue", "ahead")  # copies for the first iterations of a loop, and for later ones
 
 
 @dataclass(frozen=True, eq=False)

@@ -65,16 +65,23 @@ def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
             last = max(0, extent - 1) // loop.step * loop.step
             return [apply("add", loop.lo, constant(last))]
         ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
-        return [apply(subtract, end, constant(_least_gap(loop, end))) for end in ends]
+        return [apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends]
     if function_of(atom) == ("minimum" if upper else "maximum"):
         return list(atom.args)
     return []
 
 
-def _least_gap(loop: For, end: Node) -> int:
+def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
     """How far the last value stays below an end that the loop does not go beyond."""
     terms, offset = linear(apply(subtract, end, loop.lo))
-    return math.gcd(loop.step, offset, *terms.values())
+    gap = loop.step
+    for atom, factor in terms.items():
+        around = (loops or {}).get(atom)
+        if around is not None and isinstance(around.lo.op, Constant):
+            offset += factor * int(around.lo.op.value)
+            factor *= around.step
+        gap = math.gcd(gap, factor)
+    return math.gcd(gap, offset)
 
 
 def _ranges(loops: Loops) -> dict[Node, Interval]:

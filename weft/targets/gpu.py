@@ -29,6 +29,7 @@ class GPU(Machine):
     async_copies: bool = True  # from global to shared memory, by threads
     boxes: bool = False  # a copy engine takes boxes of tensors to shared memory (TMA)
     matrix_units: bool = True  # products of 16-bit matrices, by warps
+    warpgroups: bool = False  # these by four warps, from shared memory
 
     def is_idle(self, threads: int) -> bool:
         """Whether so many threads are too few to have enough loads under way."""
@@ -79,6 +80,7 @@ def _gpu(
         most=512 if language in ("cuda", "hip") else 256,
         boxes=language == "cuda" and arch != "sm_80",
         matrix_units=language == "cuda",
+        warpgroups=arch == "sm_90a",
     )
 
 

@@ -28,7 +28,7 @@ from weft.tile.access import (
     term_cost,
     trips,
 )
-from weft.tile.fragments import operands
+from weft.tile.fragments import unit_rate
 from weft.tile.latency import latency_ns
 from weft.tile.passes.block_contraction import in_panels, tile_width
 from weft.tile.passes.stage_rows import staged
@@ -140,7 +140,7 @@ def _tiles(c: Contraction, target: GPU) -> float:
     k, lanes = math.prod(trips(r) for r in c.reduce), target.lanes(c.bytes)
     around = math.prod(trips(f) for f in (*c.outer, *c.repeat))
     rows, columns = trips(c.rows), trips(c.columns)
-    rate = 8 if target.matrix_units and operands((c.update,), False) else 1
+    rate = unit_rate((c.update,), c.reduce[-1], k, target)
     total = 1.15 * rows * columns * k / rate
     for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
         total += _terms_cost(narrow(side)) * length * k * -(-other // TILE)

@@ -15,11 +15,16 @@ from weft.core.types import bf16, f16, f32
 from weft.scalar.index import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import CASTS, Apply, apply, constant
+from weft.targets.gpu import GPU
 from weft.tile.moves import past
+from weft.tile.vector import address, stride_along
 
 Pair = tuple[Node, Node]  # two elements in one register
 
 ROWS, COLUMNS, DEPTH = 16, 8, 16  # of a product that one instruction computes
+GROUP, WIDTHS = 64, (16, 32, 64, 128, 256)  # rows, and columns, of one by a warpgroup
+WARP_RATE, GROUP_RATE = 8, 16  # beside the products of threads
+LEAST_DEPTH = 256  # of a sum by warpgroups: the copy engine has enough to do
 GROUPS, PAIRS = 8, 4  # lanes of a warp, by row and by pair of columns
 
 
@@ -76,6 +81,41 @@ def _pair(side: Node, axis: Node, at: Node, k: For, start: Node) -> Pair:
     place = apply("add", k.lo, start)
     low, high = ({axis: at, k.axis: apply("add", place, constant(n))} for n in (0, 1))
     return substitute((side,), low)[0], substitute((side,), high)[0]
+
+
+def unit_rate(stmts: Sequence[Stmt], k: For, depth: int, target: GPU) -> int:
+    """Products of a sum that a multiprocessor computes in the time of one by its threads."""
+    found = operands(stmts, False) if target.matrix_units else None
+    if found is None:
+        return 1
+    by_groups = target.warpgroups and depth >= LEAST_DEPTH and suits_warpgroups(found, k.axis)
+    return GROUP_RATE if by_groups else WARP_RATE
+
+
+def suits_warpgroups(found: Operands, k: Node) -> bool:
+    """Whether slabs of both sides will lie as a warpgroup reads them, if the copy engine has them.
+
+    Lines of the left side go along k, of the right one either way, and start at whole 16 bytes.
+    """
+    steps = [along(side, k) for side in (found.left, found.right)]
+    buffers = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
+    strides = (n for b in buffers for n in b.type.layout if n != 1)
+    return steps[0] == 1 and steps[1] is not None and not any(n % 8 for n in strides)
+
+
+def along(load: Node, axis: Node) -> int | None:
+    """Elements from one load to that of the axis's next iteration; None: not evenly apart."""
+    buffer = load.op.buffer  # type: ignore[attr-defined]
+    return stride_along(address(buffer, load.args[: buffer.type.rank], {}), axis)
+
+
+def goes_by_rows(side: Node, k: Node) -> bool | None:
+    """Whether a slab's lines, a swizzle long, go along the results, not along k; None: neither."""
+    slab = side.op.buffer  # type: ignore[attr-defined]
+    line = slab.type.shape[-1]
+    if slab.swizzle != line * slab.type.dtype.bytes:
+        return None
+    return {1: False, line: True}.get(along(side, k) or 0)
 
 
 def axis_of(side: Node, loops: Sequence[For]) -> Node:

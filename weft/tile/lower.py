@@ -17,6 +17,7 @@ from weft.kernel.ops import (
     Box,
     Extract,
     Lanes,
+    Matrix,
     Mma,
     Pack,
     Shuffle,
@@ -30,8 +31,9 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
+from weft.tile.access import trips
 from weft.tile.boxes import box_of
-from weft.tile.fragments import axis_of, column_of, operands, pairs
+from weft.tile.fragments import GROUP, axis_of, column_of, goes_by_rows, operands, pairs
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Copy, Side, Square, square, transposed
 from weft.tile.vector import Lowering, Vector, count_of, flat
@@ -44,6 +46,7 @@ class _Folds:
         self.fold, self.axes, self.horizontal = fold, axes, horizontal
         self.outer = outer  # register axes of the reductions this fold is inside of
         self.parts: dict[tuple[int, ...], dict[tuple[int, ...], Fold]] = {}
+        self.lane: dict[tuple[int, ...], int] = {}  # of a vector for all outer copies
 
     def key(self, copy: Copy) -> tuple[int, ...]:
         """Copies that agree on every axis the fold depends on share its accumulators."""
@@ -55,7 +58,7 @@ class _Folds:
         return tuple(u for _, u in copy.reduce[self.outer :])
 
     def all(self) -> tuple[Fold, ...]:
-        return tuple(f for parts in self.parts.values() for f in parts.values())
+        return tuple(dict.fromkeys(f for parts in self.parts.values() for f in parts.values()))
 
 
 def dependences(body: Block) -> dict[str, frozenset[Node]]:
@@ -106,6 +109,7 @@ class _Expansion:
             horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *nest.walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
         special = {"register": self.unroll, "mma": self.matrix, "box": self.box}
+        special["warpgroup"] = self.matrix
         expand = self.lanes if stmt.lanes else special.get(stmt.bind, self.serial)
         self.around.append(stmt)
         body = list(expand(stmt, copies, ranges))
@@ -134,10 +138,11 @@ class _Expansion:
         inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
         body = tuple(self.block(stmt.body, copies, inner))
         extent = stmt.extent
-        if extent is not None and 0 < extent <= stmt.step and stmt.bind not in nest.PARALLEL:
+        kept = (*nest.PARALLEL, *nest.PIPELINE)
+        if extent is not None and 0 < extent <= stmt.step and stmt.bind not in kept:
             yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
             return
-        bind = stmt.bind if stmt.bind in (*nest.PARALLEL, "unroll") else "serial"
+        bind = stmt.bind if stmt.bind in (*kept, "unroll") else "serial"
         yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind)
 
     def unroll(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
@@ -170,13 +175,21 @@ class _Expansion:
         results = [f for f in self.around if f.bind == "register" and f.role == "free"]
         rows, columns = (axis_of(s, results[::-1]) for s in (found.left, found.right))
         own = self.folds[update.fold]
-        atoms: dict[tuple[object, ...], list[Copy]] = {}
-        for copy in copies:
+
+        def place(copy: Copy) -> tuple[object, ...]:
+            """By its atom first."""
             others = tuple(n for a, n in copy.free.items() if a not in (rows, columns))
-            atoms.setdefault(others, []).append(copy)
+            return others, copy.free[rows], copy.free[columns]
+
+        copies = sorted(copies, key=place)
+        if stmt.bind == "warpgroup":
+            start = {rows: lanes[-5].axis, columns: lanes[-3].lo, stmt.axis: stmt.lo}
+            sides = ((found.left, GROUP), (found.right, lanes[-3].step))
+            yield self.group(own, copies, [self.whole(*s, stmt, start, ranges) for s in sides])
+            return
         lowering = Lowering(None, ranges)
-        for four in atoms.values():
-            four.sort(key=lambda c: (c.free[rows], c.free[columns]))
+        for n in range(0, len(copies), 4):
+            four = copies[n : n + 4]
             sums: list[Fold] = []
             for copy in four:
                 parts = own.parts.setdefault(own.key(copy), {})
@@ -188,6 +201,24 @@ class _Expansion:
             exact = (concrete(pair, four[0], ranges) for pair in held)
             terms = [make(Pack(), *map(lowering.term, pair)) for pair in exact]
             yield Mma(tuple(sums), tuple(terms[:4]), tuple(terms[4:]))
+
+    def group(self, own: _Folds, copies: list[Copy], sides: list[Node]) -> Mma:
+        """A product by a warpgroup: one vector for all results of a thread."""
+        vector = None
+        for lane, copy in enumerate(copies):
+            parts = own.parts.setdefault(own.key(copy), {})
+            vector = vector or parts.get(()) or self.fresh(own.fold, len(copies))
+            parts[()], own.lane[own.key(copy)] = vector, lane
+        assert vector is not None
+        return Mma((vector,), (sides[0],), (sides[1],))
+
+    def whole(self, side: Node, rows: int, k: For, start: dict[Node, Node], ranges: Ranges) -> Node:
+        """A side's matrix, as it lies in its slab from where the warpgroup's results start."""
+        slab: Buffer = side.op.buffer  # type: ignore[attr-defined]
+        where = address(slab, substitute(side.args, start), ranges)
+        by_rows = goes_by_rows(side, k.axis) or False
+        leading = slab.type.layout[-3] if by_rows and rows > slab.type.shape[-1] else 0
+        return make(Matrix(flat(slab), rows, trips(k), by_rows, leading), where)
 
     def box(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         """A slab or a piece of one, by the copy engine."""
@@ -277,6 +308,8 @@ class _Expansion:
                     done[key] = fold.monoid.identity(fold.dtypes)
                     continue
                 carriers = parts[0].accs
+                if key in own.lane:
+                    carriers = tuple(make(Extract(own.lane[key]), acc) for acc in carriers)
                 for part in parts[1:]:
                     carriers = fold.monoid.combine(carriers, part.accs)
                 done[key] = fold_lanes(fold, carriers) if own.horizontal else carriers

@@ -40,6 +40,7 @@ from weft.tile.passes.stream_stores import stream_stores
 from weft.tile.passes.tileify import tileify
 from weft.tile.passes.tma_copy import tma_copy
 from weft.tile.passes.vectorize_loops import vectorize_loops
+from weft.tile.passes.warpgroups import warpgroups
 from weft.tile.split_matmul_k import split_matmul_k
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
@@ -82,6 +83,7 @@ GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("010_double_buffer", double_buffer),
     ("011_tma_copy", tma_copy),
     ("012_split_inner_for_swizzle", split_inner_for_swizzle),
+    ("019_warpgroups", warpgroups),
     ("013_async_copy", async_copy),
     ("014_pad_smem", pad_smem),
     ("015_pipeline_k_outer", pipeline_k_outer),

@@ -25,6 +25,7 @@ read nor stored. A kernel of several nests is one block: they may need each othe
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -37,7 +38,7 @@ from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
-from weft.tile.fragments import operands
+from weft.tile.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.moves import Labels, blocked
 from weft.tile.passes.collapse_loops import joined
 from weft.tile.tiles import (
@@ -52,6 +53,7 @@ from weft.tile.tiles import (
 )
 
 SIDES = (16, 32, 64, 128)  # of a tile
+WIDE = 256  # columns of one that warpgroups compute
 COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
 PIECE = 4  # elements that a lane takes at a time
 PIECES = 8  # that it holds
@@ -188,17 +190,19 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
 def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     """The tile over the grid, in blocks of one size."""
     rows, columns = tile.threads
-    depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For) and s.step == 1)
+    depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For))
     around = math.prod(map(trips, tile.around))
-    innermost = [s.body for s in walk(tile.body) if isinstance(s, For)][-1:]
-    on_units = target.matrix_units and any(operands(body, False) for body in innermost)
+    innermost = [s for s in walk(tile.body) if isinstance(s, For)][-1:]
+    rate = max((unit_rate(s.body, s, depth, target) for s in innermost), default=1)
 
     def price(sides: tuple[int, ...]) -> tuple[float, int]:
         blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])
-        return grid_cycles(blocks, sides[0], sides[1], depth, on_units, target), -math.prod(sides)
+        return grid_cycles(blocks, sides[0], sides[1], depth, rate, target), -math.prod(sides)
 
     square = (COPIED, COPIED) if tile.sum is None else None
-    sides = square or min(product(*(_sides(trips(f)) for f in tile.threads)), key=price)
+    wide = (*SIDES, WIDE) if rate == GROUP_RATE else SIDES
+    choices = product(_sides(trips(rows), SIDES), _sides(trips(columns), wide))
+    sides = square or min(choices, key=price)
     grid: list[For] = [replace(f, bind="grid") for f in tile.around]
     threads: list[For] = []
     body = tile.body
@@ -212,22 +216,24 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     return Tile(tuple(grid), tuple(threads), (), body).nest()
 
 
-def _sides(length: int) -> list[int]:
+def _sides(length: int, sides: Sequence[int]) -> list[int]:
     """Sizes of blocks of a side: powers of two, no longer than it needs."""
-    return [s for s in SIDES if s < 2 * length] or [SIDES[0]]
+    return [s for s in sides if s < 2 * length] or [sides[0]]
 
 
-def grid_cycles(
-    blocks: int, rows: int, columns: int, depth: int, on_units: bool, target: GPU
-) -> float:
+def grid_cycles(blocks: int, rows: int, columns: int, depth: int, rate: int, target: GPU) -> float:
     """Cycles of the busiest multiprocessor: products, reads of shared and of global memory.
 
-    128 products a cycle, or eight times as many in matrix units; a read of 16 bytes by a warp takes
-    some 2.5 cycles, of 4 bytes one; global memory (from the cache that all share) gives L2_BYTES a
-    cycle. Few warps do not hide how long each takes.
+    128 products a cycle, or `rate` times as many in matrix units; a read of 16 bytes by a warp
+    takes some 2.5 cycles, of 4 bytes one, and a warpgroup reads 128 bytes a cycle; global memory
+    (from the cache that all share) gives L2_BYTES a cycle. Few warps do not hide how long each
+    takes.
     """
     each = -(-blocks // target.cores)
-    if on_units:
+    if rate == GROUP_RATE and rows % GROUP == 0:
+        warps, size = rows / ROWS, 2
+        products, reads = columns * ROWS / 2048, (GROUP + columns) * ROWS / 4096
+    elif rate > 1:
         high, wide = warp_tile(rows, columns)
         warps = rows * columns / (high * wide)
         products, reads, size = high * wide / 1024, (high + wide) / 64, 2

@@ -13,6 +13,7 @@ bound to `mma` means what it says; lowering makes one instruction of each 16x8 o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node
@@ -58,22 +59,25 @@ def _on_units(tile: Tile, labels: Labels) -> Tile | None:
     atom = replace(inner, lo=start, hi=apply("add", start, constant(DEPTH)), bind="mma")
     steps = replace(inner, axis=start, step=DEPTH, body=(atom,), bind="unroll")
     tile = tile.with_chunk(replace(chunk, body=(*before, steps)))
-    return _laid_out(tile, labels)
+    high, wide = warps
+    return laid_out(tile, tile.threads, ((high,), (wide,)), labels)
 
 
-def _laid_out(tile: Tile, labels: Labels) -> Tile:
-    rows, columns = tile.threads
-    high, wide = warp_tile(trips(rows), trips(columns))
-    parts = [_side(rows, high, ROWS, 1, labels, "g"), _side(columns, wide, COLUMNS, 2, labels, "q")]
-    threads = [loop for part in zip(*(p[0] for p in parts), strict=True) for loop in part]
-    registers = [loop for p in parts for loop in p[1]]
-    return replace(tile, threads=tuple(threads), registers=tuple(registers))
+def laid_out(
+    tile: Tile, sides: Sequence[For], parts: Sequence[Sequence[int]], labels: Labels
+) -> Tile:
+    """The tile of two sides, of which threads have parts, in parts of those: a warp the last."""
+    (rows, columns), (high, wide) = sides, parts
+    down = _side(rows, high, ROWS, 1, "g", labels)
+    across = _side(columns, wide, COLUMNS, 2, "q", labels)
+    threads = (*down[0], *across[0], down[1], across[1])
+    return replace(tile, threads=threads, registers=(*down[2], *across[2]))
 
 
 def _side(
-    loop: For, warp: int, atom: int, run: int, labels: Labels, stem: str
-) -> tuple[list[For], list[For]]:
-    """Loops over warps, lanes and registers for one side, where a lane has runs of `run`."""
+    loop: For, parts: Sequence[int], atom: int, run: int, stem: str, labels: Labels
+) -> tuple[list[For], For, list[For]]:
+    """Loops over parts, lanes and registers for one side, where a lane has runs of `run`."""
     by_row = run == 1
     lead = ROWS // 2 if by_row else PAIRS * run  # from the first lane to the last one's end
     step, end = (lead, atom) if by_row else (1, run)  # of a lane's part of an atom
@@ -81,10 +85,14 @@ def _side(
     def within(outer: For, length: int) -> tuple[Node, Node]:
         return outer.axis, apply("add", outer.axis, constant(length))
 
-    warps = replace(loop, axis=labels.axis("w"), step=warp)
-    lo, hi = within(warps, lead)
+    warps = list[For]()
+    lo, hi = loop.lo, loop.hi
+    for part in parts:
+        warps.append(replace(loop, axis=labels.axis("w"), lo=lo, hi=hi, step=part))
+        lo, hi = within(warps[-1], part)
+    lo, hi = within(warps[-1], lead)
     lanes = replace(loop, axis=labels.axis(stem), lo=lo, hi=hi, step=run)
-    lo, hi = within(lanes, warp)
+    lo, hi = within(lanes, parts[-1])
     atoms = replace(loop, axis=labels.axis("i"), lo=lo, hi=hi, step=atom, bind="register")
     lo, hi = within(atoms, end)
-    return [warps, lanes], [atoms, replace(loop, lo=lo, hi=hi, step=step, bind="register")]
+    return warps, lanes, [atoms, replace(loop, lo=lo, hi=hi, step=step, bind="register")]

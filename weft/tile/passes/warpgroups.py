@@ -1,0 +1,61 @@
+"""warpgroups: four warps multiply matrices that the copy engine has laid in shared memory (wgmma).
+
+before  for w0 in b0..b0 + 128 by 64:  # thread   after  for w0 in b0..b0 + 128 by 64:  # thread
+            for w1 in b1..b1 + 128 by 32: ..                 for w1 in w0..w0 + 64 by 16:  # thread
+                for u0 in k0..k0 + 64 by 16:                     ... 16 rows, and all columns
+                    for a2 in ..:  # reduce mma                  for a2 in ..:  # reduce warpgroup
+
+A warp of matrix_units reads its part of both sides into registers; here none does. Each warp has
+all columns of 16 rows (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import For, Kernel
+from weft.targets.gpu import GPU
+from weft.tile.access import trips
+from weft.tile.boxes import boxed
+from weft.tile.fragments import GROUP, ROWS, WIDTHS, goes_by_rows, operands
+from weft.tile.moves import Labels
+from weft.tile.passes.matrix_units import laid_out
+from weft.tile.tiles import Tile, on_tiles
+
+
+def warpgroups(kernel: Kernel, target: GPU) -> Kernel:
+    """Give warpgroups every tile of the matrix units whose slabs they can read."""
+    labels = Labels(kernel.body)
+
+    def one(tile: Tile) -> Tile:
+        return _by_groups(tile, labels) or tile
+
+    return on_tiles(kernel, one) if target.warpgroups else kernel
+
+
+def _by_groups(tile: Tile, labels: Labels) -> Tile | None:
+    chunk = tile.chunk()[1]
+    steps = chunk.body[-1] if chunk else None
+    atom = steps.body[0] if isinstance(steps, For) and steps.bind == "unroll" else None
+    if chunk is None or not isinstance(steps, For) or not isinstance(atom, For):
+        return None
+    found, filled = operands(atom.body), boxed(chunk.body)
+    if atom.bind != "mma" or found is None:
+        return None
+    ways = [goes_by_rows(side, atom.axis) for side in (found.left, found.right)]
+    slabs = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
+    if ways[0] is not False or ways[1] is None or not filled.issuperset(slabs):
+        return None
+    sides = [_whole(tile.threads[n], tile.registers[2 * n + 1]) for n in (0, 1)]
+    high, wide = map(trips, sides)
+    if high % GROUP or wide not in WIDTHS:
+        return None
+    labels.loops.difference_update(f.label for f in (*tile.threads, *tile.registers))
+    whole = replace(atom, lo=steps.lo, hi=steps.hi, bind="warpgroup")
+    tile = tile.with_chunk(replace(chunk, body=(*chunk.body[:-1], whole)))
+    return laid_out(tile, sides, ((GROUP, ROWS), (wide,)), labels)
+
+
+def _whole(warps: For, one: For) -> For:
+    """The loop over a side of a tile that was cut for warps, down to its single results."""
+    return replace(one, lo=warps.lo, hi=warps.hi, step=1, bind="thread")
