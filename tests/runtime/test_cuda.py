@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[2]
 PROGRAM = r"""
 from pathlib import Path
 import numpy as np
+from tests.launches import run
 from weft.core.errors import WeftError
 import ctypes
 from weft.runtime.cache import Cache
@@ -30,8 +31,8 @@ module = load_module(Path("k.cubin"))
 map = tensor_map(4096, "float32", (60, 156), (624, 4), (32, 16), swizzle=128)
 assert map == bytes([7]) * 128
 args = [np.uint64(0xABC), np.int32(-5), np.float32(2.5), b"text\0"]
-module.launch("k", (1, 2, 3), (4, 5, 6), args)
-module.launch("k", (1, 1, 1), (32, 1, 1), args, shared_bytes=60000, stream=77)
+run(module, "k", (1, 2, 3), (4, 5, 6), args)
+run(module, "k", (1, 1, 1), (32, 1, 1), args, shared_bytes=60000, stream=77)
 device, kernel = CUDADevice(0, "sm_90a", Cache(Path("cubins"))), GPUKernel("", 5, 64, 32)
 values = [np.array([0xABC]), np.array([-5], np.int32), np.array([2.5], np.float32), b"text"]
 at = [v if isinstance(v, bytes) else v.ctypes.data for v in values]
@@ -43,7 +44,7 @@ replay = device.record(play)
 replay(5)
 del replay
 device.wait(3)
-for act in (module.check_faults, module.check_faults, lambda: module.function("other"),
+for act in (module.fault, module.fault, lambda: module.function("other"),
             lambda: launch(module.function("k"), (2, 1, 1), (1, 2048, 1), 9, 0,
                            ctypes.addressof(places))):
     try:
@@ -65,8 +66,8 @@ recording gone
 replay on 0x5
 graph gone
 wait for 0x3
-DivisionByZero ZeroDivisionError: an integer is divided by zero
-result None
+result 2
+result 0
 WeftError CUDA cannot find other: CUDA_ERROR_NOT_FOUND
 launch 2 1 1, 1 2048 1, 9 on (nil): abc -5 2.5 text
 WeftError CUDA cannot launch k: 2 blocks of 2048 threads, with 9 bytes of dynamic shared memory: \

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.launches import run
 from tests.sim import kernels
 from tests.sim.kernels import Launch
 from weft.runtime.cache import Cache
@@ -47,9 +48,8 @@ def test_same_results(make: Callable[[], Launch], tmp_path_factory: pytest.TempP
     module = load_module(compile_cubin(kernels.text(launch.file), arch, store).path)
     copies: dict[int, torch.Tensor] = {}
     args = [encoded(argument, copies) for argument in launch.args]
-    module.launch(
-        launch.kernel, triple(launch.grid), triple(launch.block), args, launch.shared_bytes
-    )
+    sizes = triple(launch.grid), triple(launch.block)
+    run(module, launch.kernel, *sizes, args, launch.shared_bytes)
     torch.cuda.synchronize()
     result = copies[id(launch.result)].cpu().numpy().view(launch.result.dtype)
     expected = launch.expected.reshape(-1)

@@ -1,11 +1,8 @@
 """Kernels on an NVIDIA GPU: load a cubin, launch its kernels on a stream.
 
 module = load_module(cubin.path)
-args = [np.uint64(x.data_ptr()), np.uint64(y.data_ptr()), np.int32(512)]
-stream = torch.cuda.current_stream()
-module.launch("softmax", (16, 1, 1), (128, 1, 1), args, stream=stream.cuda_stream)
-stream.synchronize()
-module.check_faults()           # IndexOutOfRange, DivisionByZero
+launch(module.function("softmax"), (16, 1, 1), (128, 1, 1), 0, stream, operands)
+module.fault()                  # once the stream has come so far: a number of FAULTS, or 0
 """
 
 from __future__ import annotations
@@ -18,9 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from weft.core.errors import FAULTS, WeftError
+from weft.core.errors import WeftError
 from weft.runtime.nvidia import driver
 
 Size = tuple[int, int, int]
@@ -82,23 +77,6 @@ class Module:
                 check(cuda.cuFuncSetAttribute(found, limit, shared_bytes), what)
         return found
 
-    def launch(
-        self,
-        kernel: str,
-        grid: Size,
-        block: Size,
-        args: Sequence[np.generic | bytes],
-        shared_bytes: int = 0,
-        stream: int = 0,
-    ) -> None:
-        """Enqueue a kernel. Arguments are as the kernel takes them: an address is an np.uint64."""
-        function = self.function(kernel, shared_bytes)
-        values = [a if isinstance(a, bytes) else a.tobytes() for a in args]
-        buffers = [ctypes.create_string_buffer(value, len(value)) for value in values]
-        pointers = (ctypes.c_void_p * len(buffers))(*map(ctypes.addressof, buffers))
-        with current(self.device):
-            launch(function, grid, block, shared_bytes, stream, ctypes.addressof(pointers))
-
     def fault(self) -> int:
         """The number of what a checked function of a finished kernel met, or 0; it is forgotten."""
         cuda = driver()
@@ -112,12 +90,6 @@ class Module:
             if found.value:
                 check(cuda.cuMemsetD32(address, 0, 1), "clear weft_fault")
         return found.value
-
-    def check_faults(self) -> None:
-        """Raise what a checked function of a finished kernel met."""
-        fault = self.fault()
-        if fault:
-            raise FAULTS[fault]()
 
 
 def launch(
