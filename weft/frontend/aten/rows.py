@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-from weft.frontend.aten import (
-    attention,
-    contractions,
-    convolution,
-    factories,
-    indexing,
-    norms,
-    pointwise,
-    pooling,
-    reductions,
-    views,
-)
+from importlib import import_module
+
 from weft.frontend.aten.table import Row
 
 FAMILIES = (
-    *(pointwise, reductions, views, factories, indexing),
-    *(contractions, convolution, pooling, norms, attention),
+    *("pointwise", "reductions", "views", "factories", "indexing"),
+    *("contractions", "convolution", "pooling", "norms", "attention"),
 )
 
-LOWER: dict[str, Row] = {name: row for family in FAMILIES for name, row in family.ROWS.items()}
+LOWER: dict[str, Row] = {}
+for family in FAMILIES:
+    LOWER.update(import_module(f"weft.frontend.aten.{family}").ROWS)
