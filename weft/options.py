@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import torch
 
@@ -21,14 +21,6 @@ from weft.targets.nvidia import runs_on
 
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
-KINDS = {
-    "target": str,
-    "passes": str,
-    "dynamic": (bool, type(None)),
-    "verbose": int,
-    "profile": bool,
-    "simulate": bool,
-}
 
 
 @dataclass(frozen=True)
@@ -45,11 +37,12 @@ class Options:
     simulate: bool = field(default=False, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name, kinds in KINDS.items():
-            if not isinstance(getattr(self, name), kinds):
-                raise WeftError(f"{name} cannot be {getattr(self, name)!r}")
-        for name, known in (("fuse", get_args(Fuse)), ("fallback", get_args(Fallback))):
-            choice(name, getattr(self, name), known)
+        for name, kind in get_type_hints(Options).items():
+            value = getattr(self, name)
+            if get_origin(kind) is Literal:
+                choice(name, value, get_args(kind))
+            elif not isinstance(value, kind):
+                raise WeftError(f"{name} cannot be {value!r}")
         if not re.fullmatch(r"(-\d{3}(,-\d{3})*)?", self.passes):
             raise WeftError(f"passes {self.passes!r}: -007 leaves 007 out, -007,-009 two of them")
         target = find_target(self.target)
