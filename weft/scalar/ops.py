@@ -36,7 +36,6 @@ class Function:
     result: str | DType = "same"
     domain: tuple[str, ...] = ("float", "int", "uint", "bool")
     commutative: bool = False
-    associative: bool = False
     cost: float = field(default=1.0, compare=False)  # in units of one vector add
 
     def __str__(self) -> str:
@@ -146,17 +145,17 @@ FLOAT, INTEGER = ("float",), ("int", "uint")
 NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
 # name, arity, meaning, result, domain
-add = function("add", 2, np.add, commutative=True, associative=True)
+add = function("add", 2, np.add, commutative=True)
 subtract = function("subtract", 2, np.subtract, domain=NUMBER)
-multiply = function("multiply", 2, np.multiply, commutative=True, associative=True)
+multiply = function("multiply", 2, np.multiply, commutative=True)
 divide = function("divide", 2, np.divide, domain=FLOAT, cost=4)
 floordiv = function("floordiv", 2, _floordiv, domain=INTEGER, cost=20)
 floormod = function("floormod", 2, _floormod, domain=NUMBER, cost=20)
 truncdiv = function("truncdiv", 2, _truncdiv, domain=INTEGER, cost=20)
 fmod = function("fmod", 2, np.fmod, domain=NUMBER, cost=20)
 power = function("power", 2, np.power, domain=NUMBER, cost=40)
-maximum = function("maximum", 2, np.maximum, commutative=True, associative=True)
-minimum = function("minimum", 2, np.minimum, commutative=True, associative=True)
+maximum = function("maximum", 2, np.maximum, commutative=True)
+minimum = function("minimum", 2, np.minimum, commutative=True)
 atan2 = function("atan2", 2, np.arctan2, domain=FLOAT, cost=30)
 negate = function("negate", 1, np.negative, domain=NUMBER)
 absolute = function("absolute", 1, np.abs, domain=NUMBER)
@@ -187,9 +186,9 @@ floor = function("floor", 1, np.floor, domain=FLOAT)
 ceil = function("ceil", 1, np.ceil, domain=FLOAT)
 trunc = function("trunc", 1, np.trunc, domain=FLOAT)
 round_even = function("round", 1, np.round, domain=FLOAT)
-bitand = function("and", 2, np.bitwise_and, domain=LOGIC, commutative=True, associative=True)
-bitor = function("or", 2, np.bitwise_or, domain=LOGIC, commutative=True, associative=True)
-bitxor = function("xor", 2, np.bitwise_xor, domain=LOGIC, commutative=True, associative=True)
+bitand = function("and", 2, np.bitwise_and, domain=LOGIC, commutative=True)
+bitor = function("or", 2, np.bitwise_or, domain=LOGIC, commutative=True)
+bitxor = function("xor", 2, np.bitwise_xor, domain=LOGIC, commutative=True)
 bitnot = function("not", 1, np.invert, domain=LOGIC)
 shift_left = function("shift_left", 2, np.left_shift, domain=INTEGER)
 shift_right = function("shift_right", 2, np.right_shift, domain=INTEGER)
