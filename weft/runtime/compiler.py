@@ -19,10 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from weft.config import config
 from weft.core.errors import CompilerError
 from weft.targets.cpu import cpu_facts, cpu_flags
+
+T = TypeVar("T")
 
 HEADERS = Path(__file__).parent
 FLAGS = (  # -fwrapv: integers wrap, as in torch
@@ -141,16 +144,13 @@ def cpu_features() -> str:
     return " ".join([platform.machine(), *(named or [platform.processor()]), *words])
 
 
-def run_all(jobs: Iterable[Callable[[], Path]]) -> list[Path]:
+def run_all(jobs: Iterable[Callable[[], T]]) -> list[T]:
     """Run compile jobs side by side, one per processor this process may use; results in order.
 
     The first failure is raised once the jobs already running have ended.
     """
-    todo = list(jobs)
-    if len(todo) <= 1:
-        return [job() for job in todo]
-    with ThreadPoolExecutor(max_workers=min(len(todo), processors())) as pool:
-        return list(pool.map(lambda job: job(), todo))
+    with ThreadPoolExecutor(processors()) as pool:  # which starts no thread that has no job
+        return list(pool.map(lambda job: job(), jobs))
 
 
 def processors() -> int:

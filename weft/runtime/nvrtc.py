@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -67,9 +67,9 @@ def compile_cubin(source: str, arch: str, store: Cache) -> Cubin:
 
 def compile_all(texts: Iterable[str], arch: str, store: Cache) -> dict[str, Cubin]:
     """Every text's cubin, by text; those that are new are compiled side by side."""
-    found = list(dict.fromkeys(texts))
-    run_all([lambda text=text: compile_cubin(text, arch, store).path for text in found])
-    return {text: compile_cubin(text, arch, store) for text in found}
+    new = list(dict.fromkeys(texts))
+    made = run_all(partial(compile_cubin, text, arch, store) for text in new)
+    return dict(zip(new, made, strict=True))
 
 
 @cache
