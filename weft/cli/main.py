@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | bench cpu | bench cuda | doctor.
+"""The command line: weft compile | run | bench | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -37,9 +37,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-
-bench_app = typer.Typer(help="Whole suites beside other compilers.", no_args_is_help=True)
-app.add_typer(bench_app, name="bench")
 
 SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KINDS)]
 TextOption = Annotated[
@@ -153,52 +150,31 @@ def run_command(
         raise typer.Exit(MISSED)
 
 
-CPU_BACKENDS, CUDA_BACKENDS = (",".join(SUITES[device].backends) for device in ("cpu", "cuda"))
-OnlyOption = Annotated[
-    str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
-]
-BackendsOption = Annotated[str, typer.Option("--backends", help="columns of the table")]
-SecondsOption = Annotated[float, typer.Option("--seconds", help="of one round")]
-RoundsOption = Annotated[int, typer.Option("--rounds", min=1, help="the median counts")]
-JsonOption = Annotated[
-    str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
-]
-
-
-@bench_app.command("cpu")
-def bench_cpu_command(
-    only: OnlyOption = None,
-    backends: BackendsOption = CPU_BACKENDS,
+@app.command("bench", no_args_is_help=True)
+def bench_command(
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help=" or ".join(SUITES))],
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
+    ] = None,
+    backends: Annotated[
+        str | None, typer.Option("--backends", help="columns of the table; default: the suite's")
+    ] = None,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
     ] = None,
-    seconds: SecondsOption = 0.1,
-    rounds: RoundsOption = 5,
-    json_path: JsonOption = None,
-) -> None:
-    """Time the suite on this CPU, each backend in its own process; exit 1 where weft is wrong."""
-    bench_suite(
-        Settings("cpu", tuple(backends.split(",")), only, threads, seconds, rounds), json_path
-    )
-
-
-@bench_app.command("cuda")
-def bench_cuda_command(
-    only: OnlyOption = None,
-    backends: BackendsOption = CUDA_BACKENDS,
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="begin no workload after that long")
     ] = None,
-    seconds: SecondsOption = 0.1,
-    rounds: RoundsOption = 5,
-    json_path: JsonOption = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="of one round")] = 0.1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
+    json_path: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
+    ] = None,
 ) -> None:
-    """Time the suite on the CUDA device found, in the same way; exit 2 where there is none."""
-    chosen = tuple(backends.split(","))
-    bench_suite(Settings("cuda", chosen, only, None, seconds, rounds, minutes), json_path)
-
-
-def bench_suite(settings: Settings, json_path: str | None) -> None:
+    """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
+    suite = SUITES[choice("device", device, SUITES)]
+    chosen = suite.backends if backends is None else tuple(backends.split(","))
+    settings = Settings(device, chosen, only, threads, seconds, rounds, minutes)
     results = run_suite(settings, lambda line: print(f"weft: {line}", file=sys.stderr, flush=True))
     if json_path != "-":
         show(suite_table(results), *summary_lines(results))

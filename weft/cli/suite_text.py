@@ -200,20 +200,12 @@ def gpu() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    found: dict[str, str] = {"torch": torch.__version__}
-    for name in PACKAGES[1:]:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+    found = {part.name: part.version for part in importlib.metadata.distributions()}
+    return {name: found[name] for name in PACKAGES if name in found}
 
 
 def commit() -> str | None:
-    """The commit weft stands at, with + where its files are not as committed; None elsewhere."""
-    git = ["git", "-C", str(Path(__file__).parent)]
-    head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True)
-    if head.returncode != 0:
-        return None
-    changed = subprocess.run([*git, "status", "--porcelain", "."], capture_output=True, text=True)
-    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")
+    """The commit weft stands at, with + where files are not as committed; None elsewhere."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--exclude=*"]
+    found = subprocess.run([*git, "--abbrev=40", "--dirty=+"], capture_output=True, text=True)
+    return found.stdout.strip() or None
