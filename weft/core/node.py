@@ -102,20 +102,6 @@ def make(op: Op, *args: Node) -> Node:
     return found
 
 
-def postorder(*roots: Node) -> Iterator[Node]:
-    """Every node reachable from the roots once, arguments before users."""
-    seen: set[Node] = set()
-    stack: list[tuple[Node, bool]] = [(r, False) for r in reversed(roots)]
-    while stack:
-        node, ready = stack.pop()
-        if ready:
-            yield node
-        elif node not in seen:
-            seen.add(node)
-            stack.append((node, True))
-            stack.extend((a, False) for a in reversed(node.args) if a not in seen)
-
-
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -141,6 +127,14 @@ def bottom_up(
         if node not in memo:
             memo[node] = compute(node)
     return memo[root]
+
+
+def postorder(*roots: Node) -> Iterator[Node]:
+    """Every node reachable from the roots once, arguments before users."""
+    seen: dict[Node, None] = {}
+    for root in roots:
+        bottom_up(root, seen, lambda _: None)
+    return iter(seen)
 
 
 def rebuild(
