@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -73,12 +73,10 @@ class Cache:
         """The object file of a C text, compiled by `compile(source, output)` when it is new."""
         entry = self.address("objects", text)
         output = entry / "kernel.o"
-        try:
+        with suppress(OSError):
             if output.stat().st_size:
                 return output
             shutil.rmtree(entry, ignore_errors=True)
-        except OSError:
-            pass
 
         def fill(folder: Path) -> None:
             source = folder / "kernel.c"
@@ -140,11 +138,9 @@ def sweep(parent: Path) -> None:
     """Remove what killed processes left behind: temporary folders more than an hour old."""
     oldest = time.time() - STALE_SECONDS
     for folder in parent.iterdir():
-        try:
+        with suppress(OSError):  # another process was faster
             if folder.stat().st_mtime < oldest:
                 shutil.rmtree(folder, ignore_errors=True)
-        except OSError:
-            continue  # another process was faster
 
 
 def digest(*parts: str) -> str:
