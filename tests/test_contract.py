@@ -37,7 +37,7 @@ def test_every_level_is_text() -> None:
     for level in LEVELS:
         assert f.ir(level).startswith(f"program {level} ")
     assert "void k_rms_norm" in f.ir("source") == f.ir("c")
-    with pytest.raises(weft.WeftError, match="unknown level 'lop': torch, tensor, loop"):
+    with pytest.raises(weft.WeftError, match="unknown level 'lop': one of torch, tensor, loop"):
         f.ir("lop")
 
 

@@ -33,7 +33,7 @@ LAYERS: dict[str, set[str]] = {
     "sim": {"core", "targets", "config", "runtime.cache", "runtime.compiler"},
     # Above them. linking is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
-    "simulating": {"core", "scalar", "targets", "emit.gpu", "sim"},
+    "simulating": {"core", "scalar", "targets", "emit.gpu", "linking", "sim"},
     "launching": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "linking"},
     "driver": {"*"},
     "linking": {"core", "config", "scalar", "runtime"},

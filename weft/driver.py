@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft.config import config
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, choice
 from weft.core.graph import Graph
 from weft.core.passes import PassLog
 from weft.core.text import located, parse_program, print_program
@@ -95,9 +95,7 @@ class Levels:
         if level in ("c", *LANGUAGES):
             told = f"the sources for this target are {self.language}, not {level}"
             raise WeftError(f"{told}: choose a target of that language")
-        if level not in VERIFY:
-            known = (*VERIFY, "source", "c", *LANGUAGES)
-            raise WeftError(f"unknown level {level!r}: {', '.join(known)}")
+        choice("level", level, (*VERIFY, "source", "c", *LANGUAGES))
         return print_program(self.program(level))
 
 
@@ -217,8 +215,7 @@ def runnable(
         linked = log.time("cc", lambda: link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):
         extra = foretold(emitted, target) if options.profile else described(emitted)
-        run = simulator(program, levels.launches, levels.symbols, target, writes)
-        return run, make_report(extra, log, name)
+        return simulator(emitted, target, writes), make_report(extra, log, name)
     else:
         linked = log.time("cc", lambda: launch(emitted, target, writes, place, key))
     report = make_report(linked.extra, log, name, linked)

@@ -1,6 +1,6 @@
 """A compiled GPU program run by the simulator: its kernels in order, over copies of the tensors.
 
-run = simulator(program, launches, symbols, GPUS["cuda:sm_90a"], {})
+run = simulator(emitted, GPUS["cuda:sm_90a"], {})
 results = run(tensors)
 Part of the driver, like linking: here a program's buffers meet the simulator's arguments.
 """
@@ -14,8 +14,9 @@ import torch
 
 from weft.core.errors import WeftError
 from weft.emit.gpu import Launch
+from weft.linking import Emitted
 from weft.scalar.memory import as_array, as_tensor
-from weft.scalar.nest import Buffer, Call, Program
+from weft.scalar.nest import Buffer, Call
 from weft.sim import TensorMap, simulate
 from weft.targets.gpu import GPU
 
@@ -23,16 +24,14 @@ SECONDS = 600  # after which a kernel counts as one that does not end
 
 
 def simulator(
-    program: Program,
-    launches: Mapping[str, Launch],
-    symbols: Mapping[str, str],
-    target: GPU,
-    writes: Mapping[int, int],
+    emitted: Emitted, target: GPU, writes: Mapping[int, int]
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """Runs the program on tensors; `writes` says which outputs go into which inputs.
 
     WeftError for a fault, and for a library call: no device is there to run it on.
     """
+
+    program = emitted.program
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         memory = {b.name: placed(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
@@ -42,9 +41,10 @@ def simulator(
                 raise WeftError(told)
             for b in step.outputs:
                 memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
-            launch = launches[symbols[step.name]]
+            symbol = emitted.symbols[step.name]
+            launch = emitted.launches[symbol]
             args = arguments([memory[b.name] for b in (*step.inputs, *step.outputs)], launch)
-            where = symbols[step.name], launch.grid, launch.block
+            where = symbol, launch.grid, launch.block
             facts = launch.dynamic_bytes, target.arch, target.warp
             report = simulate(launch.source, *where, args, *facts, seconds=SECONDS)
             if report.faults:
