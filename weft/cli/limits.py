@@ -117,11 +117,9 @@ def attention_flops(
     return 2 * math.prod(outer) * kept * (width + value[-1])
 
 
-def biased_attention_flops(
-    query: Any, key: Any, value: Any, bias: Any, sums: bool, dropout: float = 0.0,
-    is_causal: bool = False, *_: Any, **__: Any,
-) -> int:  # fmt: skip
-    return attention_flops(query, key, value, dropout, is_causal)
+def biased_attention_flops(*given: Any, **named: Any) -> int:
+    """Behind the three tensors come a bias, and whether the sums are wanted."""
+    return attention_flops(*given[:3], *given[5:], **named)
 
 
 ATEN = torch.ops.aten
