@@ -22,6 +22,7 @@ FEWEST, MOST = 5, 200  # samples of a round on a device
 
 class CPUClock:
     arena_stays = True  # between calls: it is memory that a call alone does not show
+    peak_bytes = staticmethod(habits.peak_bytes)
 
     def median(self, call: Callable[[], Any], seconds: float) -> float:
         repeats = max(1, int(SAMPLE_SECONDS / max(habits.seconds(call, 1), 1e-7)))
@@ -30,9 +31,6 @@ class CPUClock:
         while len(samples) < 3 or time.perf_counter() < end:
             samples.append(habits.seconds(call, repeats))
         return statistics.median(samples)
-
-    def peak_bytes(self, call: Callable[[], Any]) -> int | None:
-        return habits.peak_bytes(call)
 
     def wait(self) -> None:
         """Nothing is under way when a call returns."""
