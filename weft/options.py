@@ -22,6 +22,10 @@ from weft.targets.nvidia import runs_on
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
 
+# Those with a name of their own. Another CPU's code runs here as well: vectors do anywhere.
+TARGETS: dict[str, CPU | GPU] = {**{f"cpu:{isa}": cpu for isa, cpu in CPUS.items()}, **GPUS}
+KNOWN = ("auto", "cpu", "cuda", *TARGETS)
+
 
 @dataclass(frozen=True)
 class Options:
@@ -83,20 +87,11 @@ def target_name(name: str, place: torch.device) -> str:
         if gpu.language == "cuda" and runs_on(gpu.arch, found):
             return known
     device_name, number = torch.cuda.get_device_name(device), "{}.{}".format(*found)
-    known = ", ".join(known_targets())
+    known = ", ".join(KNOWN)
     raise WeftError(f"no target is for {device_name}, of compute capability {number}: {known}")
-
-
-def targets() -> dict[str, CPU | GPU]:
-    """Those with a name of their own. Another CPU's code runs here as well: vectors do anywhere."""
-    return {**{f"cpu:{isa}": cpu for isa, cpu in CPUS.items()}, **GPUS}
-
-
-def known_targets() -> list[str]:
-    return ["auto", "cpu", "cuda", *targets()]
 
 
 def find_target(name: str) -> CPU | GPU:
     """The target of that name; WeftError for one weft does not know."""
     name = target_name(name, torch.device("cpu"))
-    return host() if name == "cpu" else targets()[choice("target", name, known_targets())]
+    return host() if name == "cpu" else TARGETS[choice("target", name, KNOWN)]
