@@ -17,7 +17,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOT_COMPILER = {"cli", "runtime", "sim", "linking.py", "simulating.py", "launching.py"}
 
-COMPILER_LINES = 15_100
+COMPILER_LINES = 15_200
 ALL_LINES = 20_000
 FILE_LINES = 400
 FUNCTION_LINES = 50

@@ -16,6 +16,7 @@ from tests.gpu.programs import Make, bf16
 from weft.core.errors import VerifyError
 from weft.core.text import parse_program
 from weft.kernel import verify
+from weft.options import TARGETS
 from weft.sim import simulate
 from weft.simulating import arguments
 from weft.targets.gpu import GPUS
@@ -27,7 +28,7 @@ needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the sim
 def one_core(monkeypatch: pytest.MonkeyPatch) -> None:
     """Targets of one multiprocessor, for which small products have large tiles."""
     for name in ("cuda:sm_80", "cuda:sm_90a", "cuda:sm_120"):
-        monkeypatch.setitem(GPUS, name, replace(GPUS[name], cores=1))
+        monkeypatch.setitem(TARGETS, name, replace(GPUS[name], cores=1))
 
 
 def f16() -> list[torch.Tensor]:

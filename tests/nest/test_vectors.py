@@ -25,6 +25,7 @@ from tests.nest.build import (
 )
 from weft.core.errors import VerifyError
 from weft.core.node import Node, make
+from weft.core.text import parse_program
 from weft.driver import compile_text
 from weft.kernel.interpret import run
 from weft.kernel.ops import (
@@ -208,3 +209,26 @@ def test_invalid(sentence: str) -> None:
 
 def test_the_valid_form_of_the_invalid_ones() -> None:
     verify(part())
+
+
+BEFORE = """
+program kernel before
+input x: f32[4]
+
+kernel y(x: f32[4]) -> y: f32[4]
+for b0 in 0..1:  # free grid
+    local s: f32[1]
+    s[0] = 0.0
+    for a0 in 0..4:  # scan
+        in0 = load s[0]
+        y[a0] = in0
+        s[0] = add(in0, load x[a0])
+
+output y
+"""
+
+
+def test_an_iteration_reads_what_the_one_before_has_stored() -> None:
+    p, x = parse_program(BEFORE.lstrip(), "before"), normal(4)
+    verify(p)
+    np.testing.assert_allclose(run(p, [x])[0], np.cumsum(x) - x, rtol=1e-5, atol=1e-6)

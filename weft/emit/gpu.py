@@ -18,7 +18,7 @@ from weft.core.types import DType, ScalarType, boolean
 from weft.emit import warpgroups
 from weft.emit.boxes import ALIGNMENT, Boxes, Map
 from weft.emit.c import Emitter
-from weft.emit.in_place import bare, products
+from weft.emit.in_place import bare, packed, products
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import inline, narrows, unnamed
@@ -85,7 +85,7 @@ class GPUEmitter(Emitter):
         self.wide_access = {p.buffer for p in parts if isinstance(p, VectorLoad | VectorStore)}
         self.copied = {s.value for s in stores if s.how == "async"}  # no register holds them
         self.boxes = Boxes(kernel, language, self.spelt)
-        self.products = products(kernel.body)
+        self.products, self.packed = products(kernel.body), packed(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
         self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
         self.shared_bytes: dict[str, int] = {}  # of all such arrays
@@ -138,6 +138,7 @@ class GPUEmitter(Emitter):
             bare(term)
             or isinstance(term.op, Matrix)
             or term in self.copied
+            or term in self.packed
             or term in self.products
             or unnamed(term)
         )
@@ -184,12 +185,17 @@ class GPUEmitter(Emitter):
 
     def vector(self, values: list[Node], type_: ScalarType) -> str:
         """Values as the elements of a vector."""
-        texts = [self.atom(v.args[0] if narrows(v) else v) for v in values]
-        if register(type_.dtype) is not type_.dtype:
-            texts = [f"cast_{register(type_.dtype)}_{type_.dtype}({text})" for text in texts]
-        elif type_.dtype is boolean:
-            texts = [f"(u8){text}" for text in texts]
-        return self.language.vector.format(type=self.type_of(type_), values=", ".join(texts))
+        texts = ", ".join(self.element(v, type_.dtype) for v in values)
+        return self.language.vector.format(type=self.type_of(type_), values=texts)
+
+    def element(self, value: Node, dtype: DType) -> str:
+        """A value as an element of a vector."""
+        if value in self.packed:
+            return f"*({self.pointer(value.op.buffer, value.args[0])})"  # type: ignore[attr-defined]
+        text = self.atom(value.args[0] if narrows(value) else value)
+        if dtype is boolean:
+            return f"(u8){text}"
+        return text if register(dtype) is dtype else f"cast_{register(dtype)}_{dtype}({text})"
 
     def load(self, term: Node) -> str:
         if not isinstance(term.op, VectorLoad):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from weft.kernel.own_elements import own_elements
 from weft.kernel.place_barriers import place_barriers
 from weft.kernel.spread_threads import spread_threads
 from weft.kernel.widen_accesses import widen_accesses
@@ -15,6 +16,7 @@ from weft.targets.gpu import GPU
 
 GPU_THREADS: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("001_spread_threads", spread_threads),
+    ("004_own_elements", own_elements),
     ("002_widen_accesses", widen_accesses),
     ("003_place_barriers", place_barriers),
 )

@@ -58,7 +58,7 @@ def _runs(where: Mapping[int, object], whole: int, most: int) -> Iterator[tuple[
 
 
 def _most(buffer: Buffer) -> int:
-    return BYTES // buffer.type.dtype.bytes
+    return 1 if buffer.space == "local" else BYTES // buffer.type.dtype.bytes
 
 
 def _wide_loads(block: Block, known: Divisors) -> dict[Node, Node]:

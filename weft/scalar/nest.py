@@ -143,10 +143,9 @@ class For(Stmt):
 
     role    free (iterations are independent) or reduce (they update `folds`, declared here at
             their identity), or scan (in order: the running fold is read)
-    bind    "" at the loop level; how the axis runs below it: parallel, serial, register (unrolled,
-            all iterations at once), or vector16 (over the lanes of vectors of 16); on a GPU grid,
-            thread, lane or warp (shared by threads that have one iteration of the loop around it:
-            neighbours, or of several warps), or box (one copy by the copy engine)
+    bind    "" at the loop level; how the axis runs below it: parallel, serial, register (unrolled),
+            or vector16 (over lanes); on a GPU grid, thread, lane or warp (shared by threads that
+            have one iteration of the loop around it: neighbours, or of several warps)
     """
 
     axis: Node
@@ -323,6 +322,8 @@ class _Placer:
         self.loops.append(self.serial)
         if variable is not None:
             self.depth[variable] = len(self.blocks) - 1
+            for stmt in walk(stmts):  # before its store, what the iteration before has stored
+                self._wrote(getattr(stmt, "buffer", None))
         for stmt in stmts:
             self.statement(stmt)
         self.bound.pop()

@@ -32,7 +32,7 @@ from weft.tile.online import online
 
 MEMBERS = 5  # kernels that become one, at most
 SIDES = ((64, 64), (32, 64), (64, 32), (32, 32), (16, 32), (16, 16))  # rows of a block, and a chunk
-HELD = 49 << 10  # bytes handed over, half of shared memory at most: the rest is for slabs
+HELD = 64 << 10  # bytes handed over, half of shared memory at most: the rest is for slabs
 
 
 def chunk_reduce(program: Program, target: GPU) -> Program:

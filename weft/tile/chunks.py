@@ -56,6 +56,7 @@ class Chunks:
     degrees: Degrees = field(default_factory=Degrees)
     kept: list[Buffer] = field(default_factory=list[Buffer])  # for each column of a chunk
     top: State | None = None
+    values: dict[Buffer, Node] = field(default_factory=dict[Buffer, Node])  # of what is handed over
     last: Node | None = None  # the column from which on nothing changes, if there is one
     columns: list[Column] = field(default_factory=list[Column])  # of the nest in the making
     ends: list[State] = field(default_factory=list[State])  # that it leaves for the next chunk
@@ -145,6 +146,8 @@ class Chunks:
 
     def beyond(self, value: Node | None) -> Node | None:
         """The column from which on a condition makes a value -infinity in all rows of the block."""
+        if value is not None and isinstance(value.op, Load):
+            value = self.values.get(value.op.buffer, value)
         if value is None or function_of(value) != "where" or value_of(value.args[2]) != -math.inf:
             return None
         form, offset = slack(value.args[0]) or ({}, 0)

@@ -16,6 +16,7 @@ from weft.scalar.index import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import CASTS, Apply, apply, constant
 from weft.targets.gpu import GPU
+from weft.tile.access import trips
 from weft.tile.moves import past
 from weft.tile.vector import address, stride_along
 
@@ -74,6 +75,8 @@ def pairs(
 def column_of(first: Node, lanes: Sequence[For]) -> Node:
     """The column of the right side that a thread holds; of the result, it starts at `first`."""
     group, pair = (past(loop.axis, loop.lo) for loop in lanes[-2:])
+    if trips(lanes[-2]) > GROUPS:  # of several warps
+        group = apply("floormod", group, constant(GROUPS))
     return apply("add", apply("subtract", first, pair), group)
 
 

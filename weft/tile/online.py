@@ -82,7 +82,6 @@ class _Online(Chunks):
         self.rows = trips(loops[-1])
         self.local: dict[Buffer, Buffer] = {}
         self.scalars: dict[Buffer, Node] = {}  # what is handed over once for a row
-        self.values: dict[Buffer, Node] = {}
 
     def kernel(self) -> Kernel:
         axes, accs = count(), count()

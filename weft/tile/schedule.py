@@ -23,6 +23,7 @@ from weft.tile.passes.cooperative_reduce import cooperative_reduce
 from weft.tile.passes.double_buffer import double_buffer
 from weft.tile.passes.mark_unroll import mark_unroll
 from weft.tile.passes.matrix_units import matrix_units
+from weft.tile.passes.own_rows import own_rows
 from weft.tile.passes.pad_smem import pad_smem
 from weft.tile.passes.parallelize_loops import parallelize_loops
 from weft.tile.passes.permute_register_tile import permute_register_tile
@@ -83,6 +84,7 @@ GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("010_double_buffer", double_buffer),
     ("011_tma_copy", tma_copy),
     ("012_split_inner_for_swizzle", split_inner_for_swizzle),
+    ("020_own_rows", own_rows),
     ("019_warpgroups", warpgroups),
     ("013_async_copy", async_copy),
     ("014_pad_smem", pad_smem),

@@ -20,7 +20,7 @@ from typing import TypeGuard
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import Interval
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant
 from weft.tile.access import ranges_in, trips
 from weft.tile.moves import nested
@@ -61,6 +61,11 @@ class Tile:
         """The outermost loop of its reduction."""
         sums = (s for s in self.body if isinstance(s, For) and s.role == "reduce")
         return next(sums, None)
+
+    @property
+    def innermost(self) -> For | None:
+        """The innermost loop of its reduction."""
+        return [None, *(s for s in walk(self.body) if isinstance(s, For))][-1]
 
     def with_chunk(self, chunk: For, before: Block = (), outside: Block = ()) -> Tile:
         """The tile with another loop over chunks, after `before`; `outside` goes before the sum."""

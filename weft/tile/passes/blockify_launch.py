@@ -192,8 +192,8 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     rows, columns = tile.threads
     depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For))
     around = math.prod(map(trips, tile.around))
-    innermost = [s for s in walk(tile.body) if isinstance(s, For)][-1:]
-    rate = max((unit_rate(s.body, s, depth, target) for s in innermost), default=1)
+    inner = tile.innermost
+    rate = unit_rate(inner.body, inner, depth, target) if inner else 1
 
     def price(sides: tuple[int, ...]) -> tuple[float, int]:
         blocks = around * -(-trips(rows) // sides[0]) * -(-trips(columns) // sides[1])

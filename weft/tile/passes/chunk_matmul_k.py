@@ -15,6 +15,7 @@ from weft.scalar.blocks import loads, nodes
 from weft.scalar.nest import Kernel
 from weft.targets.gpu import GPU
 from weft.tile.access import chain, trips
+from weft.tile.fragments import operands
 from weft.tile.moves import Labels, blocked
 from weft.tile.tiles import Tile, is_frame, on_tiles
 
@@ -27,14 +28,15 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
     """Chunk the sum of every tile."""
     labels = Labels(kernel.body)
 
-    wide = target.shared >= LARGE and not any(map(is_frame, kernel.body))
-    line = WIDE if wide else BYTES
+    framed = any(map(is_frame, kernel.body))
 
     def chunked(tile: Tile) -> Tile:
         head = tile.sum
         if head is None or tile.chunk()[1] is not None:
             return tile
         loops, body = chain(head, "reduce")
+        roomy = not framed or operands(body, False) is not None
+        line = WIDE if roomy and target.shared >= LARGE else BYTES
         longest = max(loops, key=trips)
         widest = max((b.type.dtype.bytes for b in loads(*nodes(body))), default=4)
         size = line // widest

@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node
+from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
@@ -41,19 +42,15 @@ def _on_units(tile: Tile, labels: Labels) -> Tile | None:
     if chunk is None or len(tile.threads) != 2 or tile.registers:
         return None
     *before, inner = chunk.body
-    if not isinstance(inner, For) or operands(inner.body) is None or trips(inner) % DEPTH:
+    found = operands(inner.body) if isinstance(inner, For) else None
+    if found is None or not isinstance(inner, For) or trips(inner) % DEPTH:
         return None
-    found = operands(inner.body)
-    loads = (found.left, found.right) if found else ()
-    sides = [trips(f) for f in tile.threads]
+    loads, sides = (found.left, found.right), [trips(f) for f in tile.threads]
     if any(n.op.buffer.space != "shared" for n in loads):  # type: ignore[attr-defined]
         return None
     warps = warp_tile(*sides)
-    if (
-        sides[0] % ROWS
-        or sides[1] % COLUMNS
-        or any(n % m for n, m in zip(sides, warps, strict=True))
-    ):
+    parts = zip(sides, warps, (ROWS, COLUMNS), strict=True)
+    if any(n % warp or n % atom for n, warp, atom in parts):
         return None
     start = labels.axis("u")
     atom = replace(inner, lo=start, hi=apply("add", start, constant(DEPTH)), bind="mma")
@@ -74,12 +71,31 @@ def laid_out(
     return replace(tile, threads=threads, registers=(*down[2], *across[2]))
 
 
+def owned(tile: Tile, sides: Sequence[For], labels: Labels) -> Tile:
+    """The tile whose threads have two rows, half of all apart, and pairs of all columns."""
+    rows, columns = sides
+    half = trips(rows) // 2
+    down = _side(rows, (), ROWS, 1, "g", labels, half)
+    across = _side(columns, (), COLUMNS, 2, "q", labels)
+    return replace(tile, threads=(down[1], across[1]), registers=(*down[2], *across[2]))
+
+
 def _side(
-    loop: For, parts: Sequence[int], atom: int, run: int, stem: str, labels: Labels
+    loop: For,
+    parts: Sequence[int],
+    atom: int,
+    run: int,
+    stem: str,
+    labels: Labels,
+    far: int = ROWS // 2,
 ) -> tuple[list[For], For, list[For]]:
-    """Loops over parts, lanes and registers for one side, where a lane has runs of `run`."""
+    """Loops over parts, lanes and registers for one side, where a lane has runs of `run`.
+
+    far     from one of a lane's rows to the other: all rows up to there are lanes
+    """
     by_row = run == 1
-    lead = ROWS // 2 if by_row else PAIRS * run  # from the first lane to the last one's end
+    lead = far if by_row else PAIRS * run  # from the first lane to the last one's end
+    atom = 2 * far if by_row else atom
     step, end = (lead, atom) if by_row else (1, run)  # of a lane's part of an atom
 
     def within(outer: For, length: int) -> tuple[Node, Node]:
@@ -90,9 +106,10 @@ def _side(
     for part in parts:
         warps.append(replace(loop, axis=labels.axis("w"), lo=lo, hi=hi, step=part))
         lo, hi = within(warps[-1], part)
-    lo, hi = within(warps[-1], lead)
-    lanes = replace(loop, axis=labels.axis(stem), lo=lo, hi=hi, step=run)
-    lo, hi = within(lanes, parts[-1])
+    start = warps[-1].axis if warps else loop.lo
+    end_of_lanes = simplify(apply("add", start, constant(lead)), {})
+    lanes = replace(loop, axis=labels.axis(stem), lo=start, hi=end_of_lanes, step=run)
+    lo, hi = within(lanes, parts[-1] if parts else trips(loop))
     atoms = replace(loop, axis=labels.axis("i"), lo=lo, hi=hi, step=atom, bind="register")
     lo, hi = within(atoms, end)
     return warps, lanes, [atoms, replace(loop, lo=lo, hi=hi, step=step, bind="register")]

@@ -39,6 +39,7 @@ from weft.scalar.nest import (
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.access import narrow, trips
+from weft.tile.fragments import operands
 from weft.tile.moves import Labels, past
 from weft.tile.staged_rows import RowStager
 from weft.tile.strips import WIDEST, accesses_of, strip_width
@@ -52,10 +53,13 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
     labels = Labels(kernel.body)
     held = sum(s.buffer.type.bytes for s in walk(kernel.body) if isinstance(s, Local))
+    tiles = list(tiles_of(kernel.body))
+    sums = [t.innermost for t in tiles]
+    if target.matrix_units and all(s and operands(s.body, False) for s in sums):
+        held = 0  # own_rows will have it in registers
     most = min(STATIC if held else max(STATIC, target.shared // 2), target.shared - held)
-    tiles = len(list(tiles_of(kernel.body)))
     if tiles:
-        return on_tiles(kernel, lambda tile: _staged(tile, most // tiles, labels))
+        return on_tiles(kernel, lambda tile: _staged(tile, most // len(tiles), labels))
     return replace(kernel, body=RowStager(labels, most // 2).block(kernel.body))
 
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import For, Kernel
+from weft.scalar.nest import For, Kernel, walk
 from weft.targets.gpu import GPU
 from weft.tile.access import trips
 from weft.tile.boxes import boxed
@@ -40,13 +40,13 @@ def _by_groups(tile: Tile, labels: Labels) -> Tile | None:
     if chunk is None or not isinstance(steps, For) or not isinstance(atom, For):
         return None
     found, filled = operands(atom.body), boxed(chunk.body)
-    if atom.bind != "mma" or found is None:
+    sides = whole_sides(tile)
+    if atom.bind != "mma" or found is None or sides is None:
         return None
     ways = [goes_by_rows(side, atom.axis) for side in (found.left, found.right)]
     slabs = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
     if ways[0] is not False or ways[1] is None or not filled.issuperset(slabs):
         return None
-    sides = [_whole(tile.threads[n], tile.registers[2 * n + 1]) for n in (0, 1)]
     high, wide = map(trips, sides)
     if high % GROUP or wide not in WIDTHS:
         return None
@@ -56,6 +56,10 @@ def _by_groups(tile: Tile, labels: Labels) -> Tile | None:
     return laid_out(tile, sides, ((GROUP, ROWS), (wide,)), labels)
 
 
-def _whole(warps: For, one: For) -> For:
-    """The loop over a side of a tile that was cut for warps, down to its single results."""
-    return replace(one, lo=warps.lo, hi=warps.hi, step=1, bind="thread")
+def whole_sides(tile: Tile) -> list[For] | None:
+    """The loops over the sides of a tile that matrix_units has cut; None where it has not."""
+    is_cut = any(isinstance(s, For) and s.bind == "mma" for s in walk(tile.body))
+    if not is_cut or len(tile.threads) != 4:
+        return None
+    pairs = zip(tile.threads[:2], tile.registers[1::2], strict=True)
+    return [replace(one, lo=f.lo, hi=f.hi, step=1, bind="thread") for f, one in pairs]
