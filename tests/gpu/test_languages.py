@@ -17,7 +17,7 @@ from tests.gpu.programs import PROGRAMS
 from tests.gpu.test_passes import PROGRAMS as NESTS
 from tests.gpu.test_programs import SIMULATOR, simulated
 from weft.driver import compile_text
-from weft.options import Options
+from weft.options import TARGETS, Options
 from weft.targets.gpu import GPUS
 
 
@@ -66,7 +66,7 @@ output y
 @SIMULATOR
 @pytest.mark.parametrize("name", ["softmax", "argmax", "variance", "sum", "two_axes"])
 def test_threads_that_exchange_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(GPUS, "cuda:plain", replace(GPUS["cuda:sm_80"], exchanges=False))
+    monkeypatch.setitem(TARGETS, "cuda:plain", replace(GPUS["cuda:sm_80"], exchanges=False))
     text = simulated(name, target="cuda:plain").ir("cuda")
     assert "shuffle" not in text
     assert "__shared__" in text
