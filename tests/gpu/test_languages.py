@@ -66,8 +66,8 @@ output y
 @SIMULATOR
 @pytest.mark.parametrize("name", ["softmax", "argmax", "variance", "sum", "two_axes"])
 def test_threads_that_exchange_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(TARGETS, "cuda:plain", replace(GPUS["cuda:sm_80"], exchanges=False))
-    text = simulated(name, target="cuda:plain").ir("cuda")
+    monkeypatch.setitem(TARGETS, "cuda:sm_80", replace(GPUS["cuda:sm_80"], exchanges=False))
+    text = simulated(name, target="cuda:sm_80").ir("cuda")
     assert "shuffle" not in text
     assert "__shared__" in text
 
