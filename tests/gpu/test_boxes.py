@@ -112,7 +112,7 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], Make, str]] = {
     "linear": (lambda x, w: F.linear(x, w), f32((40, 200), (90, 200)), "swizzle<128, 4>"),
     "batched": (lambda x, w: x @ w, f32((3, 2, 40, 196), (3, 2, 196, 72)), "tma_load_3d"),
     "bf16": (lambda x, w: F.linear(x, w), bf16((64, 256), (256, 256)), "swizzle<128, 2>"),
-    "pieces": (lambda x, w: x @ w, bf16((1024, 256), (256, 1024)), "wgmma_bf16<128, true>"),
+    "pieces": (lambda x, w: x @ w, bf16((1024, 256), (256, 1024)), "wgmma_bf16<128, false, true>"),
     "part": (lambda x, w: x[8:60, 16:272] @ w[16:272, 8:72], f32((64, 300), (300, 80)), "tma_load"),
     "odd_lines": (lambda x, w: x @ w, f32((64, 255), (255, 64)), "cp_async_4"),  # one side alone
 }

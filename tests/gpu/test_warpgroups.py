@@ -36,13 +36,25 @@ def f16() -> list[torch.Tensor]:
 
 
 PRODUCTS: dict[str, tuple[Callable[..., Any], Make, str]] = {
-    "by_rows": (lambda x, w: x @ w, bf16((128, 320), (320, 256)), "wgmma_bf16<256, true>"),
-    "linear": (lambda x, w: F.linear(x, w), bf16((128, 320), (128, 320)), "wgmma_bf16<128, false>"),
-    "f16": (lambda x, w: (x @ w).relu(), f16, "wgmma_f16<64, true>"),
-    "narrow": (lambda x, w: x @ w, bf16((64, 256), (256, 16)), "wgmma_bf16<16, true>"),
-    "uneven": (lambda x, w: x @ w, bf16((100, 264), (264, 72)), "wgmma_bf16<128, true>"),
-    "batched": (lambda x, w: x @ w, bf16((3, 64, 256), (3, 256, 64)), "wgmma_bf16<64, true>"),
-    "left_by_columns": (lambda x, w: x.mT @ w, bf16((256, 64), (256, 64)), "mma("),
+    "by_rows": (lambda x, w: x @ w, bf16((128, 320), (320, 256)), "wgmma_bf16<256, false, true>"),
+    "linear": (
+        lambda x, w: F.linear(x, w),
+        bf16((128, 320), (128, 320)),
+        "wgmma_bf16<128, false, false>",
+    ),
+    "f16": (lambda x, w: (x @ w).relu(), f16, "wgmma_f16<64, false, true>"),
+    "narrow": (lambda x, w: x @ w, bf16((64, 256), (256, 16)), "wgmma_bf16<16, false, true>"),
+    "uneven": (lambda x, w: x @ w, bf16((100, 264), (264, 72)), "wgmma_bf16<128, false, true>"),
+    "batched": (
+        lambda x, w: x @ w,
+        bf16((3, 64, 256), (3, 256, 64)),
+        "wgmma_bf16<64, false, true>",
+    ),
+    "left_by_rows": (
+        lambda x, w: x.mT @ w,
+        bf16((256, 128), (256, 64)),
+        "wgmma_bf16<64, true, true>",
+    ),
     "odd_lines": (lambda x, w: x @ w, bf16((64, 257), (257, 64)), "mma("),
     "short": (lambda x, w: x @ w, bf16((64, 128), (128, 64)), "mma("),
 }

@@ -1,6 +1,6 @@
 """The text of a product by a warpgroup: its matrices are in shared memory, its sums in an array.
 
-product(mma, "wgmma", "acc0", pointer)      # wgmma_bf16<128, true>(acc0, .. + 2 * k, .. + 128 * k);
+product(mma, "wgmma", "acc0", pointer)      # wgmma_bf16<128, false, true>(acc0, .. + 2 * k, ..);
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def product(
     assert isinstance(a, Matrix) and isinstance(b, Matrix)
     sides = ", ".join(_side(m, pointer(replace(m.buffer, swizzle=0), at), word)
                       for m, at in ((a, left.args[0]), (b, right.args[0])))  # fmt: skip
-    kind = f"{b.buffer.type.dtype}<{b.rows}, {str(b.by_rows).lower()}>"
+    ways = ", ".join(str(m.by_rows).lower() for m in (a, b))
+    kind = f"{b.buffer.type.dtype}<{b.rows}, {ways}>"
     yield f"{word}_fence();"
     yield "#pragma unroll"
     yield f"for (i32 k = 0; k < {b.depth // STEP}; k++) {word}_{kind}({sums}, {sides});"

@@ -98,12 +98,12 @@ def unit_rate(stmts: Sequence[Stmt], k: For, depth: int, target: GPU) -> int:
 def suits_warpgroups(found: Operands, k: Node) -> bool:
     """Whether slabs of both sides will lie as a warpgroup reads them, if the copy engine has them.
 
-    Lines of the left side go along k, of the right one either way, and start at whole 16 bytes.
+    Their lines go along k or along the results, and start at whole 16 bytes.
     """
-    steps = [along(side, k) for side in (found.left, found.right)]
     buffers = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
     strides = (n for b in buffers for n in b.type.layout if n != 1)
-    return steps[0] == 1 and steps[1] is not None and not any(n % 8 for n in strides)
+    even = all(along(side, k) is not None for side in (found.left, found.right))
+    return even and not any(n % 8 for n in strides)
 
 
 def along(load: Node, axis: Node) -> int | None:

@@ -27,7 +27,7 @@ wgmma_matmul(const __grid_constant__ TensorMap a, const __grid_constant__ Tensor
         u64 at = wgmma_descriptor<128>(tile_a, 0, 1024);
         u64 by = wgmma_descriptor<128>(tile_b, 0, 1024);
         wgmma_fence();
-        for (i32 i = 0; i < 4; i++) wgmma_bf16<64, false>(d, at + 2 * i, by + 2 * i);
+        for (i32 i = 0; i < 4; i++) wgmma_bf16<64, false, false>(d, at + 2 * i, by + 2 * i);
         wgmma_commit();
         wgmma_wait<0>();
         __syncthreads();
@@ -57,7 +57,7 @@ wgmma_by_rows(const f16 *a, const f16 *b, f32 *c) {
     f32 d[64] = {};
     wgmma_fence();
     for (i32 i = 0; i < 2; i++)
-        wgmma_f16<128, true>(d, wgmma_descriptor<64>(tile_a, 0, 512) + 2 * i,
+        wgmma_f16<128, false, true>(d, wgmma_descriptor<64>(tile_a, 0, 512) + 2 * i,
                              wgmma_descriptor<128>(tile_b, 4096, 1024) + 128 * i);
     wgmma_commit();
     wgmma_wait<0>();

@@ -2,7 +2,7 @@
 //
 //     u64 a = wgmma_descriptor<128>(tile_a, 0, 1024), b = wgmma_descriptor<128>(tile_b, 0, 1024);
 //     wgmma_fence();
-//     for (i32 k = 0; k < 4; k++) wgmma_bf16<64, false>(d, a + 2 * k, b + 2 * k);   // + 32 bytes
+//     for (i32 k = 0; k < 4; k++) wgmma_bf16<64, false, false>(d, a + 2 * k, b + 2 * k);  // 32 bytes
 //     wgmma_commit();
 //     wgmma_wait<0>();                                      // d holds nothing before this
 //
@@ -14,8 +14,9 @@
 
 // Where a tile lies, with what swizzle (0, 32, 64 or 128 bytes). By k: rows of a (columns of b)
 // have k contiguous, one swizzle long; `stride` bytes from eight rows to the next; `leading` bytes
-// between halves of 8 k, with no swizzle. By rows (b alone): n contiguous, one swizzle long;
-// `stride` bytes from eight k to the next, `leading` from one swizzle of n to the next.
+// between halves of 8 k, with no swizzle. By rows (of a, columns of b): these are contiguous, one
+// swizzle long; `stride` bytes from eight k to the next, `leading` from one swizzle of them to the
+// next.
 template <int SWIZZLE> WEFT_FN u64 wgmma_descriptor(const void *tile, u32 leading, u32 stride) {
     const u64 mode = SWIZZLE == 128 ? 1 : SWIZZLE == 64 ? 2 : SWIZZLE == 32 ? 3 : 0;
     u64 start = (shared_address(tile) & 0x3ffff) >> 4;
@@ -72,26 +73,29 @@ template <int PENDING> WEFT_FN void wgmma_wait() {
     WEFT_D(8), WEFT_D(9), WEFT_D(10), WEFT_D(11),                                                  \
     WEFT_D(12), WEFT_D(13), WEFT_D(14), WEFT_D(15)
 
-#define WEFT_WGMMA(size, type, a_at, b_at, by_rows_at)                                             \
+#define WEFT_WGMMA(size, type, a_at, b_at, a_rows_at, b_rows_at)                                   \
     if constexpr (N == size)                                                                       \
     asm volatile("{\n.reg .pred yes;\nsetp.eq.u32 yes, 0, 0;\n"                                    \
                  "wgmma.mma_async.sync.aligned.m64n" #size "k16.f32." type "." type " {"           \
-                 WEFT_R_##size "}, %" #a_at ", %" #b_at ", yes, 1, 1, 0, %" #by_rows_at ";\n}"     \
+                 WEFT_R_##size "}, %" #a_at ", %" #b_at ", yes, 1, 1, %" #a_rows_at                \
+                 ", %" #b_rows_at ";\n}"                                                           \
                  : WEFT_D_##size                                                                   \
-                 : "l"(a), "l"(b), "n"((int)B_BY_ROWS) : "memory")
+                 : "l"(a), "l"(b), "n"((int)A_BY_ROWS), "n"((int)B_BY_ROWS) : "memory")
 #define WEFT_WGMMA_SIZES(type)                                                                     \
-    WEFT_WGMMA(16, type, 8, 9, 10);                                                                \
-    WEFT_WGMMA(32, type, 16, 17, 18);                                                              \
-    WEFT_WGMMA(64, type, 32, 33, 34);                                                              \
-    WEFT_WGMMA(128, type, 64, 65, 66);                                                             \
-    WEFT_WGMMA(256, type, 128, 129, 130);                                                          \
+    WEFT_WGMMA(16, type, 8, 9, 10, 11);                                                            \
+    WEFT_WGMMA(32, type, 16, 17, 18, 19);                                                          \
+    WEFT_WGMMA(64, type, 32, 33, 34, 35);                                                          \
+    WEFT_WGMMA(128, type, 64, 65, 66, 67);                                                         \
+    WEFT_WGMMA(256, type, 128, 129, 130, 131);                                                     \
     static_assert(N == 16 || N == 32 || N == 64 || N == 128 || N == 256, "not spelled here")
 
-template <int N, bool B_BY_ROWS> WEFT_FN void wgmma_bf16(f32 (&d)[N / 2], u64 a, u64 b) {
+template <int N, bool A_BY_ROWS, bool B_BY_ROWS>
+WEFT_FN void wgmma_bf16(f32 (&d)[N / 2], u64 a, u64 b) {
     WEFT_WGMMA_SIZES("bf16");
 }
 
-template <int N, bool B_BY_ROWS> WEFT_FN void wgmma_f16(f32 (&d)[N / 2], u64 a, u64 b) {
+template <int N, bool A_BY_ROWS, bool B_BY_ROWS>
+WEFT_FN void wgmma_f16(f32 (&d)[N / 2], u64 a, u64 b) {
     WEFT_WGMMA_SIZES("f16");
 }
 

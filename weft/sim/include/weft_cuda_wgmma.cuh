@@ -5,7 +5,7 @@
 
 extern "C" {
 void weft_wgmma_fence();
-void weft_wgmma(f32 *d, u64 a, u64 b, int columns, int b_by_rows, int is_bf16);
+void weft_wgmma(f32 *d, u64 a, u64 b, int columns, int a_by_rows, int b_by_rows, int is_bf16);
 void weft_wgmma_commit();
 void weft_wgmma_wait(u32 pending);
 }
@@ -20,11 +20,13 @@ WEFT_FN void wgmma_fence() { weft_wgmma_fence(); }
 WEFT_FN void wgmma_commit() { weft_wgmma_commit(); }
 template <int PENDING> WEFT_FN void wgmma_wait() { weft_wgmma_wait(PENDING); }
 
-template <int N, bool B_BY_ROWS> WEFT_FN void wgmma_bf16(f32 (&d)[N / 2], u64 a, u64 b) {
-    weft_wgmma(d, a, b, N, B_BY_ROWS, 1);
+template <int N, bool A_BY_ROWS, bool B_BY_ROWS>
+WEFT_FN void wgmma_bf16(f32 (&d)[N / 2], u64 a, u64 b) {
+    weft_wgmma(d, a, b, N, A_BY_ROWS, B_BY_ROWS, 1);
 }
-template <int N, bool B_BY_ROWS> WEFT_FN void wgmma_f16(f32 (&d)[N / 2], u64 a, u64 b) {
-    weft_wgmma(d, a, b, N, B_BY_ROWS, 0);
+template <int N, bool A_BY_ROWS, bool B_BY_ROWS>
+WEFT_FN void wgmma_f16(f32 (&d)[N / 2], u64 a, u64 b) {
+    weft_wgmma(d, a, b, N, A_BY_ROWS, B_BY_ROWS, 0);
 }
 
 template <int COUNT> WEFT_FN void registers_claim() {}

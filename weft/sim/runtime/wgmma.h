@@ -98,12 +98,12 @@ static bool is_pending(const Products &mine, const f32 *d) {
 extern "C" {
 void weft_wgmma_fence() { products[self->index].fenced = true; }
 
-void weft_wgmma(f32 *d, u64 a, u64 b, int columns, int b_by_rows, int is_bf16) {
+void weft_wgmma(f32 *d, u64 a, u64 b, int columns, int a_by_rows, int b_by_rows, int is_bf16) {
     Products &mine = products[self->index];
     if (!mine.fenced) report(USAGE, CALLER, nullptr, -1, "wgmma without wgmma_fence", 0);
     meet_in_warp(all_lanes(self->warp), 0, 0, combine_nothing, false, CALLER);
     u32 row = self->warp % 4 * 16;
-    Product p = {d, {}, Tile(a, false, is_bf16), Tile(b, b_by_rows, is_bf16), (u32)columns, row,
+    Product p = {d, {}, Tile(a, a_by_rows, is_bf16), Tile(b, b_by_rows, is_bf16), (u32)columns, row,
                  CALLER};
     mark_tiles(p, CALLER, true);
     if (!is_pending(mine, d)) {

@@ -45,7 +45,7 @@ def _by_groups(tile: Tile, labels: Labels) -> Tile | None:
         return None
     ways = [goes_by_rows(side, atom.axis) for side in (found.left, found.right)]
     slabs = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
-    if ways[0] is not False or ways[1] is None or not filled.issuperset(slabs):
+    if None in ways or not filled.issuperset(slabs):
         return None
     high, wide = map(trips, sides)
     if high % GROUP or wide not in WIDTHS:
