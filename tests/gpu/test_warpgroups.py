@@ -152,6 +152,5 @@ def test_matrices(swizzle: str, left: str, leading: str, says: str) -> None:
     if not says:
         verify.verify(parse_program(text, "products"))
         return
-    with pytest.raises(Exception, match=says) as found:
+    with pytest.raises(VerifyError, match=says):
         verify.verify(parse_program(text, "products"))
-    assert isinstance(found.value, VerifyError), found.value

@@ -9,10 +9,12 @@ the end of one iteration meets the start of the next. Halves of a buffer that `(
 are told apart.
 
 A pipeline has a protocol instead: the iteration that reads a part of a slab, and the one that fills
-the next part, come after a wait that leaves all younger copies under way, and a barrier.
+the next part, come after a wait that leaves all younger copies under way, and a barrier. That all
+meet after every wait keeps threads from missing a phase of a barrier of the copy engine.
 
-for k2 in 0..32 by 16:  # prologue                  for k2 in ..: x_s[..] = .., wait async but 1
-    x_s[k2 // 16 % 3, ..] = load x[..] async        barrier block
+for k2 in 0..32 by 16:  # prologue                  for k2 in ..: x_s[..] = ..
+    x_s[k2 // 16 % 3, ..] = load x[..] async            wait async but 1
+                                                        barrier block
 for k0 in 0..512 by 16:  # reduce                   for k0 in 0..512 by 16:
     for k1 in k0 + 32..min(..) by 16:  # ahead          for k1 in ..: x_s[..] = ..
         x_s[k1 // 16 % 3, ..] = load x[..] async        ... load x_s[k0 // 16 % 3, ..]
@@ -78,18 +80,15 @@ def _in_step(block: Block) -> Block:
     out: list[Stmt] = []
     for stmt in block:
         if isinstance(stmt, For):
-            first = stmt.bind == "prologue"
             body = _in_step(stmt.body)
             for inner in stmt.body:
                 if isinstance(inner, For) and inner.bind == "ahead":
                     far = linear(apply("subtract", inner.lo, stmt.axis))[1] // inner.step
                     body = (*body, AsyncWait(far - 1), Barrier())
-            if first:
-                body = (*body, AsyncWait((stmt.extent or 0) // stmt.step - 1))
+            if stmt.bind == "prologue":
+                body = (*body, AsyncWait((stmt.extent or 0) // stmt.step - 1), Barrier())
             stmt = replace(stmt, body=body, bind="serial" if stmt.bind in PIPELINE else stmt.bind)
-            out += [stmt, Barrier()] if first else [stmt]
-        else:
-            out.append(stmt)
+        out.append(stmt)
     return tuple(out)
 
 

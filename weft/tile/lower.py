@@ -108,8 +108,8 @@ class _Expansion:
             axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
             horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *nest.walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
-        special = {"register": self.unroll, "mma": self.matrix, "box": self.box}
-        special["warpgroup"] = self.matrix
+        special = {"register": self.unroll, "box": self.box}
+        special |= dict.fromkeys(("mma", "warpgroup"), self.matrix)
         expand = self.lanes if stmt.lanes else special.get(stmt.bind, self.serial)
         self.around.append(stmt)
         body = list(expand(stmt, copies, ranges))
