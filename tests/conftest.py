@@ -14,6 +14,7 @@ GOLDEN = ROOT / "tests" / "golden"
 # Read when weft and torch are first imported, so set before: a cache of the suite's own, and
 # threads that sleep while they wait, because the suite runs several processes side by side.
 os.environ["WEFT_CACHE"] = str(ROOT / "build" / "test-cache")
+os.environ["WEFT_DEBUG"] = "1"  # what weft fails on is an error, and does not run in eager
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 try:

@@ -37,12 +37,14 @@ LAYERS: dict[str, set[str]] = {
     "launching": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "linking"},
     "driver": {"*"},
     "linking": {"core", "config", "scalar", "runtime"},
-    "dynamo": {"driver", "core.errors", "config"},
+    "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
-        *("weft", "driver", "options", "core.errors", "core.calls", "config"),
-        *("runtime.toolchain", "runtime.nvidia", "runtime.nvrtc", "runtime.cuda_timing", "targets"),
+        *("weft", "driver", "options", "core.errors", "core.calls", "config", "targets"),
+        *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
+        "runtime.cuda_timing",
     },
-    "weft": {"driver", "core.errors", "targets", "runtime.report"},
+    "__main__": {"cli.main"},
+    "weft": {"driver", "core.errors", "targets", "runtime.blocks", "runtime.report"},
 }
 
 # The modules that lower a level may import the ops of the next one as well.

@@ -3,9 +3,8 @@
 Lines are counted as tinygrad's sz.py counts them: those that hold code. Blank lines, comments and
 docstrings cost nothing. The compiler is what leads from PyTorch to sources: everything of weft/
 but its command line, runtime and simulator, and the three files that hand these a program. The
-other budget is for all of weft/ and bench/. `python tests/test_size.py` prints the figures, those
-of the tests as well. The compiler's was 12,000 for one machine, which a CPU alone came to; sixteen
-GPU passes, three more languages and a launch stand beside it, under the 20,000 for everything.
+other budget is for all of weft/ and bench/, and is tinygrad's own limit. `python
+tests/test_size.py` prints the figures, those of the tests as well.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NOT_COMPILER = {"cli", "runtime", "sim", "linking.py", "simulating.py", "launching.py"}
 
-COMPILER_LINES = 15_200
-ALL_LINES = 20_000
+COMPILER_LINES = 17_000
+ALL_LINES = 26_000
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

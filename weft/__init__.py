@@ -2,7 +2,7 @@
 
 f = weft.compile(module)            # or @weft.compile, or torch.compile(module, backend="weft")
 y = f(x)                            # results, strides and aliasing as in eager
-print(f.ir("loop"), f.report)
+print(f.ir("loop"), f.report)       # or weft.ir(f, "loop"), weft.report(f)
 """
 
 from weft.core.errors import (
@@ -17,7 +17,8 @@ from weft.core.errors import (
     VerifyError,
     WeftError,
 )
-from weft.driver import compile
+from weft.driver import compile, ir, report
+from weft.runtime.blocks import empty_cache
 from weft.runtime.report import Report
 from weft.targets.cpu import CPU as Target
 
@@ -35,4 +36,7 @@ __all__ = [
     "VerifyError",
     "WeftError",
     "compile",
+    "empty_cache",
+    "ir",
+    "report",
 ]

@@ -23,9 +23,10 @@ from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
 from weft.frontend import autograd, torch_level
 from weft.frontend import text as torch_text
-from weft.frontend.calling import compiled
+from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
+from weft.frontend.specialise import Session
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
@@ -175,7 +176,7 @@ def build(captured: Captured, options: Options) -> Runner:
     graph, layouts = captured.graph, captured.layouts
     results = len(graph.outputs) - len(captured.mutations)
     writes = {results + i: placeholder for i, placeholder in enumerate(captured.mutations)}
-    constants = captured.constants()
+    constants = captured.constants() if options.freeze else ()
     facts = (layouts, writes, constants, options, find_target(options.target))
     key = log.time("g", lambda: program_key(graph, *facts))
     levels = cache(partial(lower, graph, options, log, layouts, constants))
@@ -189,7 +190,18 @@ def build(captured: Captured, options: Options) -> Runner:
         run = linked.runner(report if options.profile else None)
     run = placed(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
+    trace(levels)
     return run
+
+
+def trace(levels: Callable[[], Levels]) -> None:
+    """Every level's text for tlparse, where TORCH_TRACE is set."""
+    for level in (*VERIFY, "source"):
+        torch._logging.trace_structured(  # type: ignore[attr-defined]
+            "artifact",
+            metadata_fn=lambda level=level: {"name": f"weft_{level}", "encoding": "string"},
+            payload_fn=lambda level=level: levels().text(level),
+        )
 
 
 def runnable(
@@ -246,6 +258,10 @@ class Builder:
     def __call__(self, captured: Captured) -> Runner:
         return build(captured, self.options)
 
+    def session(self, title: str = "graph") -> Session:
+        """What the graphs of one compiled callable share."""
+        return Session(self, self.options.fallback == "error", config.debug, title)
+
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
 
@@ -258,6 +274,7 @@ def compile(
     *,
     target: str = "auto",
     dynamic: bool | None = None,
+    freeze: bool = False,
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
     passes: str = "",
@@ -269,12 +286,13 @@ def compile(
 
     The result is called as the original: results, dtypes, strides and aliasing are eager's.
     Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met,
-    whatever `dynamic` says. What only parameters decide is computed once, and again when they
-    change (an update of single elements through `.data` may go unseen). `f.ir(level)` is the text
-    of a level, `f.report` what was made.
+    whatever `dynamic` says. `f.ir(level)` is the text of a level, `f.report` what was made.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
+    freeze    a promise: parameters and buffers are written only where torch can tell (in place,
+              by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
+              What they alone decide, such as packed weights, is then kept between calls
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
@@ -284,15 +302,38 @@ def compile(
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
     shown = verbose or config.verbose
-    options = Options(target, fuse, fallback, dynamic, passes, shown, profile, simulate)
-    if fn is None:
-        return partial(compiled, build=Builder(options), one_graph=fallback == "error")
-    return compiled(fn, Builder(options), fallback == "error")
+    options = Options(target, fuse, fallback, dynamic, freeze, passes, shown, profile, simulate)
+    build = Builder(options)
+    return partial(compiled, build=build) if fn is None else compiled(fn, build)
+
+
+SESSIONS: dict[Options, Session] = {}  # of torch.compile(backend="weft"), by its options
 
 
 def graph_backend(**options: Any) -> Callable[..., Any]:
     """A Dynamo backend with these options."""
-    return autograd.graph_backend(Builder(Options.of(options)))
+    chosen = Options.of(options)
+    session = SESSIONS.setdefault(chosen, Builder(chosen).session("torch.compile"))
+    return autograd.graph_backend(session)
+
+
+def report(f: Any = None) -> Report:
+    """What became of a compiled callable: f.report, also where `f` has a `report` of its own.
+
+    Without `f`, of all that torch.compile(backend="weft") has compiled in this process.
+    """
+    if f is not None:
+        return compilation(f).report
+    programs = [p for session in SESSIONS.values() for p in session.programs]
+    return merged(
+        [p.artifact.report for p in programs],  # type: ignore[attr-defined]
+        [reason for session in SESSIONS.values() for reason in session.reasons],
+    )
+
+
+def ir(f: Any, level: str) -> str:
+    """f.ir(level), also where `f` has an `ir` of its own."""
+    return compilation(f).ir(level)
 
 
 # ---- IR text

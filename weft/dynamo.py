@@ -1,6 +1,8 @@
 """torch.compile(model, backend="weft", options={"target": "auto", "fallback": "error"}).
 
 The entry point torch_dynamo_backends names `weft_backend`; the graphs go where weft.compile's go.
+Importing it switches on the guards that Dynamo leaves out by default, for every backend of the
+process: that hooks are added, that functions get other defaults, that parameters are one tensor.
 """
 
 from __future__ import annotations
@@ -12,6 +14,9 @@ import torch
 
 from weft.core.errors import WeftError
 from weft.driver import graph_backend
+from weft.frontend.python import guard_everything
+
+guard_everything()
 
 
 def weft_backend(

@@ -33,7 +33,7 @@ from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, occupancy
 
-Run = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+Run = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 LAUNCHES = "launches"  # the part of the cache where programs for GPUs are
 SIMULATE = "weft run --simulate, or simulate=True, runs them on the CPU"

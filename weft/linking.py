@@ -172,6 +172,7 @@ def make_spec(
         buffers.setdefault(b.name, _buffer(b, "output"))
     calls = (b for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs))
     full = {b.name: b for b in (*calls, *program.outputs)}
+    read = {b.name for b in (*program.outputs, *(b for s in program.steps for b in s.inputs))}
     steps: list[runtime.Call | runtime.Extern] = []
     for step in program.steps:
         for b in (*step.inputs, *step.outputs):
@@ -186,7 +187,7 @@ def make_spec(
                 content = hashlib.sha256(text.encode()).hexdigest()
             steps.append(runtime.Call(symbol, args, _checks(step), content))
         else:
-            steps.append(_extern(step))
+            steps.append(_extern(step, read))
     steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))
     for i, target in writes.items():
         into, value = program.inputs[target].name, program.outputs[i].name
@@ -219,8 +220,9 @@ def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:
     return runtime.Buffer(b.name, str(b.type.dtype.word), b.type.shape, b.type.layout, kind, index)
 
 
-def _extern(call: Call) -> runtime.Extern:
+def _extern(call: Call, read: Collection[str]) -> runtime.Extern:
+    """A library call; a result nobody reads is dropped, for it may be undefined."""
     places = [{"tensor": b.name} for b in call.inputs]
     args, kwargs = decode_call(call.arguments, places, lambda tag, value: {tag: value})
-    outputs = tuple(b.name for b in call.outputs)
+    outputs = tuple(b.name if b.name in read else None for b in call.outputs)
     return runtime.Extern(call.target, tuple(args), kwargs, outputs)

@@ -35,6 +35,7 @@ class Options:
     fuse: Fuse = "greedy"
     fallback: Fallback = "aten"
     dynamic: bool | None = None
+    freeze: bool = False  # parameters and buffers change only where torch's versions tell
     passes: str = ""  # "-005,-007": schedule passes to leave out, by number
     verbose: int = field(default=0, compare=False, repr=False)  # these change no code
     profile: bool = field(default=False, compare=False, repr=False)

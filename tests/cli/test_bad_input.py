@@ -39,7 +39,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
         (CUSTOM, "weft_tests.twice.default: has no row in the ATen table\n  at -c line 5: twice("),
         ("torch.randn(4, dtype=torch.complex64) * 2", "aten.mul.Tensor: no code is generated for"),
         ("torch.nonzero(torch.randn(4))", "the shape of what aten.nonzero.default gives depends"),
-        (BRANCH, "the program reads a tensor's number to decide what to do\n  at -c line 2: if x"),
+        (BRANCH, "what to do depends on a number that a tensor holds\n  at -c line 2: if x"),
         ("nn.Linear(3, 4)(torch.randn(2, 5))", "RuntimeError: a and b must have same reduction"),
     ],
     ids=["op", "dtype", "shape", "branch", "mismatch"],

@@ -87,7 +87,7 @@ def test_run_names_what_was_not_generated(
     monkeypatch.setattr(weft, "compile", lambda function, **options: made)
     assert weft_command("run", "-c", "torch.relu(torch.randn(4, 3))") == 0
     out = capsys.readouterr().out
-    assert out.endswith("aten.sort ran as ATen's: no row\nnot one graph: data decides\n")
+    assert out.endswith("aten.sort ran as ATen's: no row\nin eager: data decides\n")
 
 
 def test_run_misses(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,26 +10,45 @@ import torch
 from torch import nn
 
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.specialise import Session
 from weft.frontend.torch_level import TORCH_DTYPE, evaluate
 
 
-def interpret(captured: Captured) -> Runner:
-    """Run the torch level through torch: the back end of these tests."""
+class Interpreter:
+    """The back end of these tests: runs the torch level through torch."""
 
-    def run(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-        with torch.no_grad():
-            # Every result is copied before an input is written: it may be a view of one.
-            values = evaluate(captured.graph, tensors)
-            fresh = [
-                torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype]).copy_(v)
-                for v, t in zip(values, captured.layouts, strict=True)
-            ]
-            results = fresh[: len(fresh) - len(captured.mutations)]
-            for placeholder, new in zip(captured.mutations, fresh[len(results) :], strict=True):
-                tensors[placeholder].copy_(new)
-        return results
+    def __init__(self) -> None:
+        self.captured: list[Captured] = []
 
-    return run
+    def session(self, title: str = "graph") -> Session:
+        return Session(self, debug=True, title=title)
+
+    def ir(self, programs: Sequence[Runner], level: str) -> str:
+        return ""
+
+    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any:
+        return None
+
+    def __call__(self, captured: Captured) -> Runner:
+        self.captured.append(captured)
+
+        def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+            with torch.no_grad():
+                # Every result is copied before an input is written: it may be a view of one.
+                values = evaluate(captured.graph, tensors)
+                fresh = [
+                    torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype]).copy_(v)
+                    for v, t in zip(values, captured.layouts, strict=True)
+                ]
+                results = fresh[: len(fresh) - len(captured.mutations)]
+                for placeholder, new in zip(captured.mutations, fresh[len(results) :], strict=True):
+                    tensors[placeholder].copy_(new)
+            return results
+
+        return run
+
+
+interpret = Interpreter()
 
 
 @dataclass(frozen=True)

@@ -64,16 +64,22 @@ class Recorder(TorchDispatchMode):
 
 def captured(func: Any, args: Any, kwargs: Any) -> tuple[Captured, list[torch.Tensor]]:
     """The one call as a program of its own, and the tensors it takes."""
-    tensors: list[torch.Tensor] = []
-    tree_map_only(torch.Tensor, tensors.append, (args, kwargs))
+    graph, tensors = torch.fx.Graph(), []
 
-    def program(*given: torch.Tensor) -> list[torch.Tensor]:
-        taken = iter(given)
-        places = tree_map_only(torch.Tensor, lambda _: next(taken), [tuple(args), *kwargs.values()])
-        out = func(*places[0], **dict(zip(kwargs, places[1:], strict=True)))
+    def given(tensor: torch.Tensor) -> torch.fx.Node:
+        tensors.append(tensor.detach())
+        return graph.placeholder(f"x{len(tensors)}")
+
+    nodes = tree_map_only(torch.Tensor, given, (tuple(args), dict(kwargs)))
+
+    def program(*values: torch.Tensor) -> list[torch.Tensor]:
+        held = dict(zip(graph.find_nodes(op="placeholder"), values, strict=True))
+        own_args, own_kwargs = tree_map_only(torch.fx.Node, held.__getitem__, nodes)
+        out = func(*own_args, **own_kwargs)
         return [t.clone() for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
 
-    return capture(program, tuple(t.detach() for t in tensors), {}), tensors
+    graph.output(graph.call_function(program, tuple(graph.find_nodes(op="placeholder"))))
+    return capture(torch.fx.GraphModule(torch.nn.Module(), graph), tensors), tensors
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:

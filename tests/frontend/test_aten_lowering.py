@@ -11,7 +11,7 @@ import torch
 
 from weft.core.errors import UnsupportedOpError
 from weft.core.graph import Graph
-from weft.frontend.capture import capture
+from weft.frontend.calling import capture_call
 from weft.frontend.lower import to_tensor
 from weft.frontend.torch_level import evaluate
 from weft.tensor import evaluate as tensor_level
@@ -19,7 +19,7 @@ from weft.tensor.ops import Extern, Gather, Part, Reduce
 
 
 def torch_graph(function: Callable[..., Any], *args: torch.Tensor) -> Graph:
-    return capture(function, args, {}).graph
+    return capture_call(function, args, {}).graph
 
 
 def lowered(function: Callable[..., Any], *args: torch.Tensor, **options: Any) -> Graph:

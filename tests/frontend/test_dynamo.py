@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.frontend.frontend_programs import interpret
+from tests.frontend.frontend_programs import Interpreter, interpret
 from weft.core.errors import UnsupportedOpError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
-from weft.frontend.graph import Captured
+from weft.frontend.specialise import Session
 
 
 @pytest.fixture(autouse=True)
@@ -17,18 +17,13 @@ def _fresh():
     torch._dynamo.reset()
 
 
-def recording() -> tuple[list[Captured], object]:
-    programs: list[Captured] = []
-
-    def build(captured):
-        programs.append(captured)
-        return interpret(captured)
-
-    return programs, build
+def recording():
+    back_end = Interpreter()
+    return back_end.captured, graph_backend(back_end.session())
 
 
 def test_graph_break_makes_two_programs():
-    programs, build = recording()
+    programs, backend = recording()
 
     def f(x):
         y = x + 1
@@ -36,23 +31,23 @@ def test_graph_break_makes_two_programs():
             return y * 2
         return y - 1
 
-    g = torch.compile(f, backend=graph_backend(build))
+    g = torch.compile(f, backend=backend)
     for x in (torch.ones(3), -2 * torch.ones(3)):
         torch.testing.assert_close(g(x), f(x))
     assert len(programs) == 3
 
 
 def test_dynamic_shapes_are_specialised():
-    programs, build = recording()
-    g = torch.compile(lambda x: (x * x.shape[0]).sum(0), backend=graph_backend(build), dynamic=True)
+    programs, backend = recording()
+    g = torch.compile(lambda x: (x * x.shape[0]).sum(0), backend=backend, dynamic=True)
     for n in (2, 5, 2, 7):
         torch.testing.assert_close(g(torch.ones(n, 3)), torch.full((3,), float(n * n)))
     assert len(programs) == 3
 
 
 def test_source_lines_come_from_the_program():
-    programs, build = recording()
-    torch.compile(lambda x: torch.sin(x) + 1, backend=graph_backend(build))(torch.ones(2))
+    programs, backend = recording()
+    torch.compile(lambda x: torch.sin(x) + 1, backend=backend)(torch.ones(2))
     (where, *_) = programs[0].graph.origin.values()
     assert "torch.sin(x) + 1" in where
     assert where.startswith("test_dynamo.py line ")
@@ -63,7 +58,7 @@ def test_mutations_reach_the_caller():
         x[0].add_(y)
         return x * 2
 
-    g = torch.compile(f, backend=graph_backend(interpret))
+    g = torch.compile(f, backend=graph_backend(interpret.session()))
     x, want = torch.zeros(2, 3), torch.zeros(2, 3)
     torch.testing.assert_close(g(x, torch.ones(3)), f(want, torch.ones(3)))
     torch.testing.assert_close(x, want)
@@ -71,17 +66,21 @@ def test_mutations_reach_the_caller():
 
 @pytest.mark.parametrize("through", ["direct", "dynamo"])
 def test_an_unsupported_op_is_weft_s_error(through):
-    def refuse(captured):
-        ((node, where),) = captured.graph.origin.items()
-        raise UnsupportedOpError(f"{node.op.target} has no lowering", where)
+    class Refusing(Interpreter):
+        def session(self, title="graph"):
+            return Session(self, strict=True, title=title)
+
+        def __call__(self, captured):
+            ((node, where),) = captured.graph.origin.items()
+            raise UnsupportedOpError(f"{node.op.target} has no lowering", where)
 
     def f(x):
         return x.cos()
 
     g = (
-        compiled(f, refuse)
+        compiled(f, Refusing())
         if through == "direct"
-        else torch.compile(f, backend=graph_backend(refuse))
+        else torch.compile(f, backend=graph_backend(Refusing().session()))
     )
     with pytest.raises(UnsupportedOpError, match=r"aten.cos.*\n.*test_dynamo.py line .*x.cos"):
         g(torch.ones(2))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from typing import Any
 
 import pytest
@@ -11,8 +10,7 @@ import torch
 
 from tests.frontend.frontend_programs import interpret
 from weft.frontend.autograd import graph_backend
-from weft.frontend.calling import compiled
-from weft.frontend.capture import capture
+from weft.frontend.calling import capture_call, compiled
 from weft.frontend.torch_level import Aten
 
 transformers = pytest.importorskip("transformers")
@@ -50,7 +48,7 @@ def test_model_as_eager(make, entry, cached):
     if entry == "direct":
         f = compiled(model, interpret)
     else:
-        f = torch.compile(model, backend=graph_backend(interpret))
+        f = torch.compile(model, backend=graph_backend(interpret.session()))
     ids = torch.randint(0, 50, (2, 7))
     more = {} if make is bert else {"use_cache": cached}
     with torch.no_grad():
@@ -96,7 +94,7 @@ def test_static_cache_decodes():
     torch.testing.assert_close(*outs)
 
 
-def test_decoder_layer_is_captured_fast(capsys):
+def test_a_decoder_layer_keeps_its_products_and_attention():
     from transformers.models.llama.modeling_llama import LlamaDecoderLayer
 
     config = transformers.LlamaConfig(
@@ -105,15 +103,8 @@ def test_decoder_layer_is_captured_fast(capsys):
     config._attn_implementation = "sdpa"
     layer = LlamaDecoderLayer(config, 0).eval()
     x, cos, sin = torch.randn(1, 16, 256), torch.randn(1, 16, 32), torch.randn(1, 16, 32)
-    times: list[float] = []
     with torch.no_grad():
-        for _ in range(4):
-            start = time.perf_counter()
-            captured = capture(layer, (x,), {"position_embeddings": (cos, sin)})
-            times.append(time.perf_counter() - start)
+        captured = capture_call(layer, (x,), {"position_embeddings": (cos, sin)})
     ops = [n.op.target for n in captured.graph.nodes() if isinstance(n.op, Aten)]
     assert ops.count("aten.linear.default") == 7
     assert ops.count("aten.scaled_dot_product_attention.default") == 1
-    with capsys.disabled():
-        print(f" capture: first {times[0] * 1e3:.0f} ms, then {min(times) * 1e3:.0f} ms", end=" ")
-    assert min(times) < 0.12

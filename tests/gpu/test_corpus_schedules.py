@@ -9,7 +9,7 @@ from tests.gpu.corpus.schedules import FIRST, LEFT_OUT, TARGETS, lowered, loweri
 from tests.gpu.corpus.table import GROUPS
 from weft import driver
 from weft.core.passes import PassLog
-from weft.frontend.capture import capture
+from weft.frontend.calling import capture_call
 from weft.options import Options
 
 
@@ -17,7 +17,7 @@ from weft.options import Options
 def test_left_out_passes(name: str) -> None:
     source = GROUPS["programs"][name].source()
     with torch.no_grad():
-        captured = capture(source.callable, source.args, source.kwargs)
+        captured = capture_call(source.callable, source.args, source.kwargs)
     failures: list[str] = []
     found = lowerings(captured, lambda kind, message: failures.append(message))
     assert not failures and [one.name for one in found[: len(TARGETS)]] == TARGETS

@@ -14,8 +14,7 @@ from weft.runtime import blocks
 
 @pytest.fixture(autouse=True)
 def nothing_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "_free", {})
-    monkeypatch.setattr(blocks, "_kept", 0)
+    monkeypatch.setattr(blocks, "_storages", [])
 
 
 def matrix() -> torch.Tensor:
@@ -24,7 +23,7 @@ def matrix() -> torch.Tensor:
 
 def test_a_block_is_used_again_when_its_last_view_is_gone() -> None:
     first = matrix()
-    assert first.stride() == (1, 1024) and first.data_ptr() % blocks.PAGE == 0
+    assert first.stride() == (1, 1024) and first.storage_offset() == 0
     view = first[3]
     start = first.data_ptr()
     del first
@@ -37,8 +36,23 @@ def test_a_block_is_used_again_when_its_last_view_is_gone() -> None:
 def test_only_so_much_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "KEPT", 10 << 20)
     several = [matrix() for _ in range(3)]  # 6 MiB each
+    assert len(blocks._storages) == 3
     del several
-    assert blocks._kept == 6 << 20
+    blocks.large_empty((3 << 20,), (1,), torch.float32)
+    assert [s.nbytes() for s in blocks._storages] == [1024 * 1500 * 4, 12 << 20]
+    weft.empty_cache()
+    assert not blocks._storages
+
+
+def test_a_storage_may_be_resized() -> None:
+    first = matrix()
+    first.untyped_storage().resize_(0)
+    del first
+    second = matrix()
+    assert second.untyped_storage().nbytes() == 1024 * 1500 * 4
+    second.resize_(2048, 1500).fill_(1)
+    third = matrix().fill_(0)
+    assert second.sum() == 2048 * 1500 and third.sum() == 0
 
 
 def test_a_child_writes_its_own_copy() -> None:

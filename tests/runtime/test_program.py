@@ -302,7 +302,9 @@ def test_a_fault_is_of_the_call_that_meets_it(tools: Toolchain) -> None:
 
 
 def test_only_programs_with_checks_ask_for_faults(tools: Toolchain) -> None:
-    assert "if fault := segment0(at, threads()):" in checked_program(tools).text
+    assert (
+        "if fault := segment0(at, id(inputs), id(fresh), threads()):" in checked_program(tools).text
+    )
     assert "fault" not in chain(tools).text
 
 

@@ -13,7 +13,7 @@ from weft.core.graph import Graph
 from weft.core.node import make
 from weft.core.text import parse_program, print_program
 from weft.core.types import TensorType, f32
-from weft.frontend.capture import capture
+from weft.frontend.calling import capture_call
 from weft.frontend.torch_level import Aten
 from weft.tensor.ops import Input
 
@@ -28,7 +28,7 @@ def program(x: torch.Tensor, m: torch.Tensor) -> Any:
 
 def test_calls_read_as_in_pytorch() -> None:
     inputs = (torch.randn(4, 8).t(), torch.ones(8, 4, dtype=torch.bool))
-    graph = capture(program, inputs, {}).graph
+    graph = capture_call(program, inputs, {}).graph
     text = print_program(graph)
     for line in (
         "input x: f32[8,4]{1,8}",

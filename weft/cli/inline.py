@@ -7,8 +7,11 @@ load_inline("torch.nn.RMSNorm(8)(torch.randn(2, 8))")        # the module, calle
 from __future__ import annotations
 
 import ast
+import itertools
 import linecache
 import math
+import sys
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -46,9 +49,7 @@ def load_inline(text: str) -> Source:
             "the -c text is empty: it needs an expression, such as torch.randn(4) + 1"
         )
     *statements, last = tree.body
-    namespace: dict[str, Any] = {
-        "__name__": "__weft__", "torch": torch, "nn": nn, "F": F, "math": math,
-    }  # fmt: skip
+    namespace = new_module()
     with user_code(FILE, text):
         run(statements, namespace)
         if isinstance(last, ast.Expr | ast.Assign | ast.AnnAssign) and last.value is not None:
@@ -58,6 +59,17 @@ def load_inline(text: str) -> Source:
             return from_object(namespace[last.name], namespace, last.name)
     line = text.splitlines()[last.lineno - 1].strip()
     raise SourceError("the last line must be an expression", f"{FILE} line {last.lineno}:  {line}")
+
+
+def new_module() -> dict[str, Any]:
+    """The globals of a module of its own: Dynamo finds what a function names by its module."""
+    module = types.ModuleType(f"weft_text_{next(NUMBER)}")
+    sys.modules[module.__name__] = module
+    vars(module).update(torch=torch, nn=nn, F=F, math=math)
+    return vars(module)
+
+
+NUMBER = itertools.count()
 
 
 def parse(text: str) -> ast.Module:

@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | bench | doctor.
+"""The command line: weft compile | run | bench | cache | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -27,6 +27,7 @@ from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.options import Options
+from weft.runtime import cache_size
 
 BAD_INPUT, MISSED, INTERNAL = 2, 1, 3
 
@@ -182,6 +183,25 @@ def bench_command(
         write_json(suite_json(results), json_path)
     if not results.passed:
         raise typer.Exit(MISSED)
+
+
+@app.command("cache")
+def cache_command(
+    clear: Annotated[bool, typer.Option("--clear", help="remove every entry")] = False,
+    show_usage: Annotated[bool, typer.Option("--show", help="what is there (the default)")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the same as JSON")] = False,
+) -> None:
+    """What the cache on disk holds, and its limit."""
+    if clear:
+        cache_size.clear(config.cache)
+    found = cache_size.usage(config.cache)
+    if as_json:
+        facts = {"path": str(config.cache), "most_bytes": config.cache_bytes}
+        write_json({**facts, "kinds": [asdict(kind) for kind in found]}, None)
+    elif show_usage or not clear:
+        rows = [[u.kind, str(u.entries), f"{u.bytes / 1e6:.1f}"] for u in found if u.entries]
+        limit = f"{config.cache}, at most {config.cache_bytes / 1e9:g} GB"
+        show(table(limit, ["kind", "entries", "MB"], rows))
 
 
 @app.command("doctor")

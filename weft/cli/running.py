@@ -111,7 +111,7 @@ def outcome_line(outcome: Outcome) -> str:
     report = outcome.compiled.report
     lines = [f"{count} output{'s' * (count != 1)} against {outcome.reference}: {verdict}{more}"]
     lines += [f"{op} ran as ATen's: {reason}" for op, reason, _ in report.externs]
-    lines += [f"not one graph: {reason}" for reason in report.reasons]
+    lines += [f"in eager: {reason}" for reason in report.reasons]
     return "\n".join(lines)
 
 
@@ -193,7 +193,7 @@ def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> lis
             for (op, reason, where), measured in timed_externs(report)
         ]
         parts.append(table("externs", ["op", "measured µs", "reason", "where"], externs))
-    parts += [f"not one graph: {reason}" for reason in report.reasons]
+    parts += [f"in eager: {reason}" for reason in report.reasons]
     stages = [[stage, f"{seconds:.3f}"] for stage, seconds in report.seconds.items()]
     stages.append(["total", f"{sum(report.seconds.values()):.3f}"])
     how = "read from the cache" if report.cached else "compiled"

@@ -37,6 +37,10 @@ class CaptureError(WeftError):
     """The program cannot be captured as a graph, for instance a data-dependent shape."""
 
 
+class ExternMismatch(CaptureError):
+    """A library call gives something else than torch says that it does."""
+
+
 class ParseError(WeftError):
     """IR text that does not parse: unknown name, unknown op, malformed line."""
 
@@ -64,6 +68,10 @@ FAULTS = {1: IndexOutOfRange, 2: DivisionByZero}  # by the numbers in runtime/we
 
 class CompilerError(WeftError):
     """The C compiler is missing or refused a generated file."""
+
+
+class NoCompiler(CompilerError):
+    """This machine has no C compiler that works."""
 
 
 class CacheError(WeftError):

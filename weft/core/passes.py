@@ -1,5 +1,7 @@
 """The pass runner: times every pass, and shows what it did to the text of the program.
 
+It prints where it is asked to, and logs at DEBUG: TORCH_LOGS=+weft shows each pass and its time.
+
 log = PassLog(verbose=2, out=sys.stdout)
 graph = log.run("n", "002_simplify", lambda g: simplify(g, log.fired), graph, print_graph)
 log.seconds["n"]                      # compile time of the level, for the report
@@ -8,6 +10,7 @@ log.seconds["n"]                      # compile time of the level, for the repor
 from __future__ import annotations
 
 import difflib
+import logging
 import sys
 import time
 from collections import Counter
@@ -16,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import TextIO, TypeVar
 
 P = TypeVar("P")
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -39,7 +43,7 @@ class PassLog:
         fired = self.fired.copy()
         before = self.seconds.get(level, 0.0)
         after = self.time(level, lambda: change(program))
-        if self.verbose:
+        if self.verbose or logger.isEnabledFor(logging.DEBUG):
             spent = self.seconds[level] - before
             lines = [] if text is None or after is program else _diff(text(program), text(after))
             self._show(f"{level}:{name}", spent, lines, self.fired - fired)
@@ -56,7 +60,11 @@ class PassLog:
         changed = sum(line[0] in "+-" for line in lines[2:])  # after the two header lines
         what = f"{changed} lines changed" if changed else "no change"
         rules = ", ".join(f"{rule} x{n}" for rule, n in fired.most_common())
-        print(f"{name:<32} {spent * 1e3:8.2f} ms  {what}", file=self.out)
+        line = f"{name:<32} {spent * 1e3:8.2f} ms  {what}"
+        logger.debug("%s%s", line, f"; {rules}" if rules else "")
+        if not self.verbose:
+            return
+        print(line, file=self.out)
         if rules:
             print(f"    {rules}", file=self.out)
         if self.verbose > 1 and lines:

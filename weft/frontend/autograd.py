@@ -1,7 +1,7 @@
-"""Programs that want gradients: AOTAutograd's forward and backward, each captured and built.
+"""FX graphs that want gradients: AOTAutograd's forward and backward, each compiled.
 
-step = with_gradients(fn, build)          # step(*args) has a grad_fn
-torch.compile(fn, backend=graph_backend(build))
+backend = graph_backend(session)      # what torch.compile(backend=...) takes
+call = backend(fx_graph, examples)    # call(*inputs) has a grad_fn where one is wanted
 """
 
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
@@ -10,95 +10,64 @@ torch.compile(fn, backend=graph_backend(build))
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
-from functorch.compile import aot_module, min_cut_rematerialization_partition
+from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
-from weft.frontend.capture import capture, modules_of
-from weft.frontend.entry import MISS, Build, Entry, direct_entry
+from weft.core.errors import WeftError
+from weft.frontend.capture import Name
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.signature import call_key
+from weft.frontend.specialise import FX, GraphProgram, Session
 
 
-class GraphProgram:
-    """An FX graph of tensors and numbers, captured and built for each signature it meets."""
+def graph_backend(session: Session) -> Callable[..., Any]:
+    """A Dynamo backend: a function of an FX graph and example inputs, compiled when it returns."""
 
-    def __init__(self, graph: torch.fx.GraphModule, build: Build) -> None:
-        self.graph, self.build = graph, build
-        self._boxed_call = True  # AOTAutograd hands the arguments over as a list
-        self.entries: dict[Any, Entry] = {}
-        self.hot: Callable[[Sequence[Any]], Any] = lambda args: MISS
+    def backend(graph: FX, examples: Sequence[Any], names: Sequence[Name] | None = None) -> Any:
+        program = GraphProgram(graph, session, names, partial(differentiable, session))
+        try:
+            program.prepare(examples)
+        except WeftError as error:
+            return partial(_refuse, error)
+        return program
 
-    def __call__(self, args: list[Any]) -> Any:
-        results = self.hot(args)
-        if results is not MISS:
-            args.clear()
-            return results
-        flat, tree = tree_flatten((tuple(args), {}))
-        args.clear()  # a boxed call frees its arguments as soon as it can
-        key = call_key(flat, tree)
-        if key not in self.entries:
-            captured = capture(self.graph, tuple(flat), {})
-            runner = self.build(captured)
-            self.entries[key] = direct_entry(self.graph, captured, runner, flat)
-            self.hot = self.entries[key].hot or self.hot
-        with torch.no_grad():
-            return self.entries[key].call(tuple(flat), {}, flat)
+    return backend
 
 
-class _Holder(torch.nn.Module):
-    """A function as a module, so that AOTAutograd sees the parameters it reads."""
-
-    def __init__(self, fn: Callable[..., Any]) -> None:
-        super().__init__()
-        self.roots = torch.nn.ModuleList(modules_of(fn).values())
-        self.fn = fn
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        return self.fn(*args, **kwargs)
+def _refuse(error: WeftError, *_: Any) -> None:
+    """Raises at the call: Dynamo hides what a backend raises in an error of its own."""
+    raise error
 
 
-class Differentiable:
-    """`fn` for one signature, with gradients; the graphs are made at the first call."""
-
-    def __init__(self, fn: Callable[..., Any], build: Build, out_tree: TreeSpec) -> None:
-        self.started = False
-        self.out_tree = out_tree
-        module = fn if isinstance(fn, torch.nn.Module) else _Holder(fn)
-        self.traced: Any = aot_module(module, **_through_aot(build))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with nullcontext() if self.started else _primitives():
-            out = self.traced(*args, **kwargs)
-        self.started = True
-        if isinstance(out, list):  # AOTAutograd gives a flat tuple back as a list
-            return tree_unflatten(tree_leaves(out), self.out_tree)
-        return out
-
-
-def _through_aot(build: Build) -> dict[str, Any]:
-    """How AOTAutograd is to make its two graphs, and what compiles them."""
+def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """The graph as AOTAutograd makes it, with both of its graphs compiled by the session."""
 
     def changing(captured: Captured) -> Runner:  # in training, parameters do with every call
         inputs = [replace(p, fixed=False) for p in captured.placeholders]
-        return build(replace(captured, placeholders=inputs))
+        return session.build(replace(captured, placeholders=inputs))
 
-    def compiler(graph: torch.fx.GraphModule, example: Any) -> GraphProgram:
-        return GraphProgram(graph, changing)
+    inner = replace(session, build=changing)  # which shares the lists of programs and reasons
 
-    return {
-        "fw_compiler": compiler,
-        "bw_compiler": compiler,
-        "partition_fn": min_cut_rematerialization_partition,
-        "decompositions": core_aten_decompositions(),
-    }
+    def compiler(part: FX, examples: Sequence[Any]) -> Any:
+        program = GraphProgram(part, inner)
+        program.prepare(examples)
+        return make_boxed_func(program)
+
+    through = aot_autograd(
+        fw_compiler=compiler,
+        bw_compiler=compiler,
+        partition_fn=min_cut_rematerialization_partition,
+        decompositions=core_aten_decompositions(),
+    )
+    with _primitives():
+        return through(graph, inputs)
 
 
 @contextmanager
@@ -111,18 +80,3 @@ def _primitives() -> Generator[None, None, None]:
             yield
     finally:
         torch._C._set_mkldnn_enabled(fused)
-
-
-def graph_backend(build: Build) -> Callable[..., Any]:
-    """What torch.compile(backend=...) takes: a function of an FX graph and example inputs."""
-    differentiable = aot_autograd(**_through_aot(build))
-
-    def backend(graph: torch.fx.GraphModule, example: Sequence[Any]) -> Callable[..., Any]:
-        tensors = [*graph.parameters(), *(t for t in example if isinstance(t, torch.Tensor))]
-        if torch.is_grad_enabled() and any(t.requires_grad for t in tensors):
-            with _primitives():
-                return differentiable(graph, example)
-        program = GraphProgram(graph, build)
-        return lambda *args: program([*args])
-
-    return backend

@@ -1,35 +1,35 @@
-"""The object that weft.compile returns: the callable, specialised for each signature it meets.
+"""The object that weft.compile returns: the callable, compiled for each signature it meets.
 
     f = compiled(module, build)      # build(Captured) -> Runner
     y = f(x)                         # as module(x): results, strides, aliasing, gradients
-    f.reasons                        # why calls went another way than one captured graph
+    f.reasons                        # why parts of the program run in eager
 
-A call is captured directly; where gradients are wanted AOTAutograd makes a forward and a backward
-graph; what cannot be captured goes through Dynamo, which ends in the same `build`. What Dynamo
-cannot follow either runs as it is, unless `one_graph` is asked for: then it is a CaptureError.
+Dynamo turns Python into graphs and guards what it saw; each graph is captured and built. A call
+that was one graph goes past Dynamo from then on. What cannot be compiled runs in eager, unless
+`one_graph` is asked for: then it is a CaptureError.
 """
+
+# This file reaches into torch: transforms and modes have no public names for all of it.
+# pyright: reportPrivateUsage=false
 
 from __future__ import annotations
 
 import copy
 import functools
-import logging
-import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+import importlib
+import types
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Protocol
 
 import torch
-import torch._dynamo as dynamo
-from torch._dynamo.exc import TorchDynamoException
-from torch.utils._pytree import tree_flatten
+from torch.autograd import forward_ad
 
 from weft.core.errors import CaptureError, WeftError
-from weft.frontend.autograd import Differentiable, graph_backend
-from weft.frontend.capture import capture, homes_of, modules_of
-from weft.frontend.entry import MISS, Entry, direct_entry
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.signature import State, call_key
+from weft.frontend.python import Frames, Hot
+from weft.frontend.specialise import PREPARING, Prepared, Session
 
 
 class Backend(Protocol):
@@ -38,204 +38,234 @@ class Backend(Protocol):
     def __call__(self, captured: Captured) -> Runner: ...
     def ir(self, programs: Sequence[Runner], level: str) -> str: ...
     def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any: ...
+    def session(self, title: str) -> Session: ...
 
 
-def compiled(fn: Any, build: Backend, one_graph: bool = False) -> Compiled:
+def compiled(fn: Any, build: Backend) -> Compiled:
     """`fn` compiled by `build`; a module gives a module, a function a function."""
     if isinstance(fn, Compiled):
-        fn = fn.__wrapped__
+        fn = fn._weft.fn
     if isinstance(fn, type) or not callable(fn):
         what = f"the class {fn.__name__}" if isinstance(fn, type) else repr(fn)
         raise WeftError(f"weft compiles a module or a function, not {what}")
-    kind = CompiledModule if isinstance(fn, torch.nn.Module) else Compiled
-    return kind(fn, build, one_graph)
+    if isinstance(fn, torch.nn.Module):
+        return _module_kind(type(fn))(fn, build)
+    return Compiled(fn, build)
 
 
-class Compiled:
-    """A callable and its specialisations.
+class Compilation:
+    """A callable, what was compiled of it, and how the next call is likely to go."""
 
-    `programs` are what `build` returned, in order; `reasons` say why an entry is not direct.
-    """
+    def __init__(self, fn: Callable[..., Any], build: Backend) -> None:
+        self.fn, self.build = fn, build
+        self.session = build.session(getattr(fn, "__name__", type(fn).__name__))
+        self.frames = Frames(fn, self.session)
+        self.hot: list[Hot] = []
+        self.last: Hot | None = None
+        self.next: Hot | None = None
 
-    __wrapped__: Callable[..., Any]
-    programs: list[Runner]
-    reasons: list[str]
-    _raw_build: Backend
-    _one_graph: bool
-    _entries: dict[Any, list[Entry]]
-    _hot: Callable[[tuple[Any, ...]], Any]
-    _lock: threading.RLock
-    _through_dynamo: Any
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that is not the expected one: another that is known, or one for Dynamo."""
+        if forward_ad._current_level < 0:
+            frame = {"args": args, "kwargs": kwargs, "fn": self.fn}
+            for hot in self.hot:
+                if hot.fits(frame):
+                    return self.follow(hot).run(*args, **kwargs)
+        return self.through_dynamo(args, kwargs)
 
-    def __init__(self, fn: Callable[..., Any], build: Backend, one_graph: bool) -> None:
-        # Around __setattr__, which a compiled module hands to the module.
-        if not isinstance(fn, torch.nn.Module):
-            functools.update_wrapper(self, fn)
-        fields = self.__dict__
-        fields.update(__wrapped__=fn, _raw_build=build, _one_graph=one_graph)
-        fields.update(programs=[], reasons=[], _entries={}, _lock=threading.RLock())
-        fields.update(_hot=lambda args: MISS, _through_dynamo=None)
+    def follow(self, hot: Hot) -> Hot:
+        """`hot` is called now, after the last one."""
+        if self.last is not None:
+            self.last.then = hot
+        self.last, self.next = hot, hot.then or hot
+        return hot
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not kwargs:
-            out = self._hot(args)
-            if out is not MISS:
-                return out
-        return self._find_and_call(args, kwargs)
+    def through_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
+        if transformed or torch.jit.is_tracing() or forward_ad._current_level >= 0:
+            return self.fn(*args, **kwargs)
+        before = self.frames.converted
+        try:
+            return self.frames.call(*args, **kwargs)
+        finally:
+            if self.frames.converted != before:
+                alive = [hot for hot in self.hot if hot.guards.cache_entry is not None]
+                self.hot = self.frames.learn() + alive
+                self.last = self.next = None
 
-    def __get__(self, owner: Any, kind: type | None = None) -> Any:
-        """A decorated method is compiled once for each object it is called on."""
-        if owner is None:
-            return self
-        name = f"__weft_{self.__wrapped__.__name__}"
-        bound = owner.__dict__.get(name)
-        if bound is None:
-            method = self.__wrapped__.__get__(owner, kind)
-            bound = owner.__dict__[name] = Compiled(method, self._raw_build, self._one_graph)
-        return bound
-
-    def prepare(self, *args: Any, **kwargs: Any) -> Compiled:
-        """Compile for these arguments without a run, where one captured graph will do."""
-        self._entry(args, kwargs)
-        if not self.programs:  # Dynamo and AOTAutograd compile when they are called
-            self(*args, **kwargs)
-        return self
+    def prepare(self, *args: Any, **kwargs: Any) -> None:
+        """Compile for these arguments without a run, up to where Dynamo ends the first graph."""
+        token = PREPARING.set(True)
+        try:
+            self.through_dynamo(args, kwargs)
+        except Prepared:
+            pass
+        finally:
+            PREPARING.reset(token)
 
     def ir(self, level: str) -> str:
         """Text of a level of every graph compiled so far (forward, then backward)."""
-        if not self.programs:
+        if not self.session.programs:
             raise WeftError("nothing is compiled yet: call it, or prepare(*args), first")
-        return self._raw_build.ir(self.programs, level)
+        return self.build.ir(self.session.programs, level)
 
     @property
     def report(self) -> Any:
         """Kernels, externs with reasons, memory and seconds per stage, over all graphs so far."""
-        return self._raw_build.report(self.programs, self.reasons)
+        return self.build.report(self.session.programs, self.session.reasons)
 
-    def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    @property
+    def programs(self) -> list[Runner]:
+        """What `build` returned, in order."""
+        return self.session.programs
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why parts of the program run in eager."""
+        return self.session.reasons
+
+
+@dataclass
+class _Recorder:
+    """A back end that keeps what was captured, and runs nothing."""
+
+    found: list[Captured] = field(default_factory=list[Captured])
+
+    def __call__(self, captured: Captured) -> Runner:
+        self.found.append(captured)
+        return lambda tensors: ()
+
+    def session(self, title: str) -> Session:
+        return Session(self, True, True, title)
+
+    def ir(self, programs: Sequence[Runner], level: str) -> str:
+        return ""
+
+    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any:
+        return None
+
+
+def capture_call(
+    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
+) -> Captured:
+    """`fn(*args, **kwargs)` as one captured graph, not run; CaptureError where it is not one.
+
+    Where gradients are wanted it is the forward graph.
+    """
+    recorder = _Recorder()
+    Compilation(fn, recorder).prepare(*args, **(kwargs or {}))
+    if not recorder.found:
+        raise CaptureError("the call has no graph: it computes nothing with tensors")
+    return recorder.found[0]
+
+
+def ours(f: Compiled, name: str) -> Any:
+    """What a compiled callable is asked: `prepare` gives the callable itself again."""
+    found = getattr(f.__dict__["_weft"], name)
+    if name != "prepare":
+        return found
+
+    def prepare(*args: Any, **kwargs: Any) -> Compiled:
+        found(*args, **kwargs)
+        return f
+
+    return prepare
+
+
+OURS = ("prepare", "ir", "report", "programs", "reasons")
+
+
+class Compiled:
+    """A compiled function: called as the function, and asked for `ir`, `report`, `reasons`."""
+
+    _weft: Compilation
+
+    def __init__(self, fn: Callable[..., Any], build: Backend) -> None:
+        functools.update_wrapper(self, fn)
+        self.__dict__["_weft"] = Compilation(fn, build)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        weft = self._weft
         if torch.compiler.is_compiling():  # inside somebody else's torch.compile
-            return self.__wrapped__(*args, **kwargs)
-        entry, flat = self._entry(args, kwargs)
-        if entry.hot is not None:
-            self.__dict__["_hot"] = entry.hot
-        return entry.call(args, kwargs, flat)
+            return weft.fn(*args, **kwargs)
+        hot = weft.next
+        if hot is not None and forward_ad._current_level < 0:
+            frame = {"args": args, "kwargs": kwargs, "fn": weft.fn}
+            if hot.fits(frame):
+                weft.last, weft.next = hot, hot.then or hot
+                return hot.run(*args, **kwargs)
+        return weft.call(args, kwargs)
 
-    def _entry(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Entry, list[Any]]:
-        """What runs a call, made where there is none, and the call's arguments in a row."""
-        flat, tree = tree_flatten((args, kwargs))
-        key = call_key(flat, tree)
-        entry = self._find(key)
-        if entry is None:
-            with self._lock:
-                entry = self._find(key) or self._make(args, kwargs, flat)
-                self._entries.setdefault(key, []).insert(0, entry)
-        return entry, flat
+    def __getattr__(self, name: str) -> Any:
+        if name in OURS:
+            return ours(self, name)
+        raise AttributeError(f"{type(self).__name__} object has no attribute {name!r}")
 
-    def _find(self, key: Any) -> Entry | None:
-        return next((e for e in self._entries.get(key, ()) if e.state.valid()), None)
+    def __get__(self, owner: Any, kind: type | None = None) -> Any:
+        """A decorated method: the object is its first argument."""
+        return self if owner is None else types.MethodType(self, owner)
 
-    def _make(self, args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Entry:
-        fn = self.__wrapped__
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return self  # as functions are
+
+    def __reduce__(self) -> Any:
+        """By name where it took the function's place, else as the function, compiled again."""
+        name = getattr(self, "__qualname__", "")
         try:
-            with torch_silent():
-                captured = capture(fn, args, kwargs)
-        except CaptureError as error:
-            return self._dynamo_entry(error)
-        if not (torch.is_grad_enabled() and _wants_gradients(captured, flat)):
-            return direct_entry(fn, captured, self._build(captured), flat)
-        loose = [p for p in captured.placeholders if p.kind == "constant" and _differentiable(p)]
-        if loose:
-            told = "gradients of a tensor that belongs to no module"
-            return self._dynamo_entry(CaptureError(told))
-        return self._gradient_entry(captured)
-
-    def _gradient_entry(self, captured: Captured) -> Entry:
-        step = Differentiable(self.__wrapped__, self._build, captured.out_tree)
-
-        def call(args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Any:
-            try:
-                return step(*args, **kwargs)
-            except WeftError:
-                raise
-            except Exception as error:
-                if step.started:
-                    raise
-                told = f"AOTAutograd: {error}".split("\n")[0]
-                through = self._dynamo_entry(CaptureError(told))
-                entry.call, entry.state = through.call, through.state
-                return entry.call(args, kwargs, flat)
-
-        entry = Entry(call, self._whole_state())
-        return entry
-
-    def _dynamo_entry(self, cause: CaptureError) -> Entry:
-        self.reasons.append(cause.message + (f" at {cause.where}" if cause.where else ""))
-        if self._through_dynamo is None:
-            backend = graph_backend(self._build)
-            self.__dict__["_through_dynamo"] = torch.compile(
-                self.__wrapped__, backend=backend, dynamic=False, fullgraph=self._one_graph
-            )
-
-        def call(args: tuple[Any, ...], kwargs: dict[str, Any], flat: list[Any]) -> Any:
-            try:
-                with torch_silent(), dynamo.config.patch(suppress_errors=not self._one_graph):
-                    return self._through_dynamo(*args, **kwargs)
-            except TorchDynamoException:
-                raise cause from None
-
-        return Entry(call, State.of([], []))
-
-    def _whole_state(self) -> State:
-        """Every parameter and buffer: AOTAutograd takes them all as inputs."""
-        modules = modules_of(self.__wrapped__)
-        homes = homes_of(modules)
-        return State.of([*modules.values()], [(home, key) for _, _, home, key in homes.values()])
-
-    def _build(self, captured: Captured) -> Runner:
-        runner = self._raw_build(captured)
-        self.programs.append(runner)
-        return runner
+            named = attrgetter(name)(importlib.import_module(self.__module__))
+        except (AttributeError, ImportError, ValueError):
+            named = None
+        return name if named is self else (compiled, (self._weft.fn, self._weft.build))
 
 
 class CompiledModule(Compiled, torch.nn.Module):
-    """A compiled module that is the module in every other respect: parameters, state, modes."""
+    """A compiled module that is the module in every other respect: parameters, state, modes.
+
+    A name that the module has itself is the module's; `weft.report(f)` and `weft.ir(f, level)`
+    give ours in any case.
+    """
+
+    def __init__(self, fn: torch.nn.Module, build: Backend) -> None:
+        self.__dict__["_weft"] = Compilation(fn, build)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.__dict__["__wrapped__"], name)
+        weft = self.__dict__["_weft"]
+        if name in OURS and not hasattr(weft.fn, name):
+            return ours(self, name)
+        return weft.fn if name == "__wrapped__" else getattr(weft.fn, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self.__wrapped__, name, value)
+        setattr(self._weft.fn, name, value)
 
     def __delattr__(self, name: str) -> None:
-        delattr(self.__wrapped__, name)
+        delattr(self._weft.fn, name)
 
     def __repr__(self) -> str:
-        return f"compiled {self.__wrapped__!r}"
+        return f"compiled {self._weft.fn!r}"
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> CompiledModule:
-        return type(self)(copy.deepcopy(self.__wrapped__, memo), self._raw_build, self._one_graph)
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return compiled(copy.deepcopy(self._weft.fn, memo), self._weft.build)
 
     def __reduce__(self) -> Any:
-        raise WeftError("a compiled module is not saved; save its state_dict, or the module")
+        return compiled, (self._weft.fn, self._weft.build)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.__reduce__()
 
 
-@contextmanager
-def torch_silent() -> Generator[None, None, None]:
-    """Without torch's log lines about what it could not follow: `reasons` tell that."""
-    loggers = [logging.getLogger(f"torch.{name}") for name in ("_dynamo", "_subclasses")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+def compilation(f: Any) -> Compilation:
+    """What is behind a compiled callable; WeftError for any other object."""
+    found = getattr(f, "__dict__", {}).get("_weft")
+    if isinstance(f, types.MethodType):
+        found = getattr(f.__func__, "__dict__", {}).get("_weft")
+    if not isinstance(found, Compilation):
+        raise WeftError(f"{f!r} is not compiled by weft.compile")
+    return found
 
 
 def _delegated(name: str) -> Callable[..., Any]:
     def method(self: CompiledModule, *args: Any, **kwargs: Any) -> Any:
-        module = self.__wrapped__
+        module = self._weft.fn
         out = getattr(module, name)(*args, **kwargs)
         return self if out is module else out
 
@@ -247,10 +277,10 @@ for _name, _member in vars(torch.nn.Module).items():
         type.__setattr__(CompiledModule, _name, _delegated(_name))
 
 
-def _differentiable(p: Any) -> bool:
-    return p.tensor is not None and p.tensor.requires_grad
-
-
-def _wants_gradients(captured: Captured, flat: list[Any]) -> bool:
-    inputs = (t.requires_grad for t in flat if isinstance(t, torch.Tensor))
-    return any(inputs) or any(_differentiable(p) for p in captured.placeholders)
+@functools.cache
+def _module_kind(kind: type[torch.nn.Module]) -> type[CompiledModule]:
+    """CompiledModule with the special methods of that kind of module: len(f), f[0], x in f."""
+    classes = [c for c in kind.__mro__ if c not in torch.nn.Module.__mro__]
+    names = {n for c in classes for n, m in vars(c).items() if n.startswith("__") and callable(m)}
+    own = {n: _delegated(n) for n in names if not hasattr(CompiledModule, n)}
+    return type("CompiledModule", (CompiledModule,), own)

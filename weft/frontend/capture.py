@@ -1,10 +1,10 @@
-"""One call of a function or module, as a functional ATen graph for that signature.
+"""One FX graph as a functional ATen graph, for what it is called with.
 
-    captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
+    captured = capture(graph, (x, weight))
     print_program(captured.graph)
 
-The program runs once on fake tensors; parameters, buffers and tensors of closures are noticed as
-it touches them. What this cannot follow raises CaptureError.
+The graph runs once on fake tensors. Python is not traced here: Dynamo made the FX graph and
+guards what it took from Python. What cannot be followed raises Uncaptured, which names the node.
 """
 
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
@@ -12,176 +12,155 @@ it touches them. What this cannot follow raises CaptureError.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import re
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
-from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten
 
-from weft.core.errors import CaptureError, WeftError
+from weft.core.errors import CaptureError
 from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, read
 from weft.frontend.composites import tracing
 from weft.frontend.graph import Captured, Geometry, Leaf
+from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
-from weft.frontend.tracer import Home, Tracer
-
-CONSTANTS = (
-    *(type(None), bool, int, float, complex, str),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
-)
+from weft.frontend.tracer import Tracer, program_line
 
 
-def capture(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Captured:
-    """Trace `fn(*args, **kwargs)`."""
+class Uncaptured(CaptureError):
+    """`node` of the FX graph cannot be captured; None where that is not known."""
+
+    def __init__(self, message: str, where: str | None, node: torch.fx.Node | None) -> None:
+        super().__init__(message, where)
+        self.node = node
+
+
+@dataclass(frozen=True)
+class Name:
+    """How an input of an FX graph is shown, and whether it is a parameter or buffer."""
+
+    label: str
+    fixed: bool = False
+
+
+def capture(
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    names: Sequence[Name] | None = None,
+    title: str = "graph",
+) -> Captured:
+    """Trace `graph(*inputs)`; inputs may be fake tensors."""
     start = time.perf_counter()
-    flat, in_tree = tree_flatten((args, kwargs))
-    for leaf in flat:
-        if not isinstance(leaf, (torch.Tensor, *CONSTANTS)):
-            raise CaptureError(f"an argument of type {type(leaf).__name__}")
-    captured = _capture(fn, flat, in_tree, shared=set())
+    names = names or [Name(str(p.target)) for p in graph.graph.find_nodes(op="placeholder")]
+    captured = _capture(graph, inputs, names, title, shared=set())
     if captured is None:  # inputs that share a storage, and one of them is written
-        tensors = [t for t in flat if isinstance(t, torch.Tensor)]
-        captured = _capture(fn, flat, in_tree, shared=_shared_storages(tensors))
+        tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
+        captured = _capture(graph, inputs, names, title, shared=_shared_storages(tensors))
     if captured is None:
-        raise CaptureError("an input that is written shares its storage with a parameter")
+        raise Uncaptured("a written input shares its storage with a literal", None, None)
     captured.seconds = time.perf_counter() - start
     return captured
 
 
-def modules_of(fn: Callable[..., Any]) -> dict[str, torch.nn.Module]:
-    """The modules whose parameters `fn` may read, by the name they go under."""
-    if isinstance(fn, torch.nn.Module):
-        return {"": fn}
-    if isinstance(fn, functools.partial):
-        return modules_of(fn.func)
-    found: dict[str, Any] = {}
-    if inspect.ismethod(fn):
-        found["self"], fn = fn.__self__, fn.__func__
-    if inspect.isfunction(fn):
-        found |= {n: fn.__globals__[n] for n in fn.__code__.co_names if n in fn.__globals__}
-        for name, cell in zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True):
-            try:
-                found[name] = cell.cell_contents
-            except ValueError:  # a variable that is not set yet
-                continue
-    return {n: m for n, m in found.items() if isinstance(m, torch.nn.Module)}
-
-
-def homes_of(modules: dict[str, torch.nn.Module]) -> dict[int, Home]:
-    """Where each parameter and buffer lives, by its id."""
-    homes: dict[int, Home] = {}
-    for root, module in modules.items():
-        for prefix, inner in module.named_modules(prefix=root):
-            for kind, home in (("parameter", inner._parameters), ("buffer", inner._buffers)):
-                for key, tensor in home.items():
-                    name = f"{prefix}.{key}" if prefix else key
-                    if tensor is not None:
-                        homes.setdefault(id(tensor), (kind, name, home, key))
-    return homes
-
-
 def _capture(
-    fn: Callable[..., Any], flat: list[Any], in_tree: TreeSpec, shared: set[int]
+    graph: torch.fx.GraphModule,
+    inputs: Sequence[Any],
+    names: Sequence[Name],
+    title: str,
+    shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
-    modules = modules_of(fn)
-    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True), homes_of(modules))
-    before = _states(modules)
-    gradients = torch.is_grad_enabled()
+    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True))
+    steps = _Steps(graph, tracer)
+    drawn, before = torch.get_rng_state(), modes()
     try:
-        with torch.inference_mode(False), torch.set_grad_enabled(gradients):
+        with torch.inference_mode(False), torch.no_grad():
             with tracing(tracer):
-                inputs = _inputs(tracer, flat, _argument_names(fn, in_tree), shared)
-                args, kwargs = tree_unflatten(inputs, in_tree)
-                graph = isinstance(fn, torch.fx.GraphModule)
-                out = _Located(fn, tracer).run(*args) if graph else fn(*args, **kwargs)
-            changed = _restore(before)
-            if changed:
-                raise CaptureError(f"the program assigns {', '.join(changed)}")
+                out = steps.run(*_inputs(tracer, inputs, names, shared))
+            steps.node = None
             with tracer.fake_mode:
-                name = getattr(fn, "__name__", type(fn).__name__)
-                return _finish(tracer, out, in_tree, name, bool(shared))
-    except WeftError:
-        raise
+                captured = _finish(tracer, out, title)
+        if modes() != before or not torch.equal(drawn, torch.get_rng_state()):
+            raise CaptureError("the graph changes a mode of torch or seeds its generator")
+        return captured
     except Exception as error:
         message = str(error).strip().split("\n")[0]
         told = f"{type(error).__name__}: {message}"
+        if isinstance(error, CaptureError):
+            told = error.message
         if isinstance(error, DynamicOutputShapeException):
             told = f"the shape of what {error.func} gives depends on values"
-        raise CaptureError(told, tracer.where(error)) from error
-    finally:
-        _restore(before)
+        raise Uncaptured(told, tracer.location or None, steps.node) from error
 
 
-class _Located(torch.fx.Interpreter):
+class _Steps(torch.fx.Interpreter):
     """Runs an FX graph, telling the tracer the source line each node came from."""
 
     def __init__(self, module: torch.fx.GraphModule, tracer: Tracer) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.tracer = tracer
+        self.node: torch.fx.Node | None = None  # the one that runs now
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        self.tracer.location = _last_frame(n.stack_trace)
+        self.node = n
+        self.tracer.location = innermost_line(n.stack_trace, library=True) or ""
+        if isinstance(n.target, HigherOrderOperator):
+            raise CaptureError(f"{n.target} is a higher-order operator")
         return super().run_node(n)
 
 
-def _last_frame(stack: str | None) -> str:
-    """'File "a.py", line 3, in f' and the code below it, as "a.py line 3: code"."""
-    frames = re.findall(r'File "(?:.*/)?(.*?)", (line \d+).*(?:\n(?! *File ") *(.*))?', stack or "")
-    return "{} {}: {}".format(*frames[-1]) if frames else ""
+def innermost_line(stack: str | None, library: bool = False) -> str | None:
+    """The program's innermost line in 'File "a.py", line 3, in f' lines, as "a.py line 3: code".
 
-
-def _argument_names(fn: Callable[..., Any], in_tree: TreeSpec) -> list[str]:
-    """A name for every flat argument, from the signature where it gives one."""
-    args_tree, kwargs_tree = in_tree.children()
-    forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
-    try:
-        parameters = list(inspect.signature(forward).parameters.values())
-    except (TypeError, ValueError):
-        parameters = []
-    plain = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    names: list[str] = []
-    for i, child in enumerate(args_tree.children()):
-        names += [plain[i] if i < len(plain) else f"arg{i}"] * child.num_leaves
-    for key, child in zip(kwargs_tree.context, kwargs_tree.children(), strict=True):
-        names += [str(key)] * child.num_leaves
-    return names
+    With `library`, a line of torch's own where the program has none.
+    """
+    frames = re.findall(r'File "(.*?)", line (\d+)', stack or "")
+    for own in (False, True)[: 1 + library]:
+        for name, number in reversed(frames):
+            line = program_line(name, int(number), own)
+            if line is not None:
+                return line
+    return None
 
 
 # Inputs
 
 
 def _shared_storages(tensors: list[torch.Tensor]) -> set[int]:
-    seen = Counter(t.untyped_storage()._cdata for t in tensors)
+    seen = Counter(t.untyped_storage()._cdata for t in tensors if t.layout is torch.strided)
     return {storage for storage, count in seen.items() if count > 1}
 
 
-def _inputs(tracer: Tracer, flat: list[Any], names: list[str], shared: set[int]) -> list[Any]:
+def _inputs(
+    tracer: Tracer, inputs: Sequence[Any], names: Sequence[Name], shared: set[int]
+) -> list[Any]:
     """The fake arguments; inputs in a `shared` storage become parts of one placeholder."""
     bases: dict[int, tuple[Ref, int]] = {}
     out: list[Any] = []
-    for position, (leaf, name) in enumerate(zip(flat, names, strict=True)):
+    for position, (leaf, name) in enumerate(zip(inputs, names, strict=True)):
         if not isinstance(leaf, torch.Tensor):
+            if not isinstance(leaf, CONSTANTS):
+                raise CaptureError(f"an argument of type {type(leaf).__name__}")
             out.append(leaf)
             continue
         storage = leaf.untyped_storage()._cdata if shared else 0
         if storage not in shared:
-            fixed = isinstance(leaf, torch.nn.Parameter)
-            ref = tracer.placeholder(leaf, name, "input", position=position, fixed=fixed)
+            fixed = name.fixed and not leaf.is_inference()
+            ref = tracer.placeholder(leaf, name.label, position=position, fixed=fixed)
             out.append(ref.fake)
             continue
         if storage not in bases:
-            region, start = _extent(leaf, flat)
-            ref = tracer.placeholder(leaf, name, "input", position=position, region=region)
+            region, start = _extent(leaf, inputs)
+            ref = tracer.placeholder(leaf, name.label, position=position, region=region)
             bases[storage] = (ref, start)
         root, start = bases[storage]
         offset = int(leaf.storage_offset()) - start
@@ -189,10 +168,10 @@ def _inputs(tracer: Tracer, flat: list[Any], names: list[str], shared: set[int])
     return out
 
 
-def _extent(first: torch.Tensor, flat: list[Any]) -> tuple[Geometry, int]:
-    """The 1-D region that covers every argument in the storage of `first`, and its start."""
+def _extent(first: torch.Tensor, inputs: Sequence[Any]) -> tuple[Geometry, int]:
+    """The 1-D region that covers every input in the storage of `first`, and its start."""
     storage = first.untyped_storage()._cdata
-    group = [t for t in flat if isinstance(t, torch.Tensor)]
+    group = [t for t in inputs if isinstance(t, torch.Tensor)]
     group = [t for t in group if t.untyped_storage()._cdata == storage]
     if any(t.dtype != first.dtype for t in group):
         raise CaptureError("inputs of different dtypes share a storage that is written")
@@ -205,38 +184,10 @@ def _extent(first: torch.Tensor, flat: list[Any]) -> tuple[Geometry, int]:
     return Geometry((int(last) + 1 - start,), (1,), start - int(first.storage_offset())), start
 
 
-# State of modules
-
-_States = list[tuple[str, dict[str, Any], dict[str, Any]]]
-
-
-def _states(modules: dict[str, torch.nn.Module]) -> _States:
-    states: _States = []
-    for root, module in modules.items():
-        for name, inner in module.named_modules(prefix=root):
-            for live in (inner.__dict__, inner._buffers, inner._parameters):
-                states.append((name, live, dict(live)))
-    return states
-
-
-def _restore(before: _States) -> list[str]:
-    """Undo every assignment to an attribute since; the names of those that had changed."""
-    changed: list[str] = []
-    for name, live, old in before:
-        keys = [k for k in {**old, **live} if live.get(k, live) is not old.get(k, old)]
-        if keys:
-            live.clear()
-            live.update(old)
-        changed += [f"{name}.{key}" if name else key for key in keys]
-    return changed
-
-
 # Outputs
 
 
-def _finish(
-    tracer: Tracer, out: Any, in_tree: TreeSpec, name: str, overlapping: bool
-) -> Captured | None:
+def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     flat, out_tree = tree_flatten(out)
     changed = [(i, root) for i, root in enumerate(tracer.roots) if root.storage.version]
     mutations = [(i, read(root, tracer.emit)) for i, root in changed]
@@ -248,15 +199,14 @@ def _finish(
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     outputs = (*(value for value, _ in results), *(value for _, value in stored))
     return Captured(
-        Graph("torch", name, inputs, outputs, tracer.names, tracer.origin),
+        Graph("torch", title, inputs, outputs, tracer.names, tracer.origin),
         tracer.placeholders,
         (*(layout for _, layout in results), *(type_of(tracer.roots[i].fake) for i, _ in stored)),
         [i for i, _ in stored],
         leaves,
-        in_tree,
         out_tree,
         _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]),
-        overlapping,
+        tracer.numbers,
     )
 
 

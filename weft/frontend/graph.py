@@ -1,6 +1,6 @@
 """A captured program: its graph at the torch level, its inputs, what becomes of its outputs.
 
-captured = capture(torch.nn.RMSNorm(64), (torch.randn(8, 64),), {})
+captured = capture(fx_graph, (x, weight))
 captured.graph, captured.placeholders, captured.layouts, captured.mutations, captured.leaves
 """
 
@@ -20,7 +20,7 @@ from weft.core.types import TensorType
 # What a back end makes of a captured program. It takes one tensor per placeholder, in order,
 # writes every mutation into its placeholder's tensor and returns one fresh tensor per result
 # with exactly the shape, strides and dtype of its layout.
-Runner = Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+Runner = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -40,26 +40,17 @@ class Geometry:
 class Placeholder:
     """A tensor that comes from outside.
 
-    input      the tensor at flat position `position` of (args, kwargs)
-    parameter  read at each call from `home`, for instance (module._parameters, "weight")
-    buffer     the same in module._buffers
-    constant   `tensor`, found by the trace in a closure, a global or an attribute
-    `region` asks for that as_strided part of the tensor: inputs that share a storage which the
-    program writes arrive as one 1-D placeholder that covers them all.
+    `position` is its place among the graph's inputs; None for `tensor`, a literal of the program.
+    `fixed` marks a parameter or buffer. `region` asks for that as_strided part of the tensor:
+    inputs that share a storage which the program writes arrive as one 1-D placeholder that covers
+    them all.
     """
 
     node: Node
-    kind: Literal["input", "parameter", "buffer", "constant"]
     position: int | None = None
-    fixed: bool = False  # an input that is a Parameter: Dynamo's graphs take them as arguments
-    home: tuple[dict[str, Any], str] | None = None
+    fixed: bool = False
     tensor: torch.Tensor | None = None
     region: Geometry | None = None
-
-    @property
-    def held(self) -> torch.Tensor | None:
-        """What it stands for now, where a module or the trace holds that."""
-        return self.home[0].get(self.home[1]) if self.home else self.tensor
 
 
 @dataclass(frozen=True)
@@ -79,7 +70,7 @@ class Leaf:
 
 @dataclass
 class Captured:
-    """A callable, traced for one signature.
+    """An FX graph, traced for one set of assumptions about its inputs.
 
     The graph's outputs are fresh tensors of these layouts, but for the last ones: `mutations` has
     the numbers of the placeholders that hold them afterwards.
@@ -90,11 +81,9 @@ class Captured:
     layouts: tuple[TensorType, ...]
     mutations: list[int]
     leaves: list[Leaf]
-    in_tree: TreeSpec
     out_tree: TreeSpec
     place: torch.device  # where its tensors are, whatever the target
-    # Two placeholders share a storage, so the same call on separate tensors is another program.
-    overlapping: bool = False
+    numbers: dict[int, Any]  # by position, inputs of one element whose value the trace has read
     seconds: float = 0.0
 
     def constants(self) -> tuple[int, ...]:
@@ -102,6 +91,5 @@ class Captured:
         return tuple(
             i
             for i, p in enumerate(self.placeholders)
-            if (p.fixed or p.kind != "input") and p.region is None and i not in self.mutations
-            if (tensor := p.held) is None or not tensor.is_inference()
+            if (p.fixed or p.position is None) and p.region is None and i not in self.mutations
         )

@@ -12,8 +12,6 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 from __future__ import annotations
 
 import linecache
-import sys
-import traceback
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -28,7 +26,9 @@ from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
+from weft.frontend.foreach import for_each, is_foreach
 from weft.frontend.graph import Geometry, Placeholder
+from weft.frontend.record import PLAIN
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
 
@@ -43,16 +43,13 @@ _BATCH_NORMS = {
 # Frames of these are not the user's.
 _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 
-Home = tuple[str, str, dict[str, Any], str]  # kind, qualified name, the dict and key it lives in
-
 
 class Tracer(TorchDispatchMode):
     """The graph so far, and for every tensor the program holds, what it is in the graph."""
 
-    def __init__(self, fake_mode: FakeTensorMode, homes: dict[int, Home]) -> None:
+    def __init__(self, fake_mode: FakeTensorMode) -> None:
         super().__init__()
         self.fake_mode = fake_mode
-        self.homes = homes
         self.names: dict[Node, str] = {}
         self.origin: dict[Node, str] = {}  # the line of the program that made a node
         self.random_calls = 0
@@ -63,7 +60,8 @@ class Tracer(TorchDispatchMode):
         self.lifted: dict[int, Ref] = {}  # by id of a real tensor
         self.known: dict[int, torch.Tensor] = {}  # fakes whose numbers are known, by id
         self.fakes: dict[Node, torch.Tensor] = {}
-        self.location: str | None = None  # overrides the stack where a graph is interpreted
+        self.location = ""  # the line of the program that runs now: "model.py line 12: y = f(x)"
+        self.numbers: dict[int, Any] = {}  # by position, inputs whose value the program has read
         self.paused = False
         self._used: defaultdict[str, int] = defaultdict(int)  # names, how often
 
@@ -82,6 +80,9 @@ class Tracer(TorchDispatchMode):
             return self._number(self.ref(args[0]))
         if op in _BATCH_NORMS:
             return self._batch_norm(op, args)
+        if is_foreach(op):
+            with self:
+                return for_each(op, args, kwargs)
         what = schema.effect(op)
         if what is schema.Effect.COMPOSITE:
             with self:
@@ -116,9 +117,8 @@ class Tracer(TorchDispatchMode):
         results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)
         text, nodes = encode_call(args, kwargs)
         whole = make(Aten(str(op), text, results, self.random_calls if random else 0), *nodes)
-        where = self.where()
-        if where is not None:
-            self.origin.setdefault(whole, where)
+        if self.location:
+            self.origin.setdefault(whole, self.location)
         values: list[Node | None] = []
         for i, fake in enumerate(flat):
             if not isinstance(fake, torch.Tensor):
@@ -169,11 +169,11 @@ class Tracer(TorchDispatchMode):
                 step = Step(aten.alias.default, (), {}, 0)
                 twin = Ref(tensor, ref.storage, read(ref, self.emit), ref.version, ref, step)
                 return self.refs.setdefault(id(tensor), twin)
-        raise CaptureError(f"a tensor {type_} whose origin the trace did not see", self.where())
+        raise CaptureError(f"a tensor {type_} whose origin the trace did not see")
 
     # Placeholders
 
-    def placeholder(self, source: torch.Tensor, name: str, kind: Any, **fields: Any) -> Ref:
+    def placeholder(self, source: torch.Tensor, name: str, **fields: Any) -> Ref:
         """A tensor from outside: a new placeholder and its fake."""
         region: Geometry | None = fields.get("region")
         with _disable_current_modes():
@@ -181,7 +181,7 @@ class Tracer(TorchDispatchMode):
         node = make(Input(self._name(name), type_of(fake)))
         self.names[node], self.fakes[node] = node.op.label, fake  # type: ignore[attr-defined]
         ref = Ref(fake, Storage(placeholder=len(self.placeholders)), node)
-        self.placeholders.append(Placeholder(node, kind, **fields))
+        self.placeholders.append(Placeholder(node, **fields))
         self.sources.append(source)
         self.roots.append(ref)
         self.refs[id(fake)] = ref
@@ -194,8 +194,7 @@ class Tracer(TorchDispatchMode):
             return torch.as_strided(root.fake, shape, strides, geometry.offset)
 
     def _new_fake(self, real: torch.Tensor) -> FakeTensor:
-        plain = type(real) in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-        if not plain or real.layout is not torch.strided or real.is_quantized:
+        if type(real) not in PLAIN or real.layout is not torch.strided or real.is_quantized:
             raise CaptureError(f"a {type(real).__name__} with layout {real.layout}")
         if real.is_conj() or real.is_neg():
             raise CaptureError("a tensor with a lazy conjugate or negation")
@@ -206,12 +205,8 @@ class Tracer(TorchDispatchMode):
         return fake
 
     def _lift(self, real: torch.Tensor) -> Ref:
-        if id(real) in self.homes:
-            kind, name, home, key = self.homes[id(real)]
-            ref = self.placeholder(real, name, kind, home=(home, key), tensor=real)
-        else:
-            ref = self.placeholder(real, "constant", "constant", tensor=real)
-        return self.lifted.setdefault(id(real), ref)
+        """A tensor that is neither input nor result: a literal of the program."""
+        return self.lifted.setdefault(id(real), self.placeholder(real, "constant", tensor=real))
 
     # Kinds of call
 
@@ -229,7 +224,13 @@ class Tracer(TorchDispatchMode):
     def _number(self, ref: Ref) -> Any:
         if id(ref.fake) in self.known and ref.storage.version == 0:
             return self._item(self.known[id(ref.fake)])
-        raise CaptureError("the program reads a tensor's number to decide what to do", self.where())
+        outside = ref.storage.placeholder
+        if outside is not None and ref.root is ref and ref.storage.version == 0:
+            position, source = self.placeholders[outside].position, self.sources[outside]
+            if position is not None and not isinstance(source, FakeTensor):
+                self.numbers[position] = self._item(source)
+                return self.numbers[position]
+        raise CaptureError("the program reads a tensor's number to decide what to do")
 
     def _item(self, real: torch.Tensor) -> Any:
         with _disable_current_modes():
@@ -261,10 +262,10 @@ class Tracer(TorchDispatchMode):
         root = ref.root
         value = read(root, self.emit)
         if value.type != type_of(root.fake) or not is_dense(value.type):
-            raise CaptureError("as_strided of a tensor that is itself strided", self.where())
+            raise CaptureError("as_strided of a tensor that is itself strided")
         outside = root.storage.placeholder
         if outside is not None and self.sources[outside].storage_offset() != 0:
-            raise CaptureError("as_strided of an input that is a view", self.where())
+            raise CaptureError("as_strided of an input that is a view")
         return root
 
     def _write(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -288,7 +289,7 @@ class Tracer(TorchDispatchMode):
             value = self.emit(aten._to_copy.default, value, dtype=like.dtype, device=like.device)
         if held.shape != like.shape:
             if held.dim() > like.dim() or 0 in like.shape:
-                raise CaptureError("an out= tensor that has to grow", self.where())
+                raise CaptureError("an out= tensor that has to grow")
             value = self.emit(aten.expand.default, value, list(like.shape))
         return value
 
@@ -296,7 +297,7 @@ class Tracer(TorchDispatchMode):
         """x.unsqueeze_(0): x becomes a view of what it was."""
         ref = self.ref(args[0])
         if ref.parent is None and ref.storage.placeholder is not None:
-            raise CaptureError(f"{op} changes the shape of an input", self.where())
+            raise CaptureError(f"{op} changes the shape of an input")
         before = self.call(aten.alias.default, (ref.fake,), {})
         old = Ref(before, ref.storage, ref.value, ref.version, ref.parent, ref.step)
         self.refs[id(before)] = old
@@ -326,23 +327,10 @@ class Tracer(TorchDispatchMode):
         self._used[base] += 1
         return base if self._used[base] == 1 else f"{base}_{self._used[base] - 1}"
 
-    def where(self, error: BaseException | None = None) -> str | None:
-        """The innermost line of the program itself: "model.py line 12: y = f(x)".
 
-        With an error, the innermost that it passed through.
-        """
-        if self.location is not None:
-            return self.location
-        frames = traceback.walk_stack(sys._getframe(1))
-        if error is not None:
-            frames = reversed([*traceback.walk_tb(error.__traceback__)])
-        lines = (program_line(f.f_code.co_filename, number) for f, number in frames)
-        return next((line for line in lines if line is not None), None)
-
-
-def program_line(filename: str, number: int) -> str | None:
-    """A line of source as a place, unless it is torch's, Python's or weft's own."""
-    if filename.startswith(_LIBRARY) or filename[0] == "<":
+def program_line(filename: str, number: int, library: bool = False) -> str | None:
+    """A line of source as a place; None for a line of torch or weft, unless `library` is set."""
+    if filename[0] == "<" or (filename.startswith(_LIBRARY) and not library):
         return None
     line = linecache.getline(filename, number).strip()
     return f"{Path(filename).name} line {number}: {line}"

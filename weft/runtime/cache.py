@@ -18,7 +18,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, cast
 
+from weft.config import config
 from weft.core.errors import CacheError, CompilerError
+from weft.runtime.cache_size import prune_sometimes, touch
 
 VERSION = "1"  # raise it when the layout below, or what a manifest means, changes
 STALE_SECONDS = 3600
@@ -49,6 +51,7 @@ class Cache:
         try:
             document = cast(dict[str, Any], json.loads((entry / "manifest.json").read_text()))
             if library.stat().st_size == document["bytes"]:
+                touch(entry)
                 return library, cast(dict[str, Any], document["manifest"])
         except FileNotFoundError:
             return None
@@ -75,6 +78,7 @@ class Cache:
         output = entry / "kernel.o"
         with suppress(OSError):
             if output.stat().st_size:
+                touch(entry)
                 return output
             shutil.rmtree(entry, ignore_errors=True)
 
@@ -115,13 +119,15 @@ class Cache:
         """A temporary folder on the cache's own file system, gone at the end unless renamed."""
         parent = self.root / "tmp"
         try:
-            parent.mkdir(parents=True, exist_ok=True)
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)  # code is loaded from here
+            parent.mkdir(exist_ok=True)
             folder = Path(tempfile.mkdtemp(dir=parent))
         except OSError as e:
             raise unusable(self.root, e) from e
         if not self.swept:
             self.swept = True
             sweep(parent)
+            prune_sometimes(self.root, config.cache_bytes)
         try:
             yield folder
         finally:

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from weft.config import config
-from weft.core.errors import CompilerError
+from weft.core.errors import CompilerError, NoCompiler
 from weft.targets.cpu import cpu_facts, cpu_flags
 
 T = TypeVar("T")
@@ -71,7 +71,7 @@ class Compiler:
                 [*self.command, *arguments], capture_output=True, text=True, errors="replace"
             )
         except OSError as e:
-            raise CompilerError(f"cannot run {self.command[0]}: {e.strerror}", str(where)) from e
+            raise NoCompiler(f"cannot run {self.command[0]}: {e.strerror}", str(where)) from e
         if done.returncode != 0:
             message = first_error(done.stderr) or f"exit status {done.returncode}"
             raise CompilerError(
@@ -92,12 +92,12 @@ def find_compiler(override: str | None = config.compiler) -> Compiler:
 
 
 def locate(override: str | None) -> tuple[str, ...]:
-    """The compiler's command with an absolute path; CompilerError when there is none."""
+    """The compiler's command with an absolute path; NoCompiler when there is none."""
     if override:
         name, *rest = shlex.split(override)
         path = shutil.which(name)
         if path is None:
-            raise CompilerError(
+            raise NoCompiler(
                 f"the C compiler {name!r} set by WEFT_CC or CC is not on PATH: {INSTALL}"
             )
         return (path, *rest)
@@ -105,7 +105,7 @@ def locate(override: str | None) -> tuple[str, ...]:
         path = shutil.which(name)
         if path is not None:
             return (path,)
-    raise CompilerError(f"weft needs a C compiler and found neither gcc nor clang: {INSTALL}")
+    raise NoCompiler(f"weft needs a C compiler and found neither gcc nor clang: {INSTALL}")
 
 
 @cache
@@ -114,9 +114,9 @@ def inspect_compiler(command: tuple[str, ...]) -> Compiler:
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired) as e:
-        raise CompilerError(f"cannot run {command[0]}: {INSTALL}") from e
+        raise NoCompiler(f"cannot run {command[0]}: {INSTALL}") from e
     if done.returncode != 0:
-        raise CompilerError(f"`{command[0]} --version` failed: {first_error(done.stderr)}")
+        raise NoCompiler(f"`{command[0]} --version` failed: {first_error(done.stderr)}")
     version = done.stdout.splitlines()[0] if done.stdout else "unknown"
     return Compiler(command, version, (*FLAGS, *native_flag(command)))
 

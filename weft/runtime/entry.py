@@ -1,94 +1,36 @@
-"""The code that ties kernels into one program: weft_main.c, and the Python function that calls it.
+"""The Python function that runs a program: its text, made from the layout.
 
-c_source(layout)        # int weft_segment0(void **b, int threads): the kernels in order
-python_source(layout)   # def run(inputs): addresses in, one native call, outputs out
+python_source(layout)   # def run(inputs): outputs allocated, one native call, outputs returned
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from weft.core.calls import operator
 from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
-from weft.runtime.layout import Layout, Segment, item_bytes
+from weft.runtime.layout import Layout, Segment
+from weft.runtime.native import fresh_buffers, is_checked, once_inputs
 from weft.runtime.spec import Buffer, Call, Extern, names_in
 
-
-def c_source(layout: Layout) -> str:
-    """weft_main.c: what weft_main.h needs to know of a program, and a function for each segment."""
-    operands: list[str] = []
-    steps: list[str] = []
-    calls = [step for step in layout.spec.steps if isinstance(step, Call)]
-    for step in layout.spec.steps:
-        if isinstance(step, Call):
-            apply, start = f"weft_apply{len(step.args)}", len(operands)
-            steps.append(f"    {{{step.symbol}, {apply}, weft_operands + {start}}},")
-            operands += [str(layout.index[name]) for name in step.args]
-        else:
-            steps.append("    {0},")
-    checked = any(is_checked(layout, segment) for segment in layout.segments)
-    inputs = [f"    {{{index}, {words}}}," for index, words in stamped(layout)]
-    lines = [f"#define WEFT_CHECKED {int(checked)}", f"#define WEFT_STAMPED {len(inputs)}"]
-    lines.append('#include "weft_main.h"\n')
-    lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
-    lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
-    lines.append(f"static const int weft_operands[] = {{{', '.join(operands) or '0'}}};")
-    lines += ["const weft_step weft_steps[] = {", *(steps or ["    {0},"]), "};"]
-    lines += ["const weft_input weft_stamped[] = {", *(inputs or ["    {0},"]), "};"]
-    for number, segment in enumerate(native_segments(layout)):
-        lines.append(f"WEFT_EXPORT int weft_segment{number}(void **b, int threads) {{")
-        lines += [f"    return weft_run({segment.first}, {segment.stop}, b, threads);", "}"]
-    return "\n".join(lines) + "\n"
-
-
-def stamped(layout: Layout) -> list[tuple[int, int]]:
-    """Index and words of the inputs that tell whether what the once steps read may have changed."""
-    read = [layout.buffers[name] for name in once_inputs(layout)]
-    found = [(layout.index[b.name], b.span * item_bytes(b) // 4) for b in read]
-    return [(index, words) for index, words in found if words]
-
-
-def once_inputs(layout: Layout) -> list[str]:
-    """The inputs that once steps read."""
-    calls = [step for step in layout.spec.steps if isinstance(step, Call) and step.once is not None]
-    names = dict.fromkeys(name for call in calls for name in call.args)
-    return [name for name in names if layout.buffers[name].kind == "input"]
-
-
-def apply_source(arity: int) -> str:
-    """C that calls a kernel of `arity` operands."""
-    types = ", ".join(["void *"] * arity) or "void"
-    values = ", ".join(f"b[o[{i}]]" for i in range(arity))
-    return (
-        f"static void weft_apply{arity}(weft_kernel run, void **b, const int *o) {{\n"
-        f"    ((void (*)({types}))run)({values});\n}}"
-    )
-
-
-def native_segments(layout: Layout) -> list[Segment]:
-    """The segments that are C functions, in order."""
-    return [segment for segment in layout.segments if segment.native]
-
-
-def is_checked(layout: Layout, segment: Segment) -> bool:
-    """Whether its C function returns faults."""
-    steps = layout.spec.steps[segment.first : segment.stop]
-    return any(isinstance(step, Call) and step.checks is not None for step in steps)
+# All in one call; each by itself, timed; each by itself, as a row of torch's profiler.
+Steps = Literal["together", "timed", "recorded"]
 
 
 @dataclass
 class PythonSource:
     """The text of `run` while it is written, with the objects it names.
 
-    Tensors are t0, t1, ... by buffer; views of arena buffers v0 ...; other objects k0 ...; p is the
-    array of addresses and `at` where it lies. On a GPU the arena is the call's own, and `held`
-    keeps what is copied for alignment.
+    Tensors are inputs[0], ... and t0, t1, ... by buffer; views of arena buffers v0 ...; other
+    objects k0 ...; p is the array of addresses and `at` where it lies. A CPU's segments read the
+    addresses of tensors themselves, from `inputs` and from a tuple of those that are new. On a GPU
+    the arena is the call's own, and `held` keeps what is copied for alignment.
     """
 
     layout: Layout
-    profile: bool = False
+    steps: Steps = "together"
     on_gpu: bool = False
     lines: list[str] = field(default_factory=list[str])
     namespace: dict[str, Any] = field(default_factory=dict[str, Any])
@@ -98,7 +40,9 @@ class PythonSource:
 
     def name(self, buffer: str) -> str:
         """The variable that holds a buffer's tensor."""
-        return f"t{self.layout.index[buffer]}"
+        b = self.layout.buffers[buffer]
+        is_item = b.kind == "input" and not self.on_gpu
+        return f"inputs[{b.index}]" if is_item else f"t{self.layout.index[buffer]}"
 
     def constant(self, value: Any) -> str:
         """Put an object in the function's namespace."""
@@ -118,10 +62,10 @@ class PythonSource:
         """Assign a buffer's tensor, and its address where kernels take that."""
         name = self.name(buffer)
         self.ready.add(buffer)
-        self.lines.append(f"{name} = {tensor}")
-        if buffer in self.layout.addressed:
-            address = f"aligned({name}, held)" if self.on_gpu else f"{name}.data_ptr()"
-            self.lines.append(f"p[{self.layout.index[buffer]}] = {address}")
+        if name != tensor:
+            self.lines.append(f"{name} = {tensor}")
+        if self.on_gpu and buffer in self.layout.addressed:
+            self.lines.append(f"p[{self.layout.index[buffer]}] = aligned({name}, held)")
 
     def prepare(self, step_names: tuple[str, ...]) -> None:
         """Fetch inputs and allocate outputs that are about to be used for the first time."""
@@ -141,27 +85,45 @@ class PythonSource:
         steps = self.layout.spec.steps[segment.first : segment.stop]
         for step in steps:
             self.prepare(names_in(step))
-        if not self.profile:
-            call = f"segment{self.native}(at, threads())"
-            checked = is_checked(self.layout, segment)
-            lines = [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
-            self.lines += self.unless_same(lines) if segment.once else lines
-        else:
-            self.lines += ["kept[:] = None, bind(p)"] if segment.once else []
+        given = "at" if self.on_gpu else "at, id(inputs), id(fresh)"
+        if not self.on_gpu:
+            fresh = fresh_buffers(self.layout)[self.native]
+            self.lines.append(f"fresh = ({''.join(f'{self.name(name)}, ' for name in fresh)})")
+        place = [] if self.on_gpu else [f"place{self.native}({given})"]
+        if self.steps == "timed":
+            self.lines += [*place, *(["kept[:] = None, bind(p)"] if segment.once else [])]
             for number, step in enumerate(steps, segment.first):
                 assert isinstance(step, Call)
                 self.lines.append(f"times.append(({step.symbol!r}, time({number}, at, threads())))")
+        else:
+            alone = self.steps == "recorded"
+            lines = self.recorded(segment) if alone else self.together(segment, given)
+            lines = self.unless_same(lines) if segment.once else lines
+            self.lines += [*(place if alone or segment.once else []), *lines]
         self.native += 1
 
+    def together(self, segment: Segment, given: str) -> list[str]:
+        call = f"segment{self.native}({given}, threads())"
+        checked = is_checked(self.layout, segment)
+        return [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
+
+    def recorded(self, segment: Segment) -> list[str]:
+        """Each kernel by itself, as a row of torch's profiler."""
+        lines: list[str] = []
+        for number in range(segment.first, segment.stop):
+            step = self.layout.spec.steps[number]
+            assert isinstance(step, Call)
+            lines.append(f"with record({'weft::' + step.symbol.removeprefix('k_')!r}):")
+            lines.append(f"    fault = one({number}, at, threads())")
+            lines += ["if fault:", "    raise error(fault)"] if step.checks else []
+        return lines
+
     def unless_same(self, lines: list[str]) -> list[str]:
-        """The lines, run where the versions or the stamp of what they read have changed."""
-        read = map(self.name, once_inputs(self.layout))
-        versions = "".join(f"{name}._version, " for name in read)
-        stamp = "stamp(at)" if stamped(self.layout) else "0"
-        test = ["try:", f"    now = ({versions}{stamp})", "except RuntimeError:", "    now = None"]
-        test.append("if now is None or kept[0] != now:  # inference tensors have no version")
+        """The lines, run where what they read has moved or another version."""
+        versions = "".join(f"{self.name(name)}._version, " for name in once_inputs(self.layout))
         return [
-            *test,
+            f"now = ({versions}stamp(at))",
+            "if kept[0] != now:",
             "    kept[:] = None, bind(p)",
             *("    " + line for line in lines),
             "    kept[0] = now",
@@ -174,14 +136,14 @@ class PythonSource:
         self.prepare((*step.reads, *existing))
         function, args = self.constant(operator(step.target)), [self.express(a) for a in step.args]
         args += [f"{key}={self.express(value)}" for key, value in step.kwargs.items()]
-        if self.profile:
+        if self.steps == "timed":
             self.lines.append("begin = clock()")
         self.lines.append(f"r = {function}({', '.join(args)})")
         for position, name in enumerate(step.outputs):
             if name is not None:
                 self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]", step)
         self.lines.append("r = None")
-        if self.profile:
+        if self.steps == "timed":
             self.lines.append(f"times.append(({step.target!r}, (clock() - begin) * 1e6))")
 
     def express(self, argument: Any) -> str:
@@ -208,14 +170,14 @@ class PythonSource:
 
 
 def python_source(
-    layout: Layout, profile: bool = False, on_gpu: bool = False
+    layout: Layout, steps: Steps = "together", on_gpu: bool = False
 ) -> tuple[str, PythonSource]:
-    """The text of `run(inputs)`, or of `profile(inputs)`, which returns (step, microseconds) pairs.
+    """The text of `run(inputs)`; where steps are timed it returns (step, microseconds) pairs.
 
     A frame (addresses, and on a CPU the arena) serves one call at a time and is then kept for the
     next, so calls from several threads, or from inside one another, each have a frame of their own.
     """
-    source = PythonSource(layout, profile, on_gpu)
+    source = PythonSource(layout, steps, on_gpu)
     for segment in layout.segments:
         step = layout.spec.steps[segment.first]
         if isinstance(step, Extern):
@@ -226,7 +188,7 @@ def python_source(
     body, source.lines = source.lines, []
     source.prepare(layout.spec.outputs)
     values = "".join(f"{source.tensor(name)}, " for name in layout.spec.outputs)
-    ending = [*source.lines, "return times" if profile else f"return ({values})"]
+    ending = [*source.lines, "return times" if steps == "timed" else f"return ({values})"]
     if any(not segment.native for segment in layout.segments):
         body = ["with no_grad():", *("    " + line for line in body)]
     lines = [*opening(source), *body, "frames.append(frame)", *ending]
@@ -242,5 +204,8 @@ def opening(source: PythonSource) -> list[str]:
         lines += ["arena = new_arena(p)"] if source.layout.plan.total else []
         lines += [f"{view} = arena_view(arena, {name!r})" for view, name in views]
     else:
+        watched = ["if profiling():", "    return recorded()(inputs)"]
+        first = ["if type(inputs) is not tuple:", "    inputs = tuple(inputs)"]
+        lines = [*first, *(watched if source.steps == "together" else []), *lines]
         lines.append(f"{', '.join(['p', 'at', '_', 'kept', *(view for view, _ in views)])} = frame")
-    return [*lines, "times = []"] if source.profile else lines
+    return [*lines, "times = []"] if source.steps == "timed" else lines

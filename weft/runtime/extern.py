@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from weft.core.calls import TORCH_DTYPES, torch_object
-from weft.core.errors import WeftError
+from weft.core.errors import ExternMismatch, WeftError
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -68,4 +68,4 @@ def check(result: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> N
     """The spec must have foretold the result: copy_ would broadcast and convert in silence."""
     if tuple(result.shape) != shape or result.dtype != dtype:
         found, wanted = f"{result.dtype}{list(result.shape)}", f"{dtype}{list(shape)}"
-        raise WeftError(f"an extern returned {found} where the launch spec says {wanted}")
+        raise ExternMismatch(f"an extern returned {found} where the launch spec says {wanted}")

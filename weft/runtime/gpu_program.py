@@ -18,10 +18,10 @@ from typing import Any, NamedTuple, Protocol
 
 import torch
 
-from weft.runtime.entry import native_segments
 from weft.runtime.layout import Layout
 from weft.runtime.layout import Segment as Steps
 from weft.runtime.loaded import Loaded
+from weft.runtime.native import native_segments
 from weft.runtime.nvrtc import Resources
 from weft.runtime.spec import Call
 

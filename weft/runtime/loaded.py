@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 
 from weft.core.errors import FAULTS, WeftError
-from weft.runtime.entry import python_source
+from weft.runtime.entry import Steps, python_source
 from weft.runtime.layout import Layout
 from weft.runtime.spec import Call, ProgramSpec
 
@@ -31,19 +31,27 @@ class Loaded:
     title: str
     segments: Sequence[Any]
     on_gpu = False
+    text = ""
     timed: Timed | None = None
+    watched: Callable[[Tensors], Any] | None = None
 
     def names(self, views: list[str]) -> Mapping[str, Any]:
         raise NotImplementedError
 
-    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
+    def function(self, steps: Steps = "together") -> Callable[[Tensors], Any]:
         """The Python text of a call, compiled with the objects it names."""
-        self.text, source = python_source(self.layout, profile, self.on_gpu)
+        text, source = python_source(self.layout, steps, self.on_gpu)
+        self.text = text if steps == "together" else self.text
         namespace = {**source.namespace, **self.names(source.views), "error": self.error}
         namespace.update(frames=[], no_grad=torch.no_grad)
         namespace.update((f"segment{number}", run) for number, run in enumerate(self.segments))
-        exec(compile(self.text, f"<weft {self.title}>", "exec"), namespace)
+        exec(compile(text, f"<weft {self.title}>", "exec"), namespace)
         return cast(Callable[[Tensors], Any], namespace["run"])
+
+    def recorded(self) -> Callable[[Tensors], Any]:
+        """The call while torch's profiler is on: each kernel is a row of it."""
+        self.watched = self.watched or self.function("recorded")
+        return self.watched
 
     @property
     def spec(self) -> ProgramSpec:
@@ -59,7 +67,7 @@ class Loaded:
 
         An input that the program writes is written that many times.
         """
-        self.timed = self.timed or self.function(profile=True)
+        self.timed = self.timed or self.function("timed")
         runs = [self.timed(inputs) for _ in range(rounds)]
         steps = [name for name, _ in runs[0]]
         return [(name, median(run[i][1] for run in runs)) for i, name in enumerate(steps)]

@@ -22,6 +22,7 @@ import torch
 
 from weft.core.calls import decode, operator
 from weft.core.errors import FAULTS, CompilerError, WeftError
+from weft.runtime.entry import Steps
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
@@ -135,13 +136,13 @@ class OpenCLProgram(Loaded):
     def made(self) -> dict[str, Any]:
         return load(self.kernels, self.device) if self.kernels else {}
 
-    def function(self, profile: bool = False) -> Callable[[Tensors], Any]:
+    def function(self, steps: Steps = "together") -> Callable[[Tensors], Any]:
         """A plain function, as other programs' is."""
 
         def run(inputs: Tensors) -> Any:
             with self.lock, torch.no_grad():
                 results, times = self.call(inputs)
-            return times if profile else results
+            return times if steps == "timed" else results
 
         return run
 

@@ -5,6 +5,9 @@ program = build(spec, {"relu": c_text}, tools, key="the graph and its options")
 program.profile([x])                        # [("relu", 1.7)] in microseconds
 """
 
+# This file reaches into torch: profilers and fast calls have no public names.
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import ctypes
@@ -12,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
@@ -21,9 +25,9 @@ import torch
 from weft.core.errors import CacheError
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
-from weft.runtime.entry import c_source, is_checked, native_segments
 from weft.runtime.layout import Layout, Segment, item_bytes, lay_out
 from weft.runtime.loaded import Loaded
+from weft.runtime.native import c_source, is_checked, native_segments
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
@@ -58,7 +62,10 @@ def load(key: str, tools: Toolchain) -> tuple[Program, dict[str, Any]] | None:
         return None
     path, manifest = found
     layout = lay_out(ProgramSpec.from_json(manifest["spec"]))
-    return Program(layout, path, tools), manifest["extra"] or {}
+    try:
+        return Program(layout, path, tools), manifest["extra"] or {}
+    except CacheError:  # another process has just removed it
+        return None
 
 
 class Program(Loaded):
@@ -72,7 +79,7 @@ class Program(Loaded):
         self.layout = layout
         self.path = path
         self.library = open_library(path)
-        self.library.weft_bind(thread_table(tools, openmp))
+        self.library.weft_bind(thread_table(tools, openmp), *tensor_data())
         self.title = path.parent.name[:8]
         self.segments = [self.segment(*one) for one in enumerate(native_segments(layout))]
         self.run = self.function()
@@ -81,8 +88,14 @@ class Program(Loaded):
         """The C function of some steps."""
         run = self.library[f"weft_segment{number}"]
         run.restype = ctypes.c_int if is_checked(self.layout, native) else None
-        run.argtypes = [ctypes.c_void_p, ctypes.c_int]
+        run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
         return run
+
+    def place(self, number: int) -> Any:
+        """The C function that takes the addresses of a segment's tensors, and runs nothing."""
+        place = self.library[f"weft_place{number}"]
+        place.restype, place.argtypes = None, [ctypes.c_void_p] * 3
+        return place
 
     def names(self, views: list[str]) -> Mapping[str, Any]:
         return {
@@ -94,6 +107,11 @@ class Program(Loaded):
             "clock": time.perf_counter,
             "time": self.library.weft_time,
             "stamp": self.library.weft_stamp,
+            "one": self.library.weft_one,
+            "profiling": torch.autograd._profiler_enabled,
+            "record": record,
+            "recorded": self.recorded,
+            **{f"place{number}": self.place(number) for number in range(len(self.segments))},
         }
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...]:
@@ -133,6 +151,23 @@ def allocate_arena(size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
+@cache
+def tensor_data() -> tuple[Any, int]:
+    """For weft_bind: a C function from a tensor to its elements, and where a tuple's items begin.
+
+    Inductor's C++ wrappers call the same function. Without it Python is asked.
+    """
+    address = getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
+    if not isinstance(address, int):
+        callback = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(torch.Tensor.data_ptr)
+        _callbacks.append(callback)
+        address = ctypes.cast(callback, ctypes.c_void_p)
+    return address, tuple.__basicsize__
+
+
+_callbacks: list[Any] = []  # which C may call as long as the process lives
+
+
 def open_library(path: Path) -> ctypes.CDLL:
     """Load a program's shared object and declare the functions every program has."""
     try:
@@ -140,9 +175,11 @@ def open_library(path: Path) -> ctypes.CDLL:
     except OSError as e:
         raise CacheError(f"cannot load a compiled program: {e}", str(path)) from e
     library.weft_bind.restype = None
-    library.weft_bind.argtypes = [ctypes.c_void_p]
+    library.weft_bind.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
     library.weft_stamp.restype = ctypes.c_uint64
     library.weft_stamp.argtypes = [ctypes.c_void_p]
+    library.weft_one.restype = ctypes.c_int
+    library.weft_one.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     library.weft_time.restype = ctypes.c_double
     library.weft_time.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     return library
@@ -155,6 +192,8 @@ def public_empty(
     return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
 
 
+# a row of torch's profiler, by the cheapest way there is
+record: Any = getattr(torch._C, "_profiler")._RecordFunctionFast  # noqa: B009
 # torch's allocator for compiled code (Inductor's too), twice as fast as the public one
 guards = sys.modules.get("torch._C._dynamo.guards")
 empty_strided: Callable[..., torch.Tensor] = getattr(guards, "_empty_strided_cpu", public_empty)

@@ -86,7 +86,7 @@ class Report:
             f"  extern {op}: {reason}" + (f" ({at})" if at else "")
             for op, reason, at in self.externs
         ]
-        lines += [f"  not one graph: {reason}" for reason in self.reasons]
+        lines += [f"  in eager: {reason}" for reason in self.reasons]
         stages = ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())
         return "\n".join([*lines, f"  arena {self.arena_bytes} bytes; seconds: {stages}"])
 

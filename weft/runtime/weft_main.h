@@ -1,19 +1,24 @@
 /* What runs a program's steps. Its weft_main.c says which those are:
 
      #define WEFT_CHECKED 0          // whether a kernel may have a fault
-     #define WEFT_STAMPED 1          // how many inputs the once steps read
+     #define WEFT_CONSTANTS 1        // how many inputs the once steps read
      #include "weft_main.h"
      const weft_step weft_steps[] = {{relu, weft_apply2, weft_operands}};
-     const weft_input weft_stamped[] = {{0, 1024}};
-     WEFT_EXPORT int weft_segment0(void **b, int threads) { return weft_run(0, 1, b, threads); }
+     const int weft_constants[] = {0};
+     static const weft_place weft_inputs[] = {{0, 0}};       // buffer 0 is input 0 of the call
+     WEFT_EXPORT int weft_segment0(void **b, const char *inputs, const char *fresh, int threads) {
+         weft_addresses(b, inputs, weft_inputs, 1);
+         return weft_run(0, 1, b, threads);
+     }
 
    A step is data, so that this compiles at once however many there are: a kernel, the function that
    passes it its operands, and which buffers those are. All names here begin with weft_, so that a
-   kernel may have any other. */
+   kernel may have any other.
+
+   Tensors come as a Python tuple: reading their addresses here costs some 5 ns each, where
+   tensor.data_ptr() in Python costs 100. */
 #ifndef WEFT_MAIN_H
 #define WEFT_MAIN_H
-
-#include <string.h>
 
 #include "weft.h"
 
@@ -24,19 +29,34 @@ typedef struct {
     const int *operand;
 } weft_step;
 
+/* Which item of a tuple of tensors a buffer is. */
 typedef struct {
     int buffer;
-    int64_t words;
-} weft_input;
+    int position;
+} weft_place;
+
+typedef void *(*weft_data)(void *tensor);
 
 extern WEFT_LOCAL const weft_step weft_steps[];
-extern WEFT_LOCAL const weft_input weft_stamped[];
+extern WEFT_LOCAL const int weft_constants[];
 
 const weft_table *weft_shared;
 int weft_threads = 1;
 _Thread_local int *weft_fault;
+static weft_data weft_data_of; /* where a tensor's elements are */
+static size_t weft_items;      /* where in a tuple its items begin */
 
-WEFT_EXPORT void weft_bind(const weft_table *table) { weft_shared = table; }
+WEFT_EXPORT void weft_bind(const weft_table *table, weft_data data_of, size_t items) {
+    weft_shared = table;
+    weft_data_of = data_of;
+    weft_items = items;
+}
+
+/* Put the addresses of a tuple's tensors into the array of addresses. */
+static void weft_addresses(void **b, const char *tuple, const weft_place *place, int count) {
+    void *const *items = (void *const *)(tuple + weft_items);
+    for (int i = 0; i < count; i++) b[place[i].buffer] = weft_data_of(items[place[i].position]);
+}
 
 /* 0, or 4 * the first step with a fault + the fault. */
 static int weft_run(int first, int stop, void **b, int threads) {
@@ -50,6 +70,11 @@ static int weft_run(int first, int stop, void **b, int threads) {
     return 0;
 }
 
+/* Run one step alone. */
+WEFT_EXPORT int weft_one(int step, void **b, int threads) {
+    return weft_run(step, step + 1, b, threads);
+}
+
 /* Run one step alone and return its microseconds. */
 WEFT_EXPORT double weft_time(int first, void **b, int threads) {
     double start = weft_shared->now();
@@ -57,19 +82,11 @@ WEFT_EXPORT double weft_time(int first, void **b, int threads) {
     return weft_shared->now() - start;
 }
 
-/* A hash of where the inputs of the once steps lie and of words sampled from them: an update that
-   torch's version counters miss, such as one through .data, is all but sure to change it. */
+/* A hash of where the inputs of the once steps lie. */
 WEFT_EXPORT uint64_t weft_stamp(void **b) {
     uint64_t hash = 1469598103934665603u;
-    for (int i = 0; i < WEFT_STAMPED; i++) {
-        const char *at = b[weft_stamped[i].buffer];
-        hash = (hash ^ (uint64_t)(uintptr_t)at) * 1099511628211u;
-        for (int64_t k = 0; k < 16; k++) {
-            uint32_t word;
-            memcpy(&word, at + weft_stamped[i].words * k / 16 * 4, 4);
-            hash = (hash ^ word) * 1099511628211u;
-        }
-    }
+    for (int i = 0; i < WEFT_CONSTANTS; i++)
+        hash = (hash ^ (uint64_t)(uintptr_t)b[weft_constants[i]]) * 1099511628211u;
     return hash;
 }
 

@@ -34,6 +34,7 @@ from weft.core.passes import PassLog
 from weft.driver import Levels
 from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.specialise import Session
 from weft.options import Options
 from weft.runtime.opencl import find_device
 
@@ -62,7 +63,7 @@ def check_program(program: Program, row: Row, nvrtc: bool) -> None:
         source = program.source()
     with row.phase("lowering"):
         once = Once(row)
-        call = compiled(source.callable, once, True)
+        call = compiled(source.callable, once)
         call.prepare(*source.args, **source.kwargs)
     defaults = once.found[: len(TARGETS)]
     row.kernels = max(len(one.program.kernels) for one in defaults)
@@ -108,6 +109,15 @@ class Once:
     row: Row
     found: list[Lowered] = field(default_factory=list[Lowered])
     plays: Player = field(default_factory=Player)
+
+    def session(self, title: str) -> Session:
+        return Session(self, strict=True, title=title)
+
+    def ir(self, programs: Sequence[Runner], level: str) -> str:
+        return ""
+
+    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> None:
+        return None
 
     def __call__(self, captured: Captured) -> Runner:
         assert not self.found, "the program is more than one graph"

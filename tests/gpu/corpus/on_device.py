@@ -37,7 +37,12 @@ class Found:
 def on_device(program: Program, device: str) -> Found:
     """Beside eager on the device; what the program makes inside is made there as well."""
     found = Found(program.name)
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        return beside_eager(program, found, device)
+
+
+def beside_eager(program: Program, found: Found, device: str) -> Found:
+    torch.backends.cuda.matmul.allow_tf32 = False
     made = program.source()
     args = pytree.tree_map_only(torch.Tensor, lambda t: moved(t, device), made.args)
     source = replace(made.on(device), args=args)

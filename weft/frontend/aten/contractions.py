@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from weft.frontend.aten.formulas import scaled
-from weft.frontend.aten.table import Row, rows
+from weft.frontend.aten.table import Row, require, rows
 from weft.tensor.build import Number, Tensor, matmul, squeeze, total, transpose, unsqueeze
 
 
@@ -29,6 +29,7 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 def product(a: Tensor, b: Tensor) -> Tensor:
     """torch.matmul: a vector on either side is a matrix with one row or column."""
+    require(a.dtype == b.dtype, "its operands have different dtypes")
     if a.rank == 1 and b.rank == 1:
         return total(a * b, (0,))
     if a.rank == 1:

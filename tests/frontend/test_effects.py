@@ -1,0 +1,96 @@
+"""What a program does beside computing: Python's own effects, seeds, draws, methods of classes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+
+
+@pytest.fixture(params=["weft.compile", "torch.compile"])
+def entry(request: pytest.FixtureRequest) -> Any:
+    torch.compiler.reset()
+    if request.param == "weft.compile":
+        return weft.compile
+    return lambda fn: torch.compile(fn, backend="weft")
+
+
+def same(ours: torch.Tensor, eager: torch.Tensor) -> None:
+    torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
+
+
+def test_python_runs_at_every_call(entry: Any) -> None:
+    seen: list[Any] = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = x * random.random()
+        seen.append(y)
+        return y
+
+    f, x = entry(program), torch.ones(3)
+    random.seed(0)
+    ours = [f(x) for _ in range(3)]
+    random.seed(0)
+    eager = [program(x) for _ in range(3)]
+    for a, b in zip(ours, eager, strict=True):
+        same(a, b)
+    assert [type(t) for t in seen] == [torch.Tensor] * 6
+
+
+def test_a_seed_inside(entry: Any) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        torch.manual_seed(3)
+        return x + torch.rand(3)
+
+    f, x = entry(program), torch.ones(3)
+    for _ in range(3):
+        torch.rand(1)
+        same(f(x), program(x))
+
+
+def test_methods_of_one_class() -> None:
+    torch.compiler.reset()
+
+    class A:
+        f = weft.compile(lambda self, x: x + 1)
+        g = weft.compile(lambda self, x: x * 10)
+
+        @weft.compile
+        def h(self, x: torch.Tensor) -> torch.Tensor:
+            return x + 2
+
+    class B(A):
+        __slots__ = ("by",)
+
+        @weft.compile
+        def h(self, x: torch.Tensor) -> torch.Tensor:
+            return super().h(x) * self.by
+
+    a, b, x = A(), B(), torch.ones(3)
+    b.by = 3.0
+    same(a.f(x), x + 1)
+    same(a.g(x), x * 10)
+    same(b.h(x), (x + 2) * 3)
+    b.by = 4.0
+    same(b.h(x), (x + 2) * 4)
+
+
+def test_a_draw_in_training_and_none_in_evaluation(entry: Any) -> None:
+    m, x = nn.Dropout(0.5), torch.ones(100)
+    f = entry(m)
+    for mode in (True, False, True):
+        m.train(mode)
+        torch.manual_seed(1)
+        ours = f(x)
+        torch.manual_seed(1)
+        same(ours, m(x))
+    m.p = 0.9
+    torch.manual_seed(1)
+    ours = f(x)
+    torch.manual_seed(1)
+    same(ours, m(x))

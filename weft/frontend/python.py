@@ -1,0 +1,292 @@
+"""Python programs through Dynamo: it turns them into FX graphs, and guards all that it saw.
+
+frames = Frames(fn, session)
+y = frames.call(x)                    # compiled by Dynamo at the first call
+(hot,) = frames.learn()               # if hot.fits(frame): hot.run(x), without Dynamo
+
+Where a whole call is one graph, the code that Dynamo made of it runs by itself, behind Dynamo's
+own guards, and calls our program without what torch.compile adds (some 12 us).
+"""
+
+# This file reaches into torch: Dynamo has no public names for its guards and its code.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import builtins
+import inspect
+import logging
+import re
+import traceback
+import types
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from weakref import WeakSet, finalize, ref
+
+import torch
+import torch._dynamo as dynamo
+from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
+from torch._dynamo.eval_frame import innermost_fn
+from torch._dynamo.types import ConvertFrameReturn
+from torch._dynamo.utils import graph_break_reasons
+from torch._dynamo.variables.dicts import ConstDictVariable, HashableTracker
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from weft.core.errors import CaptureError, WeftError
+from weft.frontend.autograd import graph_backend
+from weft.frontend.capture import Name, innermost_line
+from weft.frontend.specialise import GraphProgram, Session
+
+# What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
+# parameters are never the same tensor, that no function gets other defaults. Here nothing is.
+SOUND = {
+    "skip_nnmodule_hook_guards": False,
+    "skip_no_tensor_aliasing_guards_on_parameters": False,
+    "assume_dunder_attributes_remain_unchanged": False,
+}
+WARN_AT = 8  # compilations of one frame
+# Of weft.compile's own: guards of modules that compare versions of dicts; recurrent layers are
+# traced; no limit of eight.
+OWN = {
+    "use_recursive_dict_tags_for_guards": True,
+    "record_runtime_overhead": False,
+    "allow_rnn": True,
+    "recompile_limit": 64,
+    "accumulated_recompile_limit": 4096,
+}
+
+
+log = logging.getLogger(__name__)
+
+
+def settings(**values: Any) -> dict[str, Any]:
+    """Those of the settings that this torch has."""
+    return {name: value for name, value in values.items() if hasattr(dynamo.config, name)}
+
+
+def guard_everything() -> None:
+    """Switch on, for every backend, the guards that Dynamo leaves out by default."""
+    for name, value in settings(**SOUND).items():
+        setattr(dynamo.config, name, value)
+
+
+def _guard_absent_keys() -> None:
+    """Have Dynamo guard that d[key] found nothing, as it does where `key in d` did.
+
+    os.environ.get(name) is such a read: without the guard a variable set later is not seen.
+    """
+    kind, name = ConstDictVariable, "getitem_const_raise_exception_if_absent"
+    plain = getattr(kind, name, None)
+    if plain is None:  # a torch that does it otherwise
+        return
+
+    def read(self: Any, tx: Any, arg: Any) -> Any:
+        if self.source is not None and HashableTracker(arg) not in self.items:
+            self.install_dict_contains_guard(tx, [arg])
+        return plain(self, tx, arg)
+
+    setattr(kind, name, read)
+
+
+_guard_absent_keys()
+
+
+@dataclass(eq=False)
+class Hot:
+    """One compiled call: `check` is Dynamo's guards, `run` the code that Dynamo made.
+
+    `guards` knows whether something that it looks at is gone, and whether Dynamo was reset.
+    """
+
+    guards: Any
+    check: Callable[[Mapping[str, Any]], bool]
+    run: Callable[..., Any]
+    then: Hot | None = None  # which one was right after it, the last time
+
+    def fits(self, frame: Mapping[str, Any]) -> bool:
+        return self.guards.cache_entry is not None and self.check(frame)
+
+
+class Frames:
+    """A function whose frames Dynamo compiles; its cache is its own, whatever else shares code."""
+
+    def __init__(self, fn: Callable[..., Any], session: Session) -> None:
+        self.fn, self.session = fn, session
+        self.backend = graph_backend(session)
+        self.entry = _entry(fn)
+        # else Dynamo would keep what it compiled for good
+        finalize(self, reset_code, self.entry.__code__).atexit = False
+        self.parameters = _parameters(fn)
+        self.known: WeakSet[Any] = WeakSet()
+        self.converted = 0  # frames that Dynamo was asked to compile
+        here = ref(self)  # Dynamo keeps every backend for good, and must not keep all of this
+
+        def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
+            frames = here()
+            assert frames is not None, "its frames are gone with it"
+            return frames.compiled_by(graph, examples)
+
+        options: Any = {"nopython": session.strict, "dynamic": False}
+        context: Any = dynamo.optimize(backend, **options)
+        if hasattr(context, "callback"):  # not so where TORCHDYNAMO_DISABLE is set
+            context.callback = _Converter(context.callback, self)
+        self.call: Callable[..., Any] = context(self.entry)
+
+    def compiled_by(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
+        """The backend, with the names that inputs have in Python."""
+        reason = getattr(graph, "compile_subgraph_reason", None)
+        names = [name_of(p, self.parameters) for p in graph.graph.find_nodes(op="placeholder")]
+        program = self.backend(graph, examples, names)
+        if isinstance(program, GraphProgram):
+            program.whole = reason is not None and not reason.graph_break
+        return program
+
+    def learn(self) -> list[Hot]:
+        """The calls compiled since the last time that need no Dynamo."""
+        found: list[Hot] = []
+        for entry in _debug_get_cache_entry_list(self.entry.__code__):
+            guards = entry.guard_manager
+            if guards in self.known or not hasattr(guards, "cache_entry"):
+                continue
+            self.known.add(guards)
+            run = self._alone(entry.code)
+            if run is not None:
+                found.append(Hot(guards, guards.root.check, run))
+        return found
+
+    def warn(self, frame: Any) -> None:
+        """Say what keeps changing where a frame is compiled again and again."""
+        entries = _debug_get_cache_entry_list(frame.f_code)
+        count = len(entries)
+        if count not in (WARN_AT, OWN["recompile_limit"]):
+            return
+        failed = entries[0].guard_manager.check_verbose(frame.f_locals).verbose_code_parts
+        what = failed[0].split("  #")[0].strip() if failed else "a guard failed"
+        name = f"{frame.f_code.co_name} of {self.session.title}"
+        if count == WARN_AT:
+            log.warning("%s is compiled for the %dth time: %s", name, count + 1, what)
+        else:
+            reason = f"{name} was compiled {count} times, and is not compiled again: {what}"
+            self.session.refuse(CaptureError(reason))
+
+    def _alone(self, code: types.CodeType) -> Callable[..., Any] | None:
+        """The code as a function that calls our programs directly; None where it needs Dynamo."""
+        scope = self.entry.__globals__
+        compiled = [name for name in code.co_names if name.startswith("__compiled_fn")]
+        programs: dict[str, Any] = {name: innermost_fn(scope[name]) for name in compiled}
+        whole = all(isinstance(p, GraphProgram) and p.whole for p in programs.values())
+        if not compiled or not whole or any(n.startswith("__resume") for n in code.co_names):
+            return None
+        direct = {name: program.direct for name, program in programs.items()}
+        scope = {**scope, **direct}
+        return types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
+
+
+class _Converter:
+    """Dynamo's own conversion of a frame, under our settings; a frame it fails on runs in eager."""
+
+    def __init__(self, convert: Any, frames: Frames) -> None:
+        self.convert, self.frames = convert, ref(frames)
+        self._torchdynamo_orig_backend = convert  # by which Dynamo tells backends apart
+
+    def __call__(self, frame: Any, entry: Any, *more: Any, **named: Any) -> Any:
+        frames = self.frames()
+        assert frames is not None
+        frames.converted += 1
+        frames.warn(frame)
+        refuse, known = frames.session.refuse, len(graph_break_reasons)
+        with dynamo.config.patch(settings(**SOUND, **OWN)), silent():
+            try:
+                return self.convert(frame, entry, *more, **named)
+            except WeftError:
+                raise
+            except Exception as error:
+                refuse(plain(error))
+                return ConvertFrameReturn()
+            finally:  # why Dynamo ended graphs early
+                for reason in graph_break_reasons[known:]:
+                    first = reason.reason.strip().split("\n")[0]
+                    place = _place(reason.user_stack)
+                    # Dynamo gives one break several reasons, in its own terms after the first
+                    if not (place and any(place in known for known in frames.session.reasons)):
+                        refuse(CaptureError(first, place))
+
+
+@contextmanager
+def silent() -> Generator[None, None, None]:
+    """Without Dynamo's log lines about what it could not follow: `reasons` say that."""
+    loggers = [logging.getLogger(f"torch.{name}") for name in ("_dynamo", "_subclasses")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+def plain(error: Exception) -> CaptureError:
+    """Dynamo's error as one sentence and a place: of a failed operator, what that says."""
+    message = str(getattr(error, "msg", error)).strip()
+    if isinstance(error, GuardOnDataDependentSymNode) or "data-dependent" in message:
+        message = "what to do depends on a number that a tensor holds"
+    failed = re.search(r"got (\w+)\((['\"])(.*?)\2\)$", message, re.MULTILINE)
+    first = f"{failed[1]}: {failed[3]}" if failed else message.split("\n")[0]
+    return CaptureError(first, _place(getattr(error, "real_stack", None) or ()))
+
+
+def _place(stack: Iterable[traceback.FrameSummary]) -> str | None:
+    return innermost_line("".join(f'File "{f.filename}", line {f.lineno}\n' for f in stack))
+
+
+def _entry(fn: Callable[..., Any]) -> types.FunctionType:
+    """A function that calls `fn`, of code and globals of its own: Dynamo caches by code."""
+    scope: dict[str, Any] = {"__builtins__": builtins, "__name__": "weft.entry"}
+    text = "def bind(fn):\n    def call(*args, **kwargs):\n        return fn(*args, **kwargs)\n"
+    exec(compile(f"{text}    return call", "<weft>", "exec"), scope)
+    return scope.pop("bind")(fn)
+
+
+# Names
+
+
+def _parameters(fn: Callable[..., Any]) -> list[str]:
+    """The names of the positional parameters; the last may stand for more."""
+    try:
+        given = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters
+    except (TypeError, ValueError):
+        return []
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [p.name for p in given.values() if p.kind in positional]
+
+
+def name_of(p: torch.fx.Node, parameters: Sequence[str] = ()) -> Name:
+    """What an input of Dynamo's graph is called, after where Dynamo found it in Python.
+
+    L['fn']._modules['norm']._parameters['weight'] is norm.weight, and a parameter.
+    """
+    source = getattr(p.meta.get("grapharg"), "source", None)
+    if source is None:
+        return Name(p.name)
+    text: str = source.name if isinstance(source.name, str) else source.name()
+    words = ["".join(w) for w in re.findall(r"\['(\w+)'\]|\.(\w+)|\[(\d+)\]", text)]
+    fixed = "_parameters" in words or "_buffers" in words
+    match words:
+        case ["args", number, *rest] if number.isdecimal():
+            at = int(number)
+            words = [parameters[at] if at < len(parameters) else f"arg{at}", *rest]
+        case ["kwargs" | "fn" | "self", _, *_]:
+            words = words[1:]
+        case _:
+            pass
+    shown = [w for w in words if w not in HOUSEKEEPING]
+    return Name(".".join(shown) or p.name, fixed)
+
+
+HOUSEKEEPING = (
+    *("_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__dict__"),
+    *("__func__", "__self__", "__defaults__", "__kwdefaults__", "forward"),
+)

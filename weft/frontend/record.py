@@ -1,0 +1,105 @@
+"""What a trace takes for granted of its inputs and of torch's modes: one record, and its checks.
+
+assumed = Assumptions.of((x, weight))     # hashable: the key that a specialisation is found by
+check = assumed.check((x, weight))        # check(x, weight) -> bool in C++, about 0.2 us
+Python state (attributes, globals, closures, hooks) is not here: Dynamo captures and guards that.
+"""
+
+# This file reaches into torch: its guards and dispatcher have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
+from torch._subclasses.fake_tensor import FakeTensor
+
+# A number, or another value that an FX graph holds as it is.
+CONSTANTS = (
+    *(type(None), bool, int, float, complex, str),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
+# To a graph these are all tensors without behaviour of their own.
+PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+
+Check = Callable[..., bool]
+
+
+@dataclass(frozen=True)
+class Assumptions:
+    """One fact per input, how inputs overlap in memory, and torch's modes.
+
+    inputs   of a tensor: type, shape, strides, dtype, device, layout, requires_grad, conj, neg
+             of another value: its type and the value itself
+    sharing  per tensor, the first one in the same storage and the distance to it; empty where
+             all storages differ
+    modes    gradients on or off, default dtype, what autocast casts to
+    """
+
+    inputs: tuple[Any, ...]
+    sharing: tuple[tuple[int, int], ...]
+    modes: tuple[Any, ...]
+
+    @staticmethod
+    def of(inputs: Sequence[Any]) -> Assumptions:
+        """The record that holds for these inputs now."""
+        return Assumptions(tuple(map(fact, inputs)), sharing(inputs), modes())
+
+    def check(self, inputs: Sequence[Any], alone: bool = False) -> Check:
+        """A fast function that is true only where `Assumptions.of` gives this record.
+
+        `inputs` satisfy the record. Overlap is looked at only where it matters: `alone` says that
+        the program writes to inputs.
+        """
+        places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+        tensors = [inputs[i] for i in places]
+        plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
+        plain = plain and not any(isinstance(t, FakeTensor) for t in tensors)
+        plain = plain and all(t.layout is torch.strided for t in tensors)
+        plain = plain and len(tensors) == len(inputs) and not (alone and len(tensors) > 1)
+        if not plain:
+            return lambda *given: Assumptions.of(given) == self
+        same_modes = GlobalStateGuard()
+        if not tensors:
+            return lambda *given: not given and same_modes.check()
+        sizes, strides = [[*t.shape] for t in tensors], [[*t.stride()] for t in tensors]
+        make: Any = TensorGuards  # its stub has the wrong types
+        guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        count = len(tensors)
+        return lambda *given: len(given) == count and same_modes.check() and guards.check(*given)
+
+
+def fact(value: Any) -> Any:
+    """What is assumed of one input."""
+    if not isinstance(value, torch.Tensor):
+        # repr tells -0.0 from 0.0, and lets nan equal nan
+        exact = repr(value) if isinstance(value, (float, complex)) else value
+        return (type(value), exact) if isinstance(value, CONSTANTS) else type(value)
+    kind = torch.Tensor if type(value) in PLAIN else type(value)
+    strides = value.stride() if value.layout is torch.strided else value.layout
+    wants = torch.is_grad_enabled() and value.requires_grad
+    lazy = value.is_conj(), value.is_neg()
+    return kind, tuple(value.shape), strides, value.dtype, value.device, wants, *lazy
+
+
+def sharing(inputs: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+    """Which tensors lie in one storage, and where; empty in the plain case."""
+    tensors = [t for t in inputs if isinstance(t, torch.Tensor) and t.layout is torch.strided]
+    storages = [t.untyped_storage()._cdata for t in tensors]
+    if len(set(storages)) == len(storages):
+        return ()
+    first: dict[int, int] = {}
+    owners = [first.setdefault(storage, i) for i, storage in enumerate(storages)]
+    offsets = [int(t.storage_offset()) for t in tensors]
+    return tuple((i, at - offsets[i]) for i, at in zip(owners, offsets, strict=True))
+
+
+def modes() -> tuple[Any, ...]:
+    """Gradients, default dtype, and what each kind of device casts to (None: it does not)."""
+    kinds = ("cpu", "cuda")
+    casts = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in kinds)
+    return (torch.is_grad_enabled(), torch.get_default_dtype(), *casts)

@@ -1,0 +1,257 @@
+"""An FX graph as a callable: compiled for what it is called with, in eager where it must be.
+
+program = GraphProgram(fx_graph, session)
+program.prepare(examples)             # compiled now
+(y,) = program(x, weight)             # as fx_graph(x, weight): values, aliasing, writes, gradients
+
+What cannot be compiled is cut out, as small as it can be, and runs in eager; the rest is compiled.
+The session keeps the reasons. With fallback="error" the first of them is raised instead.
+"""
+
+# This file reaches into torch: its modes and transforms have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
+from __future__ import annotations
+
+import logging
+import operator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.fx.passes.split_module import split_module
+from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
+
+from weft.core.errors import CacheError, CaptureError, NoCompiler, UnsupportedOpError, WeftError
+from weft.frontend.capture import Name, Uncaptured, capture
+from weft.frontend.entry import entry
+from weft.frontend.graph import Captured, Runner
+from weft.frontend.record import CONSTANTS, Assumptions, Check
+
+log = logging.getLogger(__name__)
+
+Build = Callable[[Captured], Runner]
+FX = torch.fx.GraphModule
+
+SPECIALISATIONS = 64  # of one graph, after which the one used least recently goes
+# Errors that are no property of the graph: the machine, the disk, an option.
+ENVIRONMENT = (WeftError, CacheError, NoCompiler)
+VALUES = 8  # numbers that a graph is specialised to, after which it runs in eager
+
+
+PREPARING: ContextVar[bool] = ContextVar("preparing", default=False)
+
+
+class Prepared(BaseException):
+    """While PREPARING is set, a graph is compiled but not run: raised in place of a result."""
+
+
+@dataclass
+class Session:
+    """What the graphs of one compiled callable share: the back end, and what became of them."""
+
+    build: Build
+    strict: bool = False  # fallback="error": what cannot be compiled is an error
+    debug: bool = False  # a defect of weft's own is raised as well
+    title: str = "graph"
+    programs: list[Runner] = field(default_factory=list[Runner])
+    reasons: list[str] = field(default_factory=list[str])
+
+    def compiled(self, captured: Captured) -> Runner:
+        run = self.build(captured)
+        self.programs.append(run)
+        return run
+
+    def refuse(self, error: Exception) -> None:
+        """Note why something runs in eager; raises where that is not wanted."""
+        expected = isinstance(error, (CaptureError, UnsupportedOpError))
+        if self.strict or (self.debug and not expected) or type(error) in ENVIRONMENT:
+            raise error
+        if isinstance(error, WeftError):
+            message, where = error.message, error.where
+        else:
+            message, where = f"{type(error).__name__}: {error}", None
+        reason = message.strip().split("\n")[0] + (f" at {where}" if where else "")
+        if reason not in self.reasons:
+            self.reasons.append(reason)
+            level = logging.INFO if expected else logging.WARNING
+            log.log(level, "%s runs in eager: %s", self.title, reason)
+
+
+@dataclass
+class Special:
+    """A specialisation: what it assumes, its call, and (once called) the fast check of that."""
+
+    assumed: Assumptions
+    call: Callable[..., Any]
+    numbers: Mapping[int, Any]
+    writes: bool
+    check: Check | None = None
+
+    def fits(self, inputs: Sequence[Any]) -> bool:
+        """Whether the inputs whose values were read still have those."""
+        return all(repr(inputs[i].item()) == repr(value) for i, value in self.numbers.items())
+
+    def arm(self, inputs: Sequence[Any]) -> None:
+        """Make the fast check, from inputs that satisfy the record."""
+        check = self.assumed.check(inputs, self.writes)
+        fits = self.fits
+        exact = (lambda *given: check(*given) and fits(given)) if self.numbers else check
+        self.check = exact
+
+
+class GraphProgram:
+    """One FX graph, and its specialisations by what each assumes.
+
+    `differentiate` compiles the graph for inputs that want gradients; None: none of them do.
+    """
+
+    def __init__(
+        self,
+        graph: FX,
+        session: Session,
+        names: Sequence[Name] | None = None,
+        differentiate: Callable[[FX, Sequence[Any]], Callable[..., Any]] | None = None,
+    ) -> None:
+        self.graph, self.session, self.names = graph, session, names
+        self.differentiate = differentiate
+        self.specials: OrderedDict[Assumptions, list[Special]] = OrderedDict()
+        self.recent: Special | None = None
+        self.lock = threading.RLock()
+        self.whole = False  # whether the frame that it is of made no other graph
+
+    def __call__(self, *inputs: Any) -> Any:
+        if PREPARING.get():
+            raise Prepared
+        if forward_ad._current_level >= 0:
+            return self.graph.forward(*inputs)  # tangents follow eager's operators
+        special = self.recent
+        if special is None or special.check is None or not special.check(*inputs):
+            special = self._armed(inputs)
+        return special.call(*inputs)
+
+    def boxed(self, inputs: list[Any]) -> Any:
+        """The same for AOTAutograd, which hands the inputs over as a list."""
+        given = tuple(inputs)
+        inputs.clear()
+        return self(*given)
+
+    def prepare(self, examples: Sequence[Any]) -> None:
+        """Compile for inputs like these (real or fake), if all their sizes are numbers."""
+        fixed = all(isinstance(x, (torch.Tensor, *CONSTANTS)) for x in examples)
+        sizes = (n for x in examples if isinstance(x, torch.Tensor) for n in x.shape)
+        if fixed and all(type(n) is int for n in sizes):
+            self._find(examples)
+
+    @property
+    def direct(self) -> Callable[..., Any]:
+        """The call without a check, for a caller who has made sure of the inputs."""
+        found = [s for row in self.specials.values() for s in row]
+        alone = len(found) == 1 and not found[0].numbers and not found[0].writes
+        return found[0].call if alone else self
+
+    def _armed(self, inputs: Sequence[Any]) -> Special:
+        special = self.recent = self._find(inputs)
+        special.arm(inputs)
+        return special
+
+    def _find(self, inputs: Sequence[Any]) -> Special:
+        """The specialisation for these inputs, made where there is none."""
+        assumed = Assumptions.of(inputs)
+        with self.lock:
+            row = self.specials.setdefault(assumed, [])
+            self.specials.move_to_end(assumed)
+            found = next((s for s in row if s.fits(inputs)), None)
+            if found is None:
+                found = self._make(assumed, inputs, len(row))
+                row.append(found)
+                while len(self.specials) > SPECIALISATIONS:
+                    self.specials.popitem(last=False)
+            return found
+
+    def _make(self, assumed: Assumptions, inputs: Sequence[Any], known: int) -> Special:
+        try:
+            if known >= VALUES:
+                raise CaptureError(f"a number it reads has had {known} values")
+            if self._wants_gradients(inputs):
+                assert self.differentiate is not None
+                return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
+            with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
+                captured = capture(self.graph, inputs, self.names, self.session.title)
+                run = self.session.compiled(captured)
+            call = entry(captured, run, len(inputs), self._in_eager)
+            return Special(assumed, call, captured.numbers, bool(captured.mutations))
+        except Exception as error:
+            self.session.refuse(error)
+            at = error.node if isinstance(error, Uncaptured) else None
+            return Special(assumed, self._in_parts(at), {}, True)
+
+    def _wants_gradients(self, inputs: Sequence[Any]) -> bool:
+        """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""
+        if self.differentiate is None:
+            return False
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        wanted = any(t.requires_grad for t in tensors)
+        if wanted and not torch.is_grad_enabled() and any(map(_enables, self.graph.graph.nodes)):
+            raise CaptureError("gradients are switched on inside the graph")
+        return (wanted and torch.is_grad_enabled()) or any(map(is_traceable, tensors))
+
+    def _in_eager(self, error: Exception) -> Callable[..., Any]:
+        self.session.refuse(error)
+        return self.graph.forward
+
+    def _in_parts(self, at: torch.fx.Node | None) -> Callable[..., Any]:
+        """The graph in eager around compiled parts: without the node `at`, or in two halves."""
+        steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
+        if len(steps) < 2 or any(map(_changes_mode, steps)):
+            return self.graph.forward
+        parts = split(self.graph, steps, at)
+        for name, part in list(parts.named_children()):
+            if isinstance(part, FX) and name != EAGER:
+                program = GraphProgram(part, self.session, None, self.differentiate)
+                setattr(parts, name, _Part(program))
+        return parts.forward
+
+
+EAGER = "submod_eager"
+
+
+class _Part(torch.nn.Module):
+    """A compiled part of a graph, as the module that the graph calls."""
+
+    def __init__(self, program: GraphProgram) -> None:
+        super().__init__()
+        self.forward = program
+
+
+def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -> FX:
+    """The graph as calls of submodules: what precedes `at`, `at` itself, what follows."""
+    order = {n: i for i, n in enumerate(steps)}
+    middle = order.get(at, -1) if at is not None else -1
+
+    def part(n: torch.fx.Node) -> Any:
+        while n.target is operator.getitem and isinstance(n.args[0], torch.fx.Node):
+            n = n.args[0]  # a tuple does not pass from part to part, only what is in it
+        place = order.get(n, 0)
+        if middle < 0:
+            return int(place >= len(steps) // 2)
+        return "eager" if place == middle else 0 if place < middle else 2
+
+    return split_module(graph, torch.nn.Module(), part, keep_original_order=True)
+
+
+def _enables(n: torch.fx.Node) -> bool:
+    return n.target is torch._C._set_grad_enabled and bool(n.args[0])
+
+
+def _changes_mode(n: torch.fx.Node) -> bool:
+    """Whether a step sets what later steps depend on: autocast, gradients, a transform's level."""
+    home = getattr(n.target, "__module__", None) or ""
+    places = ("torch.amp", "torch.autograd", "torch._functorch", "torch._C._functorch")
+    return n.target is torch._C._set_grad_enabled or home.startswith(places)
