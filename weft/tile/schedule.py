@@ -38,6 +38,7 @@ from weft.tile.passes.stage_inputs import stage_inputs
 from weft.tile.passes.stage_rows import stage_rows
 from weft.tile.passes.stage_transposes import stage_transposes
 from weft.tile.passes.stream_stores import stream_stores
+from weft.tile.passes.tile_dot_products import tile_dot_products
 from weft.tile.passes.tileify import tileify
 from weft.tile.passes.tma_copy import tma_copy
 from weft.tile.passes.vectorize_loops import vectorize_loops
@@ -51,16 +52,17 @@ Step = Callable[[Kernel, Machine], Kernel]
 CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("001_split_ranges", split_ranges),
     ("002_collapse_loops", collapse_loops),
-    ("003_block_contraction", block_contraction),
-    ("004_split_reduction", split_reduction),
-    ("005_stage_rows", stage_rows),
-    ("006_stage_transposes", stage_transposes),
-    ("007_vectorize_loops", vectorize_loops),
-    ("008_parallelize_loops", parallelize_loops),
-    ("009_block_sums", block_sums),
-    ("010_stream_stores", stream_stores),
-    ("011_skip_masked", skip_masked),
-    ("012_prefetch_rows", prefetch_rows),
+    ("003_tile_dot_products", tile_dot_products),
+    ("004_block_contraction", block_contraction),
+    ("005_split_reduction", split_reduction),
+    ("006_stage_rows", stage_rows),
+    ("007_stage_transposes", stage_transposes),
+    ("008_vectorize_loops", vectorize_loops),
+    ("009_parallelize_loops", parallelize_loops),
+    ("010_block_sums", block_sums),
+    ("011_stream_stores", stream_stores),
+    ("012_skip_masked", skip_masked),
+    ("013_prefetch_rows", prefetch_rows),
 )
 
 # Of whole programs, at the loop level.
