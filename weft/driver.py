@@ -36,6 +36,7 @@ from weft.linking import Emitted, Linked, described, link, program_key, without_
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
+from weft.runtime.tlparse import trace
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
@@ -189,18 +190,8 @@ def build(captured: Captured, options: Options) -> Runner:
         run = linked.runner(report if options.profile else None)
     run = placed(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
-    trace(levels)
+    trace((*VERIFY, "source"), lambda level: levels().text(level))
     return run
-
-
-def trace(levels: Callable[[], Levels]) -> None:
-    """Every level's text for tlparse, where TORCH_TRACE is set."""
-    for level in (*VERIFY, "source"):
-        torch._logging.trace_structured(  # type: ignore[attr-defined]
-            "artifact",
-            metadata_fn=lambda level=level: {"name": f"weft_{level}", "encoding": "string"},
-            payload_fn=lambda level=level: levels().text(level),
-        )
 
 
 def runnable(
