@@ -82,8 +82,10 @@ def _capture(
     tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True))
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
+    wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
     try:
-        with torch.inference_mode(False), torch.no_grad():
+        # transforms inside the graph count on the mode; gradients to its inputs are not recorded
+        with torch.inference_mode(False), torch.set_grad_enabled(before[0] and not wanted):
             with tracing(tracer):
                 out = steps.run(*_inputs(tracer, inputs, names, shared))
             steps.node = None
@@ -203,6 +205,8 @@ def _extent(first: torch.Tensor, inputs: Sequence[Any]) -> tuple[Geometry, int]:
 
 def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     flat, out_tree = tree_flatten(out)
+    if torch.is_grad_enabled() and any(isinstance(t, FakeTensor) and t.requires_grad for t in flat):
+        raise CaptureError("a result that wants gradients of its own")
     changed = [(i, root) for i, root in enumerate(tracer.roots) if root.storage.version]
     mutations = [(i, read(root, tracer.emit)) for i, root in changed]
     written = {tracer.sources[i].untyped_storage()._cdata for i, _ in mutations}
