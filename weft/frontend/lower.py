@@ -62,7 +62,7 @@ def _lower(
         reason = str(decline)
     if fallback == "error":
         raise UnsupportedOpError(f"{aten.target}: {reason}", graph.origin.get(node))
-    call = Extern(aten.target, aten.arguments, aten.results, reason, aten.serial)
+    call = Extern(aten.target, aten.arguments, aten.results, reason)
     whole = make(call, *args)
     if len(aten.results) == 1:
         return (whole,)
