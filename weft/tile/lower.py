@@ -20,7 +20,6 @@ from weft.kernel.ops import (
     Matrix,
     Mma,
     Pack,
-    Shuffle,
     Splat,
     VectorLoad,
     VectorStore,
@@ -33,6 +32,7 @@ from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
 from weft.scalar.structure import rename_block
 from weft.tile.access import trips
 from weft.tile.boxes import box_of
+from weft.tile.fold_lanes import fold_lanes
 from weft.tile.fragments import GROUP, axis_of, column_of, goes_by_rows, operands, pairs
 from weft.tile.peel import Ranges, axis_range, peel, scope, simplify_block
 from weft.tile.square import Copy, Side, Square, square, transposed
@@ -312,8 +312,11 @@ class _Expansion:
                     carriers = tuple(make(Extract(own.lane[key]), acc) for acc in carriers)
                 for part in parts[1:]:
                     carriers = fold.monoid.combine(carriers, part.accs)
-                done[key] = fold_lanes(fold, carriers) if own.horizontal else carriers
-            copy.values.update(zip(fold.accs, done[key], strict=True))
+                done[key] = carriers
+        if own.horizontal:
+            done = dict(zip(done, fold_lanes(fold, list(done.values())), strict=True))
+        for copy in copies:
+            copy.values.update(zip(fold.accs, done[own.key(copy)], strict=True))
 
     def store(self, stmt: Store, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         seen: set[tuple[Node, ...]] = set()
@@ -346,16 +349,6 @@ def _only_active(stmt: Update, values: tuple[Node, ...], vector: Vector) -> tupl
     lifted = values if stmt.partial else stmt.fold.monoid.lift(values)
     identity = stmt.fold.monoid.identity(tuple(v.type.dtype for v in values))
     return tuple(apply(where, active, c, i) for c, i in zip(lifted, identity, strict=True))
-
-
-def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Combine the lanes of vector carriers in log2(lanes) shuffles; the result is lane 0."""
-    distance = carriers[0].type.lanes // 2
-    while distance:
-        other = tuple(make(Shuffle(distance), c) for c in carriers)
-        carriers = fold.monoid.combine(carriers, other)
-        distance //= 2
-    return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
 
 
 def once(block: Block, outside: Collection[str] = ()) -> Block:
