@@ -19,6 +19,7 @@ no sum over lanes, but have to be written first: many rows pay for that, few do 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
@@ -26,13 +27,14 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import loops_from, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
-from weft.tile.access import Contraction, contraction, divisors, ranges_in, strides, trips
+from weft.tile.access import Contraction, contraction, ranges_in, strides, trips
 from weft.tile.moves import Labels, blocked, past
-from weft.tile.passes.block_contraction import PACK
 from weft.tile.passes.collapse_loops import collapsed
 
-LOAD = 0.5  # multiply-adds in the time of a load
-ACROSS = 6.0  # multiply-adds in the time that the lanes of an accumulator take to add up
+LOAD = 0.15  # multiply-adds in the time of a load
+ACROSS = 3.0  # multiply-adds in the time that the lanes of an accumulator take to add up
+TRANSPOSE = 12  # vectors multiplied and added in the time that packing one across takes
+WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
 
@@ -76,35 +78,38 @@ def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
     return best if best.price < panel_price(c, target) else None
 
 
-def _tiles(c: Contraction, target: Machine) -> list[DotTile]:
-    """Every tile whose accumulators leave registers for the operands."""
-    found: list[DotTile] = []
+def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
+    """Tiles whose accumulators leave registers for one side and an operand of the other."""
     lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
     deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
     around = math.prod(map(trips, (*c.outer, *c.repeat)))
     most = target.vector_registers - 1
-    for wide in divisors(lanes):
+    for wide in range(1, min(columns, most) + 1):
         high = min(rows, max((most - wide) // wide, most // (wide + 1)))
-        if high < 1 or wide > columns:
+        if high < 1 or _strip(wide, lanes) > WIDEST * lanes:
             continue
         high = -(-rows // -(-rows // high))
-        tiles = -(-rows // high) * -(-columns // wide)
-        loads = tiles * (high + wide) * LOAD
-        price = around * (deep * (rows * columns + loads) + ACROSS * rows * columns)
-        found.append(DotTile(high, wide, price))
-    return found
+        loads = rows * -(-columns // wide) + columns * -(-rows // high)
+        price = deep * (rows * columns + LOAD * loads) + ACROSS * rows * columns
+        yield DotTile(high, wide, around * price)
+
+
+def _strip(wide: int, lanes: int) -> int:
+    """Columns of a strip: whole vectors, two or more, and whole tiles of `wide` columns."""
+    even = math.lcm(wide, lanes)
+    return even * -(-2 * lanes // even)
 
 
 def panel_price(c: Contraction, target: Machine) -> float:
     """Multiply-adds in the time that packing panels takes, and multiplying them."""
     vectors = -(-trips(c.columns) // target.lanes(c.bytes))
     rows = math.prod(map(trips, (c.rows, *c.repeat)))
-    return math.prod(map(trips, (*c.outer, *c.reduce))) * vectors * (rows + PACK)
+    return math.prod(map(trips, (*c.outer, *c.reduce))) * vectors * (rows + TRANSPOSE)
 
 
 def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> For:
     """Strips of columns, and in them blocks of rows; the strips are what threads share."""
-    strip = target.lanes(c.bytes) * target.register_tile[1]
+    strip = _strip(tile.columns, target.lanes(c.bytes))
     most = -(-min(ROWS, trips(c.rows)) // tile.rows) * tile.rows
 
     def columns(lo: Node, hi: Node) -> Block:
