@@ -36,6 +36,7 @@ from weft.linking import Emitted, Linked, described, link, program_key, without_
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
+from weft.runtime.tlparse import trace
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
@@ -51,13 +52,13 @@ from weft.tensor.fuse import partition
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
-from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
-from weft.tile.chunk_reduce import chunk_reduce
-from weft.tile.cost import kernel_time_us
-from weft.tile.merge_rows import merge_rows
-from weft.tile.pack_constants import pack_constants
-from weft.tile.schedule import CPU_SCHEDULE, GPU_PROGRAM, GPU_SCHEDULE, check_machine
+from weft.tile.lower import kernels as tile_lower
+from weft.tile.passes.programs.chunk_reduce import chunk_reduce
+from weft.tile.passes.programs.merge_rows import merge_rows
+from weft.tile.passes.programs.pack_constants import pack_constants
+from weft.tile.price.cost import kernel_time_us
+from weft.tile.schedule import check_machine, schedule_for
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
@@ -110,6 +111,7 @@ def lower(
 ) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
+    schedule = schedule_for(target, options.left_out)
     price = partial(kernel_time_us, target=target)
     program: Any = start
     made, unique = {program.level: program}, None
@@ -137,15 +139,13 @@ def lower(
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":
             run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
-        for name, step in GPU_PROGRAM if isinstance(target, GPU) else ():
-            merges = step is chunk_reduce and options.fuse != "greedy"
-            if options.runs(name) and not merges:
+        for name, step in schedule.program:
+            if options.fuse == "greedy" or step is not chunk_reduce:
                 run("l", name, partial(step, target=target))
     if program.level == "loop":
         unique = Unique(program)
         take(replace(unique.program, level="tile"))
-        schedule = GPU_SCHEDULE if isinstance(target, GPU) else CPU_SCHEDULE
-        for name, step in (s for s in schedule if options.runs(s[0])):
+        for name, step in schedule.kernels:
             run("t", name, partial(on_kernels, step=step, target=target))
     check_machine(program, target)
     if program.level == "tile":
@@ -190,18 +190,8 @@ def build(captured: Captured, options: Options) -> Runner:
         run = linked.runner(report if options.profile else None)
     run = placed(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
-    trace(levels)
+    trace((*VERIFY, "source"), lambda level: levels().text(level))
     return run
-
-
-def trace(levels: Callable[[], Levels]) -> None:
-    """Every level's text for tlparse, where TORCH_TRACE is set."""
-    for level in (*VERIFY, "source"):
-        torch._logging.trace_structured(  # type: ignore[attr-defined]
-            "artifact",
-            metadata_fn=lambda level=level: {"name": f"weft_{level}", "encoding": "string"},
-            payload_fn=lambda level=level: levels().text(level),
-        )
 
 
 def runnable(
@@ -296,7 +286,7 @@ def compile(
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
-    passes    "-007,-009" leaves out the schedule passes of those numbers
+    passes    "-stage_inputs,-021" leaves out schedule passes, by name or number
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors

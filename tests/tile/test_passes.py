@@ -17,10 +17,10 @@ from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
-from weft.tile import lower
 from weft.tile import verify as tile_verify
-from weft.tile.passes.collapse_loops import collapse_loops
-from weft.tile.passes.skip_masked import skip_masked
+from weft.tile.lower import kernels as lower
+from weft.tile.passes.both.collapse_loops import collapse_loops
+from weft.tile.passes.cpu.skip_masked import skip_masked
 from weft.tile.schedule import CPU_SCHEDULE
 
 PROGRAMS = {

@@ -49,7 +49,7 @@ TargetOption = Annotated[
 FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
 FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
 PassesOption = Annotated[
-    str, typer.Option("--passes", metavar="-NNN,..", help="schedule passes to leave out")
+    str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
 ]
 SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
 VerboseOption = Annotated[

@@ -26,7 +26,7 @@ from torch.utils._pytree import tree_flatten
 
 from weft.core.errors import CaptureError
 from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, read
 from weft.frontend.composites import tracing
@@ -196,6 +196,10 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
         return None
     results, leaves = _outputs(tracer, flat)
     inputs = tuple(p.node for p in tracer.placeholders)
+    values = [value for value, _ in results] + [value for _, value in mutations]
+    if tracer.draw is not None and tracer.draw not in postorder(*values):
+        # nobody reads the last draw, but it moves the generator
+        results.append((tracer.draw, tracer.draw.type))
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     outputs = (*(value for value, _ in results), *(value for _, value in stored))
     return Captured(

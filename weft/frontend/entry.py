@@ -32,6 +32,7 @@ def entry(
     read = [_reader(p) for p in placeholders]
     straight = len(placeholders) == arity and all(map(is_input, placeholders, range(arity)))
     plain = tree.type is tuple and all(map(is_result, leaves, range(len(leaves))))
+    plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
 
     def call(*inputs: Any) -> Any:

@@ -73,7 +73,8 @@ class Captured:
     """An FX graph, traced for one set of assumptions about its inputs.
 
     The graph's outputs are fresh tensors of these layouts, but for the last ones: `mutations` has
-    the numbers of the placeholders that hold them afterwards.
+    the numbers of the placeholders that hold them afterwards. One that no leaf names is the last
+    draw of random numbers, which nothing reads.
     """
 
     graph: Graph
