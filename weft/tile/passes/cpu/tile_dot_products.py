@@ -27,13 +27,13 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import loops_from, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, ranges_in, strides, trips
+from weft.tile.analysis.access import Contraction, contraction, narrow, strides, trips
 from weft.tile.moves.loops import Labels, blocked, past
 from weft.tile.passes.both.collapse_loops import collapsed
+from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
 
-LOAD = 0.15  # multiply-adds in the time of a load
-ACROSS = 3.0  # multiply-adds in the time that the lanes of an accumulator take to add up
-TRANSPOSE = 12  # vectors multiplied and added in the time that packing one across takes
+LOAD = 0.17  # vector instructions in the time of a load beside multiply-adds, or of widening
+ACROSS = 3.5  # vector instructions in the time that the lanes of an accumulator take to add up
 WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
@@ -57,7 +57,7 @@ def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
 
 @dataclass(frozen=True)
 class DotTile:
-    """Rows and columns of accumulators, each a vector; multiply-adds in the time of the nest."""
+    """Rows and columns of accumulators, each a vector; vector instructions of the whole nest."""
 
     rows: int
     columns: int
@@ -66,16 +66,14 @@ class DotTile:
 
 def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
     """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
-    lanes = target.lanes(c.bytes)
-    ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
-    along = [step for _, step in strides(c.update, c.reduce[-1].axis, ranges)]
-    if not all(step in (0, 1) for step in along) or trips(c.reduce[-1]) < lanes:
-        return None
+    ranges, last = ranges_of(c), c.reduce[-1]
+    along = [step for _, step in strides(c.update, last.axis, ranges)]
     across = [step for _, step in strides(c.update, c.columns.axis, ranges)]
-    if all(step in (0, 1) for step in across):
+    contiguous = all(step in (0, 1) for step in along)
+    if not contiguous or trips(last) < target.lanes(c.bytes) or {*across} <= {0, 1}:
         return None
     best = min(_tiles(c, target), key=lambda t: t.price)
-    return best if best.price < panel_price(c, target) else None
+    return best if best.price < panels_cost(c, target) else None
 
 
 def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
@@ -89,22 +87,22 @@ def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
         if high < 1 or _strip(wide, lanes) > WIDEST * lanes:
             continue
         high = -(-rows // -(-rows // high))
-        loads = rows * -(-columns // wide) + columns * -(-rows // high)
-        price = deep * (rows * columns + LOAD * loads) + ACROSS * rows * columns
+        loads = rows * -(-columns // wide) * _load(c.left)
+        loads += columns * -(-rows // high) * _load(c.right)
+        price = deep * (RATE * rows * columns + loads) + ACROSS * rows * columns
         yield DotTile(high, wide, around * price)
+
+
+def _load(side: Node) -> float:
+    """Cost of a vector of one side: to load it, to widen it, and what else it takes."""
+    plain = narrow(side)
+    return LOAD * (1 if plain is side else 2) + terms_cost(plain)
 
 
 def _strip(wide: int, lanes: int) -> int:
     """Columns of a strip: whole vectors, two or more, and whole tiles of `wide` columns."""
     even = math.lcm(wide, lanes)
     return even * -(-2 * lanes // even)
-
-
-def panel_price(c: Contraction, target: Machine) -> float:
-    """Multiply-adds in the time that packing panels takes, and multiplying them."""
-    vectors = -(-trips(c.columns) // target.lanes(c.bytes))
-    rows = math.prod(map(trips, (c.rows, *c.repeat)))
-    return math.prod(map(trips, (*c.outer, *c.reduce))) * vectors * (rows + TRANSPOSE)
 
 
 def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> For:
