@@ -20,7 +20,6 @@ from weft.kernel.ops import (
     Matrix,
     Mma,
     Pack,
-    Shuffle,
     Splat,
     VectorLoad,
     VectorStore,
@@ -36,6 +35,7 @@ from weft.scalar.updates import fused, guarded
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import box_of
 from weft.tile.analysis.fragments import GROUP, axis_of, column_of, goes_by_rows, operands, pairs
+from weft.tile.lower.fold_lanes import fold_lanes
 from weft.tile.lower.lanes import Lowering, Vector, count_of, flat
 from weft.tile.lower.squares import Copy, Side, Square, square, transposed
 from weft.tile.moves.peel import Ranges, peel, scope, simplify_block
@@ -316,8 +316,11 @@ class _Expansion:
                     carriers = tuple(make(Extract(own.lane[key]), acc) for acc in carriers)
                 for part in parts[1:]:
                     carriers = fold.monoid.combine(carriers, part.accs)
-                done[key] = fold_lanes(fold, carriers) if own.horizontal else carriers
-            copy.values.update(zip(fold.accs, done[key], strict=True))
+                done[key] = carriers
+        if own.horizontal:
+            done = dict(zip(done, fold_lanes(fold, list(done.values())), strict=True))
+        for copy in copies:
+            copy.values.update(zip(fold.accs, done[own.key(copy)], strict=True))
 
     def store(self, stmt: Store, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         seen: set[tuple[Node, ...]] = set()
@@ -341,16 +344,6 @@ def concrete(terms: tuple[Node, ...], copy: Copy, ranges: Ranges) -> tuple[Node,
         if block is not None:
             loads[term] = block.load()
     return substitute(terms, {**copy.values, **loads})
-
-
-def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Combine the lanes of vector carriers in log2(lanes) shuffles; the result is lane 0."""
-    distance = carriers[0].type.lanes // 2
-    while distance:
-        other = tuple(make(Shuffle(distance), c) for c in carriers)
-        carriers = fold.monoid.combine(carriers, other)
-        distance //= 2
-    return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
 
 
 def once(block: Block, outside: Collection[str] = ()) -> Block:
