@@ -31,7 +31,7 @@ SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how
 def kernel_time_us(body: Block, target: Machine) -> float:
     """Predicted time of one kernel on all cores."""
     if restates(body):
-        return 0.0  # linking leaves it out
+        return 0.0  # link/program.py leaves it out
     body = staged(body, target)
     time = block_time_us(body, target) / _shares(body, target)
     if isinstance(target, GPU):
