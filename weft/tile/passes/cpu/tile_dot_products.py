@@ -32,8 +32,9 @@ from weft.tile.moves.loops import Labels, blocked, past
 from weft.tile.passes.both.collapse_loops import collapsed
 from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
 
-LOAD = 0.17  # vector instructions in the time of a load beside multiply-adds, or of widening
-ACROSS = 3.5  # vector instructions in the time that the lanes of an accumulator take to add up
+LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
+FAR = 1.5  # times as long: what many tiles read in turn comes from farther caches
+ACROSS = 3.45  # vector instructions in the time that the lanes of an accumulator take to add up
 WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
@@ -88,7 +89,7 @@ def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
             continue
         high = -(-rows // -(-rows // high))
         loads = rows * -(-columns // wide) * _load(c.left)
-        loads += columns * -(-rows // high) * _load(c.right)
+        loads += FAR * columns * -(-rows // high) * _load(c.right)
         price = deep * (RATE * rows * columns + loads) + ACROSS * rows * columns
         yield DotTile(high, wide, around * price)
 
