@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from weft.tile.cost import kernel_time_us
 
 import weft
 from tests.rules.samples import tensor
@@ -21,6 +20,7 @@ from weft.tensor import build
 from weft.tensor.build import Tensor
 from weft.tensor.fuse import partition
 from weft.tensor.ops import Input
+from weft.tile.price.cost import kernel_time_us
 
 TARGET = CPUS["avx512"]
 X = tensor("x", f32, 32, 64)

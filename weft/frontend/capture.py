@@ -34,6 +34,7 @@ from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer, program_line
+from weft.tensor.ops import Part
 
 
 class Uncaptured(CaptureError):
@@ -215,7 +216,7 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     results, leaves = _outputs(tracer, flat)
     inputs = tuple(p.node for p in tracer.placeholders)
     values = [value for value, _ in results] + [value for _, value in mutations]
-    if tracer.draw is not None and tracer.draw not in postorder(*values):
+    if tracer.draw is not None and call_of(tracer.draw) not in postorder(*values):
         # nobody reads the last draw, but it moves the generator
         results.append((tracer.draw, tracer.draw.type))
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
@@ -230,6 +231,11 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
         _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]),
         tracer.numbers,
     )
+
+
+def call_of(value: Node) -> Node:
+    """The call that gives a value, alone or with others."""
+    return value.args[0] if isinstance(value.op, Part) else value
 
 
 def _place(tracer: Tracer, results: list[torch.Tensor]) -> torch.device:
