@@ -52,7 +52,12 @@ INEXACT = {
 }
 
 # Rows that ask what computes an operand, which a call alone does not show: test_random_nets.py.
-OF_PROGRAMS = {"aten._embedding_bag.default", "aten._embedding_bag_forward_only.default"}
+# Rows that only whole programs reach.
+OF_PROGRAMS = {
+    "aten._embedding_bag.default",
+    "aten._embedding_bag_forward_only.default",
+    "aten.one_hot.default",
+}
 
 
 def x(*shape: int) -> torch.Tensor:

@@ -154,6 +154,7 @@ ARITHMETIC = [
 
 
 GROUPED = "floats: one rounding fewer, constants in the normal range; integers exact modulo 2^n"
+CANCELS = "floats: the exact difference, which subtracting rounds away"
 ROUNDED = "floats: within rounding; integers exact modulo 2^n"
 
 REASSOCIATING = [
@@ -166,6 +167,12 @@ REASSOCIATING = [
     Rule("div-mul", (x / a) * b, regroup("multiply", "divide", swapped=True), None, True, GROUPED),
     Rule("div-div", (x / a) / b, regroup("divide", "multiply"), None, True, GROUPED),
     Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), None, True, ROUNDED),
+    # Where sigmoid(x) is nearly 1, the difference keeps no digits of it.
+    Rule("one-sub-sigmoid", 1 - call("sigmoid", x), call("sigmoid", -x), None, True, CANCELS),
+    Rule("sigmoid-sub-one", call("sigmoid", x) - 1, -call("sigmoid", -x), None, True, CANCELS),
+    Rule(
+        "sigmoid-add-minus-one", call("sigmoid", x) + -1, -call("sigmoid", -x), None, True, CANCELS
+    ),
 ]
 
 LOGIC = [
