@@ -42,7 +42,7 @@ from weft.runtime.tlparse import trace
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
-from weft.scalar.structure import Unique
+from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
@@ -144,7 +144,7 @@ def lower(
             if options.fuse == "greedy" or step is not chunk_reduce:
                 run("l", name, partial(step, target=target))
     if program.level == "loop":
-        unique = Unique(program)
+        unique = Unique(program, starts=isinstance(target, CPU))
         take(replace(unique.program, level="tile"))
         for name, step in schedule.kernels:
             run("t", name, partial(on_kernels, step=step, target=target))
@@ -210,10 +210,10 @@ def runnable(
     unique, made = levels.unique, levels.made
     program = unique.full if unique else made.get("tile", made["kernel"])
     first = unique.program if unique else program
-    predicted = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
-    predicted = unique.all(predicted) if unique else predicted
+    priced = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
+    facts = (unique.all(priced), unique.starts) if unique else (priced, {})
     program = without_restatements(program)
-    emitted = Emitted(program, levels.symbols, levels.sources, levels.launches, predicted)
+    emitted = Emitted(program, levels.symbols, levels.sources, levels.launches, *facts)
     if isinstance(target, CPU):
         linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):

@@ -1,6 +1,6 @@
 """What linking starts from and ends with, and the launch spec of a program's buffers and steps.
 
-spec = make_spec(Emitted(program, symbols, sources, launches, predicted), writes, constants)
+spec = make_spec(Emitted(program, symbols, sources, {}, predicted, {}), writes, constants)
 linked.runner(report)(tensors)      # a Linked program, run, with its steps timed into the report
 """
 
@@ -26,13 +26,17 @@ WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
 
 @dataclass(frozen=True)
 class Emitted:
-    """A program with what was emitted for it: symbols and prices by kernel, the rest by symbol."""
+    """A program with what was emitted for it: sources and launches by symbol, the rest by kernel.
+
+    `starts` are elements of the inputs that a kernel is handed the addresses of; else the first.
+    """
 
     program: Program
     symbols: Mapping[str, str]
     sources: Mapping[str, str]
     launches: Mapping[str, Any]  # of GPU kernels
     predicted: Mapping[str, float]
+    starts: Mapping[str, tuple[int, ...]]
 
 
 @dataclass
@@ -128,10 +132,11 @@ def make_spec(
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
             symbol, content = emitted.symbols[step.name], None
+            starts = _bytes(step, emitted.starts.get(step.name, ()))
             if any(b.name in kept for b in step.outputs):
-                text = emitted.sources[symbol].replace(symbol, "")
+                text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
                 content = hashlib.sha256(text.encode()).hexdigest()
-            steps.append(runtime.Call(symbol, args, _checks(step), content))
+            steps.append(runtime.Call(symbol, args, _checks(step), content, starts))
         else:
             steps.append(_extern(step, read))
     steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))
@@ -160,6 +165,12 @@ def once(program: Program, constants: Collection[int]) -> list[Kernel]:
 
 def _checks(kernel: Kernel) -> str | None:
     return "; ".join((f"kernel {kernel.name}", *kernel.origin)) if is_checked(kernel.body) else None
+
+
+def _bytes(kernel: Kernel, starts: Sequence[int]) -> tuple[int, ...]:
+    """For every operand, how far from its first byte the kernel's begins; () for nowhere."""
+    far = [n * b.type.dtype.bytes for n, b in zip(starts, kernel.inputs, strict=bool(starts))]
+    return (*far, *(0 for _ in kernel.outputs)) if any(far) else ()
 
 
 def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:

@@ -18,7 +18,10 @@ def c_source(layout: Layout) -> str:
         if isinstance(step, Call):
             apply, start = f"weft_apply{len(step.args)}", len(operands)
             steps.append(f"{{{step.symbol}, {apply}, weft_operands + {start}}}")
-            operands += [str(layout.index[name]) for name in step.args]
+            starts = step.starts or (0,) * len(step.args)
+            operands += [
+                f"{{{layout.index[name]}, {n}}}" for name, n in zip(step.args, starts, strict=True)
+            ]
         else:
             steps.append("{0}")
     checked = any(is_checked(layout, segment) for segment in layout.segments)
@@ -27,7 +30,8 @@ def c_source(layout: Layout) -> str:
     lines.append('#include "weft_main.h"\n')
     lines += [f"void {symbol}(void);" for symbol in dict.fromkeys(call.symbol for call in calls)]
     lines += [apply_source(arity) for arity in sorted({len(call.args) for call in calls})]
-    lines.append(f"static const int weft_operands[] = {{{', '.join(operands) or '0'}}};")
+    operands = operands or ["{0}"]
+    lines.append(f"static const weft_operand weft_operands[] = {{{', '.join(operands)}}};")
     lines.append(table("const weft_step weft_steps[]", steps))
     lines.append(table("const int weft_constants[]", constant))
     lines.append(table("static const weft_place weft_inputs[]", places(layout, inputs(layout))))
@@ -99,9 +103,9 @@ def once_inputs(layout: Layout) -> list[str]:
 def apply_source(arity: int) -> str:
     """C that calls a kernel of `arity` operands."""
     types = ", ".join(["void *"] * arity) or "void"
-    values = ", ".join(f"b[o[{i}]]" for i in range(arity))
+    values = ", ".join(f"(char *)b[o[{i}].buffer] + o[{i}].start" for i in range(arity))
     return (
-        f"static void weft_apply{arity}(weft_kernel run, void **b, const int *o) {{\n"
+        f"static void weft_apply{arity}(weft_kernel run, void **b, const weft_operand *o) {{\n"
         f"    ((void (*)({types}))run)({values});\n}}"
     )
 

@@ -48,13 +48,15 @@ class Call:
 
     `checks` says where it stems from if it has checked functions, for the error of a fault.
     A step with `once` runs again only when one of the inputs that such steps read has changed;
-    steps of equal `once` make the same of the same inputs.
+    steps of equal `once` make the same of the same inputs. `starts` are bytes from the address of
+    each buffer to what the kernel takes for it; () is none.
     """
 
     symbol: str
     args: tuple[str, ...]
     checks: str | None = None
     once: str | None = None
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

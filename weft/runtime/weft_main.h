@@ -23,10 +23,17 @@
 #include "weft.h"
 
 typedef void (*weft_kernel)(void);
+
+/* An operand of a kernel: a buffer, from so many bytes on. */
+typedef struct {
+    int buffer;
+    long long start;
+} weft_operand;
+
 typedef struct {
     weft_kernel run;
-    void (*apply)(weft_kernel run, void **b, const int *operand);
-    const int *operand;
+    void (*apply)(weft_kernel run, void **b, const weft_operand *operand);
+    const weft_operand *operand;
 } weft_step;
 
 /* Which item of a tuple of tensors a buffer is. */

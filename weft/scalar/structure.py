@@ -1,8 +1,8 @@
-"""Kernels up to the names of their buffers: equal structures are scheduled and compiled once.
+"""Kernels up to the names of their buffers, and of their loops and accumulators.
 
-unique = Unique(program)              # unique.program has one kernel of each structure
-unique.restore(scheduled)             # every kernel again, each as the first of its structure
 structure(a) == structure(b)          # the same loops over buffers of the same types
+rename_block(a.body, {x: y})          # the loops over other buffers
+renumber(a.body)                      # loops a0, a1, ..., accumulators acc0, ...
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import nest
 from weft.scalar.affine import function_of, linear
 from weft.scalar.blocks import address, map_statements, nodes, rewrite_block
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Stmt, Update, walk
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Update, walk
 from weft.scalar.ops import SAFE, axis
 
 T = TypeVar("T")
@@ -103,41 +103,6 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
 def is_checked(block: Block) -> bool:
     """Whether a function in the block can meet a fault."""
     return any(getattr(n.op, "function", None) in SAFE for n in nodes(block))
-
-
-class Unique:
-    """A program with only the first kernel of each structure, and how to get the others back."""
-
-    def __init__(self, program: Program) -> None:
-        self.full = program
-        self.first: dict[str, str] = {}  # kernel -> the kernel that stands for it
-        seen: dict[tuple[Any, ...], str] = {}
-        for kernel in program.kernels:
-            self.first[kernel.name] = seen.setdefault(structure(kernel), kernel.name)
-        kept = set(self.first.values())
-        steps = tuple(s for s in program.steps if isinstance(s, Kernel) and s.name in kept)
-        self.program = replace(program, steps=steps)
-
-    def restore(self, program: Program) -> Program:
-        """The full program at the level `program` was lowered to."""
-        made = {k.name: k for k in program.kernels}
-
-        def again(kernel: Kernel) -> Kernel:
-            found = made[self.first[kernel.name]]
-            if found.name == kernel.name:
-                return replace(found, origin=kernel.origin)
-            old = (*found.inputs, *found.outputs)
-            pairs = zip(old, (*kernel.inputs, *kernel.outputs), strict=True)
-            own = {b: replace(mine, type=b.type) for b, mine in pairs}
-            inputs, outputs = (tuple(own[b] for b in bs) for bs in (found.inputs, found.outputs))
-            body = rename_block(found.body, own)
-            return replace(kernel, inputs=inputs, outputs=outputs, body=body)
-
-        return self.full.map_kernels(program.level, again)
-
-    def all(self, facts: Mapping[str, T]) -> dict[str, T]:
-        """What is known of the first kernels, for every kernel."""
-        return {name: facts[first] for name, first in self.first.items()}
 
 
 def restates(body: Block) -> bool:

@@ -122,17 +122,22 @@ class _Inlining:
                 heapq.heappush(self.heap, entry)
 
     def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:
-        """Microseconds; the short kernels first, as soon as these alone cost more than all did."""
+        """Microseconds. Short readers first: their loss may be more than what the rest can save.
+
+        A reader saves no more than the kernel cost, which wrote what the reader reads.
+        """
         if any(isinstance(kernel.outputs[0].op, ops.Extern) for kernel in readers):
             return -NEVER
         saved = own.cost + sum(kernel.cost for kernel in readers)
+        rest = sum(kernel.cost - own.cost for kernel in readers)  # the least of those not asked yet
         for kernel in sorted(readers, key=lambda k: k.weight):
+            if saved <= rest:
+                return -NEVER
             pair = (own, kernel)  # all that the kernel of both depends on
             if pair not in self.costs:
                 self.costs[pair] = self.groups.kernel(kernel.outputs, own.outputs).cost
             saved -= self.costs[pair]
-            if saved <= 0:
-                break
+            rest -= kernel.cost - own.cost
         return saved
 
     def _is_better_joined(self, own: Kernel, readers: Sequence[Kernel], saved: float) -> bool:

@@ -1,0 +1,166 @@
+"""Equal kernels of a program are scheduled and compiled once.
+
+unique = Unique(program)              # unique.program has one kernel of each structure
+unique.restore(scheduled)             # every kernel again, each as the first of its structure
+unique.starts["add_2"]                # (0, 128): from which elements on it is handed its inputs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from weft.core.node import Node, make
+from weft.scalar import nest
+from weft.scalar.affine import from_linear, linear
+from weft.scalar.blocks import nodes, redirect, rewrite_block
+from weft.scalar.nest import Buffer, Kernel, Program
+from weft.scalar.ops import Axis, apply, constant
+from weft.scalar.structure import rename_block, structure
+
+T = TypeVar("T")
+Place = tuple[int, ...]  # coordinates of an element
+
+
+def from_first(kernel: Kernel) -> tuple[Kernel, tuple[Place, ...]]:
+    """The kernel over its inputs from the first coordinates it reads on, and which these are.
+
+    A step of a loop that was unrolled reads its own row: over that row, all steps are the same.
+    """
+    reads: dict[Buffer, list[Node]] = {b: [] for b in kernel.inputs if b not in kernel.outputs}
+    for node in nodes(kernel.body):
+        if isinstance(node.op, nest.Load) and node.op.buffer in reads:
+            reads[node.op.buffer].append(node)
+    first = {b: _first(b, found) for b, found in reads.items()}
+    moved = {b: b for b, start in first.items() if any(start)}
+    if moved:
+        body = redirect(kernel.body, moved, lambda b, index: _shift(index, first[b], -1))
+        kernel = replace(kernel, body=body)
+    return kernel, tuple(first.get(b, (0,) * b.type.rank) for b in kernel.inputs)
+
+
+def _first(buffer: Buffer, reads: list[Node]) -> Place:
+    """In each dimension the least that all reads add; nothing where one is masked or goes down."""
+    rank = buffer.type.rank
+    if not reads or any(n.op.masked for n in reads):  # type: ignore[attr-defined]
+        return (0,) * rank
+    return tuple(min(_constant(n.args[d]) for n in reads) for d in range(rank))
+
+
+def _constant(index: Node) -> int:
+    """What an index is at least, as all it adds to that is axes, which begin at 0 or later."""
+    terms, offset = linear(index)
+    grows = all(k > 0 and isinstance(atom.op, Axis) for atom, k in terms.items())
+    return max(offset, 0) if grows else 0
+
+
+def _shift(index: tuple[Node, ...], start: Place, sign: int) -> tuple[Node, ...]:
+    """The index so far on; a part that is no affine form stays itself."""
+    parts = ((linear(i), sign * n) for i, n in zip(index, start, strict=True))
+    return tuple(
+        from_linear(terms, offset + n) if n else i
+        for i, ((terms, offset), n) in zip(index, parts, strict=True)
+    )
+
+
+class Unique:
+    """A program with only the first kernel of each structure, and how to get the others back.
+
+    With `starts`, kernels are of one structure too where they read other parts of their inputs:
+    `starts` says from which element on each kernel is handed these.
+    """
+
+    def __init__(self, program: Program, starts: bool = False) -> None:
+        self.full = program
+        self.first: dict[str, str] = {}  # kernel -> the kernel that stands for it
+        self.places: dict[str, tuple[Place, ...]] = {}  # of kernels that read parts alike
+        kept: dict[str, Kernel] = {}
+        seen: dict[tuple[Any, ...], str] = {}
+        for kernel in program.kernels:
+            name = seen.setdefault(structure(kernel), kernel.name)
+            self.first[kernel.name] = name
+            kept.setdefault(name, kernel)
+        if starts:
+            kept = self._over_parts(kept)
+        steps = (s for s in program.steps if isinstance(s, Kernel) and s.name in kept)
+        self.program = replace(program, steps=tuple(kept[s.name] for s in steps))
+
+    def _over_parts(self, kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
+        """Of kernels of different structures, one for all that read different parts alike."""
+        moved = {name: from_first(kernel) for name, kernel in kernels.items()}
+        alike: dict[tuple[Any, ...], list[str]] = {}
+        for name, (kernel, _) in moved.items():
+            alike.setdefault(structure(kernel), []).append(name)
+        kept: dict[str, Kernel] = {}
+        stands: dict[str, str] = {}
+        for first, *others in alike.values():
+            kept[first] = moved[first][0] if others else kernels[first]
+            stands |= dict.fromkeys((first, *others), first)
+            if others:
+                self.places |= {name: moved[name][1] for name in (first, *others)}
+        for name, own in self.first.items():
+            self.first[name] = stands[own]
+            if own in self.places:
+                self.places[name] = self.places[own]
+        return kept
+
+    @property
+    def starts(self) -> dict[str, tuple[int, ...]]:
+        """Of kernels that are handed parts of their inputs: the element where each begins."""
+        layouts = {k.name: [b.type.layout for b in k.inputs] for k in self.full.kernels}
+        return {
+            name: tuple(
+                sum(n * stride for n, stride in zip(start, layout, strict=True))
+                for start, layout in zip(place, layouts[name], strict=True)
+            )
+            for name, place in self.places.items()
+        }
+
+    def restore(self, program: Program) -> Program:
+        """The full program at the level `program` was lowered to."""
+        made = {k.name: k for k in program.kernels}
+        starts = self.starts
+
+        def again(kernel: Kernel) -> Kernel:
+            found = made[self.first[kernel.name]]
+            if found.name == kernel.name:
+                own = replace(found, origin=kernel.origin)
+            else:
+                own = _over_others(found, kernel)
+            if kernel.name not in self.places:
+                return own
+            flat = program.level == "kernel"
+            first = [(n,) for n in starts[kernel.name]] if flat else self.places[kernel.name]
+            return _over_whole(own, first)
+
+        return self.full.map_kernels(program.level, again)
+
+    def all(self, facts: Mapping[str, T]) -> dict[str, T]:
+        """What is known of the first kernels, for every kernel."""
+        return {name: facts[first] for name, first in self.first.items()}
+
+
+def _over_others(found: Kernel, kernel: Kernel) -> Kernel:
+    """What was made of a kernel of its structure, over the buffers of the kernel."""
+    pairs = zip((*found.inputs, *found.outputs), (*kernel.inputs, *kernel.outputs), strict=True)
+    own = {b: replace(mine, type=b.type) for b, mine in pairs}
+    inputs, outputs = (tuple(own[b] for b in bs) for bs in (found.inputs, found.outputs))
+    body = rename_block(found.body, own)
+    return replace(kernel, inputs=inputs, outputs=outputs, body=body)
+
+
+def _over_whole(kernel: Kernel, start: Sequence[Place]) -> Kernel:
+    """The kernel over whole inputs, of which it was over what begins there."""
+    first = {b: at for b, at in zip(kernel.inputs, start, strict=True) if any(at)}
+
+    def change(node: Node) -> Node | None:
+        at = first.get(getattr(node.op, "buffer", None))  # type: ignore[arg-type]
+        if at is None:
+            return None
+        index, rest = node.args[: len(at)], node.args[len(at) :]
+        if all(i.type.lanes == 1 for i in index):
+            return make(node.op, *_shift(index, at, 1), *rest)
+        return make(node.op, apply("add", index[0], constant(at[0])), *rest)  # a gather
+
+    return replace(kernel, body=rewrite_block(kernel.body, change))
