@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
+from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, walk
+from weft.scalar.placing import place
 from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine

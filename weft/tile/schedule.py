@@ -42,6 +42,7 @@ from weft.tile.passes.tileify import tileify
 from weft.tile.passes.tma_copy import tma_copy
 from weft.tile.passes.vectorize_loops import vectorize_loops
 from weft.tile.passes.warpgroups import warpgroups
+from weft.tile.passes.widen_folds import widen_folds
 from weft.tile.split_matmul_k import split_matmul_k
 
 # Order matters: contractions claim their loops before what is left gets a vector axis, and
@@ -57,10 +58,11 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
     ("006_stage_transposes", stage_transposes),
     ("007_vectorize_loops", vectorize_loops),
     ("008_parallelize_loops", parallelize_loops),
-    ("009_block_sums", block_sums),
-    ("010_stream_stores", stream_stores),
-    ("011_skip_masked", skip_masked),
-    ("012_prefetch_rows", prefetch_rows),
+    ("009_widen_folds", widen_folds),
+    ("010_block_sums", block_sums),
+    ("011_stream_stores", stream_stores),
+    ("012_skip_masked", skip_masked),
+    ("013_prefetch_rows", prefetch_rows),
 )
 
 # Of whole programs, at the loop level.

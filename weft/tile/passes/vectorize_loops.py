@@ -19,6 +19,7 @@ from weft.core.node import Node, postorder
 from weft.scalar import nest
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
+from weft.scalar.placing import place
 from weft.targets.machine import Machine
 from weft.tile.access import Ranges, ranges_in, strides, term_cost, trips
 from weft.tile.moves import Labels, blocked, vectors
@@ -46,7 +47,7 @@ def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
 
 def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
-    placed = next(s for s in nest.place((stmt,), partial=True) if isinstance(s, For))
+    placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
     return _best_axis(placed, target, ranges)
 
 
