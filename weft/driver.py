@@ -31,16 +31,18 @@ from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
-from weft.launching import device_of, foretold, launch, misplaced, placed, relaunch
-from weft.linking import Emitted, Linked, described, link, program_key, without_restatements
+from weft.link import cpu, gpu, simulator
+from weft.link.key import program_key, relink
+from weft.link.places import device_of, misplaced, run_or_refuse
+from weft.link.program import Emitted, Linked, described, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
+from weft.runtime.tlparse import trace
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import Unique
-from weft.simulating import simulator
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
@@ -51,13 +53,13 @@ from weft.tensor.fuse import partition
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
-from weft.tile import lower as tile_lower
 from weft.tile import verify as tile_verify
-from weft.tile.chunk_reduce import chunk_reduce
-from weft.tile.cost import kernel_time_us
-from weft.tile.merge_rows import merge_rows
-from weft.tile.pack_constants import pack_constants
-from weft.tile.schedule import CPU_SCHEDULE, GPU_PROGRAM, GPU_SCHEDULE, check_machine
+from weft.tile.lower import kernels as tile_lower
+from weft.tile.passes.programs.chunk_reduce import chunk_reduce
+from weft.tile.passes.programs.merge_rows import merge_rows
+from weft.tile.passes.programs.pack_constants import pack_constants
+from weft.tile.price.cost import kernel_time_us
+from weft.tile.schedule import check_machine, schedule_for
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
@@ -110,6 +112,7 @@ def lower(
 ) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
+    schedule = schedule_for(target, options.left_out)
     price = partial(kernel_time_us, target=target)
     program: Any = start
     made, unique = {program.level: program}, None
@@ -131,21 +134,19 @@ def lower(
         if target.pairs:
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
-        groups = log.time("l", lambda: partition(program, price, options.fuse))
+        groups = log.time("l", lambda: partition(program, price, target, options.fuse))
         down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, table=target.table))
         if isinstance(target, CPU):
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":
             run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
-        for name, step in GPU_PROGRAM if isinstance(target, GPU) else ():
-            merges = step is chunk_reduce and options.fuse != "greedy"
-            if options.runs(name) and not merges:
+        for name, step in schedule.program:
+            if options.fuse == "greedy" or step is not chunk_reduce:
                 run("l", name, partial(step, target=target))
     if program.level == "loop":
         unique = Unique(program)
         take(replace(unique.program, level="tile"))
-        schedule = GPU_SCHEDULE if isinstance(target, GPU) else CPU_SCHEDULE
-        for name, step in (s for s in schedule if options.runs(s[0])):
+        for name, step in schedule.kernels:
             run("t", name, partial(on_kernels, step=step, target=target))
     check_machine(program, target)
     if program.level == "tile":
@@ -181,27 +182,17 @@ def build(captured: Captured, options: Options) -> Runner:
     key = log.time("g", lambda: program_key(graph, *facts))
     levels = cache(partial(lower, graph, options, log, layouts, constants))
     where = (captured.place, find_target(options.target), options.simulate)
-    linked = log.time("cc", lambda: relaunch(key, *where)) if options.verbose == 0 else None
+    linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None
     if linked is None:
         facts = (writes, captured.place, constants, key)
         run, report = runnable(levels(), options, log, graph.name, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
-    run = placed(run, *where)
+    run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
-    trace(levels)
+    trace((*VERIFY, "source"), lambda level: levels().text(level))
     return run
-
-
-def trace(levels: Callable[[], Levels]) -> None:
-    """Every level's text for tlparse, where TORCH_TRACE is set."""
-    for level in (*VERIFY, "source"):
-        torch._logging.trace_structured(  # type: ignore[attr-defined]
-            "artifact",
-            metadata_fn=lambda level=level: {"name": f"weft_{level}", "encoding": "string"},
-            payload_fn=lambda level=level: levels().text(level),
-        )
 
 
 def runnable(
@@ -224,12 +215,12 @@ def runnable(
     program = without_restatements(program)
     emitted = Emitted(program, levels.symbols, levels.sources, levels.launches, predicted)
     if isinstance(target, CPU):
-        linked = log.time("cc", lambda: link(emitted, writes, constants, key))
+        linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):
-        extra = foretold(emitted, target) if options.profile else described(emitted)
-        return simulator(emitted, target, writes), make_report(extra, log, name)
+        extra = gpu.predicted_launches(emitted, target) if options.profile else described(emitted)
+        return simulator.link(emitted, target, writes), make_report(extra, log, name)
     else:
-        linked = log.time("cc", lambda: launch(emitted, target, writes, place, key))
+        linked = log.time("cc", lambda: gpu.link(emitted, target, writes, place, key))
     report = make_report(linked.extra, log, name, linked)
     return linked.runner(report if options.profile else None), report
 
@@ -296,7 +287,7 @@ def compile(
     fuse      "greedy" by price, "none", or "all" wherever it is legal
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
-    passes    "-007,-009" leaves out the schedule passes of those numbers
+    passes    "-stage_inputs,-021" leaves out schedule passes, by name or number
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
@@ -396,5 +387,5 @@ def compile_text(
         VERIFY[program.level](program)
     levels = lower(program, options, log)
     run, report = runnable(levels, options, log, program.name, {}, place)
-    run = placed(run, place, target, options.simulate)
+    run = run_or_refuse(run, place, target, options.simulate)
     return TextProgram(program, levels, report, run, place)

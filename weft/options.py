@@ -36,7 +36,7 @@ class Options:
     fallback: Fallback = "aten"
     dynamic: bool | None = None
     freeze: bool = False  # parameters and buffers change only where torch's versions tell
-    passes: str = ""  # "-005,-007": schedule passes to leave out, by number
+    passes: str = ""  # "-stage_inputs,-021": schedule passes to leave out, by name or number
     verbose: int = field(default=0, compare=False, repr=False)  # these change no code
     profile: bool = field(default=False, compare=False, repr=False)
     simulate: bool = field(default=False, compare=False, repr=False)
@@ -48,8 +48,9 @@ class Options:
                 choice(name, value, get_args(kind))
             elif not isinstance(value, kind):
                 raise WeftError(f"{name} cannot be {value!r}")
-        if not re.fullmatch(r"(-\d{3}(,-\d{3})*)?", self.passes):
-            raise WeftError(f"passes {self.passes!r}: -007 leaves 007 out, -007,-009 two of them")
+        if not re.fullmatch(r"(-\w+(,-\w+)*)?", self.passes):
+            told = "-stage_inputs leaves that pass out, -stage_inputs,-021 two"
+            raise WeftError(f"passes {self.passes!r}: {told}")
         target = find_target(self.target)
         if self.simulate and not (isinstance(target, GPU) and target.simulated):
             known = ", ".join(name for name, gpu in GPUS.items() if gpu.simulated)
@@ -59,9 +60,10 @@ class Options:
         """With the target that it stands for where a program's tensors are."""
         return replace(self, target=target_name(self.target, place))
 
-    def runs(self, name: str) -> bool:
-        """Whether a schedule pass is not left out; `name` starts with its number."""
-        return f"-{name[:3]}" not in self.passes.split(",")
+    @property
+    def left_out(self) -> list[str]:
+        """The schedule passes that do not run, each by its name or its number."""
+        return [name.removeprefix("-") for name in self.passes.split(",") if name]
 
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> Options:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 import weft
 
@@ -94,3 +95,35 @@ def test_a_draw_in_training_and_none_in_evaluation(entry: Any) -> None:
     ours = f(x)
     torch.manual_seed(1)
     same(ours, m(x))
+
+
+def draws_in_order(x: torch.Tensor) -> Any:
+    a, b = torch.rand_like(x), torch.rand_like(x)
+    return b - a * 2, torch.bernoulli(a), torch.randint(0, 9, (4,)), torch.bernoulli(a)
+
+
+def draws_and_drops(x: torch.Tensor) -> Any:
+    torch.rand(5)
+    y = F.dropout(x, 0.5)
+    torch.randn_like(x)
+    return y * 2
+
+
+def draws_into(x: torch.Tensor) -> Any:
+    y = x.clone()
+    y.normal_()
+    z = y + torch.zeros(3).uniform_()
+    return z.exponential_() * x
+
+
+@pytest.mark.parametrize("grad", [False, True], ids=["inference", "training"])
+@pytest.mark.parametrize("program", [draws_in_order, draws_and_drops, draws_into])
+def test_seeded_draws(entry: Any, program: Any, grad: bool) -> None:
+    """The same numbers as in eager, and the generator where eager leaves it."""
+    f, x = entry(program), torch.ones(2, 3, requires_grad=grad)
+    for seed in range(2):
+        found: list[Any] = []
+        for one in (f, program):
+            torch.manual_seed(seed)
+            found.append((one(x), torch.rand(2)))
+        torch.testing.assert_close(*found)

@@ -19,12 +19,27 @@ pytestmark = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulat
 
 # What is left out, the program, the shapes of its arguments, and the loop whose sums are parts.
 LONG: dict[str, tuple[str, Callable[..., torch.Tensor], list[tuple[int, ...]], str]] = {
-    "shared by threads": ("-003", lambda x: x.sum(), [(1 << 20,)], "reduce thread into acc0_s0"),
-    "beside slabs": ("-003", torch.matmul, [(32, 8192), (8192, 32)], "reduce serial into acc0_s0"),
-    "of deviations": ("-004", lambda x: x.var(), [(7, 9, 70)], "acc2_s0 <- welford"),
+    "shared by threads": (
+        "-split_matmul_k",
+        lambda x: x.sum(),
+        [(1 << 20,)],
+        "reduce thread into acc0_s0",
+    ),
+    "beside slabs": (
+        "-split_matmul_k",
+        torch.matmul,
+        [(32, 8192), (8192, 32)],
+        "reduce serial into acc0_s0",
+    ),
+    "of deviations": ("-cooperative_reduce", lambda x: x.var(), [(7, 9, 70)], "acc2_s0 <- welford"),
     "so far": ("", lambda x: x.cumsum(0), [(5000, 40)], "running acc0_s0"),
-    "in uneven parts": ("-018", lambda x: x.sum(), [(1_000_003,)], "in 0..min(4100, 1000003 - "),
-    "in a thread": ("-004", lambda x: x.sum(1), [(3, 5000)], "acc0_s0 <- add"),
+    "in uneven parts": (
+        "-block_sums",
+        lambda x: x.sum(),
+        [(1_000_003,)],
+        "in 0..min(4100, 1000003 - ",
+    ),
+    "in a thread": ("-cooperative_reduce", lambda x: x.sum(1), [(3, 5000)], "acc0_s0 <- add"),
 }
 
 
@@ -41,6 +56,6 @@ def test_rounding_stays_small(name: str) -> None:
 
 def test_short_sums_stay_as_they_are() -> None:
     """Nor do products, whose tiles have accumulators enough, below 4096 terms."""
-    f = weft.compile(torch.matmul, target="cuda:sm_90a", simulate=True, passes="-003")
+    f = weft.compile(torch.matmul, target="cuda:sm_90a", simulate=True, passes="-split_matmul_k")
     f.prepare(torch.randn(32, 4096), torch.randn(4096, 32))
     assert "partial" not in f.ir("tile")

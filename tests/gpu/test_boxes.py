@@ -19,12 +19,12 @@ from weft.core.text import parse_program
 from weft.emit.gpu import emit_gpu
 from weft.emit.languages import LANGUAGES
 from weft.kernel import verify
+from weft.link.simulator import arguments
 from weft.scalar.index import simplify
 from weft.scalar.nest import For, Program
 from weft.scalar.text.terms import show_term
 from weft.sim import simulate
-from weft.simulating import arguments
-from weft.tile.boxes import box_of
+from weft.tile.analysis.boxes import box_of
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
@@ -119,7 +119,7 @@ PRODUCTS: dict[str, tuple[Callable[..., Any], Make, str]] = {
 
 
 @needs_compiler
-@pytest.mark.parametrize("passes", ["", "-011", "-012"])
+@pytest.mark.parametrize("passes", ["", "-tma_copy", "-split_inner_for_swizzle"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str, passes: str) -> None:
     function, make, text = PRODUCTS[name]
@@ -131,7 +131,7 @@ def test_products(name: str, passes: str) -> None:
     assert found <= 2 * own
     source = f.ir("source")
     assert passes or text in source
-    assert ("tma_load" in source) is (passes != "-011")
+    assert ("tma_load" in source) is (passes != "-tma_copy")
     assert passes == "" or "swizzle<" not in source
 
 

@@ -7,7 +7,7 @@ import numpy as np
 from weft.core.text import parse_program, print_program
 from weft.loop import verify
 from weft.scalar import interpret
-from weft.tile.narrow_buffers import narrow_buffers
+from weft.tile.passes.programs.narrow_buffers import narrow_buffers
 
 PROGRAM = """
 program loop two

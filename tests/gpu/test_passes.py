@@ -19,8 +19,8 @@ from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.scalar import interpret
 from weft.targets.gpu import GPUS
-from weft.tile import lower
 from weft.tile import verify as tile_verify
+from weft.tile.lower import kernels as lower
 from weft.tile.schedule import GPU_SCHEDULE
 
 TARGET, NEWER = GPUS["cuda:sm_80"], GPUS["cuda:sm_90a"]

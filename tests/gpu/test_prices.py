@@ -7,8 +7,8 @@ import pytest
 from weft.core.text import parse_program
 from weft.scalar.nest import Block
 from weft.targets.gpu import GPUS
-from weft.tile.cost import kernel_time_us
-from weft.tile.latency import latency_ns
+from weft.tile.price.cost import kernel_time_us
+from weft.tile.price.latency import latency_ns
 
 TARGET = GPUS["cuda:sm_90a"]
 BYTES_PER_US = TARGET.memory_bytes_per_ns * TARGET.cores * 1e3

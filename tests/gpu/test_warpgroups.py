@@ -16,9 +16,9 @@ from tests.gpu.programs import Make, bf16
 from weft.core.errors import VerifyError
 from weft.core.text import parse_program
 from weft.kernel import verify
+from weft.link.simulator import arguments
 from weft.options import TARGETS
 from weft.sim import simulate
-from weft.simulating import arguments
 from weft.targets.gpu import GPUS
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
@@ -73,12 +73,12 @@ def product(name: str, passes: str, target: str = "cuda:sm_90a") -> tuple[Any, s
 
 
 @needs_compiler
-@pytest.mark.parametrize("passes", ["", "-010", "-015", "-019"])
+@pytest.mark.parametrize("passes", ["", "-double_buffer", "-pipeline_k_outer", "-tensorize_wgmma"])
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_products(name: str, passes: str) -> None:
     _, source = product(name, passes)
-    assert passes == "-019" or PRODUCTS[name][2] in source
-    assert ("wgmma" in source) is (passes != "-019" and "wgmma" in PRODUCTS[name][2])
+    assert passes == "-tensorize_wgmma" or PRODUCTS[name][2] in source
+    assert ("wgmma" in source) is (passes != "-tensorize_wgmma" and "wgmma" in PRODUCTS[name][2])
 
 
 @needs_compiler
@@ -87,10 +87,10 @@ def test_products(name: str, passes: str) -> None:
     [
         ("cuda:sm_80", "", "cp_async_wait<2>"),
         ("cuda:sm_90a", "", "done + 1 < begun"),  # two blocks have room
-        ("cuda:sm_90a", "-019", "done + 1 < begun"),
-        ("cuda:sm_90a", "-011", "cp_async_wait<1>"),
+        ("cuda:sm_90a", "-tensorize_wgmma", "done + 1 < begun"),
+        ("cuda:sm_90a", "-tma_copy", "cp_async_wait<1>"),
         ("cuda:sm_120", "", "done + 1 < begun"),
-        ("cuda:sm_80", "-015", "cp_async_wait<0>"),
+        ("cuda:sm_80", "-pipeline_k_outer", "cp_async_wait<0>"),
     ],
 )
 def test_chunks_ahead(target: str, passes: str, text: str) -> None:

@@ -39,7 +39,7 @@ from weft.kernel.verify import verify
 from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Fold, Program, Store, Update
 from weft.scalar.ops import apply
-from weft.tile.lower import lower
+from weft.tile.lower.kernels import lower
 
 rng = np.random.default_rng(0)
 L = 4

@@ -35,7 +35,7 @@ def test_calls_read_as_in_pytorch() -> None:
         "aten.pow.Tensor_Scalar(x, 2): f32[8,4]",
         "aten.sum.dim_IntList(x, [-1], dtype=torch.float64): f64[8]",
         "aten.full.default([3], -inf, ",
-        "aten.rand.default{serial=2}([3], ",
+        "aten.rand.default{after=rand}([3], ",
         'aten.div.Tensor_mode(x, 2, rounding_mode="floor"): f32[8,4]',
         "aten.complex.default(x, x): complex64[8,4]",
     ):

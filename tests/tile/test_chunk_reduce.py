@@ -17,8 +17,8 @@ from weft.loop import verify
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.gpu import GPUS
-from weft.tile import chunk_reduce as module
-from weft.tile.chunk_reduce import chunk_reduce
+from weft.tile.passes.programs import chunk_reduce as module
+from weft.tile.passes.programs.chunk_reduce import chunk_reduce
 
 TARGET = GPUS["cuda:sm_90a"]
 

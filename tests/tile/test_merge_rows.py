@@ -18,9 +18,9 @@ from weft.loop.verify import verify as verify_loop
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
-from weft.tile import lower
-from weft.tile.cost import kernel_time_us
-from weft.tile.merge_rows import merge_rows
+from weft.tile.lower import kernels as lower
+from weft.tile.passes.programs.merge_rows import merge_rows
+from weft.tile.price.cost import kernel_time_us
 from weft.tile.schedule import CPU_SCHEDULE
 
 ATTENTION = """

@@ -13,8 +13,8 @@ from weft.kernel import interpret as kernel_interpret
 from weft.loop.verify import verify as verify_loop
 from weft.scalar import interpret
 from weft.targets.cpu import CPUS
-from weft.tile import lower
-from weft.tile.pack_constants import pack_constants
+from weft.tile.lower import kernels as lower
+from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.schedule import CPU_SCHEDULE
 
 LINEAR = """

@@ -14,9 +14,9 @@ from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
-from weft.tile import lower
 from weft.tile import verify as tile_verify
-from weft.tile.pack_constants import pack_constants
+from weft.tile.lower import kernels as lower
+from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.schedule import CPU_SCHEDULE
 
 CONVOLUTION = """

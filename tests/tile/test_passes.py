@@ -17,10 +17,10 @@ from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
-from weft.tile import lower
 from weft.tile import verify as tile_verify
-from weft.tile.passes.collapse_loops import collapse_loops
-from weft.tile.passes.skip_masked import skip_masked
+from weft.tile.lower import kernels as lower
+from weft.tile.passes.both.collapse_loops import collapse_loops
+from weft.tile.passes.cpu.skip_masked import skip_masked
 from weft.tile.schedule import CPU_SCHEDULE
 
 PROGRAMS = {
@@ -51,6 +51,26 @@ for a0 in 0..6:  # free
         in0 = load x[a0, a1]
         v0 = relu(in0)
         y[a0, a1] = v0
+
+output y
+""",
+    "tile_dot_products": """
+program loop linear
+input x: f32[6,90]
+input w: f32[37,90]
+input b: f32[37]
+
+kernel y(x: f32[6,90], w: f32[37,90], b: f32[37]) -> y: f32[6,37]
+for a0 in 0..6:  # free
+    for a1 in 0..37:  # free
+        for a2 in 0..90:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a1, a2]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        in2 = load b[a1]
+        v1 = add(acc0, in2)
+        y[a0, a1] = v1
 
 output y
 """,

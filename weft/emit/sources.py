@@ -45,4 +45,4 @@ def check_shared(kernel: Kernel, used: int, target: GPU) -> None:
     if used > target.shared:
         told = f"kernel {kernel.name} needs {used} bytes of shared memory, and a block of "
         told += f"{target.arch or target.language} has {target.shared}: fewer are staged by"
-        raise WeftError(f"{told} --passes=-007", *kernel.origin[:1])
+        raise WeftError(f"{told} --passes=-stage_inputs", *kernel.origin[:1])

@@ -23,6 +23,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from weft.core.errors import WeftError
 from weft.frontend.capture import Name
+from weft.frontend.draws import keep_draws
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.specialise import FX, GraphProgram, Session
 
@@ -66,8 +67,10 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         partition_fn=min_cut_rematerialization_partition,
         decompositions=core_aten_decompositions(),
     )
+    graph, extra = keep_draws(graph)
     with _primitives():
-        return through(graph, inputs)
+        call = through(graph, inputs)
+    return call if not extra else lambda *given: call(*given)[:-extra]
 
 
 @contextmanager

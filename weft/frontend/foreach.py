@@ -39,12 +39,12 @@ def for_each(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
     if one is None:
         raise CaptureError(f"{op} has no form for one tensor")
     length = len(next(a for a in args if isinstance(a, list | tuple)))  # type: ignore[arg-type]
-    results = [_call(one, [_item(a, i) for a in args], kwargs) for i in range(length)]
-    if not op._schema.is_mutable:
-        return results
-    for written, result in zip(args[0], results, strict=True):
-        aten.copy_(written, result)
-    return None
+    results: list[Any] = []
+    for i in range(length):  # what one writes the next may read
+        results.append(_call(one, [_item(a, i) for a in args], kwargs))
+        if op._schema.is_mutable:
+            aten.copy_(args[0][i], results[i])
+    return None if op._schema.is_mutable else results
 
 
 def _item(argument: Any, i: int) -> Any:

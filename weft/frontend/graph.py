@@ -59,10 +59,11 @@ class Leaf:
 
     result       the graph's output number `index`, or the view `geometry` of it
     placeholder  the tensor of placeholders[index] itself, or the view `geometry` of it
+    input        the FX graph's input number `index`, an object that is no tensor
     constant     the object `constant`
     """
 
-    kind: Literal["result", "placeholder", "constant"]
+    kind: Literal["result", "placeholder", "input", "constant"]
     index: int = 0
     geometry: Geometry | None = None
     constant: Any = None
@@ -73,7 +74,8 @@ class Captured:
     """An FX graph, traced for one set of assumptions about its inputs.
 
     The graph's outputs are fresh tensors of these layouts, but for the last ones: `mutations` has
-    the numbers of the placeholders that hold them afterwards.
+    the numbers of the placeholders that hold them afterwards. One that no leaf names is the last
+    draw of random numbers, which nothing reads.
     """
 
     graph: Graph

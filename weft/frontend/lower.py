@@ -20,7 +20,7 @@ from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
-from weft.tensor.build import Number, Tensor, broadcast, cast, full, widen
+from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 
 # Where a result lies in memory is not the tensor level's business.
@@ -62,7 +62,7 @@ def _lower(
         reason = str(decline)
     if fallback == "error":
         raise UnsupportedOpError(f"{aten.target}: {reason}", graph.origin.get(node))
-    call = Extern(aten.target, aten.arguments, aten.results, reason, aten.serial)
+    call = Extern(aten.target, aten.arguments, aten.results, reason)
     whole = make(call, *args)
     if len(aten.results) == 1:
         return (whole,)
@@ -123,6 +123,8 @@ def _prepare(
     dtype = results[0].dtype
     if row.operands == "promoted":
         dtype = computed(args, dtype)
+        if not any(isinstance(a, Tensor) for a in tree_leaves((args, kwargs))):
+            args = [literal(args[0], dtype), *args[1:]]  # torch.div(7, 2): tensors to torch
     return tree_map_only(Tensor, lambda value: cast(value, dtype), (args, kwargs))
 
 

@@ -28,31 +28,37 @@ def _show_aten(node: Node, ref: Ref) -> str:
     aten = node.op
     assert isinstance(aten, Aten)
     tree = json.loads(aten.arguments)
-    if not _is_usual(aten, tree, node.args):
+    used = _tensors(tree)
+    last = node.args[len(used) :]  # of a random call, the one before it
+    again = used == [*range(len(used))] and dump(tree) == aten.arguments
+    plain = _is_plain([*tree["args"], *tree["kwargs"].values()]) and "." in aten.target
+    if not (again and plain and len(last) <= 1 and len(set(node.args)) == len(node.args)):
         return show_op(node, ref)
     names = [ref(a) for a in node.args]
     items = [_show(a, names) for a in tree["args"]]
     items += [f"{k}={_show(a, names)}" for k, a in tree["kwargs"].items()]
-    serial = f"{{serial={aten.serial}}}" if aten.serial else ""
-    return f"{aten.target}{serial}({', '.join(items)})"
+    after = f"{{after={names[-1]}}}" if last else ""
+    return f"{aten.target}{after}({', '.join(items)})"
 
 
-def _is_usual(aten: Aten, tree: Any, args: tuple[Node, ...]) -> bool:
-    """Whether reading the call back gives this very JSON: tensors numbered as they come."""
-    seen: dict[int, None] = {}
+def _tensors(tree: Any) -> list[int]:
+    """The numbers of the operands that arguments name, in the order in which they come."""
+    if isinstance(tree, dict):
+        inner = cast(dict[str, Any], tree)
+        found = [inner["tensor"]] if "tensor" in inner else map(_tensors, inner.values())
+    else:
+        found = map(_tensors, cast(list[Any], tree)) if isinstance(tree, list) else ()
+    flat = (n for part in found for n in (part if isinstance(part, list) else [part]))
+    return list(dict.fromkeys(flat))
 
-    def plain(value: Any) -> bool:
-        if isinstance(value, dict):
-            if "tensor" in value:
-                seen[value["tensor"]] = None
-            return len(value) == 1
-        if isinstance(value, list):
-            return all(map(plain, cast(list[Any], value)))
-        return not isinstance(value, int) or abs(value) < 2**63
 
-    fits = all(map(plain, [*tree["args"], *tree["kwargs"].values()]))
-    numbered = list(seen) == list(range(len(args))) and len(set(args)) == len(args)
-    return fits and numbered and dump(tree) == aten.arguments and "." in aten.target
+def _is_plain(value: Any) -> bool:
+    """Whether an argument can be written as in Python: no long number, no dictionary."""
+    if isinstance(value, dict):
+        return len(cast(dict[str, Any], value)) == 1
+    if isinstance(value, list):
+        return all(map(_is_plain, cast(list[Any], value)))
+    return not isinstance(value, int) or abs(value) < 2**63
 
 
 def _show(value: Any, names: list[str]) -> str:
@@ -121,13 +127,14 @@ class _Arguments:
 
 def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     scope.level.check(cursor, Aten.name)
-    target, serial = cursor.name(), 0
+    target = cursor.name()
+    after: tuple[Node, ...] = ()
     if not declared:
         cursor.fail(f"the result of {target} needs its type")
     if cursor.accept("{"):
-        cursor.expect("serial")
+        cursor.expect("after")
         cursor.expect("=")
-        serial = cursor.integer()
+        after = (scope.operand(cursor),)
         cursor.expect("}")
     reader = _Arguments(scope)
     args: list[Any] = []
@@ -147,7 +154,7 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     type_ = Cursor(cursor.line, declared).result_type()
     results = type_.parts if isinstance(type_, TupleType) else (type_,)
     text = dump({"args": args, "kwargs": kwargs})
-    return make_node(cursor, Aten(target, text, results, serial), *reader.nodes)
+    return make_node(cursor, Aten(target, text, results), *reader.nodes, *after)
 
 
 SHOW[Aten.name] = _show_aten

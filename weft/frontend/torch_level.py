@@ -54,12 +54,12 @@ NOTHING = TensorType(f32, (0,))  # stands for a result the op was asked not to c
 
 @op("aten")
 class Aten(LibraryCall):
-    """One ATen call of the program; `serial` keeps two random ones apart.
+    """One ATen call of the program.
 
     a = aten{aten.add.Tensor, {"args":[{"tensor":0},1],"kwargs":{}}}(x)
+    A random call has one operand more than its arguments name: the random call before it. So
+    numbers are drawn in the program's order, and no two draws are the same node.
     """
-
-    serial: int = 0
 
     def evaluate(self, *values: torch.Tensor) -> Any:
         args, kwargs = decode_call(self.arguments, values)

@@ -52,7 +52,7 @@ class Tracer(TorchDispatchMode):
         self.fake_mode = fake_mode
         self.names: dict[Node, str] = {}
         self.origin: dict[Node, str] = {}  # the line of the program that made a node
-        self.random_calls = 0
+        self.draw: Node | None = None  # the last random call, after which the next one comes
         self.placeholders: list[Placeholder] = []
         self.sources: list[torch.Tensor] = []  # the real tensor of each placeholder
         self.roots: list[Ref] = []  # the ref of each placeholder
@@ -113,10 +113,11 @@ class Tracer(TorchDispatchMode):
         several = len(flat) > 1
         name = self._name(op._schema.name.split("::")[1])
         random = torch.Tag.nondeterministic_seeded in op.tags
-        self.random_calls += random
         results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)
         text, nodes = encode_call(args, kwargs)
-        whole = make(Aten(str(op), text, results, self.random_calls if random else 0), *nodes)
+        if random and self.draw is not None and self.draw not in nodes:
+            nodes = (*nodes, self.draw)
+        whole = make(Aten(str(op), text, results), *nodes)
         if self.location:
             self.origin.setdefault(whole, self.location)
         values: list[Node | None] = []
@@ -130,6 +131,8 @@ class Tracer(TorchDispatchMode):
             self.fakes[value] = fake
             if id(fake) not in self.refs:
                 self.refs[id(fake)] = Ref(fake, Storage(), value)
+        if random:
+            self.draw = next(v for v in values if v is not None)
         return values
 
     def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:

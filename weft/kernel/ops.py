@@ -201,7 +201,7 @@ class Barrier(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Mma(Stmt):
-    """A warp adds a product of matrices to its accumulators (tile/fragments.py says who has what).
+    """A warp adds a product of matrices to its accumulators (tile/analysis/fragments.py).
 
     sums        the four of this thread
     left        its four pairs of the left side; right: its two of the right one

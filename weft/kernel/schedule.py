@@ -16,7 +16,7 @@ from weft.targets.gpu import GPU
 
 GPU_THREADS: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
     ("001_spread_threads", spread_threads),
-    ("004_own_elements", own_elements),
-    ("002_widen_accesses", widen_accesses),
-    ("003_place_barriers", place_barriers),
+    ("002_own_elements", own_elements),
+    ("003_widen_accesses", widen_accesses),
+    ("004_place_barriers", place_barriers),
 )

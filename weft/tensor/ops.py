@@ -266,11 +266,10 @@ class LibraryCall(Op):
 class Extern(LibraryCall):
     """The ATen op itself, with the reason why no code is generated.
 
-    `serial` keeps two random calls apart, which interning would merge.
+    A random call has the random call before it as a further, last operand.
     """
 
     reason: str = field(default="", compare=False)
-    serial: int = 0
 
 
 @op("part")

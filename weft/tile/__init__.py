@@ -1,0 +1,13 @@
+"""The tile level: a kernel's loop nest, scheduled for one machine.
+
+schedule.py       the passes of each machine, in the order in which they run
+passes/programs/  passes over whole programs: they merge, split or change kernels together
+passes/cpu/       passes over a kernel for CPUs: caches, panels, vector lanes, threads
+passes/gpu/       passes over a kernel for GPUs: grid, shared memory, registers, tensor cores
+passes/both/      passes over a kernel that both machines run
+analysis/         what a nest is and touches, read from it: changes nothing
+price/            what a nest costs, in microseconds, bytes and bank conflicts
+moves/            changes to nests that several passes are made of
+lower/            to the kernel level: register and vector axes become straight code
+ops.py verify.py  what the level adds to the loop level, and its invariants
+"""

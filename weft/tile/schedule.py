@@ -3,97 +3,135 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
 
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, choice
 from weft.scalar.blocks import nodes
 from weft.scalar.nest import For, Kernel, Program, walk
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.chunk_reduce import chunk_reduce
-from weft.tile.narrow_buffers import narrow_buffers
-from weft.tile.passes.async_copy import async_copy
-from weft.tile.passes.block_contraction import block_contraction
-from weft.tile.passes.block_sums import block_sums
-from weft.tile.passes.blockify_launch import blockify_launch
-from weft.tile.passes.chunk_matmul_k import chunk_matmul_k
-from weft.tile.passes.collapse_loops import collapse_loops
-from weft.tile.passes.cooperative_reduce import cooperative_reduce
-from weft.tile.passes.double_buffer import double_buffer
-from weft.tile.passes.mark_unroll import mark_unroll
-from weft.tile.passes.matrix_units import matrix_units
-from weft.tile.passes.own_rows import own_rows
-from weft.tile.passes.pad_smem import pad_smem
-from weft.tile.passes.parallelize_loops import parallelize_loops
-from weft.tile.passes.permute_register_tile import permute_register_tile
-from weft.tile.passes.pipeline_k_outer import pipeline_k_outer
-from weft.tile.passes.prefetch_rows import prefetch_rows
-from weft.tile.passes.register_tile import register_tile
-from weft.tile.passes.skip_masked import skip_masked
-from weft.tile.passes.split_inner_for_swizzle import split_inner_for_swizzle
-from weft.tile.passes.split_ranges import split_ranges
-from weft.tile.passes.split_reduction import split_reduction
-from weft.tile.passes.stage_inputs import stage_inputs
-from weft.tile.passes.stage_rows import stage_rows
-from weft.tile.passes.stage_transposes import stage_transposes
-from weft.tile.passes.stream_stores import stream_stores
-from weft.tile.passes.tileify import tileify
-from weft.tile.passes.tma_copy import tma_copy
-from weft.tile.passes.vectorize_loops import vectorize_loops
-from weft.tile.passes.warpgroups import warpgroups
-from weft.tile.passes.widen_folds import widen_folds
-from weft.tile.split_matmul_k import split_matmul_k
+from weft.tile.passes.both.block_sums import block_sums
+from weft.tile.passes.both.collapse_loops import collapse_loops
+from weft.tile.passes.cpu.block_contraction import block_contraction
+from weft.tile.passes.cpu.parallelize_loops import parallelize_loops
+from weft.tile.passes.cpu.prefetch_rows import prefetch_rows
+from weft.tile.passes.cpu.skip_masked import skip_masked
+from weft.tile.passes.cpu.split_ranges import split_ranges
+from weft.tile.passes.cpu.split_reduction import split_reduction
+from weft.tile.passes.cpu.stage_rows import stage_rows
+from weft.tile.passes.cpu.stage_transposes import stage_transposes
+from weft.tile.passes.cpu.stream_stores import stream_stores
+from weft.tile.passes.cpu.tile_dot_products import tile_dot_products
+from weft.tile.passes.cpu.vectorize_loops import vectorize_loops
+from weft.tile.passes.cpu.widen_folds import widen_folds
+from weft.tile.passes.gpu.async_copy import async_copy
+from weft.tile.passes.gpu.blockify_launch import blockify_launch
+from weft.tile.passes.gpu.chunk_matmul_k import chunk_matmul_k
+from weft.tile.passes.gpu.cooperative_reduce import cooperative_reduce
+from weft.tile.passes.gpu.double_buffer import double_buffer
+from weft.tile.passes.gpu.mark_unroll import mark_unroll
+from weft.tile.passes.gpu.own_rows import own_rows
+from weft.tile.passes.gpu.pad_smem import pad_smem
+from weft.tile.passes.gpu.permute_register_tile import permute_register_tile
+from weft.tile.passes.gpu.pipeline_k_outer import pipeline_k_outer
+from weft.tile.passes.gpu.register_tile import register_tile
+from weft.tile.passes.gpu.split_inner_for_swizzle import split_inner_for_swizzle
+from weft.tile.passes.gpu.stage_inputs import stage_inputs
+from weft.tile.passes.gpu.tensorize_mma import tensorize_mma
+from weft.tile.passes.gpu.tensorize_wgmma import tensorize_wgmma
+from weft.tile.passes.gpu.tileify import tileify
+from weft.tile.passes.gpu.tma_copy import tma_copy
+from weft.tile.passes.programs.chunk_reduce import chunk_reduce
+from weft.tile.passes.programs.narrow_buffers import narrow_buffers
+from weft.tile.passes.programs.split_matmul_k import split_matmul_k
 
-# Order matters: contractions claim their loops before what is left gets a vector axis, and
-# threads come after, when the price of a nest is that of its final form. Sums are blocked last:
-# their loops no longer have literal lengths.
 Step = Callable[[Kernel, Machine], Kernel]
-CPU_SCHEDULE: tuple[tuple[str, Step], ...] = (
-    ("001_split_ranges", split_ranges),
-    ("002_collapse_loops", collapse_loops),
-    ("003_block_contraction", block_contraction),
-    ("004_split_reduction", split_reduction),
-    ("005_stage_rows", stage_rows),
-    ("006_stage_transposes", stage_transposes),
-    ("007_vectorize_loops", vectorize_loops),
-    ("008_parallelize_loops", parallelize_loops),
-    ("009_widen_folds", widen_folds),
-    ("010_block_sums", block_sums),
-    ("011_stream_stores", stream_stores),
-    ("012_skip_masked", skip_masked),
-    ("013_prefetch_rows", prefetch_rows),
+GPUStep = Callable[[Kernel, GPU], Kernel]
+T = TypeVar("T", bound=Callable[..., Any])
+
+
+def numbered(passes: Sequence[T], first: int = 1) -> tuple[tuple[str, T], ...]:
+    """Passes in the order in which they run, each with its name: 001_tileify, 002_..."""
+    return tuple((f"{i:03}_{p.__name__}", p) for i, p in enumerate(passes, first))
+
+
+# Passes over kernels, on a CPU. Order matters: contractions claim their loops before what is left
+# gets a vector axis, and threads come after, when the price of a nest is that of its final form.
+# Sums are blocked last: their loops no longer have literal lengths.
+CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
+    (
+        split_ranges,
+        collapse_loops,
+        tile_dot_products,
+        block_contraction,
+        split_reduction,
+        stage_rows,
+        stage_transposes,
+        vectorize_loops,
+        parallelize_loops,
+        widen_folds,
+        block_sums,
+        stream_stores,
+        skip_masked,
+        prefetch_rows,
+    )
 )
 
-# Of whole programs, at the loop level.
-GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = (
-    ("000_narrow_buffers", narrow_buffers),
-    ("006_chunk_reduce", chunk_reduce),  # before what it merges is split over the grid
-    ("003_split_matmul_k", split_matmul_k),
+# Passes over the whole program, at the loop level, on a GPU.
+GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
+    (
+        narrow_buffers,
+        chunk_reduce,  # before what it merges is split over the grid
+        split_matmul_k,
+    )
 )
 
-# The numbers are those of the whole road that docs/GPU.md lists.
-GPU_SCHEDULE: tuple[tuple[str, Callable[[Kernel, GPU], Kernel]], ...] = (
-    ("000_collapse_loops", collapse_loops),
-    ("001_tileify", tileify),
-    ("002_chunk_matmul_k", chunk_matmul_k),
-    ("004_cooperative_reduce", cooperative_reduce),
-    ("005_blockify_launch", blockify_launch),
-    ("007_stage_inputs", stage_inputs),
-    ("017_matrix_units", matrix_units),  # in place of registers, where the target has them
-    ("008_register_tile", register_tile),
-    ("009_permute_register_tile", permute_register_tile),
-    ("010_double_buffer", double_buffer),
-    ("011_tma_copy", tma_copy),
-    ("012_split_inner_for_swizzle", split_inner_for_swizzle),
-    ("020_own_rows", own_rows),
-    ("019_warpgroups", warpgroups),
-    ("013_async_copy", async_copy),
-    ("014_pad_smem", pad_smem),
-    ("015_pipeline_k_outer", pipeline_k_outer),
-    ("016_mark_unroll", mark_unroll),
-    ("018_block_sums", block_sums),
+# Passes over kernels, on a GPU. Their numbers go on from those of GPU_PROGRAM.
+GPU_SCHEDULE: tuple[tuple[str, GPUStep], ...] = numbered(
+    (
+        collapse_loops,
+        tileify,
+        chunk_matmul_k,
+        cooperative_reduce,
+        blockify_launch,
+        stage_inputs,
+        tensorize_mma,  # in place of registers, where the target has them
+        register_tile,
+        permute_register_tile,
+        double_buffer,
+        tma_copy,
+        split_inner_for_swizzle,
+        own_rows,
+        tensorize_wgmma,
+        async_copy,
+        pad_smem,
+        pipeline_k_outer,
+        mark_unroll,
+        block_sums,
+    ),
+    first=len(GPU_PROGRAM) + 1,
 )
+
+
+class Schedule(NamedTuple):
+    """The passes of a target, each with its name: first over the program, then over each kernel."""
+
+    program: tuple[tuple[str, Callable[..., Program]], ...]
+    kernels: tuple[tuple[str, Callable[..., Kernel]], ...]
+
+
+def schedule_for(target: CPU | GPU, left_out: Sequence[str] = ()) -> Schedule:
+    """The schedule of a target without some passes, which may be named stage_inputs or 009."""
+    on_gpu = isinstance(target, GPU)
+    program, kernels = (GPU_PROGRAM, GPU_SCHEDULE) if on_gpu else ((), CPU_SCHEDULE)
+    known = {alias: name for name, _ in (*program, *kernels) for alias in (name[4:], name[:3])}
+    left = {known[choice("pass", alias, known)] for alias in left_out}
+    return Schedule(
+        tuple((name, step) for name, step in program if name not in left),
+        tuple((name, step) for name, step in kernels if name not in left),
+    )
 
 
 def check_machine(program: Program, target: CPU | GPU) -> None:

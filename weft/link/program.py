@@ -1,0 +1,174 @@
+"""What linking starts from and ends with, and the launch spec of a program's buffers and steps.
+
+spec = make_spec(Emitted(program, symbols, sources, launches, predicted), writes, constants)
+linked.runner(report)(tensors)      # a Linked program, run, with its steps timed into the report
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from weft import runtime
+from weft.core.calls import decode_call
+from weft.runtime.gpu_program import GPUProgram
+from weft.runtime.opencl import OpenCLProgram
+from weft.runtime.report import Report
+from weft.scalar.nest import Buffer, Call, Kernel, Program
+from weft.scalar.structure import is_checked, restates
+
+WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """A program with what was emitted for it: symbols and prices by kernel, the rest by symbol."""
+
+    program: Program
+    symbols: Mapping[str, str]
+    sources: Mapping[str, str]
+    launches: Mapping[str, Any]  # of GPU kernels
+    predicted: Mapping[str, float]
+
+
+@dataclass
+class Linked:
+    """A loaded program and what is known of it besides."""
+
+    program: runtime.Program | GPUProgram | OpenCLProgram
+    extra: Mapping[str, Any]
+    cached: bool
+
+    def runner(self, report: Report | None) -> Callable[[Sequence[torch.Tensor]], Sequence[Any]]:
+        """The program's plain call; with a report, one that also times its steps into that."""
+        if report is None:
+            return self.program.run
+
+        def run(tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
+            report.measure(*self.step_times(tensors))
+            return self.program.run(tensors)
+
+        return run
+
+    def step_times(self, tensors: Sequence[torch.Tensor]) -> tuple[list[float], list[float]]:
+        """Microseconds of every kernel and of every extern, each run by itself."""
+        steps = self.program.spec.steps
+        given, native = list(tensors), [isinstance(step, runtime.Call) for step in steps]
+        inputs = {b.name: b.index for b in self.program.spec.buffers if b.kind == "input"}
+        for step in steps:
+            if isinstance(step, runtime.Extern) and step.target == WRITE:
+                written = inputs[step.args[0]["tensor"]]
+                given[written] = copied(given[written])
+        spent = sum(us for _, us in self.program.profile(given, rounds=1))
+        times = self.program.profile(given, rounds=max(3, min(100, int(2e5 / max(spent, 1.0)))))
+        kernels = [us for kernel, (_, us) in zip(native, times, strict=True) if kernel]
+        return kernels, [us for kernel, (_, us) in zip(native, times, strict=True) if not kernel]
+
+
+def copied(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values in the same strides, elsewhere."""
+    return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
+
+
+def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, Any]:
+    """What a report says of the steps: kernels in the order they run, and library calls."""
+    program = emitted.program
+    first = once(program, constants)
+    kernels = [
+        {
+            "name": k.name,
+            "symbol": emitted.symbols[k.name],
+            "predicted_us": emitted.predicted.get(k.name, 0.0),
+            "origin": k.origin,
+        }
+        for k in (*first, *(k for k in program.kernels if k not in first))
+    ]
+    externs = [(c.target, c.reason, c.origin) for c in program.steps if isinstance(c, Call)]
+    return {"kernels": kernels, "externs": externs}
+
+
+def without_restatements(program: Program) -> Program:
+    """The program that reads what a kernel restates itself, without such kernels."""
+    same = {k.outputs[0].name: k.inputs[0].name for k in program.kernels if restates(k.body)}
+
+    def read(step: Kernel | Call) -> Kernel | Call:
+        inputs = tuple(replace(b, name=same.get(b.name, b.name)) for b in step.inputs)
+        return replace(step, inputs=inputs)
+
+    steps = (read(s) for s in program.steps if not any(b.name in same for b in s.outputs))
+    return replace(program, steps=tuple(steps))
+
+
+def make_spec(
+    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int] = ()
+) -> runtime.ProgramSpec:
+    """The launch spec: inputs by position, outputs allocated per call, all else in the arena.
+
+    Steps that only constants decide come first and run once.
+    """
+    program = emitted.program
+    kept = {b.name for step in once(program, constants) for b in step.outputs}
+    buffers = {b.name: _buffer(b, "input", i) for i, b in enumerate(program.inputs)}
+    returned = [b for i, b in enumerate(program.outputs) if i not in writes]
+    for b in returned:
+        buffers.setdefault(b.name, _buffer(b, "output"))
+    calls = (b for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs))
+    full = {b.name: b for b in (*calls, *program.outputs)}
+    read = {b.name for b in (*program.outputs, *(b for s in program.steps for b in s.inputs))}
+    steps: list[runtime.Call | runtime.Extern] = []
+    for step in program.steps:
+        for b in (*step.inputs, *step.outputs):
+            known = full.get(b.name, b)  # kernels see buffers flat
+            kind = "kept" if b.name in kept else "temp"
+            buffers.setdefault(b.name, _buffer(known, kind))
+        if isinstance(step, Kernel):
+            args = tuple(b.name for b in (*step.inputs, *step.outputs))
+            symbol, content = emitted.symbols[step.name], None
+            if any(b.name in kept for b in step.outputs):
+                text = emitted.sources[symbol].replace(symbol, "")
+                content = hashlib.sha256(text.encode()).hexdigest()
+            steps.append(runtime.Call(symbol, args, _checks(step), content))
+        else:
+            steps.append(_extern(step, read))
+    steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))
+    for i, target in writes.items():
+        into, value = program.inputs[target].name, program.outputs[i].name
+        args = ({"tensor": into}, {"tensor": value})
+        steps.append(runtime.Extern(WRITE, args, {}, (None,)))
+    return runtime.ProgramSpec(
+        tuple(buffers.values()), tuple(steps), tuple(b.name for b in returned)
+    )
+
+
+def once(program: Program, constants: Collection[int]) -> list[Kernel]:
+    """The kernels that read nothing but constants and what such kernels make, for kernels alone."""
+    known = {program.inputs[i].name for i in constants}
+    returned = {b.name for b in program.outputs}
+    returned |= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
+    found: list[Kernel] = []
+    for step in program.steps:
+        fixed = isinstance(step, Kernel) and all(b.name in known for b in step.inputs)
+        if isinstance(step, Kernel) and fixed and not any(b.name in returned for b in step.outputs):
+            known.update(b.name for b in step.outputs)
+            found.append(step)
+    return found
+
+
+def _checks(kernel: Kernel) -> str | None:
+    return "; ".join((f"kernel {kernel.name}", *kernel.origin)) if is_checked(kernel.body) else None
+
+
+def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:
+    return runtime.Buffer(b.name, str(b.type.dtype.word), b.type.shape, b.type.layout, kind, index)
+
+
+def _extern(call: Call, read: Collection[str]) -> runtime.Extern:
+    """A library call; a result nobody reads is dropped, for it may be undefined."""
+    places = [{"tensor": b.name} for b in call.inputs]
+    args, kwargs = decode_call(call.arguments, places, lambda tag, value: {tag: value})
+    outputs = tuple(b.name if b.name in read else None for b in call.outputs)
+    return runtime.Extern(call.target, tuple(args), kwargs, outputs)

@@ -1,0 +1,79 @@
+"""A compiled GPU program run by the simulator: its kernels in order, over copies of the tensors.
+
+run = link(emitted, GPUS["cuda:sm_90a"], {})
+results = run(tensors)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+import torch
+
+from weft.core.errors import WeftError
+from weft.emit.gpu import Launch
+from weft.link.program import Emitted
+from weft.scalar.memory import as_array, as_tensor
+from weft.scalar.nest import Buffer, Call
+from weft.sim import TensorMap, simulate
+from weft.targets.gpu import GPU
+
+SECONDS = 600  # after which a kernel counts as one that does not end
+
+
+def link(
+    emitted: Emitted, target: GPU, writes: Mapping[int, int]
+) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """Runs the program on tensors; `writes` says which outputs go into which inputs.
+
+    WeftError for a fault, and for a library call: no device is there to run it on.
+    """
+
+    program = emitted.program
+
+    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        memory = {b.name: memory_of(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
+        for step in program.steps:
+            if isinstance(step, Call):
+                told = f"{step.target} is a library call: the simulator runs kernels alone"
+                raise WeftError(told)
+            for b in step.outputs:
+                memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
+            symbol = emitted.symbols[step.name]
+            launch = emitted.launches[symbol]
+            args = arguments([memory[b.name] for b in (*step.inputs, *step.outputs)], launch)
+            where = symbol, launch.grid, launch.block
+            facts = launch.dynamic_bytes, target.arch, target.warp
+            report = simulate(launch.source, *where, args, *facts, seconds=SECONDS)
+            if report.faults:
+                raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
+        outputs = [tensor_of(memory[b.name], b) for b in program.outputs]
+        for i, into in writes.items():
+            tensors[into].copy_(outputs[i])
+        return [out for i, out in enumerate(outputs) if i not in writes]
+
+    return run
+
+
+def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray | TensorMap]:
+    """Of a kernel over the memory of its operands: what the copy engine knows of them, too."""
+    maps: list[TensorMap] = []
+    for m in launch.maps:
+        whole = memory[m.operand]
+        tensor = np.ndarray(m.sizes, whole.dtype, whole, 0, m.strides)
+        maps.append(TensorMap(tensor, m.sides, m.swizzle))
+    return [*memory, *maps, *[np.zeros(1, np.int32)] * launch.faults]
+
+
+def memory_of(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
+    """A tensor's memory, which has the buffer's strides: its elements may lie over one another."""
+    span = buffer.type.span if tensor.numel() else 0
+    own = torch.zeros(max(1, span), dtype=tensor.dtype)
+    own[:span] = tensor.detach().as_strided((span,), (1,))
+    return as_array(own)
+
+
+def tensor_of(array: np.ndarray, buffer: Buffer) -> torch.Tensor:
+    """The buffer's elements as a tensor."""
+    return as_tensor(array).as_strided(buffer.type.shape, buffer.type.layout)

@@ -1,0 +1,267 @@
+"""How a nest touches memory: what is contiguous, what a term costs, which sums are contractions.
+
+contraction(nest)           # its rows, columns and reduce loops; None when it is something else
+stride_along(address, a0)   # elements per step of a0; None when uneven
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from weft.core.node import Node, bottom_up, postorder
+from weft.core.types import boolean, i64
+from weft.scalar.blocks import access, address, loops_from
+from weft.scalar.index import Interval, function_of, linear
+from weft.scalar.monoid import SUM
+from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, Function, apply, dot_bf16, multiply
+from weft.scalar.reach import axis_range, longest
+
+Ranges = dict[Node, Interval]
+
+
+def trips(stmt: For) -> int:
+    """Iterations of a loop: exact for literal bounds, else the most that lo .. min(..) allows."""
+    extent = stmt.extent
+    if extent is None:
+        extent = longest(stmt.lo, stmt.hi)
+        assert extent is not None, f"loop {stmt.label} has no literal length"
+    return max(0, math.ceil(extent / stmt.step))
+
+
+def divisors(count: int) -> list[int]:
+    """Numbers that divide it, the least first."""
+    small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
+    return sorted({*small, *(count // n for n in small)})
+
+
+def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
+    """Ranges of every axis bound in a block."""
+    found: Ranges = dict(ranges or {})
+    for stmt in walk(block):
+        if isinstance(stmt, For):
+            found[stmt.axis] = axis_range(stmt, found)
+    return found
+
+
+def stride_along(term: Node, variable: Node) -> int | None:
+    """How far an address moves per step of the axis; None when it does not move evenly."""
+    terms, _ = linear(term)
+    step = terms.get(variable, 0)
+    others = (a for a in terms if a is not variable)
+    return None if any(variable in free_variables(a) for a in others) else step
+
+
+def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Node, int | None]]:
+    """Every access of a statement with its stride along an axis (None: uneven)."""
+    for part in (stmt, *postorder(*stmt.terms())):
+        if (touched := access(part)) is not None:
+            yield part, stride_along(address(*touched, ranges), axis)
+
+
+def is_index(term: Node) -> bool:
+    """Arithmetic on axes and literals alone."""
+    if term.type.dtype not in (i64, boolean):
+        return False
+    return all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
+
+
+def term_cost(term: Node) -> float:
+    """Cost of one evaluation of the term's own op, in vector instructions."""
+    if isinstance(term.op, Apply):
+        if is_index(term):
+            return 0.0  # part of an address, or as cheap
+        if term.op.function.name == "multiply" and term.type.dtype.is_float:
+            return 0.5  # half of a fused multiply-add
+        return term.op.function.cost
+    return 1.0 if isinstance(term.op, Load) else 0.0
+
+
+def narrow(term: Node) -> Node:
+    """Without a cast that makes it wider: what is kept is the smaller one."""
+    cast = isinstance(term.op, Apply) and term.op.function in CASTS.values()
+    if cast and term.args[0].type.dtype.bytes < term.type.dtype.bytes:
+        return narrow(term.args[0])
+    return term
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """A sum of products over reduce axes, and how its axes take part.
+
+    out[.., m, .., n] = epilogue(sum over `reduce` of left(.., m, k) * right(.., k, n))
+    columns  n: the output is contiguous along it, `left` does not depend on it
+    rows     m: `right` does not depend on it
+    outer    free loops `right` depends on; `repeat` those it does not
+    """
+
+    rows: For
+    columns: For
+    outer: tuple[For, ...]
+    repeat: tuple[For, ...]
+    reduce: tuple[For, ...]
+    update: Update
+    left: Node
+    right: Node
+    stores: tuple[Store, ...]
+    times: Function = multiply  # of left and right; dot_bf16 where they are words of two values
+    joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
+
+    @property
+    def lines(self) -> For:
+        """The loop that blocks of columns are cut from."""
+        return self.joined[0] if self.joined else self.columns
+
+    @property
+    def bytes(self) -> int:
+        """Size of an accumulator."""
+        return self.update.values[0].type.dtype.bytes
+
+    @property
+    def unit(self) -> int:
+        """Columns of a line."""
+        return trips(self.joined[1]) if self.joined else 1
+
+
+def factors(term: Node) -> list[Node]:
+    """The product's factors; the term itself where they are many (a power by squaring)."""
+    found, stack = list[Node](), [term]
+    while stack and len(found) + len(stack) <= 16:
+        node = stack.pop()
+        if function_of(node) == "multiply":
+            stack.extend(reversed(node.args))
+        else:
+            found.append(node)
+    return [term] if stack else found
+
+
+def product(terms: list[Node]) -> Node:
+    result = terms[0]
+    for t in terms[1:]:
+        result = apply(multiply, result, t)
+    return result
+
+
+def chain(stmt: For, role: str) -> tuple[list[For], Block]:
+    """Perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
+    loops = loops_from(stmt, lambda f: f.role == role and not f.bind)
+    return loops, loops[-1].body
+
+
+def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] | None:
+    """Free loops around reduce loops, what those fold and what is stored: if that is the nest."""
+    free, body = chain(stmt, "free")
+    head, *rest = body
+    stores = [s for s in rest if isinstance(s, Store)]
+    if not (isinstance(head, For) and stmt.role == "free" and head.role == "reduce" and stores):
+        return None
+    reduce, inner = chain(head, "reduce")
+    updates = [s for s in inner if isinstance(s, Update)]
+    all_ = len(stores) == len(rest) and len(updates) == len(inner)
+    return (free, reduce, updates, stores) if all_ else None
+
+
+def contraction(stmt: For) -> Contraction | None:
+    """The contraction a nest of free loops computes, None when it computes something else."""
+    found = folded(stmt)
+    if found is None or len(found[2]) != 1 or found[2][0].fold.monoid is not SUM:
+        return None
+    free, reduce, (update,), stores = found
+    return _roles(free, reduce, update, stores) if len(reduce[0].folds) == 1 else None
+
+
+class Crossing(NamedTuple):
+    """A nest of free loops that stores along one of them what it reads along another."""
+
+    loops: list[For]
+    along: For  # what it stores is contiguous along this one
+    across: For  # and these loads along that one
+    loads: list[Node]
+    body: Block
+
+
+def crossing(stmt: For) -> Crossing | None:
+    """The crossing that a nest is, None when it is something else."""
+    loops, body = chain(stmt, "free")
+    stores = [s for s in body if isinstance(s, Store)]
+    if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
+        return None
+    ranges = ranges_in((stmt,))
+    where = address(stores[0].buffer, stores[0].index, ranges)
+    along = next((f for f in loops if stride_along(where, f.axis) == 1), None)
+    found: dict[Node, For] = {}
+    for term in postorder(*(t for s in stores for t in s.terms())) if along else ():
+        if along is not None and isinstance(term.op, Load) and not term.op.masked:
+            at = address(term.op.buffer, term.args, ranges)
+            others = (f for f in loops if f is not along and stride_along(at, f.axis) == 1)
+            other = next(others, None)
+            if stride_along(at, along.axis) not in (0, 1) and other is not None:
+                found[term] = other
+    across = set(found.values())
+    if along is None or len(across) != 1:
+        return None
+    return Crossing(loops, along, across.pop(), list(found), body)
+
+
+def columns_of(free: list[For], stores: list[Store]) -> For | None:
+    """The innermost loop along which what the nest of `free` loops stores is contiguous."""
+    where = address(stores[0].buffer, stores[0].index, ranges_in((free[0],)))
+    return next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
+
+
+def _roles(
+    free: list[For], reduce: list[For], update: Update, stores: list[Store]
+) -> Contraction | None:
+    columns = columns_of(free, stores)
+    if columns is None or trips(columns) < 4:
+        return None
+    value = update.values[0]
+    times = dot_bf16 if function_of(value) == "dot_bf16" else multiply
+    parts = list(value.args) if times is dot_bf16 else factors(value)
+    memo: dict[Node, frozenset[Node]] = {}
+    right = [p for p in parts if columns.axis in free_variables(p, memo)]
+    left = [p for p in parts if columns.axis not in free_variables(p, memo)]
+    if not right or not left:
+        return None
+    of_left, of_right = (
+        frozenset[Node]().union(*(free_variables(p, memo) for p in part)) for part in (left, right)
+    )
+    if not any(r.axis in of_left and r.axis in of_right for r in reduce):
+        return None
+    if any(isinstance(n.op, Acc) for n in postorder(*parts)):
+        return None
+    rows = [f for f in free if f is not columns and f.axis not in of_right and f.axis in of_left]
+    if not rows:
+        return None
+    best = max(rows, key=lambda f: (trips(f), free.index(f)))
+    others = [f for f in free if f is not best and f is not columns]
+    return Contraction(
+        best,
+        columns,
+        tuple(f for f in others if f.axis in of_right),
+        tuple(f for f in others if f.axis not in of_right),
+        tuple(reduce),
+        update,
+        product(left),
+        product(right),
+        tuple(stores),
+        times,
+    )
+
+
+def value_uses(block: Block, variable: Node) -> bool:
+    """Whether a variable is used outside the indices of loads and stores."""
+    memo: dict[Node, bool] = {}
+
+    def parts(part: Stmt | Node) -> tuple[Node, ...]:
+        terms = part.args if isinstance(part, Node) else part.terms()
+        touched = access(part)
+        return terms if touched is None else terms[len(touched[1]) :]
+
+    def uses(node: Node) -> bool:
+        return node is variable or any(memo[a] for a in parts(node))
+
+    return any(bottom_up(t, memo, uses, parts) for s in walk(block) for t in parts(s))

@@ -1,0 +1,77 @@
+"""What nests of a block hand to each other in shared memory, and what touching it costs in banks.
+
+for access in accesses_of_block(kernel): access.slab, access.index, access.count
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+from weft.core.node import Node, substitute
+from weft.scalar.blocks import accesses, address
+from weft.scalar.nest import Buffer, For, Kernel, Local, walk
+from weft.scalar.ops import apply, constant
+from weft.tile.analysis.access import stride_along, trips
+from weft.tile.analysis.slabs import Access, accesses_of
+from weft.tile.analysis.strips import WIDEST
+from weft.tile.analysis.tiles import Tile, is_frame, nests_of, tile_of, tiles_of
+
+
+def handed_over(kernel: Kernel) -> set[Buffer]:
+    """Buffers in shared memory that are declared around nests."""
+    frames = (s for s in walk(kernel.body) if is_frame(s))
+    inner = (s.buffer for frame in frames for s in frame.body if isinstance(s, Local))
+    return {b for b in inner if b.type.rank > 1}
+
+
+def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
+    """What threads read and write of these, for one chunk."""
+    nests = [s for s in nests_of(kernel.body) if isinstance(s, For)]
+    tiles = list(tiles_of(kernel.body))
+    threads = max((math.prod(map(trips, t.threads)) for t in tiles), default=0)
+    for tile in tiles:
+        yield from accesses_of(tile)
+        yield from _results(tile)
+    for nest in nests:
+        if nest.bind == "thread" and tile_of(nest) is None:
+            for loop in walk(nest.body):
+                if isinstance(loop, For) and loop.bind == "lane":
+                    yield from _of_lanes(nest, loop, threads)
+
+
+def _results(tile: Tile) -> Iterator[Access]:
+    """Of what a tile's threads have computed."""
+    warps = math.prod(map(trips, tile.threads)) / 32
+    stores = tuple(s for s in tile.body if not isinstance(s, For))
+    for buffer, index in accesses(stores):
+        if buffer.space == "shared":
+            width, index, count = _strip(buffer, index, tile.registers)
+            yield Access(buffer, index, tile.threads, width, warps * count)
+
+
+def _of_lanes(rows: For, loop: For, threads: int) -> Iterator[Access]:
+    """Of what each group of lanes has in a row."""
+    lanes = max(1, threads // trips(rows))
+    lane = replace(loop, hi=apply("add", loop.lo, constant(lanes * loop.step)))
+    inside = tuple(s for s in walk(loop.body) if isinstance(s, For) and s.bind == "register")
+    for buffer, index in accesses(loop.body):
+        if buffer.space == "shared":
+            width, index, count = _strip(buffer, index, inside)
+            turns = trips(rows) * trips(loop) / 32
+            yield Access(buffer, index, (rows, lane), width, turns * count)
+
+
+def _strip(
+    buffer: Buffer, index: tuple[Node, ...], registers: tuple[For, ...]
+) -> tuple[int, tuple[Node, ...], float]:
+    """Elements that one access takes, the first of a thread's, and how many accesses it makes."""
+    width, count = 1, 1.0
+    for f in reversed(registers):
+        step = stride_along(address(buffer, index, {}), f.axis)
+        count *= trips(f) if step else 1
+        if step == 1 and f.step == 1:
+            width = min(WIDEST // buffer.type.dtype.bytes, trips(f))
+        index = substitute(index, {f.axis: f.lo})
+    return width, index, count / width

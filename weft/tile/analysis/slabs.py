@@ -1,0 +1,143 @@
+"""The slabs of a tile: what its threads read of each, and what those reads cost in banks.
+
+for read in reads_of(tile): read.slab, read.index, read.count
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, substitute
+from weft.core.types import row_major
+from weft.scalar.blocks import address, loops_from, nodes
+from weft.scalar.index import linear
+from weft.scalar.nest import Buffer, For, Load, Store, walk
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import stride_along, trips
+from weft.tile.analysis.boxes import swizzles
+from weft.tile.analysis.fragments import column_of, operands, pairs
+from weft.tile.analysis.strips import WIDEST
+from weft.tile.analysis.tiles import Tile
+from weft.tile.price.banks import wavefronts
+
+ISSUE = 0.25  # turns that an instruction takes besides
+
+
+@dataclass(frozen=True)
+class Access:
+    """One access of a slab by a warp, and how often a chunk makes it."""
+
+    slab: Buffer
+    index: tuple[Node, ...]
+    loops: tuple[For, ...]  # over the threads that make it
+    width: int
+    count: float
+    is_fill: bool = False
+
+    def turns(self, slab: Buffer, target: GPU) -> float:
+        """What it costs where the slab lies as `slab` does."""
+        where = address(slab, self.index, {})
+        return self.count * (wavefronts(where, self.loops, slab, target.warp, self.width) + ISSUE)
+
+
+def accesses_of(tile: Tile) -> Iterator[Access]:
+    """What a thread reads for one chunk, and what fills the slabs."""
+    _, chunk = tile.chunk()
+    body = tile.body if chunk is None else chunk.body
+    for stmt in body:
+        atoms = [s for s in walk((stmt,)) if isinstance(s, For) and s.bind == "mma"]
+        if atoms:
+            loops = (s for s in walk((stmt,)) if isinstance(s, For) and s is not atoms[0])
+            yield from _fragments(atoms[0], tile, math.prod(map(trips, loops)))
+        elif isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
+            yield from _reads(stmt, tile)
+    for stmt in walk(body):
+        if isinstance(stmt, For) and stmt.bind == "thread":
+            yield from _fills(stmt)
+
+
+def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
+    """Of a sum, or of the stores of a tile that only copies."""
+    loop = stmt if isinstance(stmt, For) else None
+    deep = trips(loop) if loop else 1
+    for term in nodes(loop.body if loop else (stmt,)):
+        if not isinstance(term.op, Load) or term.op.buffer.space != "shared":
+            continue
+        slab, index = term.op.buffer, term.args[: term.op.buffer.type.rank]
+        where = address(slab, index, {})
+        most = WIDEST // slab.type.dtype.bytes
+        count, width = float(deep), 1
+        if loop and stride_along(where, loop.axis) == 1:
+            width = min(most, deep)
+        for f in reversed(tile.registers):  # to the first of a thread's results
+            step = stride_along(address(slab, index, {}), f.axis)
+            count *= trips(f) if step else 1
+            width = min(most, trips(f)) if step == 1 and f.step == 1 else width
+            index = substitute(index, {f.axis: f.lo})
+        index = substitute(index, {loop.axis: loop.lo}) if loop else index
+        yield Access(slab, index, tile.threads, width, _warps(tile.threads) * count / width)
+
+
+def _warps(threads: Sequence[For]) -> float:
+    return math.prod(map(trips, threads)) / 32
+
+
+def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
+    """What a thread reads for one step of the matrix units."""
+    found, lanes = operands(atom.body), tile.threads
+    if found is None or len(tile.registers) != 4:
+        return
+    down, row, across, column = tile.registers
+    rows = [lanes[-2].axis, apply("add", lanes[-2].axis, constant(row.step))]
+    own = [column_of(lanes[-1].axis, lanes)]
+    sides = (
+        (pairs(found.left, row.axis, rows, atom, lanes), trips(down)),
+        (pairs(found.right, column.axis, own, atom, lanes), trips(across)),
+    )
+    for held, count in sides:
+        for pair in held:
+            slab = pair[0].op.buffer  # type: ignore[attr-defined]
+            where = [address(slab, half.args, {}) for half in pair]
+            close = linear(apply("subtract", where[1], where[0])) == ({}, 1)
+            for half in pair[: 1 if close else 2]:
+                often = _warps(lanes) * steps * count
+                yield Access(slab, half.args, tile.threads, 2 if close else 1, often)
+
+
+def _fills(stmt: For) -> Iterator[Access]:
+    loops = loops_from(stmt)
+    store = loops[-1].body[0]
+    if not isinstance(store, Store) or store.buffer.space != "shared":
+        return
+    threads = tuple(f for f in loops if f.bind == "thread")
+    strips = {f.axis: f.lo for f in loops if f.bind == "register"}
+    width = math.prod(trips(f) for f in loops if f.axis in strips)
+    yield Access(
+        store.buffer, substitute(store.index, strips), threads, width, _warps(threads), True
+    )
+
+
+def padded(slab: Buffer, pad: int) -> Buffer:
+    """The slab with so many elements more between its lines."""
+    *outer, line = slab.type.shape
+    strides = (*((line + pad) * step for step in row_major(tuple(outer))), 1)
+    return replace(slab, type=replace(slab.type, strides=strides))
+
+
+def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
+    """The fewest turns for all accesses of a slab, and the pad that gives them."""
+    own = [a for a in accesses if a.slab == slab]
+    wide = any(a.width > 1 for a in own)
+    unit = max(1, WIDEST // slab.type.dtype.bytes) if wide else 1
+    pads = [n * unit for n in range(4)]
+    return min((sum(a.turns(padded(slab, p), target) for a in own), p) for p in pads)
+
+
+def best_swizzle(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
+    """The fewest turns for what threads read of a slab, and the swizzle that gives them."""
+    reads = [a for a in accesses if a.slab == slab]
+    choices = ((replace(slab, swizzle=n), n) for n in swizzles(slab))
+    return min((sum(a.turns(s, target) for a in reads), n) for s, n in choices)

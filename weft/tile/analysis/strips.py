@@ -1,0 +1,64 @@
+"""How many neighbours along an axis one thread can take, so that its accesses are wide.
+
+strip_width(accesses, a0, 4, known)     # 4 where all are contiguous along a0, aligned, in one piece
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from weft.core.node import Node, postorder, substitute
+from weft.scalar.blocks import address
+from weft.scalar.divisors import Divisors, condition_of_all, divisor
+from weft.scalar.index import Interval
+from weft.scalar.nest import Block, Buffer, Load, Store, walk
+from weft.scalar.ops import apply, axis, constant
+from weft.tile.analysis.access import stride_along
+
+WIDEST = 16  # bytes of an access
+
+Access = tuple[Buffer, tuple[Node, ...], Node | None]  # what is touched, where, on what condition
+
+
+def accesses_of(terms: Iterable[Node], block: Block = ()) -> list[Access]:
+    """Loads that terms make, and the stores of a block."""
+    found: list[Access] = []
+    for s in walk(block):
+        if isinstance(s, Store):
+            found.append((s.buffer, s.index, s.mask))
+    for node in postorder(*terms):
+        if isinstance(node.op, Load):
+            rank = node.op.buffer.type.rank
+            mask = node.args[rank] if node.op.masked else None
+            found.append((node.op.buffer, node.args[:rank], mask))
+    return found
+
+
+def strip_width(
+    accesses: Iterable[Access], along: Node, known: Divisors, ranges: Mapping[Node, Interval]
+) -> int:
+    """Elements of the widest strip that all accesses which move along the axis take whole."""
+    moving: list[tuple[Node, Node | None, int]] = []
+    for buffer, index, mask in accesses:
+        where = address(buffer, index, ranges)
+        if along in postorder(where):
+            if stride_along(where, along) != 1:
+                return 1
+            moving.append((where, mask, buffer.type.dtype.bytes))
+    width = WIDEST // min((size for *_, size in moving), default=WIDEST)
+    while width > 1 and not all(_whole(*access[:2], along, width, known) for access in moving):
+        width //= 2
+    return width
+
+
+def _whole(where: Node, mask: Node | None, along: Node, width: int, known: Divisors) -> bool:
+    """Whether an access of a strip is aligned, and all of it made or none."""
+    start = axis("strip")
+    with_start = {**known, start: width}
+    if divisor(substitute((where,), {along: start})[0], with_start) % width:
+        return False
+    if mask is None or along not in postorder(mask):
+        return True
+    at = (apply("add", start, constant(i)) for i in range(width))
+    forms = (substitute((mask,), {along: n})[0] for n in at)
+    return len({condition_of_all(form, with_start) for form in forms}) == 1

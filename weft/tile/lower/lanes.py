@@ -1,0 +1,163 @@
+"""Terms in the hardware's words: flat addresses, and lanes for the vector axis.
+
+v = Lanes_(Vector(a1, base, 16, None), ranges).term(load x[a0, a1])     # load{16} x[a0 * 64 + base]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, bottom_up, make
+from weft.core.types import TensorType, i32, i64
+from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
+from weft.scalar.affine import plus
+from weft.scalar.blocks import address
+from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
+from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
+from weft.scalar.ops import CASTS, SAFE, Constant, apply, constant, guarded
+from weft.tile.analysis.access import stride_along
+
+FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+
+
+@dataclass(frozen=True)
+class Vector:
+    """The axis that runs over lanes: lane i is iteration base + i; only `count` lanes if given."""
+
+    axis: Node
+    base: Node
+    lanes: int
+    count: Node | None
+    role: str
+
+
+def _values(node: Node) -> tuple[Node, ...]:
+    """What is lowered before a node: not the indices of a load, which become an address."""
+    return () if isinstance(node.op, Load) else node.args
+
+
+def flat(buffer: Buffer) -> Buffer:
+    """The buffer as the kernel level sees it: a run of elements."""
+    return replace(buffer, type=TensorType(buffer.type.dtype, (buffer.type.span,)))
+
+
+class Lowering:
+    """Rewrites terms and stores under a vector axis (or none) to the kernel level."""
+
+    def __init__(self, vector: Vector | None, ranges: Mapping[Node, Interval]) -> None:
+        self.vector, self.ranges = vector, ranges
+        self.memo: dict[Node, Node] = {}
+        self.free: dict[Node, frozenset[Node]] = {}
+
+    def term(self, node: Node) -> Node:
+        return bottom_up(node, self.memo, self._term, _values)
+
+    def _term(self, node: Node) -> Node:
+        v = self.vector
+        if v is not None and node is v.axis:
+            return apply("add", v.base, lanes_of(v.lanes))
+        if isinstance(node.op, Load):
+            return self._load(node, node.op)
+        if not node.args:
+            return node
+        if v is None or v.axis not in free_variables(node, self.free):
+            args = tuple(self.term(a) for a in node.args)
+            same = all(x is y for x, y in zip(args, node.args, strict=True))
+            return node if same else make(node.op, *args)
+        if (narrow := self._compare_lanes(node, v)) is not None:
+            return narrow
+        args = [self.term(a) for a in node.args]
+        if v.count is not None and (function := getattr(node.op, "function", None)) in SAFE:
+            args[0] = guarded(function, self._active(None), args[0])  # nothing is beyond the count
+        return make(node.op, *args)
+
+    def _compare_lanes(self, node: Node, v: Vector) -> Node | None:
+        """A comparison even along the lanes, as lane number against one scalar, both i32.
+
+        a < b  with  a - b = s lane + r  is  lane < -r / s; with a - b = r - s lane  lane > r / s.
+        """
+        name = function_of(node)
+        if name not in FLIPPED or node.args[0].type.dtype is not i64:
+            return None
+        even, offset = linear(apply("subtract", *node.args))
+        terms = dict(even)
+        step = terms.pop(v.axis, 0)
+        uneven = any(v.axis in free_variables(a, self.free) for a in terms)
+        if step == 0 or uneven or (abs(step) > 1 and name in ("eq", "ne")):
+            return None
+        name = name if step > 0 else FLIPPED[name]
+        sign = -1 if step > 0 else 1
+        up = abs(step) - 1 if name in ("lt", "ge") else 0  # a quotient rounded up, or down
+        start = plus((terms, offset), linear(v.base), step)
+        bound = from_linear(*plus(({}, up), start, sign))
+        bound = apply("floordiv", bound, constant(abs(step))) if abs(step) > 1 else bound
+        clamped = apply("minimum", apply("maximum", bound, constant(-1)), constant(v.lanes))
+        scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
+        lane = apply(CASTS[i32], lanes_of(v.lanes))
+        return apply(name, lane, scalar)
+
+    def _load(self, node: Node, load: Load) -> Node:
+        rank = load.buffer.type.rank
+        where = address(load.buffer, node.args[:rank], self.ranges)
+        target = flat(load.buffer)
+        condition = self.term(node.args[rank]) if load.masked else None
+        other = node.args[rank + 1] if load.masked else None
+        v = self.vector
+        depends = v is not None and v.axis in free_variables(where, self.free)
+        if v is None or (not depends and (condition is None or condition.type.lanes == 1)):
+            extra = () if condition is None or other is None else (condition, other)
+            return make(Load(target, load.masked), self.term(where), *extra)
+        index, step = self._lane_places(where, v)
+        if condition is None and (step or v.count is None):
+            counted = () if v.count is None else (v.count,)
+            ahead = 0 if counted else load.ahead
+            wide = VectorLoad(target, v.lanes, step, bool(counted), ahead=ahead if step else 0)
+            return make(wide, index, *counted)
+        fill = constant(0, target.type.dtype) if other is None else other
+        active = self._active(condition)
+        return make(VectorLoad(target, v.lanes, step, masked=True), index, active, fill)
+
+    def _lane_places(self, where: Node, v: Vector) -> tuple[Node, int]:
+        """Where lane 0 is and how far the next one; or where each lane is, and 0."""
+        step = stride_along(where, v.axis)
+        if step is None or step <= 0:
+            wide = self.term(where)
+            return wide if wide.type.lanes > 1 else make(Splat(v.lanes), wide), 0
+        terms, offset = linear(where)
+        rest = {a: k for a, k in terms.items() if a is not v.axis}
+        return self.term(from_linear(*plus((rest, offset), linear(v.base), step))), step
+
+    def _active(self, condition: Node | None) -> Node:
+        """The condition as lanes, false beyond the count."""
+        v = self.vector
+        assert v is not None
+        if condition is not None and condition.type.lanes == 1:
+            condition = make(Splat(v.lanes), condition)
+        if v.count is None:
+            assert condition is not None
+            return condition
+        inside = apply("lt", lanes_of(v.lanes), v.count)
+        return inside if condition is None else apply("and", condition, inside)
+
+    def store(self, stmt: Store) -> Stmt:
+        """The store in lanes when it moves along the vector axis."""
+        target, v = flat(stmt.buffer), self.vector
+        where = address(stmt.buffer, stmt.index, self.ranges)
+        value = self.term(stmt.value)
+        mask = None if stmt.mask is None else self.term(stmt.mask)
+        if v is None or v.axis not in free_variables(where, self.free):
+            return Store(target, (self.term(where),), value, mask, stmt.how)
+        if value.type.lanes == 1:
+            value = make(Splat(v.lanes), value)
+        index, step = self._lane_places(where, v)
+        return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.how)
+
+
+def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:
+    """Active lanes of hi - lo, None when all are."""
+    left = simplify(apply("subtract", hi, lo), ranges)
+    if isinstance(left.op, Constant):
+        return None if int(left.op.value) >= lanes else left
+    least = simplify(apply("minimum", left, constant(lanes)), ranges)
+    return None if isinstance(least.op, Constant) and int(least.op.value) >= lanes else least

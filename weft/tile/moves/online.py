@@ -1,0 +1,277 @@
+"""One kernel over blocks of rows and chunks of columns, from kernels that hand rows to each other.
+
+kernel, held = online(members, passed, depth=2, block=64, chunk=64, units=True)
+
+A member's body over a row is taken apart into pieces: folds along the columns, maps of them, sums
+along them for other loops, and what is stored once for a row. Of a sum of what is proportional to
+exp(s - maximum), the part so far is scaled where the maximum has grown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import count
+
+from weft.core.node import Node, make, rebuild, substitute
+from weft.core.types import bf16, f16, f32
+from weft.scalar.blocks import loads, nodes
+from weft.scalar.monoid import SUM
+from weft.scalar.nest import (
+    Acc,
+    Block,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Store,
+    Update,
+    free_variables,
+    walk,
+)
+from weft.scalar.ops import CASTS, apply, axis, constant
+from weft.scalar.structure import renumber
+from weft.tile.analysis.access import factors, folded, narrow, product, trips
+from weft.tile.analysis.degree import NotByChunks
+from weft.tile.analysis.tiles import full, guarded
+from weft.tile.moves.chunks import AT, COLUMN, ROW, START, Chunks
+from weft.tile.moves.loops import nested
+from weft.tile.passes.programs.merge_rows import Rows, leading
+
+
+def online(
+    members: Sequence[Kernel],
+    passed: Sequence[Buffer],
+    depth: int,
+    block: int,
+    chunk: int,
+    units: bool,
+) -> tuple[Kernel, int]:
+    """The kernel, and the bytes that it hands over between its nests; NotByChunks if not right.
+
+    depth   loops that the members share, the last of them over rows
+    units   whether the target has units for products of 16-bit matrices
+    """
+    handed = {b: Rows(b, members, depth) for b in passed}
+    long = {h.shape for h in handed.values() if h.shape}
+    if len(long) != 1 or any(len(shape) != 1 for shape in long):
+        raise NotByChunks
+    (length,) = long.pop()
+    one = _Online(block, chunk, length, members, handed, depth, units).kernel()
+    return one, sum(s.buffer.type.bytes for s in walk(one.body) if isinstance(s, Local))
+
+
+class _Online(Chunks):
+    """One kernel in the making."""
+
+    def __init__(
+        self,
+        block: int,
+        chunk: int,
+        length: int,
+        members: Sequence[Kernel],
+        handed: Mapping[Buffer, Rows],
+        depth: int,
+        units: bool,
+    ) -> None:
+        super().__init__(block, chunk, length)
+        self.members, self.handed, self.depth, self.units = members, handed, depth, units
+        loops = leading(members[0])[:depth]
+        self.outer = [replace(f, axis=axis(f"outer{n}")) for n, f in enumerate(loops)]
+        self.rows = trips(loops[-1])
+        self.local: dict[Buffer, Buffer] = {}
+        self.scalars: dict[Buffer, Node] = {}  # what is handed over once for a row
+
+    def kernel(self) -> Kernel:
+        axes, accs = count(), count()
+        for member in self.members:
+            self.take(member, renumber(member.body, axes, accs))
+        self.close()
+        held = dict.fromkeys(s.held for s in self.states.values())
+        scale = [self.scale] if self.top is not None else []
+        end = constant(-(-self.length // self.chunk) * self.chunk)
+        if self.last is not None and all(s.degree or s is self.top for s in self.states.values()):
+            end = apply("minimum", end, self.last)
+        chunks = For(AT, constant(0), end, tuple(self.each), self.chunk, "scan")
+        read = loads(*nodes(tuple(self.each)))
+        unread = {b for b in self.kept if b not in read}
+        chunks = replace(chunks, body=without(chunks.body, unread))
+        kept = (b for b in self.kept if b in read)
+        body: Block = tuple(map(Local, (*held, *scale, *kept)))
+        body = (*body, *self.start, chunks, *self.finish)
+        hi = full(self.outer[-1], self.block)
+        rows = replace(self.outer[-1], axis=START, hi=constant(hi), step=self.block)
+        body = nested([*self.outer[:-1], rows], body)
+        inputs = dict.fromkeys(b for m in self.members for b in m.inputs if b not in self.handed)
+        outputs = tuple(b for m in self.members for b in m.outputs if b not in self.handed)
+        origin = tuple(dict.fromkeys(line for m in self.members for line in m.origin))
+        return Kernel(self.members[-1].name, tuple(inputs), outputs, renumber(body), origin)
+
+    # ---- pieces of a member
+
+    def take(self, member: Kernel, body: Block) -> None:
+        loops = leading(replace(member, body=body))[: self.depth]
+        self.own = {f.axis: o.axis for f, o in zip(loops, self.outer, strict=True)}
+        self.row = loops[-1].axis
+        self.own[self.row] = apply("add", START, ROW)
+        for stmt in loops[-1].body:
+            if isinstance(stmt, For):
+                self.loop(stmt)
+            elif isinstance(stmt, Store) and stmt.buffer in self.handed:
+                self.scalars[stmt.buffer] = self.over(stmt.value, None)
+            elif isinstance(stmt, Store):
+                self.close()
+                self.finish += self.by_row((self.stored(stmt, self.over(stmt.value, None)),))
+            else:
+                raise NotByChunks
+
+    def loop(self, stmt: For) -> None:
+        whole = stmt.lo is constant(0) and stmt.step == 1
+        inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+        stores = [s for s in stmt.body if isinstance(s, Store)]
+        maps = bool(stores) and all(s.buffer in self.handed for s in stores)
+        if whole and stmt.role == "reduce" and stmt.extent == self.length and not inner:
+            self.folds(stmt)
+        elif whole and stmt.role == "free" and stmt.extent == self.length and maps:
+            self.map(stmt, stores, inner)
+        else:
+            self.sums(stmt)
+
+    def folds(self, stmt: For) -> None:
+        for update in stmt.body:
+            if not isinstance(update, Update) or len(update.values) != 1 or update.partial:
+                raise NotByChunks
+            fold, value = update.fold, self.over(update.values[0], stmt.axis)
+            if len(fold.labels) != 1 or fold.monoid.function is None:
+                raise NotByChunks
+            state = self.state(fold, value, ())
+            column = self.column(value)
+            column.folds.append(fold)
+            column.body.append(self.inside(Update(fold, (self.here(value),))))
+            self.ends.append(state)
+
+    def map(self, stmt: For, stores: Sequence[Store], inner: Sequence[For]) -> None:
+        """What is handed over, for each column of a chunk."""
+        made: list[Store] = []
+        if inner:
+            self.close()
+        for store in stores:
+            value = self.over(store.value, stmt.axis)
+            held = self.local[store.buffer] = self.buffer(store.buffer.name, value)
+            self.values[held] = value = self.masked(value)
+            made.append(Store(held, (ROW, COLUMN), self.here(value)))
+        if not inner:
+            self.column(*(s.value for s in made)).body += made
+            self.made.update((make(Load(s.buffer), *s.index), self.values[s.buffer]) for s in made)
+            return
+        sums = [s for s in stmt.body if isinstance(s, For)]
+        if len(sums) + len(stores) != len(stmt.body) or any(s.role != "reduce" for s in inner):
+            raise NotByChunks
+        before = tuple(s.map_terms(lambda t: self.here(self.over(t, stmt.axis))) for s in sums)
+        if any(self.degrees.of(t) for t in nodes(before)):
+            raise NotByChunks
+        self.each += self.by_row(nested([self.of_chunk()], (*before, *made)))
+
+    def sums(self, stmt: For) -> None:
+        """Sums along the columns, for other loops inside a row: kept from chunk to chunk."""
+        found = folded(stmt)
+        if found is None or len(found[1]) != 1 or len(found[2]) != 1:
+            raise NotByChunks
+        free, (reduce,), (update,), stores = found
+        fold, sizes = update.fold, [f.extent or 0 for f in free]
+        even = all(f.lo is constant(0) and f.step == 1 for f in (*free, reduce))
+        if fold.monoid is not SUM or not even or 0 in sizes or reduce.extent != self.length:
+            raise NotByChunks
+        parts = [self.over(f, reduce.axis) for f in factors(update.values[0])]
+        own = [p for p in parts if self.after(p)]  # of the row alone, known at its end
+        rest = self.sides([p for p in parts if p not in own], free, stores)
+        self.close()
+        state = self.state(fold, rest, sizes)
+        places = [f.axis for f in free]
+        update = Update(fold, (self.here(rest),))
+        zero = all(isinstance(narrow(f).op, Load) for f in factors(rest))  # beyond the last column
+        add = nested([self.of_chunk("reduce", [fold])], (update if zero else self.inside(update),))
+        kept = state.load(*places)
+        scaled = apply("multiply", kept, self.factor()) if state.degree else kept
+        kept = Store(state.held, (ROW, *places), apply("add", scaled, fold.accs[0]))
+        self.each += self.by_row(nested(free, (*add, kept)))
+        whole = product([self.whole_fold(state, places), *own])
+        done = [
+            self.stored(s, substitute((self.over(s.value, None),), {fold.accs[0]: whole})[0])
+            for s in stores
+        ]
+        self.finish += self.by_row(nested(free, tuple(done)))
+
+    def sides(self, parts: list[Node], free: Sequence[For], stores: Sequence[Store]) -> Node:
+        """The product of a sum, its side that the other loops do not move computed before it.
+
+        It is rounded to 16 bits where the other side and the results are, as eager does, if the
+        target has units for such products.
+        """
+        axes = {f.axis for f in free}
+        left = [p for p in parts if axes.isdisjoint(free_variables(p))]
+        right = [p for p in parts if p not in left]
+        if not left or not right:
+            return product(parts)
+        side, dtype = product(left), left[0].type.dtype
+        results = {narrow(p).type.dtype for p in right} | {s.buffer.type.dtype for s in stores}
+        fits = [bf16, f16] if self.between_0_and_1(side) else [bf16]  # in their range
+        narrower = next((d for d in fits if results == {d}), dtype)
+        held = narrower if self.units and dtype is f32 else dtype
+        if isinstance(narrow(side).op, Load) and narrow(side).type.dtype is held:
+            return product(parts)
+        value = side if held is dtype else apply(CASTS[held], side)
+        load = self.keep(f"side{len(self.states)}", value)
+        return product([load if held is dtype else apply(CASTS[dtype], load), *right])
+
+    def stored(self, stmt: Store, value: Node) -> Store:
+        """A store of what a row's end tells, of rows that there are."""
+        ends = {a: self.whole_fold(s) for a, s in self.states.items() if s.held.type.rank == 1}
+        value = substitute((value,), ends)[0]
+        index = substitute(stmt.index, self.own)
+        there = apply("lt", self.own[self.row], constant(self.rows))
+        return replace(stmt, index=index, value=value, mask=there if self.uneven() else None)
+
+    def uneven(self) -> bool:
+        return self.rows % self.block != 0
+
+    # ---- terms
+
+    def over(self, term: Node, column: Node | None) -> Node:
+        """A member's term over the block's own buffers, rows and columns."""
+
+        def change(node: Node) -> Node | None:
+            if not isinstance(node.op, Load) or node.op.buffer not in self.handed:
+                return None
+            buffer = node.op.buffer
+            if buffer in self.scalars:
+                return self.scalars[buffer]
+            others = [node.args[p] for p in self.handed[buffer].others]
+            if buffer not in self.local or others != [column] or node.op.masked:
+                raise NotByChunks
+            load = make(Load(self.local[buffer]), ROW, COLUMN)
+            return self.made.get(load, load)
+
+        term = rebuild((term,), change)[0]
+        if self.uneven():
+            there = apply("lt", self.row, constant(self.rows))
+            term = guarded(term, self.row, there)
+        if column is not None and self.length % self.chunk:
+            term = guarded(term, column, apply("lt", column, constant(self.length)))
+        here = {} if column is None else {column: apply("add", AT, COLUMN)}
+        return substitute((term,), {**self.own, **here})[0]
+
+    def after(self, term: Node) -> bool:
+        """Whether a term is known at a row's end alone, for all its columns."""
+        free = free_variables(term)
+        return free.isdisjoint((AT, COLUMN)) and any(isinstance(n.op, Acc) for n in free)
+
+
+def without(block: Block, buffers: Collection[Buffer]) -> Block:
+    """The block without what is stored to these buffers."""
+    return tuple(
+        replace(s, body=without(s.body, buffers)) if isinstance(s, For) else s
+        for s in block
+        if not isinstance(s, Store) or s.buffer not in buffers
+    )

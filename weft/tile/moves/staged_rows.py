@@ -1,0 +1,85 @@
+"""Rows that several loops over threads read: read once into shared memory, by all threads.
+
+before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in shared
+            ... load x[a0, a1]                         for m0 in 0..2048:  # free thread
+        for a2 in 0..2048:  # free thread                  x_s0[m0] = load x[a0, m0]
+            ... load x[a0, a2]                         for a1 in 0..2048:  # reduce thread
+                                                           ... load x_s0[a1]
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, make, substitute
+from weft.core.types import TensorType
+from weft.scalar.blocks import nodes, substitute_block
+from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, free_variables, walk
+from weft.scalar.ops import axis
+from weft.tile.moves.loops import Labels, past
+
+HERE = axis("here")  # where a loop is along a row
+
+
+@dataclass
+class RowStager:
+    """Stages rows in every block of statements, while shared memory lasts."""
+
+    labels: Labels
+    left: int  # bytes of shared memory
+
+    def block(self, stmts: Block) -> Block:
+        loops = [s for s in stmts if isinstance(s, For) and s.bind == "thread"]
+        for i, first in enumerate(loops):
+            for row in self.rows(first):
+                others = [f for f in loops[i + 1 :] if _alike(first, f) and row in self.rows(f)]
+                staged = self.staged(row, [first, *others], stmts) if others else None
+                if staged is not None:
+                    return self.block(staged)
+        return tuple(
+            replace(s, body=self.block(s.body)) if isinstance(s, For) and s not in loops else s
+            for s in stmts
+        )
+
+    def rows(self, loop: For) -> dict[Node, Node]:
+        """What a loop loads with its axis replaced by HERE, and the loads."""
+        found: dict[Node, Node] = {}
+        inside = {s.axis for s in walk(loop.body) if isinstance(s, For)}
+        for term in nodes(loop.body):
+            if isinstance(term.op, Load) and term.op.buffer.space == "global":
+                axes = free_variables(term)
+                if loop.axis in axes and not axes & inside:
+                    found[substitute((term,), {loop.axis: HERE})[0]] = term
+        return found
+
+    def staged(self, row: Node, loops: list[For], stmts: Block) -> Block | None:
+        """The statements with the row staged before the first of the loops that read it."""
+        first = loops[0]
+        extent = first.extent or 0
+        size = extent * row.type.dtype.bytes
+        written = {s.buffer for s in walk(stmts) if isinstance(s, Store)}
+        if not 0 < size <= self.left or row.op.buffer in written:  # type: ignore[attr-defined]
+            return None
+        self.left -= size
+        name: str = row.op.buffer.name  # type: ignore[attr-defined]
+        type_ = TensorType(row.type.dtype, (extent,))
+        buffer = Buffer(self.labels.buffer(f"{name}_s"), type_, "shared")
+        at = self.labels.axis("m")
+        store = Store(buffer, (past(at, first.lo),), substitute((row,), {HERE: at})[0])
+        fill = For(at, first.lo, first.hi, (store,), 1, "free", "thread")
+
+        def read(loop: For) -> For:
+            place = make(Load(buffer), past(loop.axis, loop.lo))
+            old = substitute((row,), {HERE: loop.axis})[0]
+            return replace(loop, body=substitute_block(loop.body, {old: place}))
+
+        out: list[Stmt] = []
+        for stmt in stmts:
+            if stmt is first:
+                out += [Local(buffer), fill]
+            out.append(read(stmt) if stmt in loops and isinstance(stmt, For) else stmt)
+        return tuple(out)
+
+
+def _alike(first: For, other: For) -> bool:
+    return (first.lo, first.hi, first.step) == (other.lo, other.hi, other.step)

@@ -1,0 +1,116 @@
+"""block_sums: a long sum is a sum of the sums of blocks, so that rounding errors stay small.
+
+before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 128:  # reduce acc0
+            acc0 <- add(acc0, x[a0])                     for a0 in s0..s0 + 128:  # reduce
+                                                             acc0_s0 <- add(acc0_s0, x[a0])
+                                                         acc0 <- add(acc0, acc0_s0)
+
+One accumulator over n terms is off by up to n roundings, blocks of b by b + n / b; where there are
+many blocks, they are in blocks again. A loop that threads share is in blocks of what each of them
+adds. A loop that fills slabs too, of a product, has many accumulators, each of which takes a second
+one here, and one rounding for a term: it may be much longer. What a scan reads so far is what the
+blocks before have and what its own block has; of vectors, which keep no such thing, it stays whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+
+from weft.core.types import f32, f64
+from weft.scalar.blocks import substitute_block
+from weft.scalar.index import bounds
+from weft.scalar.monoid import SUM, WELFORD
+from weft.scalar.nest import Block, Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.ops import apply, subtract
+from weft.scalar.reach import axis_range, longest
+from weft.tile.analysis.access import Ranges
+from weft.tile.moves.loops import Labels, ending, over, upto
+
+BLOCK = 128  # terms; twice as many are still added one by one
+BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
+SHARE = {"thread": 256, "warp": 16}  # threads that share a loop
+IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each thread
+
+
+def block_sums(kernel: Kernel, target: object) -> Kernel:
+    """Block every long loop whose threads add floats one by one, and its other folds."""
+    labels, loops = Labels(kernel.body), [s for s in walk(kernel.body) if isinstance(s, For)]
+    serial = {"reduce"} if any("vector" in s.bind for s in loops) else {"reduce", "scan"}
+
+    def one(stmt: Stmt, ranges: Ranges) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
+        inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+        dtypes = (f32,) if stmt.role == "scan" else (f32, f64)  # f64 is enough for a scan
+        rounds = (f.monoid in (SUM, WELFORD) and f.dtypes[0] in dtypes for f in stmt.folds)
+        if any(rounds) and stmt.role in serial and _is_serial(stmt):
+            return blocked_sum(stmt, ranges, labels)
+        return replace(stmt, body=tuple(one(s, inner) for s in stmt.body))
+
+    return replace(kernel, body=tuple(one(s, {}) for s in kernel.body))
+
+
+def _is_serial(stmt: For) -> bool:
+    """Loops that add in order, and declare no accumulators of their own."""
+    inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+    plain = all(not s.folds and (s.role != "scan" or s.bind == "register") for s in inner)
+    return plain and stmt.bind in IN_ORDER and all(f.lanes == 1 for f in stmt.folds)
+
+
+def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
+    """The sum in blocks of its outermost loops; of its inner loops where those are long alone."""
+    inside = ranges | {stmt.axis: axis_range(stmt, ranges)}
+    below = _terms(stmt.body, inside)
+    if _trips(stmt, ranges) * below <= 2 * BLOCK * (BLOCKS if _stages(stmt) else 1):
+        return stmt
+    inner = stmt.body[0]
+    if below >= BLOCK and len(stmt.body) == 1 and isinstance(inner, For):
+        part, updates = _part(inner, stmt.folds, "s")
+        return replace(stmt, body=(blocked_sum(part, inside, labels), *updates))
+    step = stmt.step * SHARE.get(stmt.bind, 1)
+    return _in_blocks(stmt, max(1, BLOCK // below) * step, ranges, labels)
+
+
+def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
+    """The loop in blocks of `width`, and in blocks of blocks where there are many."""
+    origin = labels.axis("s")
+    hi = upto(origin, width, stmt.hi)
+    part, updates = _part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
+    body = part.body if _stages(stmt) else ending(part.body, stmt.hi, hi)
+    part = replace(part, lo=origin, hi=hi, body=body)
+    before = stmt.folds if stmt.role == "scan" else ()  # is read in the block
+    begins = (Update(f, f.monoid.identity(f.dtypes), True) for f in before)
+    outer = replace(stmt, axis=origin, body=(*begins, part, *updates), step=width, bind="serial")
+    many = _trips(outer, ranges) > 2 * BLOCKS
+    return _in_blocks(outer, width * BLOCKS, ranges, labels) if many else outer
+
+
+def _stages(stmt: For) -> bool:
+    """Whether it fills slabs too, those of iterations after its own among them."""
+    return any(isinstance(s, For) and s.role == "free" for s in walk(stmt.body))
+
+
+def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
+    """The loop with folds of its own, and the updates that they are parts of."""
+    own = {f: replace(f, labels=tuple(f"{n}_{suffix}" for n in f.labels)) for f in folds}
+    updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
+    pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
+    body = substitute_block(over(loop.body, own), dict(chain(*pairs)))
+    return replace(loop, body=body, folds=tuple(own.values())), updates
+
+
+def _trips(stmt: For, ranges: Ranges) -> int:
+    """Most iterations that follow one another."""
+    most = longest(stmt.lo, stmt.hi) or bounds(apply(subtract, stmt.hi, stmt.lo), ranges)[1]
+    together = stmt.role == "free" or (stmt.bind not in IN_ORDER and stmt.role != "scan")
+    step = stmt.step * SHARE.get(stmt.bind, 1)
+    return 1 if together or most == float("inf") else max(1, int(-(-most // step)))
+
+
+def _terms(block: Block, ranges: Ranges) -> int:
+    """Terms that one accumulator adds in a block."""
+    loops = [s for s in block if isinstance(s, For)]
+    inside = [ranges | {s.axis: axis_range(s, ranges)} for s in loops]
+    found = (_trips(s, ranges) * _terms(s.body, r) for s, r in zip(loops, inside, strict=True))
+    return max(found, default=1)

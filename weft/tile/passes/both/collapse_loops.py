@@ -1,0 +1,66 @@
+"""collapse_loops: two loops over memory that is contiguous across both become one.
+
+before  for a0 in 0..28:  # free            after  for a0 in 0..14336:  # free
+            for a1 in 0..512:  # free                  y[a0 // 512, a0 % 512] = relu(x[...])
+                y[a0, a1] = relu(x[a0, a1])
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node, postorder
+from weft.scalar.blocks import map_statements, substitute_block
+from weft.scalar.index import simplify
+from weft.scalar.nest import For, Kernel, Stmt, walk
+from weft.scalar.ops import apply, constant, floordiv, floormod
+from weft.scalar.reach import extent_of
+from weft.tile.analysis.access import ranges_in, strides, trips, value_uses
+from weft.tile.moves.loops import Labels
+
+
+def collapse_loops(kernel: Kernel, target: object) -> Kernel:
+    """Collapse wherever every access keeps an even stride along the joint axis."""
+    labels = Labels(kernel.body)
+
+    def one(stmt: Stmt) -> Stmt:
+        return (collapsed(stmt, labels) if isinstance(stmt, For) else None) or stmt
+
+    return replace(kernel, body=map_statements(kernel.body, one))
+
+
+def collapsed(stmt: For, labels: Labels) -> For | None:
+    """The one loop for a loop and the only loop inside it, None when strides would break."""
+    if len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
+        return None
+    inner = stmt.body[0]
+    if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
+        return None
+    if not extent_of(stmt) or not extent_of(inner) or stmt.axis in postorder(inner.lo, inner.hi):
+        return None  # a block of rows may end before its length
+    loop = joined(stmt, inner, labels)
+    # as a value the joint axis would be divided: only addresses absorb that
+    return loop if _even(loop) and not value_uses(loop.body, loop.axis) else None
+
+
+def joined(outer: For, inner: For, labels: Labels) -> For:
+    """Both loops as one, over as many iterations as they have together."""
+    joint, count = labels.axis("j"), constant(trips(inner))
+    values = {
+        outer.axis: _at(outer, apply(floordiv, joint, count)),
+        inner.axis: _at(inner, apply(floormod, joint, count)),
+    }
+    body, end = substitute_block(inner.body, values), constant(trips(outer) * trips(inner))
+    return replace(outer, axis=joint, lo=constant(0), hi=end, step=1, body=body)
+
+
+def _at(loop: For, turn: Node) -> Node:
+    """The loop's axis in iteration number `turn`."""
+    return simplify(apply("add", loop.lo, apply("multiply", turn, constant(loop.step))), {})
+
+
+def _even(loop: For) -> bool:
+    ranges = ranges_in((loop,))
+    return all(
+        step is not None for s in walk(loop.body) for _, step in strides(s, loop.axis, ranges)
+    )

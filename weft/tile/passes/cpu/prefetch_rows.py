@@ -1,0 +1,57 @@
+"""prefetch_rows: the second loop over a row asks for the next row, which the first is to read.
+
+before  for a0 in 0..4096:  # free parallel          after  for a0 in 0..4096:  # free parallel
+            for a1 in b0..b0 + 16:  # reduce vector16           for a1 in b0..b0 + 16:
+                in0 = load x[a0, a1]                                in0 = load x[a0, a1]
+            for a2 in b1..b1 + 16:  # free vector16             for a2 in b1..b1 + 16:
+                in1 = load x[a0, a2]                                in1 = load x[a0, a2] ahead 4096
+
+Loops over one row in turn wait for memory, compute and write; so one waits while another computes.
+It pays where what a kernel touches exceeds the caches.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node, make
+from weft.scalar.blocks import address, loads, map_statements, nodes, rewrite_block
+from weft.scalar.nest import For, Kernel, Load, Stmt
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import ranges_in, stride_along
+from weft.tile.passes.cpu.stream_stores import past_caches
+
+
+def prefetch_rows(kernel: Kernel, target: Machine) -> Kernel:
+    """Mark vector loads of the first loop that reads a row again, where two rows stay cached."""
+    if not past_caches(kernel, target):
+        return kernel
+    ranges = ranges_in(kernel.body)
+
+    def rows(stmt: Stmt) -> Stmt:
+        passes = [s for s in stmt.body if isinstance(s, For)] if isinstance(stmt, For) else []
+        if not isinstance(stmt, For) or stmt.role != "free" or stmt.lanes or len(passes) < 2:
+            return stmt
+        first = {b for b in loads(*nodes((passes[0],))) if b.space == "global"}
+
+        def ahead(node: Node, lanes: For) -> Node | None:
+            if not isinstance(node.op, Load) or node.op.masked or node.op.buffer not in first:
+                return None
+            where = address(node.op.buffer, node.args, ranges)
+            row = stride_along(where, stmt.axis) or 0
+            fits = 0 < row * node.op.buffer.type.dtype.bytes <= target.l2 // 4
+            if not fits or stride_along(where, lanes.axis) != 1:
+                return None
+            return make(replace(node.op, ahead=row * stmt.step), *node.args)
+
+        def mark(s: Stmt) -> Stmt:
+            if not isinstance(s, For) or not s.lanes:
+                return s
+            return replace(s, body=rewrite_block(s.body, lambda t: ahead(t, s)))
+
+        again = next((s for s in passes[1:] if not first.isdisjoint(loads(*nodes((s,))))), None)
+        return replace(
+            stmt, body=tuple(map_statements((s,), mark)[0] if s is again else s for s in stmt.body)
+        )
+
+    return replace(kernel, body=map_statements(kernel.body, rows))

@@ -1,0 +1,195 @@
+"""skip_masked: blocks of rows do without the columns that a condition rules out for all of them.
+
+before  for a0 in 0..8:  # free                     after  for a0 in 0..8:  # free
+            local s: f32[64,512]                               local s: f32[64,512]
+            for b0 in 0..512 by 32:                            for b0 in 0..a0 * 64 + 64 by 32:
+                ... s[a1, a2] = acc0                               ... s[a1, a2] = acc0
+            for b1 in 0..512 by 64:                            for b1 in 0..a0 * 64 + 64 by 64:
+                v0 = ge(a0 * 64 + a3, a4)                          v0 = ge(a0 * 64 + a3, a4)
+                ... s[a3, a4] = exp(where(v0, s, -inf))            ...
+            for b2 in 0..512 by 64:                            for b2 in 0..a0 * 64 + 64 by 64:
+                ... acc1 <- add(acc1, s[a5, a6] * v)               ...
+
+Columns of local buffers are left out where every sum and maximum over them gets its identity, and
+nothing else is stored. As in eager's attention, 0 * x is taken to be 0 there whatever x is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, postorder, rebuild, substitute
+from weft.scalar import nest
+from weft.scalar.affine import bounds, function_of, slack
+from weft.scalar.blocks import accesses, nodes
+from weft.scalar.index import simplify
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
+from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply
+from weft.scalar.reach import axis_range
+from weft.scalar.rules import VOCABULARY, fold
+from weft.scalar.updates import lifted
+from weft.tile.analysis.access import Ranges, ranges_in
+from weft.tile.moves.loops import ending
+
+BEYOND = axis("beyond")  # how far past the last column that is kept
+
+
+def skip_masked(kernel: Kernel, target: object) -> Kernel:
+    """Shorten the loops of every block that has local buffers, where its conditions allow it."""
+
+    def visit(block: Block, ranges: Ranges) -> Block:
+        if any(isinstance(s, nest.Local) for s in block):
+            shorter = (c.shortened() for c in _candidates(block, ranges))
+            block = next((s for s in shorter if s is not None), block)
+        return tuple(
+            replace(s, body=visit(s.body, ranges | {s.axis: axis_range(s, ranges)}))
+            if isinstance(s, For)
+            else s
+            for s in block
+        )
+
+    return replace(kernel, body=visit(kernel.body, {}))
+
+
+def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
+    """Each condition by which columns from some end on are ruled out."""
+    roots, inside = _roots(block), ranges_in(block, ranges)
+    for form, offset in filter(None, map(slack, nodes(block))):
+        for column in (a for a, k in form.items() if k == -1 and a in roots):
+            rest = {a: k for a, k in form.items() if a is not column}
+            end = constant(offset + 1)
+            for a, k in rest.items():
+                most = constant(int(bounds(a, inside)[k > 0])) if a in roots else a
+                end = apply(add, end, apply(multiply, most, constant(k)))
+            yield _Columns(block, ranges, inside, roots, roots[column], end)
+
+
+def _roots(block: Block) -> dict[Node, For]:
+    """The outermost loop that each axis runs in blocks of."""
+    found: dict[Node, For] = {}
+    for loop in walk(block):
+        if isinstance(loop, For):
+            found[loop.axis] = found.get(loop.lo, loop)
+    return found
+
+
+@dataclass
+class _Columns:
+    """The columns of a block from `end` on, as the loop `first` runs over them."""
+
+    block: Block
+    ranges: Ranges
+    inside: Ranges
+    roots: dict[Node, For]
+    first: For
+    end: Node
+
+    def shortened(self) -> Block | None:
+        """The block without them; None where that would change its meaning."""
+        self.loops = self._related()
+        sizes = {(f.lo, f.hi) for f in self.loops}
+        width = math.lcm(*(f.step for f in self.loops))
+        whole = apply(floordiv, apply(add, self.end, constant(width - 1)), constant(width))
+        end = simplify(apply(multiply, whole, constant(width)), self.ranges)
+        extent = self.first.extent
+        fits = extent is not None and bounds(end, self.ranges)[1] <= extent
+        if len(sizes) != 1 or not fits or isinstance(end.op, Constant) or not self._void():
+            return None
+
+        def one(stmt: Stmt) -> Stmt:
+            if not isinstance(stmt, For):
+                return stmt
+            if stmt in self.loops:
+                return replace(stmt, hi=end, body=ending(stmt.body, self.first.hi, end))
+            return replace(stmt, body=tuple(map(one, stmt.body)))
+
+        return tuple(map(one, self.block))
+
+    def _related(self) -> list[For]:
+        """The loops over those columns of the block's buffers; none where one is read elsewhere."""
+        touched = [
+            (b, p, self.roots.get(i))
+            for b, index in accesses(self.block)
+            for p, i in enumerate(index)
+            if b.space == "local"
+        ]
+        found, before = [self.first], 0
+        while before != len(found):
+            before = len(found)
+            places = {(b, p) for b, p, loop in touched if loop in found}
+            for loop in (loop for b, p, loop in touched if (b, p) in places):
+                if loop is None:
+                    return []
+                if loop not in found:
+                    found.append(loop)
+        return found
+
+    def _void(self) -> bool:
+        """Whether the iterations from `end` on add nothing to a fold and store nothing read."""
+        past = apply(add, self.end, BEYOND)
+        columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
+        inner = {s.buffer for s in walk(tuple(self.loops)) if isinstance(s, nest.Local)}
+        ranges = self.inside | {BEYOND: (0, self.first.extent or 0)}
+        stored: dict[nest.Buffer, Node] = {}  # what the columns hold, where it is a literal
+        folded: dict[Node, Node] = {}  # accumulators that are still what they start as
+        own: set[nest.Fold] = set()  # declared by the loops that are cut, or inside them
+
+        def change(node: Node) -> Node | None:
+            if isinstance(node.op, nest.Load) and BEYOND in postorder(*node.args):
+                return stored.get(node.op.buffer)
+            return folded.get(node) or _absorbed(node)
+
+        def value(term: Node) -> Node:
+            return rebuild((simplify(substitute((term,), columns)[0], ranges),), change)[0]
+
+        def visit(block: Block, cut: bool) -> bool:
+            return all(one(s, cut) for s in block)
+
+        def one(stmt: Stmt, cut: bool) -> bool:
+            if isinstance(stmt, For):
+                cut = cut or stmt in self.loops
+                own.update(stmt.folds if cut else ())
+                for fold in stmt.folds if cut else ():
+                    folded.update(zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True))
+                return visit(stmt.body, cut) and all(
+                    a in folded for f in stmt.folds if stmt in self.loops for a in f.accs
+                )
+            if cut and isinstance(stmt, nest.Store):
+                result = value(stmt.value)
+                stored.pop(stmt.buffer, None)
+                if isinstance(result.op, Constant) and self._whole(stmt, columns):
+                    stored[stmt.buffer] = result
+                local = stmt.buffer.space == "local"
+                return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
+            if cut and isinstance(stmt, nest.Update):
+                values = lifted(stmt)
+                start = stmt.fold.monoid.identity(stmt.fold.dtypes)
+                if tuple(map(value, values)) != start:
+                    for acc in stmt.fold.accs:
+                        folded.pop(acc, None)
+                    return stmt.fold in own
+            return True
+
+        return visit(self.block, False)
+
+    def _whole(self, stmt: nest.Store, columns: Collection[Node]) -> bool:
+        """Whether the store writes every row of its buffer."""
+        sizes = zip(stmt.index, stmt.buffer.type.shape, strict=True)
+        spans = [(self.roots.get(i), n) for i, n in sizes if i not in columns]
+        return stmt.mask is None and all(
+            f is not None and f.lo is constant(0) and f.hi is constant(n) for f, n in spans
+        )
+
+
+def _absorbed(node: Node) -> Node | None:
+    """A function of literals, or of one that decides it whatever finite number the other is."""
+    literals = [a for a in node.args if isinstance(a.op, Constant)]
+    name, values = function_of(node), [a.op.value for a in literals]  # type: ignore[attr-defined]
+    if name == "multiply" and 0 in values:
+        return literals[values.index(0)]
+    infinite = name == "add" or (name == "subtract" and isinstance(node.args[0].op, Constant))
+    if infinite and -math.inf in values:
+        return literals[values.index(-math.inf)]
+    return fold(node, VOCABULARY)

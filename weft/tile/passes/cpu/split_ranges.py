@@ -1,0 +1,81 @@
+"""split_ranges: a loop whose body asks where it is becomes one loop for each answer.
+
+before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # free
+            y[a0] = where(a0 < 5, x[a0], z[a0 - 5])             y[a0] = x[a0]
+                                                            for a0 in 0..7:  # free
+                                                                y[a0 + 5] = z[a0]
+
+Rows of windows are split likewise where their windows leave what is read.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from weft.core.node import Node, postorder
+from weft.scalar.affine import linear_bounds, slack
+from weft.scalar.blocks import substitute_block
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
+from weft.scalar.ops import add, apply, constant
+from weft.scalar.reach import axis_range
+from weft.scalar.structure import renumber
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Ranges, contraction, ranges_in
+from weft.tile.moves.peel import simplify_block
+
+PIECES = 4  # a loop is copied at most so often
+STATEMENTS = 8  # and only while its body is small
+
+
+def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
+    """Split every small free loop where a comparison with its axis has but one answer beyond."""
+
+    def visit(block: Block, ranges: Ranges, product: bool) -> Block:
+        out: list[Stmt] = []
+        for stmt in block:
+            if not isinstance(stmt, For):
+                out.append(stmt)
+                continue
+            whole = product or contraction(stmt) is not None
+            for piece in _pieces(stmt, ranges_in((stmt,), ranges), whole):
+                inner = ranges | {piece.axis: axis_range(piece, ranges)}
+                body = visit(simplify_block(piece.body, inner), inner, whole)
+                out.append(replace(piece, body=body))
+        return tuple(out)
+
+    return replace(kernel, body=renumber(visit(kernel.body, {}, False)))
+
+
+def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
+    """The loop over each of its ranges, counted from 0."""
+    inside = list(walk(stmt.body))
+    loops = [s for s in inside if isinstance(s, For)]
+    # windows: of the loops around a reduction not the one that lanes may run over
+    kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
+    if stmt.role != "free" or stmt.extent is None or kept or len(inside) > STATEMENTS:
+        return [stmt]
+    found = {c for s in inside for c in _cuts(s, stmt.axis, stmt.extent, ranges)}
+    cuts = sorted(c for c in found if 0 < c < stmt.extent)
+    if not cuts or len(cuts) >= PIECES:
+        return [stmt]
+    pieces: list[For] = []
+    for start, end in zip([0, *cuts], [*cuts, stmt.extent], strict=True):
+        moved = {stmt.axis: apply(add, stmt.axis, constant(start))} if start else {}
+        body = substitute_block(stmt.body, moved)
+        pieces.append(replace(stmt, hi=constant(end - start), body=body))
+    return pieces
+
+
+def _cuts(stmt: Stmt, axis: Node, extent: int, ranges: Ranges) -> set[int]:
+    """From where on, or up to where, the statement's comparisons hold whatever other axes are."""
+    found: set[int] = set()
+    for term in postorder(*stmt.terms()):
+        if (form := slack(term)) is not None:
+            terms, offset = form
+            step = terms.get(axis, 0)
+            others = {a: k for a, k in terms.items() if a is not axis}
+            least, most = linear_bounds(others, offset, ranges)
+            if step and most - least < abs(step) * extent / 2:  # else most stays undecided
+                found.add(math.ceil(-least / step) if step > 0 else int(least // -step) + 1)
+    return found

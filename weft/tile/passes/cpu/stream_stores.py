@@ -1,0 +1,54 @@
+"""stream_stores: what a kernel writes goes past the caches when they do not hold what it touches.
+
+before  y[a0] = v0                              after  y[a0] = v0 stream
+
+A store into a cache first reads the line from memory; a streaming store does not. It pays for
+whole registers side by side, in a buffer that the kernel itself does not read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.scalar.blocks import address, loads, nodes
+from weft.scalar.nest import Block, For, Kernel, Store
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import ranges_in, stride_along
+from weft.tile.price.traffic import moved
+
+
+def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
+    """Mark the vector stores of a kernel that touches more than the last cache holds."""
+    if not past_caches(kernel, target):
+        return kernel
+    read = loads(*nodes(kernel.body))
+    ranges = ranges_in(kernel.body)
+
+    def visit(block: Block, lanes: tuple[Node, int] | None) -> Block:
+        return tuple(
+            replace(s, body=visit(s.body, (s.axis, s.lanes) if s.lanes else lanes))
+            if isinstance(s, For)
+            else replace(s, how="stream")
+            if isinstance(s, Store) and lanes is not None and streams(s, *lanes)
+            else s
+            for s in block
+        )
+
+    def streams(stmt: Store, axis: Node, lanes: int) -> bool:
+        whole = lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
+        own = stmt.buffer.space == "global" and stmt.buffer not in read
+        where = address(stmt.buffer, stmt.index, ranges)
+        return whole and own and stmt.mask is None and stride_along(where, axis) == 1
+
+    return replace(kernel, body=visit(kernel.body, None))
+
+
+def past_caches(kernel: Kernel, target: Machine) -> bool:
+    """Whether it touches more than the last cache holds.
+
+    Of 32 MB: splitting heads, which touches 25, is slower with streaming stores on a quiet
+    machine, layer norm, which touches 33.6, takes half the time.
+    """
+    touched = sum(min(b.bytes, n) for b, n in moved(kernel.body, target.l2).items())
+    return touched >= target.l3

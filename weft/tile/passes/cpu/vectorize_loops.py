@@ -1,0 +1,195 @@
+"""vectorize_loops: run the axis with the cheapest accesses over the lanes of vector registers.
+
+before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
+            for a1 in 0..100:  # free                  for b0 in 0..100 by 16:  # free
+                y[a0, a1] = ...                            for a1 in b0..min(b0 + 16, 100):
+                                                               y[a0, a1] = ...
+
+A loop may run over lanes although it has loops inside it: all of them then work on vectors
+(a column sum reads whole rows). Every loop is priced as such, against pricing its inner loops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+
+from weft.core.node import Node, postorder
+from weft.scalar import nest
+from weft.scalar.blocks import address
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
+from weft.scalar.ops import Apply
+from weft.scalar.placing import place
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Ranges, ranges_in, stride_along, strides, term_cost, trips
+from weft.tile.moves.loops import Labels, blocked, vectors
+
+PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
+LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
+
+
+def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
+    """Choose a vector axis for every nest that has none."""
+    labels = Labels(kernel.body)
+    ranges = ranges_in(kernel.body)
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.lanes or stmt.bind == "register":
+            return stmt
+        if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
+            return replace(stmt, body=tuple(map(one, stmt.body)), bind=stmt.bind or "serial")
+        cost, chosen = best_axis(stmt, target, ranges)
+        return apply_choice(stmt, chosen, target, labels) if cost else stmt
+
+    return replace(kernel, body=tuple(map(one, kernel.body)))
+
+
+def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+    """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
+    placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
+    return _best_axis(placed, target, ranges)
+
+
+@lru_cache(256)
+def best_axis_alone(stmt: For, target: Machine) -> tuple[float, frozenset[Node]]:
+    """The same of a nest that no loop is around: several prices ask it of one nest."""
+    return best_axis(stmt, target, ranges_in((stmt,)))
+
+
+def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+    inner = [_best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
+    own = [s for s in stmt.body if not isinstance(s, For)]
+    serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(own, None, 1, ranges))
+    descend = (serial, frozenset[Node]().union(*(axes for _, axes in inner)))
+    if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
+        return descend
+    lanes = lanes_for(stmt, target)
+    cost = nest_cost((stmt,), stmt.axis, lanes, ranges)
+    return min(descend, (cost, frozenset((stmt.axis,))), key=lambda t: t[0])
+
+
+def _can_run_lanes(stmt: For) -> bool:
+    """Lanes share control flow, and local buffers; what a reduction stores is one per lane."""
+    inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+    if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
+        return False
+    if any(isinstance(s, nest.Local) for s in walk(stmt.body)):
+        return False
+    stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
+    if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):
+        return False
+    return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
+
+
+def lanes_for(stmt: For, target: Machine) -> int:
+    """Lanes such that the widest value moving with the axis fills a register."""
+    widest = 4
+    free: dict[Node, frozenset[Node]] = {}
+    loaded: set[Node] = set()  # terms with a load in them; index arithmetic becomes addresses
+    stmts = [s for s in walk((stmt,)) if not isinstance(s, For)]
+    for term in postorder(*(t for s in stmts for t in s.terms())):
+        if isinstance(term.op, Load) or any(a in loaded for a in term.args):
+            loaded.add(term)
+        value = isinstance(term.op, Load | Apply) and (term in loaded or term.type.dtype.is_float)
+        if value and stmt.axis in free_variables(term, free):
+            widest = max(widest, term.type.dtype.bytes)
+    return target.lanes(widest)
+
+
+def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> float:
+    """Cost of a placed block whose `axis` runs over lanes, in vector instructions."""
+    total = statements_cost([s for s in block if not isinstance(s, For)], axis, lanes, ranges)
+    for s in block:
+        if isinstance(s, For):
+            n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
+            total += n * (nest_cost(s.body, axis, lanes, ranges) + 0.5)
+            if s.axis is axis and s.role == "reduce":
+                total += 8 * len(s.folds)
+    return total
+
+
+def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges: Ranges) -> float:
+    """Cost of statements once: uneven accesses take an instruction per lane."""
+    total = 0.0
+    for s in stmts:
+        if isinstance(s, nest.Let):
+            term = s.term
+            total += term_cost(term)
+            if axis is not None and isinstance(term.op, Load):
+                total += _access(term, term.op.buffer, axis, lanes, ranges)
+        elif isinstance(s, nest.Update):
+            total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
+        elif isinstance(s, Store):
+            total += 1.0
+            if axis is not None:
+                step = stride_along(address(s.buffer, s.index, ranges), axis)
+                total += 0.0 if step in (0, 1) else lanes * 1.5
+    return total
+
+
+def _access(term: Node, buffer: Buffer, axis: Node, lanes: int, ranges: Ranges) -> float:
+    step = stride_along(address(buffer, term.args[: buffer.type.rank], ranges), axis)
+    if step == 2 and buffer.type.dtype.bytes == 4:
+        return 2.0  # two loads and a shuffle
+    return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
+
+
+def apply_choice(
+    stmt: For, chosen: frozenset[Node], target: Machine, labels: Labels, around: int = 1
+) -> For:
+    """Block the chosen loops by lanes, several vectors at a time where that hides latency.
+
+    `around`: how often the loop runs.
+    """
+    turns = around * trips(stmt)
+    body = tuple(
+        apply_choice(s, chosen, target, labels, turns) if isinstance(s, For) else s
+        for s in stmt.body
+    )
+    if stmt.axis not in chosen:
+        return replace(stmt, body=body, bind="serial")
+    lanes = lanes_for(stmt, target)
+    squares = tuple(_in_squares(s, stmt.axis, lanes, labels) for s in body)
+    inner = squares == body and any(isinstance(s, For) for s in stmt.body)
+    most = LONG if turns >= LONG * lanes * 2 * target.cores else PARTS  # blocks for every core
+    parts = PARTS if stmt.role == "reduce" else most if inner else 1
+    parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
+
+    def block(lo: Node, hi: Node) -> Block:
+        if parts == 1:
+            return (For(stmt.axis, lo, hi, squares, 1, stmt.role, f"vector{lanes}"),)
+        return (vectors(stmt, lo, hi, lanes, labels, squares),)
+
+    outer = blocked(stmt, labels.axis("b"), lanes * parts, block)
+    return replace(outer, folds=stmt.folds)
+
+
+def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
+    """A scan along rows, where each lane has a row: `lanes` elements of every row at a time."""
+    if not isinstance(stmt, For) or stmt.role != "scan" or (stmt.extent or 0) < lanes:
+        return stmt
+    ranges = ranges_in((stmt,))
+    steps = {
+        (dict(strides(s, axis, ranges)).get(a) in (0, 1), b)
+        for s in stmt.body
+        for a, b in strides(s, stmt.axis, ranges)
+    }
+    # one term is one value: side by side, what is computed from a running value would be many
+    bare = all(
+        isinstance(s.value.op, nest.Running)
+        if isinstance(s, Store)
+        else any(step != 0 for _, step in strides(s, axis, ranges))
+        for s in stmt.body
+    )
+    if not bare or not {(False, 1), (False, -1)} & steps:
+        return stmt
+
+    def block(lo: Node, hi: Node) -> Block:
+        return (replace(stmt, lo=lo, hi=hi, folds=(), bind="register"),)
+
+    return replace(blocked(stmt, labels.axis("b"), lanes, block), folds=stmt.folds)
+
+
+def _fold_count(stmt: For) -> int:
+    return sum(len(f.labels) for s in walk((stmt,)) if isinstance(s, For) for f in s.folds)

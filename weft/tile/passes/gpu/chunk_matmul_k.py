@@ -1,0 +1,56 @@
+"""chunk_matmul_k: the sum of a tile goes by chunks that shared memory can hold.
+
+before  for a2 in 0..512:  # reduce         after  for k0 in 0..512 by 16:  # reduce serial
+            acc0 <- add(acc0, x*w)                     for a2 in k0..min(k0 + 16, 512):  # reduce
+                                                           acc0 <- add(acc0, x*w)
+
+Of several loops that are summed over, the longest is chunked, and the others stand around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.blocks import loads, nodes
+from weft.scalar.nest import Kernel
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import chain, trips
+from weft.tile.analysis.fragments import operands
+from weft.tile.analysis.tiles import Tile, is_frame, on_tiles
+from weft.tile.moves.loops import Labels, blocked
+
+BYTES = 64  # of a row of a chunk: two sectors
+WIDE = 128  # a whole line, where shared memory is large: threads that copy meet in no bank
+LARGE = 128 << 10
+
+
+def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
+    """Chunk the sum of every tile."""
+    labels = Labels(kernel.body)
+
+    framed = any(map(is_frame, kernel.body))
+
+    def chunked(tile: Tile) -> Tile:
+        head = tile.sum
+        if head is None or tile.chunk()[1] is not None:
+            return tile
+        loops, body = chain(head, "reduce")
+        roomy = not framed or operands(body, False) is not None
+        line = WIDE if roomy and target.shared >= LARGE else BYTES
+        longest = max(loops, key=trips)
+        widest = max((b.type.dtype.bytes for b in loads(*nodes(body))), default=4)
+        size = line // widest
+        while size >= 2 * trips(longest):
+            size //= 2
+        inner = replace(longest, body=body, folds=())
+        nest = blocked(
+            replace(longest, folds=()),
+            labels.axis("k"),
+            size,
+            lambda start, end: (replace(inner, lo=start, hi=end),),
+        )
+        for loop in reversed([f for f in loops if f is not longest]):
+            nest = replace(loop, body=(nest,), bind="serial", folds=())
+        return replace(tile, body=(replace(nest, folds=head.folds), *tile.body[1:]))
+
+    return on_tiles(kernel, chunked)

@@ -1,0 +1,57 @@
+"""double_buffer: slabs in shared memory have two parts, one filled while the other is read.
+
+before  for k0 in 0..512 by 16:  # reduce       after  local x_s0: f32[2,64,16] in shared
+            local x_s0: f32[64,16] in shared           for k0 in 0..512 by 16:  # reduce
+            ... x_s0[m0, n0] = ..                          ... x_s0[k0 // 16 % 2, m0, n0] = ..
+            ... load x_s0[a0, a2]                          ... load x_s0[k0 // 16 % 2, a0, a2]
+
+By itself it saves the second barrier of a chunk; pipeline_k_outer fills ahead. The matrix units are
+through with a chunk before the next one is there: their slabs have up to four parts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.core.types import TensorType
+from weft.scalar.blocks import redirect
+from weft.scalar.nest import Buffer, For, Kernel, Local, walk
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import trips
+from weft.tile.analysis.tiles import Tile, on_tiles
+
+MOST = 4  # parts of a slab
+
+
+def double_buffer(kernel: Kernel, target: GPU) -> Kernel:
+    """Double the slabs of every tile that has several chunks."""
+    return on_tiles(kernel, lambda tile: _doubled(tile, target))
+
+
+def _parts(tile: Tile, chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
+    """Parts of each slab: more than two where units are fast, and two blocks have room for them."""
+    units = any(isinstance(s, For) and s.bind == "mma" for s in walk(chunk.body))
+    if not units or not target.async_copies:
+        return 2
+    each = sum(b.bytes for b in slabs)
+    several = target.shared // 2 // each
+    return max(2, min(MOST, trips(chunk), several if several > 2 else target.shared // each))
+
+
+def _doubled(tile: Tile, target: GPU) -> Tile:
+    chunk = tile.chunk()[1]
+    if chunk is None or trips(chunk) < 2:
+        return tile
+    slabs = [s.buffer for s in chunk.body if isinstance(s, Local) and s.buffer.space == "shared"]
+    if not slabs:
+        return tile
+    parts = _parts(tile, chunk, slabs, target)
+    halves = {b: replace(b, type=TensorType(b.type.dtype, (parts, *b.type.shape))) for b in slabs}
+    body = tuple(s for s in chunk.body if not isinstance(s, Local) or s.buffer not in halves)
+    number = apply("floordiv", chunk.axis, constant(chunk.step))
+    part = apply("floormod", number, constant(parts))
+    body = redirect(body, halves, lambda _, index: (part, *index))
+    outside = tuple(map(Local, halves.values()))
+    return tile.with_chunk(replace(chunk, body=body), outside=outside)

@@ -1,0 +1,33 @@
+"""pad_smem: lines of a slab stand apart so that threads that read across them meet in no bank.
+
+before  local x_s0: f32[64,16] in shared        after  local x_s0: f32[64,16]{20,1} in shared
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import Kernel, Local, walk
+from weft.scalar.structure import rename_block
+from weft.targets.gpu import GPU
+from weft.tile.analysis.boxes import boxed
+from weft.tile.analysis.handed import accesses_of_block, handed_over
+from weft.tile.analysis.slabs import accesses_of, best_pad, padded
+from weft.tile.analysis.tiles import Tile, on_tiles
+
+
+def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
+    """Pad the slabs of every tile, and what nests hand over, as reads and writes need."""
+    passed = handed_over(kernel)
+    if passed:
+        found = list(accesses_of_block(kernel))
+        pads = {b: padded(b, best_pad(b, found, target)[1]) for b in passed}
+        kernel = replace(kernel, body=rename_block(kernel.body, pads))
+
+    def apart(tile: Tile) -> Tile:
+        found = list(accesses_of(tile))
+        slabs = {s.buffer for s in walk(tile.body) if isinstance(s, Local)} - boxed(tile.body)
+        pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
+        return replace(tile, body=rename_block(tile.body, pads))
+
+    return on_tiles(kernel, apart)

@@ -1,0 +1,55 @@
+"""pipeline_k_outer: while one chunk is computed, the next ones are on their way to shared memory.
+
+before  for k0 in 0..512 by 16:  # reduce    after  for k2 in 0..16 by 16:  # prologue
+            fill(x_s0[k0 // 16 % 2], k0)                fill(x_s0[k2 // 16 % 2], k2)
+            ... x_s0[k0 // 16 % 2] ...              for k0 in 0..512 by 16:  # reduce
+                                                        for k1 in k0 + 16..min(..) by 16:  # ahead
+                                                            fill(x_s0[k1 // 16 % 2], k1)
+                                                        ... x_s0[k0 // 16 % 2] ...
+
+Slabs of more parts are filled as many chunks ahead, less one. At its end an iteration waits for the
+chunk of the next one, and for all threads (kernel/place_barriers.py).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.scalar.blocks import substitute_block
+from weft.scalar.index import simplify
+from weft.scalar.nest import Block, For, Kernel, Local, Store, walk
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.moves.loops import Labels, renamed, upto
+
+
+def pipeline_k_outer(kernel: Kernel, target: GPU) -> Kernel:
+    """Fill chunks ahead, in tiles whose slabs have several parts."""
+    labels = Labels(kernel.body)
+
+    def ahead(tile: Tile) -> Tile:
+        chunk = tile.chunk()[1]
+        if chunk is None or any(isinstance(s, Local) for s in chunk.body):
+            return tile
+        fills = tuple(s for s in chunk.body if isinstance(s, For) and s.role == "free")
+        if not fills:
+            return tile
+
+        def filled(start: Node) -> Block:
+            return substitute_block(fills, {chunk.axis: start})
+
+        stored = next(s.buffer for s in walk(fills) if isinstance(s, Store))
+        far = (stored.type.shape[0] - 1) * chunk.step
+        following, first = labels.axis("k"), labels.axis("k")
+        start = apply("add", chunk.axis, constant(far))
+        end = upto(chunk.axis, far + chunk.step, chunk.hi)
+        after = For(following, start, end, filled(following), chunk.step, "free", "ahead")
+        rest = tuple(s for s in chunk.body if s not in fills)
+        end = simplify(apply("add", chunk.lo, constant(far)), {})
+        body = renamed(filled(first), labels)
+        before = For(first, chunk.lo, end, body, chunk.step, "free", "prologue")
+        return tile.with_chunk(replace(chunk, body=(after, *rest)), before=(before,))
+
+    return on_tiles(kernel, ahead)

@@ -1,0 +1,143 @@
+"""register_tile: each thread computes a block of a tile's results, held in registers.
+
+before  for a0 in b0..b0 + 64:  # thread    after  for c0 in b0..b0 + 64 by 4:  # thread
+            for a1 in b1..b1 + 64:  # thread           for c1 in b1..b1 + 64 by 4:  # thread
+                ...                                        for a0 in c0..c0 + 4:  # register
+                                                               for a1 in c1..c1 + 4:  # register
+                                                                   ...
+
+Elsewhere a thread takes neighbours, as many as make its accesses wide, where enough threads are
+left.
+
+before  for a0 in b0..min(b0 + 256, 4096):  # thread   after  for c0 in b0.. by 4:  # thread
+            y[a0] = relu(x[a0])                                   for a0 in c0..c0 + 4:  # register
+                                                                      y[a0] = relu(x[a0])
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node
+from weft.scalar.affine import Interval
+from weft.scalar.blocks import nodes
+from weft.scalar.divisors import of_axis
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
+from weft.scalar.ops import Constant, apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import ranges_in, trips
+from weft.tile.analysis.strips import accesses_of, strip_width
+from weft.tile.analysis.tiles import Tile, on_tiles, register_split, tile_of
+from weft.tile.moves.loops import Labels, upto
+
+MOST = 8  # elements of a strip
+ROWS = 4  # that a thread copies
+
+
+def register_tile(kernel: Kernel, target: GPU) -> Kernel:
+    """Give the threads of tiles their blocks of results, and all others strips."""
+    labels = Labels(kernel.body)
+
+    def split(tile: Tile) -> Tile:
+        if len(tile.threads) != 2 or tile.registers:
+            return tile
+        if tile.sum is None:
+            return _rows_apart(tile, labels)
+        sizes = register_split(*map(trips, tile.threads))
+        pairs = list(zip(tile.threads, sizes, strict=True))
+        if any(trips(loop) % size for loop, size in pairs):
+            return tile
+        threads: list[For] = []
+        registers: list[For] = []
+        for loop, size in pairs:
+            start = labels.axis("c")
+            threads.append(replace(loop, axis=start, step=size))
+            end = apply("add", start, constant(size))
+            registers.append(replace(loop, lo=start, hi=end, bind="register"))
+        return replace(tile, threads=tuple(threads), registers=tuple(registers))
+
+    kernel = on_tiles(kernel, split)
+    strips = _Strips(target, labels, ranges_in(kernel.body))
+    return replace(kernel, body=strips.block(kernel.body, {}, 1))
+
+
+def _rows_apart(tile: Tile, labels: Labels) -> Tile:
+    """Of a tile that copies, each thread takes every so many rows."""
+    rows, columns = tile.threads
+    each = trips(rows) // ROWS
+    if trips(rows) % ROWS or each < 2:
+        return tile
+    start, first = labels.axis("c"), apply("add", rows.lo, constant(each))
+    last = apply("add", start, constant(trips(rows)))
+    thread = replace(rows, axis=start, hi=first)
+    return replace(
+        tile,
+        threads=(thread, columns),
+        registers=(replace(rows, lo=start, hi=last, step=each, bind="register"),),
+    )
+
+
+@dataclass
+class _Strips:
+    """Loops over threads that take neighbours in strips."""
+
+    target: GPU
+    labels: Labels
+    ranges: dict[Node, Interval]
+
+    def block(self, stmts: Block, known: dict[Node, int], blocks: int) -> Block:
+        """`blocks`: of the grid, around these statements."""
+        return tuple(self.loop(s, known, blocks) if isinstance(s, For) else s for s in stmts)
+
+    def loop(self, stmt: For, known: dict[Node, int], blocks: int) -> Stmt:
+        if tile_of(stmt) is not None:
+            return stmt
+        here = {**known, stmt.axis: of_axis(stmt, known)}
+        blocks *= trips(stmt) if stmt.bind == "grid" else 1
+        pieces = _piece(stmt)
+        if pieces is not None:
+            return self.cut(stmt, pieces, here, blocks)
+        least = {"lane": 1, "thread": self.target.warp}.get(stmt.bind, 0)
+        if least and isinstance(stmt.lo.op, Constant) and stmt.extent and not has_lanes(stmt):
+            width = self.width(stmt, stmt.extent // least, known)
+            return self.strip(stmt, width) if stmt.extent % width == 0 else stmt
+        return replace(stmt, body=self.block(stmt.body, here, blocks))
+
+    def cut(self, grid: For, thread: For, known: dict[Node, int], blocks: int) -> For:
+        """A loop over threads in blocks of the grid: blocks grow by as much as the strips."""
+        width = self.width(thread, blocks // self.target.cores, known)
+        if width == 1 or trips(replace(grid, step=1)) % width or thread.role != "free":
+            return grid
+        end = upto(grid.axis, grid.step * width, grid.hi)
+        inner = self.strip(replace(thread, hi=end), width)
+        return replace(grid, step=grid.step * width, body=(inner,))
+
+    def width(self, stmt: For, most: int, known: dict[Node, int]) -> int:
+        """How long strips can be, and leave work for all threads."""
+        accesses = accesses_of(nodes(stmt.body), stmt.body)
+        width = min(strip_width(accesses, stmt.axis, known, self.ranges), MOST)
+        while width > max(most, 1):
+            width //= 2
+        return width
+
+    def strip(self, stmt: For, width: int) -> For:
+        if width == 1:
+            return stmt
+        start = self.labels.axis("c")
+        end = apply("add", start, constant(width))
+        role = "scan" if stmt.role == "reduce" else stmt.role  # in order: one accumulator
+        inner = replace(stmt, lo=start, hi=end, bind="register", folds=(), role=role)
+        return replace(stmt, axis=start, body=(inner,), step=width)
+
+
+def _piece(stmt: For) -> For | None:
+    """The loop over threads that one block of a loop runs, where each thread works alone."""
+    inner = stmt.body[0] if len(stmt.body) == 1 else None
+    if not isinstance(inner, For) or inner.bind != "thread" or inner.lo is not stmt.axis:
+        return None
+    return None if has_lanes(inner) else inner
+
+
+def has_lanes(stmt: For) -> bool:
+    """Whether several threads share what is in a loop."""
+    return any(isinstance(s, For) and s.bind in ("lane", "warp") for s in walk(stmt.body))

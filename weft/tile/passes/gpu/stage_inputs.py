@@ -1,0 +1,196 @@
+"""stage_inputs: what a block reads more than once it reads into shared memory first.
+
+before  for k0 in ..: # reduce serial        after  for k0 in ..: # reduce serial
+            for a2 in k0..k0 + 16: # reduce             local x_s0: f32[64,16] in shared
+                acc0 <- add(acc0, x[a0, a2] * ..)       for m0 in b0..b0 + 64: # free thread
+                                                            for n0 in k0..k0 + 16: # free thread
+                                                                x_s0[m0 - b0, n0 - k0] = x[m0, n0]
+                                                        for a2 in k0..k0 + 16: # reduce
+                                                            acc0 <- add(.., x_s0[a0 - b0, a2 - k0])
+
+Of a tile, each side of the product is read by all threads of a row or a column: a slab of it, as
+long as a chunk of the sum, is computed once. A slab lies as its loads do, so that they are wide.
+Elsewhere, rows that several loops over threads read are staged (tile/moves/staged_rows.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, make, postorder, substitute
+from weft.core.types import TensorType
+from weft.scalar.affine import Interval
+from weft.scalar.blocks import address, nodes, substitute_block
+from weft.scalar.divisors import Divisors, of_axis
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    Update,
+    free_variables,
+    walk,
+)
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import narrow, stride_along, trips
+from weft.tile.analysis.fragments import operands
+from weft.tile.analysis.strips import WIDEST, accesses_of, strip_width
+from weft.tile.analysis.tiles import Tile, full, guarded, on_tiles, tiles_of
+from weft.tile.moves.loops import Labels, past
+from weft.tile.moves.staged_rows import RowStager
+
+STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
+
+
+def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
+    """Stage the sides of tiles, and rows that several loops over threads read."""
+    labels = Labels(kernel.body)
+    held = sum(s.buffer.type.bytes for s in walk(kernel.body) if isinstance(s, Local))
+    tiles = list(tiles_of(kernel.body))
+    sums = [t.innermost for t in tiles]
+    if target.matrix_units and all(s and operands(s.body, False) for s in sums):
+        held = 0  # own_rows will have it in registers
+    most = min(STATIC if held else max(STATIC, target.shared // 2), target.shared - held)
+    if tiles:
+        return on_tiles(kernel, lambda tile: _staged(tile, most // len(tiles), labels))
+    return replace(kernel, body=RowStager(labels, most // 2).block(kernel.body))
+
+
+@dataclass(frozen=True)
+class _Slab:
+    """A part of a sum's terms that threads share, over a loop of threads and the chunk's."""
+
+    term: Node
+    across: For  # the loop of threads it moves with
+    inner: For  # the loop inside a chunk
+
+    @property
+    def bytes(self) -> int:
+        """With a pad between its lines, whichever way they lie."""
+        sides, size = (trips(self.across), trips(self.inner)), self.term.type.dtype.bytes
+        return max(n * (m * size + WIDEST) for n, m in (sides, sides[::-1]))
+
+
+def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
+    if tile.sum is None:
+        return _crossed(tile, most, labels)
+    path, chunk = tile.chunk()
+    inner = chunk.body[0] if chunk is not None and len(chunk.body) == 1 else None
+    if chunk is None or not isinstance(inner, For) or len(inner.body) != 1:
+        return tile
+    update = inner.body[0]
+    if not isinstance(update, Update):
+        return tile
+    length, end = trips(chunk) * chunk.step, apply("add", chunk.axis, constant(chunk.step))
+    last = chunk.hi if length != full(replace(chunk, step=1), 1) else None
+    whole = replace(inner, hi=end)
+    slabs = list(_slabs(update, tile.threads, whole))
+    if not slabs or 2 * sum(s.bytes for s in slabs) > most:
+        return tile
+    loops = (*tile.around, *path, chunk)
+    known: dict[Node, int] = {}
+    for loop in loops:
+        known[loop.axis] = of_axis(loop, known)
+    ranges = tile.ranges()
+    before: list[Block] = []
+    reads: dict[Node, Node] = {}
+    for slab in slabs:
+        fill, reads[slab.term] = _fill(slab, last, known, ranges, labels)
+        before.append(fill)
+    values = substitute(update.values, reads)
+    if last is not None:
+        beyond = apply("lt", inner.axis, last)
+        values = tuple(guarded(v, inner.axis, beyond) if _reads_global(v) else v for v in values)
+    whole = replace(whole, body=(replace(update, values=values),))
+    body = (*(s for fill in before for s in fill), whole)
+    return tile.with_chunk(replace(chunk, hi=constant(length), body=body))
+
+
+def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
+    """Of a tile that only copies: a slab of what it reads across the direction it stores in."""
+    across, along = tile.threads
+    ranges = tile.ranges()
+    known: dict[Node, int] = {}
+    for loop in tile.around:
+        known[loop.axis] = of_axis(loop, known)
+    body, before = tile.body, list[Stmt]()
+    for term in list(nodes(body)):
+        if not isinstance(term.op, Load) or term.op.buffer.space != "global":
+            continue
+        where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], ranges)
+        if stride_along(where, across.axis) == 1 and stride_along(where, along.axis) not in (0, 1):
+            slab = _Slab(term, along, across)
+            if slab.bytes > most:
+                continue
+            fill, read = _fill(slab, None, known, ranges, labels, strips=False)
+            before += fill
+            body = substitute_block(body, {term: read})
+    return replace(tile, body=(*before, *body))
+
+
+def _reads_global(term: Node) -> bool:
+    return any(isinstance(n.op, Load) and n.op.buffer.space == "global" for n in postorder(term))
+
+
+def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Slab]:
+    """The largest terms that move with the chunk and with one loop of threads."""
+    memo: dict[Node, frozenset[Node]] = {}
+    stack, seen = list(update.values), set[Node]()
+    while stack:
+        term = stack.pop()
+        moves = [t for t in threads if t.axis in free_variables(term, memo)]
+        if term in seen or inner.axis not in free_variables(term, memo) or not moves:
+            continue
+        seen.add(term)
+        if len(moves) == 1 and _reads_global(term):
+            yield _Slab(narrow(term), moves[0], inner)
+        else:
+            stack.extend(term.args)
+
+
+def _fill(
+    slab: _Slab,
+    last: Node | None,
+    known: Divisors,
+    ranges: dict[Node, Interval],
+    labels: Labels,
+    strips: bool = True,
+) -> tuple[Block, Node]:
+    """The slab's buffer and the loops that fill it; how to read it."""
+    loops = [slab.across, slab.inner]
+    term, loads = slab.term, accesses_of([slab.term])
+    ahead = [stride_along(address(b, i, ranges), slab.inner.axis) == 1 for b, i, _ in loads]
+    if not any(ahead):
+        loops.reverse()  # along the last one memory is contiguous
+    fresh = {f.axis: labels.axis(stem) for f, stem in zip(loops, "mn", strict=True)}
+    value = substitute((term,), fresh)[0]
+    if last is not None:
+        at = fresh[slab.inner.axis]
+        inside = apply("lt", at, last)
+        value = guarded(value, at, inside)
+        if not isinstance(value.op, Load):
+            value = apply("where", inside, value, constant(0, value.type.dtype))
+    outer, line = loops
+    shape = TensorType(term.type.dtype, (trips(outer), trips(line)))
+    name = next(n.op.buffer.name for n in postorder(term) if isinstance(n.op, Load))
+    buffer = Buffer(labels.buffer(f"{name}_s"), shape, "shared")
+    index = tuple(past(fresh[f.axis], f.lo) for f in loops)
+    width = strip_width(accesses_of([value]), fresh[line.axis], known, ranges)
+    width = width if strips and trips(line) % width == 0 else 1
+    body: Block = (Store(buffer, index, value),)
+    at = fresh[line.axis]
+    if width > 1:
+        start = labels.axis("c")
+        strip = For(at, start, apply("add", start, constant(width)), body, 1, "free", "register")
+        body = (For(start, line.lo, line.hi, (strip,), width, "free", "thread"),)
+    else:
+        body = (For(at, line.lo, line.hi, body, 1, "free", "thread"),)
+    fill = For(fresh[outer.axis], outer.lo, outer.hi, body, 1, "free", "thread")
+    read = make(Load(buffer), *(past(f.axis, f.lo) for f in loops))
+    return (Local(buffer), fill), read

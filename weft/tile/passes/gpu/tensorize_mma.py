@@ -1,0 +1,115 @@
+"""tensorize_mma: products of 16-bit matrices go to the tensor cores, 16x8x16 at a time.
+
+before  for a0 in b0..b0 + 64:  # thread     after  for w0 in b0..b0 + 64 by 32:  # thread
+            for a1 in b1..b1 + 64:  # thread            for w1 in b1..b1 + 64 by 32:  # thread
+                for a2 in k0..k0 + 32:  # reduce            for g0 in w0..w0 + 8:  # thread
+                    acc0 <- add(acc0, x * w)                    for q0 in w1..w1 + 8 by 2:  # thread
+                                                                    ... a0, a1 in registers
+                                                                    for a2 in ..:  # reduce mma
+
+Threads and registers are laid out as the unit wants its results (tile/analysis/fragments.py). The
+loop bound to `mma` means what it says; lowering makes one instruction of each 16x8 of its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.scalar.index import simplify
+from weft.scalar.nest import For, Kernel
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import trips
+from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
+from weft.tile.analysis.tiles import Tile, on_tiles, warp_tile
+from weft.tile.moves.loops import Labels
+
+
+def tensorize_mma(kernel: Kernel, target: GPU) -> Kernel:
+    """Give the matrix units every tile whose slabs they can read."""
+    labels = Labels(kernel.body)
+
+    def one(tile: Tile) -> Tile:
+        return _on_units(tile, labels) or tile
+
+    return on_tiles(kernel, one) if target.matrix_units else kernel
+
+
+def _on_units(tile: Tile, labels: Labels) -> Tile | None:
+    chunk = tile.chunk()[1]
+    if chunk is None or len(tile.threads) != 2 or tile.registers:
+        return None
+    *before, inner = chunk.body
+    found = operands(inner.body) if isinstance(inner, For) else None
+    if found is None or not isinstance(inner, For) or trips(inner) % DEPTH:
+        return None
+    loads, sides = (found.left, found.right), [trips(f) for f in tile.threads]
+    if any(n.op.buffer.space != "shared" for n in loads):  # type: ignore[attr-defined]
+        return None
+    warps = warp_tile(*sides)
+    parts = zip(sides, warps, (ROWS, COLUMNS), strict=True)
+    if any(n % warp or n % atom for n, warp, atom in parts):
+        return None
+    start = labels.axis("u")
+    atom = replace(inner, lo=start, hi=apply("add", start, constant(DEPTH)), bind="mma")
+    steps = replace(inner, axis=start, step=DEPTH, body=(atom,), bind="unroll")
+    tile = tile.with_chunk(replace(chunk, body=(*before, steps)))
+    high, wide = warps
+    return laid_out(tile, tile.threads, ((high,), (wide,)), labels)
+
+
+def laid_out(
+    tile: Tile, sides: Sequence[For], parts: Sequence[Sequence[int]], labels: Labels
+) -> Tile:
+    """The tile of two sides, of which threads have parts, in parts of those: a warp the last."""
+    (rows, columns), (high, wide) = sides, parts
+    down = _side(rows, high, ROWS, 1, "g", labels)
+    across = _side(columns, wide, COLUMNS, 2, "q", labels)
+    threads = (*down[0], *across[0], down[1], across[1])
+    return replace(tile, threads=threads, registers=(*down[2], *across[2]))
+
+
+def owned(tile: Tile, sides: Sequence[For], labels: Labels) -> Tile:
+    """The tile whose threads have two rows, half of all apart, and pairs of all columns."""
+    rows, columns = sides
+    half = trips(rows) // 2
+    down = _side(rows, (), ROWS, 1, "g", labels, half)
+    across = _side(columns, (), COLUMNS, 2, "q", labels)
+    return replace(tile, threads=(down[1], across[1]), registers=(*down[2], *across[2]))
+
+
+def _side(
+    loop: For,
+    parts: Sequence[int],
+    atom: int,
+    run: int,
+    stem: str,
+    labels: Labels,
+    far: int = ROWS // 2,
+) -> tuple[list[For], For, list[For]]:
+    """Loops over parts, lanes and registers for one side, where a lane has runs of `run`.
+
+    far     from one of a lane's rows to the other: all rows up to there are lanes
+    """
+    by_row = run == 1
+    lead = far if by_row else PAIRS * run  # from the first lane to the last one's end
+    atom = 2 * far if by_row else atom
+    step, end = (lead, atom) if by_row else (1, run)  # of a lane's part of an atom
+
+    def within(outer: For, length: int) -> tuple[Node, Node]:
+        return outer.axis, apply("add", outer.axis, constant(length))
+
+    warps = list[For]()
+    lo, hi = loop.lo, loop.hi
+    for part in parts:
+        warps.append(replace(loop, axis=labels.axis("w"), lo=lo, hi=hi, step=part))
+        lo, hi = within(warps[-1], part)
+    start = warps[-1].axis if warps else loop.lo
+    end_of_lanes = simplify(apply("add", start, constant(lead)), {})
+    lanes = replace(loop, axis=labels.axis(stem), lo=start, hi=end_of_lanes, step=run)
+    lo, hi = within(lanes, parts[-1] if parts else trips(loop))
+    atoms = replace(loop, axis=labels.axis("i"), lo=lo, hi=hi, step=atom, bind="register")
+    lo, hi = within(atoms, end)
+    return warps, lanes, [atoms, replace(loop, lo=lo, hi=hi, step=step, bind="register")]

@@ -1,0 +1,65 @@
+"""tensorize_wgmma: four warps multiply slabs of shared memory that the copy engine filled.
+
+before  for w0 in b0..b0 + 128 by 64:  # thread   after  for w0 in b0..b0 + 128 by 64:  # thread
+            for w1 in b1..b1 + 128 by 32: ..                 for w1 in w0..w0 + 64 by 16:  # thread
+                for u0 in k0..k0 + 64 by 16:                     ... 16 rows, and all columns
+                    for a2 in ..:  # reduce mma                  for a2 in ..:  # reduce warpgroup
+
+A warp of tensorize_mma reads its part of both sides into registers; here none does. Each warp has
+all columns of 16 rows (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import For, Kernel, walk
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import trips
+from weft.tile.analysis.boxes import boxed
+from weft.tile.analysis.fragments import GROUP, ROWS, WIDTHS, goes_by_rows, operands
+from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.moves.loops import Labels
+from weft.tile.passes.gpu.tensorize_mma import laid_out
+
+
+def tensorize_wgmma(kernel: Kernel, target: GPU) -> Kernel:
+    """Give warpgroups every tile of the matrix units whose slabs they can read."""
+    labels = Labels(kernel.body)
+
+    def one(tile: Tile) -> Tile:
+        return _by_groups(tile, labels) or tile
+
+    return on_tiles(kernel, one) if target.warpgroups else kernel
+
+
+def _by_groups(tile: Tile, labels: Labels) -> Tile | None:
+    chunk = tile.chunk()[1]
+    steps = chunk.body[-1] if chunk else None
+    atom = steps.body[0] if isinstance(steps, For) and steps.bind == "unroll" else None
+    if chunk is None or not isinstance(steps, For) or not isinstance(atom, For):
+        return None
+    found, filled = operands(atom.body), boxed(chunk.body)
+    sides = whole_sides(tile)
+    if atom.bind != "mma" or found is None or sides is None:
+        return None
+    ways = [goes_by_rows(side, atom.axis) for side in (found.left, found.right)]
+    slabs = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
+    if None in ways or not filled.issuperset(slabs):
+        return None
+    high, wide = map(trips, sides)
+    if high % GROUP or wide not in WIDTHS:
+        return None
+    labels.loops.difference_update(f.label for f in (*tile.threads, *tile.registers))
+    whole = replace(atom, lo=steps.lo, hi=steps.hi, bind="warpgroup")
+    tile = tile.with_chunk(replace(chunk, body=(*chunk.body[:-1], whole)))
+    return laid_out(tile, sides, ((GROUP, ROWS), (wide,)), labels)
+
+
+def whole_sides(tile: Tile) -> list[For] | None:
+    """The loops over the sides of a tile that tensorize_mma has cut; None where it has not."""
+    is_cut = any(isinstance(s, For) and s.bind == "mma" for s in walk(tile.body))
+    if not is_cut or len(tile.threads) != 4:
+        return None
+    pairs = zip(tile.threads[:2], tile.registers[1::2], strict=True)
+    return [replace(one, lo=f.lo, hi=f.hi, step=1, bind="thread") for f, one in pairs]

@@ -1,0 +1,79 @@
+"""tileify: the free loops of each nest whose accesses are cheapest side by side go to threads.
+
+before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
+            for a1 in 0..2048:  # free                 for a1 in 0..2048:  # free thread
+                y[a0, a1] = ...                            y[a0, a1] = ...
+
+Threads of a warp run together, so the price of their accesses is that of a vector's lanes. Of a
+sum of products the rows and the columns both go to threads: the nest becomes a tile. So does one
+that stores along one loop what it reads along another.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.scalar.blocks import map_statements
+from weft.scalar.nest import For, Kernel, Stmt, Update
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import Contraction, contraction, crossing, ranges_in, trips
+from weft.tile.analysis.tiles import Tile, nests_of, on_nests, tile_of
+from weft.tile.moves.loops import nested
+from weft.tile.passes.cpu.vectorize_loops import best_axis
+
+LEAST = 8  # rows, columns and products to a sum from which on what a tile shares is worth it
+
+
+def tileify(kernel: Kernel, target: GPU) -> Kernel:
+    """Bind the chosen free loops; what only a reduction offers is for cooperative_reduce."""
+    tiled = on_nests(kernel.body, _tiled)
+    return replace(kernel, body=bound(tiled, target, "free"))
+
+
+def _tiled(stmt: Stmt) -> Stmt:
+    if not isinstance(stmt, For) or stmt.bind:
+        return stmt
+    product, copied = contraction(stmt), crossing(stmt)
+    if product is not None and pays(product):
+        return tile(product)
+    sides = copied[1:3] if copied is not None else ()
+    if copied and all(f.lo is constant(0) and trips(f) >= LEAST for f in sides):
+        across, along = (replace(f, bind="thread") for f in (copied.across, copied.along))
+        around = tuple(f for f in copied.loops if f not in copied[1:3])
+        return Tile(around, (across, along), (), copied.body).nest()
+    return stmt
+
+
+def pays(c: Contraction) -> bool:
+    """Whether there is enough of it for a tile."""
+    depth = math.prod(map(trips, c.reduce))
+    if any(f.lo is not constant(0) for f in (c.rows, c.columns, *c.reduce)):
+        return False
+    return min(trips(c.rows), trips(c.columns), depth) >= LEAST
+
+
+def tile(c: Contraction) -> For:
+    """The contraction's nest with a loop of threads over its rows, and one over its columns."""
+    value = apply(c.times, c.left, c.right)
+    body = nested(c.reduce, (Update(c.update.fold, (value,)),))
+    threads = tuple(replace(loop, bind="thread") for loop in (c.rows, c.columns))
+    return Tile((*c.outer, *c.repeat), threads, (), (*body, *c.stores)).nest()
+
+
+def bound(body: tuple[Stmt, ...], target: GPU, role: str) -> tuple[Stmt, ...]:
+    """The body with the chosen loops of one role on threads, but in tiles."""
+    ranges = ranges_in(body)
+    chosen: set[Node] = set()
+    for stmt in nests_of(body):
+        if isinstance(stmt, For) and tile_of(stmt) is None:
+            chosen |= best_axis(stmt, target, ranges)[1]
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For) or stmt.axis not in chosen or stmt.role != role:
+            return stmt
+        return replace(stmt, bind="thread")
+
+    return map_statements(body, one)

@@ -1,0 +1,46 @@
+"""tma_copy: slabs that are boxes of a tensor are filled by the copy engine (TMA, from sm_90 on).
+
+before  for m0 in b0..b0 + 64:  # free thread        after  for m0 in b0..b0 + 64:  # free box
+            for c0 in k0..k0 + 32 by 4:  # free thread          for n0 in k0..k0 + 32:  # free box
+                for n0 in c0..c0 + 4:  # free register              x_s0[..] = load x[m0, n0] async
+                    x_s0[..] = load x[m0, n0]
+
+One thread starts it, the others have nothing to do with it. Boxes are dense, so it is done where a
+swizzle of their pieces serves reads as well as the pad of a slab would.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.scalar.nest import Kernel, Stmt
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import trips
+from weft.tile.analysis.boxes import box_of
+from weft.tile.analysis.slabs import accesses_of, best_pad, best_swizzle
+from weft.tile.analysis.tiles import Tile, on_tiles
+
+CHUNKS = 4  # fewer end before the engine has its first map
+
+
+def tma_copy(kernel: Kernel, target: GPU) -> Kernel:
+    """Give the copy engine the slabs of tiles that have several chunks."""
+
+    def by_engine(tile: Tile) -> Tile:
+        chunk = tile.chunk()[1]
+        if chunk is None or trips(chunk) < CHUNKS:
+            return tile
+        found = list(accesses_of(tile))
+
+        def one(stmt: Stmt) -> Stmt:
+            box = box_of(stmt)
+            if box is None or box.region() is None:
+                return stmt
+            slab = box.store.buffer
+            reads = [a for a in found if not a.is_fill]
+            pays = best_swizzle(slab, reads, target)[0] <= best_pad(slab, found, target)[0]
+            return box.nest() if pays else stmt
+
+        return tile.with_chunk(replace(chunk, body=tuple(map(one, chunk.body))))
+
+    return on_tiles(kernel, by_engine) if target.boxes else kernel

@@ -1,0 +1,126 @@
+"""split_matmul_k: a long sum of few results is split over the grid, then combined by a kernel.
+
+before  for a0 in 0..32:  # free              after  for s0 in 0..4:  # free
+            for a1 in 0..64:  # free                     for a0 in 0..32: for a1 in 0..64:  # free
+                for a2 in 0..4096:  # reduce                 for a2 in 0..1024:  # reduce acc0
+                    acc0 <- add(acc0, x*w)                   y_part0[s0, a0, a1] = acc0
+                y[a0, a1] = acc0                     and then, for each result, the sum of its parts
+
+Any fold is split so, and the order of its parts is fixed: results are the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from weft.core.node import Node, make
+from weft.core.text.graph import fresh
+from weft.core.types import TensorType
+from weft.scalar.blocks import loads, nodes, substitute_block
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Store, Update
+from weft.scalar.ops import apply, axis, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import chain, contraction, divisors, trips
+from weft.tile.moves.loops import nested
+from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+
+SIDE = 64  # of a tile that keeps a multiprocessor busy
+LONGEST = 1024  # terms one thread adds one by one, or a quarter of a product's: errors grow so
+PRODUCTS, ELEMENTS = 256, 4096  # of a part: fewer are not worth a kernel more
+
+
+def split_matmul_k(program: Program, target: GPU) -> Program:
+    """Split the reductions that would leave most multiprocessors idle."""
+    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
+    names.update(k.name for k in program.kernels)
+    steps = [
+        kernel
+        for step in program.steps
+        for kernel in (_split(step, names, target) if isinstance(step, Kernel) else [step])
+    ]
+    return replace(program, steps=tuple(steps))
+
+
+def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
+    """The kernel that makes the parts and the one that combines them, or the kernel alone."""
+    first = kernel.body[0] if kernel.body else None
+    if not isinstance(first, For):
+        return [kernel]
+    around, body = ([], kernel.body) if first.role == "reduce" else chain(first, "free")
+    head, rest = body[0], body[1:]
+    apart = (len(kernel.body) > 1 and around) or any(isinstance(s, For) for s in rest)
+    if apart or not isinstance(head, For) or head.role != "reduce":
+        return [kernel]
+    loops, inner = chain(head, "reduce")
+    flat = not any(isinstance(s, For) for s in inner) and all(not f.folds for f in loops[1:])
+    even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
+    found = _parts(first, around, loops, target) if flat and even else None
+    return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
+
+
+def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple[For, int] | None:
+    """The loop to split and how long its parts are, None where there are blocks enough."""
+    results, depth = math.prod(map(trips, around)), math.prod(map(trips, loops))
+    product = contraction(nest) if around else None
+    if product is not None:
+        sides = (-(-trips(f) // SIDE) for f in (product.rows, product.columns))
+        outer = math.prod(trips(f) for f in (*product.outer, *product.repeat))
+        blocks, least, alone = outer * math.prod(sides), PRODUCTS, depth // 4
+    else:
+        chosen = best_axis_alone(nest, target)[1]
+        side_by_side = any(f.axis in chosen for f in around)
+        blocks = -(-results // target.warp) if side_by_side else results
+        least = ELEMENTS // (target.warp if side_by_side else 1)
+        alone = depth // (1 if side_by_side else target.threads)
+    wanted = max(min(2 * target.cores // max(1, blocks), depth // least), -(-alone // LONGEST))
+    choices = ((n, f) for f in loops for n in divisors(trips(f)) if n <= wanted)
+    count, loop = max(choices, key=lambda c: c[0], default=(1, nest))
+    length = trips(loop) // count
+    if product is None and 2 * count < wanted:  # few lengths divide it: the last part is shorter
+        loop = max(loops, key=trips)
+        length = 4 * -(-trips(loop) // (4 * wanted))
+    return (loop, length) if length < trips(loop) else None
+
+
+def _kernels(
+    kernel: Kernel,
+    around: list[For],
+    loops: list[For],
+    inner: Block,
+    rest: Block,
+    split: For,
+    length: int,
+    names: set[str],
+) -> list[Kernel]:
+    folds = loops[0].folds
+    part, count, stem = axis("s0"), -(-trips(split) // length), f"{kernel.outputs[0].name}_part"
+    left = apply("subtract", split.hi, apply("multiply", part, constant(length)))
+    end = apply("minimum", constant(length), left) if trips(split) % length else constant(length)
+    shape = (count, *map(trips, around))
+    buffers = {
+        acc: Buffer(fresh(stem, names), TensorType(acc.type.dtype, shape))
+        for fold in folds
+        for acc in fold.accs
+    }
+    index = tuple(f.axis for f in around)
+    stores = tuple(Store(b, (part, *index), acc) for acc, b in buffers.items())
+    at = apply("add", apply("multiply", part, constant(length)), split.axis)
+    body: Block = substitute_block(inner, {split.axis: at})
+    body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
+    outer = For(part, constant(0), constant(count), (), 1, "free")
+    body = nested([outer, *around], (*body, *stores))
+    read = loads(*nodes(body))
+    inputs = tuple(b for b in kernel.inputs if b in read)
+    name = fresh(f"{kernel.name}_parts", names)
+    first = replace(kernel, name=name, inputs=inputs, outputs=tuple(buffers.values()), body=body)
+
+    def parts(fold: Fold) -> tuple[Node, ...]:
+        return tuple(make(Load(buffers[acc]), part, *index) for acc in fold.accs)
+
+    updates = tuple(Update(fold, parts(fold), True) for fold in folds)
+    whole = For(part, constant(0), constant(count), updates, 1, "reduce", "", folds)
+    body = nested(around, (whole, *rest))
+    read = loads(*nodes(body))
+    inputs = tuple(b for b in (*kernel.inputs, *buffers.values()) if b in read)
+    return [first, replace(kernel, inputs=inputs, body=body)]

@@ -1,0 +1,55 @@
+"""How the threads of a warp meet in the banks of shared memory.
+
+wavefronts(address, loops, slab, lanes=32, width=4)       # 4: no conflicts; more where banks meet
+The model is of the CUDA C++ Programming Guide: 32 banks of 4 bytes; accesses of 8 bytes go by half
+warps, those of 16 by quarters; threads that touch the same word share it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from weft.core.node import Node
+from weft.scalar.index import linear
+from weft.scalar.nest import Buffer, For
+from weft.tile.analysis.access import trips
+
+BANKS, BYTES = 32, 4
+
+
+def offsets(address: Node, loops: Sequence[For], lanes: int) -> list[int]:
+    """Where each thread of the first warp is along loops over threads, the last one fastest."""
+    terms, _ = linear(address)
+    found: list[int] = []
+    for lane in range(lanes):
+        at, inner = 0, 1
+        for loop in reversed(loops):
+            turn = lane // inner % trips(loop)
+            at += terms.get(loop.axis, 0) * turn * loop.step
+            inner *= trips(loop)
+        found.append(at)
+    return found
+
+
+def bank(word: int, slab: Buffer) -> int:
+    """Where a word of a slab lies; of a slab with a swizzle, that of pieces of its lines."""
+    if slab.swizzle:
+        line = slab.type.shape[-1] * slab.type.dtype.bytes
+        row, at = divmod(word * BYTES, line)
+        place = row * slab.swizzle + at % slab.swizzle
+        word = (place ^ place >> 3 & slab.swizzle - 16) // BYTES
+    return word % BANKS
+
+
+def wavefronts(address: Node, loops: Sequence[For], slab: Buffer, lanes: int, width: int) -> int:
+    """Turns that shared memory takes for one access of `width` elements of a slab."""
+    size = slab.type.dtype.bytes
+    words = max(1, width * size // BYTES)
+    starts = [at * size // BYTES for at in offsets(address, loops, lanes)]
+    group = max(1, lanes // words)
+    total = 0
+    for first in range(0, lanes, group):
+        touched = {start + i for start in starts[first : first + group] for i in range(words)}
+        banks = [bank(word, slab) for word in touched]
+        total += max(map(banks.count, set(banks)))
+    return total

@@ -1,0 +1,112 @@
+"""What a nest costs, in microseconds, from its structure alone.
+
+kernel_time_us(kernel.body, target)     # price of fusing, and the report's predicted time
+
+time = max(instructions, bytes moved) / cores + launch, on a GPU no less than what a thread waits
+for (tile/price/latency.py); a term costs once per iteration of the
+loops up to where `place` puts it, and what a register tile shares is shared here too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from weft.scalar.nest import Block, For, Let, Stmt, Update, walk
+from weft.scalar.placing import place
+from weft.scalar.structure import restates
+from weft.targets.gpu import GPU
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
+from weft.tile.passes.cpu.stage_rows import staged
+from weft.tile.passes.cpu.tile_dot_products import dot_tile
+from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+from weft.tile.price.latency import latency_ns
+from weft.tile.price.products import panels_cost, terms_cost, tiles_cost
+from weft.tile.price.traffic import memory_ns
+
+SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how many these are
+
+
+def kernel_time_us(body: Block, target: Machine) -> float:
+    """Predicted time of one kernel on all cores."""
+    if restates(body):
+        return 0.0  # link/program.py leaves it out
+    body = staged(body, target)
+    time = block_time_us(body, target) / _shares(body, target)
+    if isinstance(target, GPU):
+        time = max(time, latency_ns(body, target) / 1e3)
+    return time + target.launch_us
+
+
+def _shares(body: Block, target: Machine) -> int:
+    """Cores the kernel keeps busy."""
+    loops = [s for s in body if isinstance(s, For)]
+    if isinstance(target, GPU) and len(loops) == 1:  # a reduction alone is split over the grid
+        around = chain(loops[0], "free")[0] if loops[0].role == "free" else loops
+        return max(1, min(target.cores, math.prod(map(trips, around))))
+    if isinstance(target, GPU):
+        return 1  # of several nests: they wait for each other, in one block
+    outer = [trips(s) for s in body if isinstance(s, For) and s.role == "free"]
+    return max(1, min(target.cores, max(outer, default=1)))
+
+
+def block_time_us(body: Block, target: Machine) -> float:
+    """Predicted time of a block on one core."""
+    work = sum(_instructions(s, target) for s in body if isinstance(s, For))
+    compute = work / target.vector_ops_per_ns
+    return max(compute, memory_ns(body, target)) / 1e3
+
+
+def _instructions(stmt: For, target: Machine) -> float:
+    """Vector instructions of one top-level nest, scheduled as the passes would."""
+    if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
+        return _scheduled(place((stmt,), partial=True))
+    found = contraction(stmt)
+    if found is not None:
+        return _contraction(found, target)
+    below = (isinstance(s, For) and contraction(s) for s in walk(stmt.body))
+    if stmt.role != "reduce" and any(below):
+        inner = [s for s in stmt.body if isinstance(s, For)]
+        return trips(stmt) * sum(_instructions(s, target) for s in inner)
+    cost = best_axis_alone(stmt, target)[0]
+    if isinstance(target, GPU) and _has_short_rows(stmt, target):
+        part = replace(target, warp=PART)
+        cost = min(cost, best_axis_alone(stmt, part)[0] * PART / target.warp)
+    return cost
+
+
+def _has_short_rows(stmt: For, target: GPU) -> bool:
+    """Whether a part of a warp does what each of many rows needs: short loops, one by one."""
+    if stmt.role != "free":
+        return False
+    rows, body = chain(stmt, "free")
+    inner = [s for s in body if isinstance(s, For)]
+    flat = not any(isinstance(s, For) for f in inner for s in f.body)
+    longest = max(map(trips, inner), default=0)
+    return flat and 0 < longest <= SHORT and math.prod(map(trips, rows)) >= target.warp
+
+
+def _scheduled(stmts: Sequence[Stmt]) -> float:
+    total = 0.0
+    for s in stmts:
+        if isinstance(s, For):
+            n = 1.0 if s.lanes or s.extent is None else s.extent / s.step
+            total += max(n, 1.0) * _scheduled(s.body)
+        elif isinstance(s, Let):
+            total += term_cost(s.term)
+        else:
+            total += s.fold.monoid.cost if isinstance(s, Update) else 1.0
+    return total
+
+
+def _contraction(c: Contraction, target: Machine) -> float:
+    """As the schedule would compute it, and then its epilogue."""
+    lanes, around = target.lanes(c.bytes), math.prod(map(trips, (*c.outer, *c.repeat)))
+    epilogue = around * trips(c.rows) * sum(terms_cost(s.value) + 1 for s in c.stores)
+    if isinstance(target, GPU):
+        return tiles_cost(c, target) + epilogue * trips(c.columns) / lanes
+    dots = dot_tile(c, target)
+    total = panels_cost(c, target) if dots is None else dots.price
+    return total + epilogue * -(-trips(c.columns) // lanes)

@@ -1,0 +1,73 @@
+"""How long a GPU's kernel takes where too few threads work to hide what each of them waits for.
+
+latency_ns(kernel.body, GPUS["cuda:sm_90a"])      # of the chain of loads that one thread makes
+
+By Little's law: a thread has FLIGHT loads of a loop under way, and each takes LOAD (some 600 cycles
+where no cache has it: Jia et al., "Dissecting the NVIDIA Volta GPU architecture via
+microbenchmarking", and what followed for later ones).
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.scalar.blocks import loads, nodes
+from weft.scalar.nest import Block, Buffer, For, Local
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import chain, contraction, trips
+from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+
+LOAD, SHARED = 400.0, 25.0  # ns from global and from shared memory
+NEAR = 48 << 10  # bytes of a row that are still there when it is read again
+FLIGHT, WIDE = 4, 4  # loads of a loop that a thread has under way, elements of one along a row
+CHUNK, DEPTH = 100.0, 32  # ns for the barrier and first reads of a product's chunk, its length
+ROWS, TILES = 8, 2  # blocks on a multiprocessor, of rows and of tiles
+
+
+def latency_ns(body: Block, target: GPU) -> float:
+    """That of all nests, which follow one another."""
+    return sum(_nest(s, target) for s in body if isinstance(s, For))
+
+
+def _nest(stmt: For, target: GPU) -> float:
+    around, body = chain(stmt, "free") if stmt.role == "free" else ([], (stmt,))
+    count = math.prod(map(trips, around))
+    if contraction(stmt) is not None:
+        return _wait(stmt, 1, target, set())
+    loops = [s for s in body if isinstance(s, For)]
+    chosen = best_axis_alone(stmt, target)[1]
+    share, blocks = target.threads * WIDE, ROWS  # a row for each block
+    if any(isinstance(s, Local) for s in body):
+        blocks = TILES
+    elif not around:
+        share *= target.cores  # a reduction alone, which is split
+    elif not chosen.isdisjoint(f.axis for f in around):  # a column for each thread
+        share, count = target.most // target.warp if target.is_idle(count) else 1, 1
+    elif loops:  # a block has several short ones
+        count *= min(1.0, max(map(_turns, loops)) / share)
+    waves = max(1.0, count / blocks / target.cores)
+    seen = set[Buffer]()
+    return waves * (sum(_wait(s, share, target, seen) for s in loops) or LOAD)
+
+
+def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
+    """What one of the threads that share a loop waits for; what was `seen` before is near."""
+    product = contraction(stmt)
+    if product is not None:
+        chunks = math.prod(map(trips, product.reduce)) / DEPTH
+        return LOAD + min(chunks, target.cores) * CHUNK  # more are split over the grid
+    if stmt.role == "scan":
+        inner = (s for s in stmt.body if isinstance(s, For))
+        return trips(stmt) * sum(_wait(s, share, target, set()) for s in inner)
+    read = {b for b in loads(*nodes((stmt,))) if b.space == "global"}
+    turns = _turns(stmt)
+    if read and read <= seen and turns * WIDE <= NEAR:
+        return 0.0
+    seen |= read
+    return (LOAD if read else SHARED) * max(1.0, turns / share / FLIGHT)
+
+
+def _turns(stmt: For) -> float:
+    """Iterations of a loop and those inside it, one after the other."""
+    inside = sum(_turns(s) for s in stmt.body if isinstance(s, For))
+    return trips(stmt) * max(1.0, inside)

@@ -1,0 +1,104 @@
+"""How many bytes a nest moves between memory and the cache that holds its working set.
+
+moved(body, cache)      # {x: 16384.0, y: 16384.0}
+What one iteration of a loop touches stays cached for the next when it fits the second-level
+cache: then a buffer is read once however often; loops one after another share it likewise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from functools import lru_cache
+
+from weft.core.node import Node
+from weft.scalar.blocks import access, address
+from weft.scalar.nest import Block, Buffer, For, Let, free_variables, walk
+from weft.scalar.ops import Axis
+from weft.scalar.placing import place
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import contraction, longest, stride_along
+
+Axes = frozenset[Node]
+Traffic = dict[tuple[Buffer, Axes], float]  # bytes, by what is read and the axes that decide where
+
+
+def moved(body: Block, cache: int, sector: int = 1) -> dict[Buffer, float]:
+    """Bytes per global buffer that one run of the block moves past a cache of that size.
+
+    Where no loop goes from an element to the next, one moves with what else is in its sector.
+    """
+    blocked = {s.axis for s in walk(body) if isinstance(s, For) and contraction(s) is not None}
+    total: dict[Buffer, float] = {}
+    for (b, _), n in _Count(cache, blocked, sector).block(place(body, partial=True)).items():
+        total[b] = total.get(b, 0.0) + n
+    return total
+
+
+def memory_ns(body: Block, target: Machine) -> float:
+    """Time to move them past the second-level cache, and from memory what exceeds the last one.
+
+    Less than that is found there: a kernel mostly reads what another has just written.
+    """
+    total = sum(moved(body, target.l2, target.sector).values())
+    if total < target.l2:
+        return total / target.cache_bytes_per_ns
+    beyond = sum(moved(body, max(target.l2, target.l3 // target.cores), target.sector).values())
+    if beyond < target.l3:
+        return total / target.l3_bytes_per_ns
+    return max(total / target.l3_bytes_per_ns, beyond / target.memory_bytes_per_ns)
+
+
+@lru_cache(1 << 14)
+def _apart(buffer: Buffer, index: tuple[Node, ...]) -> int:
+    """Bytes from an element to the nearest that any loop goes to; those of a sector for none."""
+    where = address(buffer, index, {})
+    steps = (stride_along(where, a) for a in free_variables(where) if isinstance(a.op, Axis))
+    known = [abs(n) for n in steps if n]
+    return min(known, default=1) * buffer.type.dtype.bytes
+
+
+class _Count:
+    """Traffic of the statements of one body past a cache."""
+
+    def __init__(self, cache: int, blocked: Collection[Node], sector: int) -> None:
+        self.cache, self.blocked, self.sector = cache, blocked, sector
+        self.free: dict[Node, Axes] = {}
+
+    def block(self, stmts: Block) -> Traffic:
+        own: Traffic = {}
+        parts: list[Traffic] = []
+        for s in stmts:
+            if isinstance(s, For):
+                parts.append(self.loop(s))
+            touched = access(s.term if isinstance(s, Let) else s)
+            if touched is not None and touched[0].space == "global":
+                buffer, index = touched
+                axes = frozenset[Node]().union(*(free_variables(i, self.free) for i in index))
+                size = buffer.type.dtype.bytes
+                if self.sector > size:
+                    size = max(size, min(self.sector, _apart(buffer, index)))
+                own[buffer, axes] = own.get((buffer, axes), 0.0) + size
+        return self.together([own, *parts])
+
+    def loop(self, stmt: For) -> Traffic:
+        inner = self.block(stmt.body)
+        turns = stmt.lanes or (longest(stmt.lo, stmt.hi) or stmt.step) / stmt.step
+        stays = stmt.axis in self.blocked or sum(inner.values()) <= self.cache
+        start = free_variables(stmt.lo, self.free)
+        total: Traffic = {}
+        for (b, axes), n in inner.items():
+            moves = stmt.axis in axes
+            key = b, (axes - {stmt.axis}) | start if moves else axes
+            most = min(turns * n, b.bytes) if moves else n
+            total[key] = total.get(key, 0.0) + (most if stays else turns * n)
+        return total
+
+    def together(self, parts: list[Traffic]) -> Traffic:
+        """Parts that run one after another; what they share moves once if it all stays cached."""
+        most: Traffic = {}
+        total: Traffic = {}
+        for part in parts:
+            for key, n in part.items():
+                most[key] = max(most.get(key, 0.0), n)
+                total[key] = total.get(key, 0.0) + n
+        return most if sum(most.values()) <= self.cache else total
