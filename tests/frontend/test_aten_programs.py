@@ -217,6 +217,7 @@ def COMPOSITES() -> Iterator[tuple[Any, tuple[Any, ...], dict[str, Any]]]:
     a, w, b = torch.randn(2, 3, 8), torch.randn(5, 8), torch.randn(5)
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         h, v, c = a.to(dtype), w.to(dtype), b.to(dtype)
+        yield aten.one_hot.default, (torch.arange(12).reshape(3, 4) % 5, 5), {}
         yield aten.linear.default, (h, v, c), {}
         yield aten.linear.default, (h, v), {}
         yield aten.layer_norm.default, (h, [8], v[0], v[1], 1e-5), {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 
 import numpy as np
 import pytest
@@ -29,6 +28,7 @@ from tests.nest.build import (
     sub,
     tiled_linear,
 )
+from tests.work import calls
 from weft.core.errors import VerifyError
 from weft.core.node import make
 from weft.core.types import TensorType, bf16, boolean, f16, f32, f64, i8, i64
@@ -311,9 +311,7 @@ def test_carriers_combine_as_partials() -> None:
 
 def test_speed() -> None:
     x, w = normal(256, 256), normal(256, 256)
-    before = time.perf_counter()
-    run(linear_relu(256, 256, 256), [x, normal(256), w])
-    assert time.perf_counter() - before < 2
+    assert calls(lambda: run(linear_relu(256, 256, 256), [x, normal(256), w])) < 40_000
 
 
 def test_a_masked_load_takes_its_other_value_from_a_term() -> None:

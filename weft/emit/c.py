@@ -15,6 +15,7 @@ from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
+from weft.scalar.placing import place
 from weft.scalar.structure import is_checked
 from weft.scalar.updates import combined
 
@@ -230,7 +231,7 @@ class Emitter(Terms):
 
     def file(self) -> str:
         parameters = ", ".join(self.parameters()) or "void"
-        body = nest.place(self.kernel.body, unnamed)
+        body = place(self.kernel.body, unnamed)
         self.block(body, 1)
         self.scratch = max(self.scratch, self.current.scratch)
         head = f"void {self.symbol}({parameters}) {{"

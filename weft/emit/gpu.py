@@ -39,6 +39,7 @@ from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.ops import apply, subtract
+from weft.scalar.placing import place
 from weft.scalar.structure import is_checked
 
 SMALL = 2**31
@@ -362,7 +363,7 @@ class GPUEmitter(Emitter):
         parameters += self.boxes.parameters
         if self.faults:
             parameters.append(self.language.faults.format(number=len(parameters)))
-        self.block(nest.place(self.kernel.body, self.within), 1)
+        self.block(place(self.kernel.body, self.within), 1)
         fields = {"symbol": self.symbol, "parameters": ", ".join(parameters)}
         fields["threads"] = str(self.threads)
         head = f"{self.language.kernel.format(**fields)} {{"

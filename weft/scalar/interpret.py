@@ -24,6 +24,7 @@ from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
 from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
+from weft.scalar.placing import place
 from weft.scalar.updates import lifted
 
 LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
@@ -75,7 +76,7 @@ def run(
             if isinstance(step, nest.Call):
                 run_call(step, memory)
             else:
-                _Machine(step, memory, accesses, widen).block(nest.place(step.body))
+                _Machine(step, memory, accesses, widen).block(place(step.body))
     return [np.array(logical(memory[b.name], b.type)) for b in program.outputs]
 
 

@@ -25,6 +25,7 @@ from weft.tile.passes.cpu.stage_transposes import stage_transposes
 from weft.tile.passes.cpu.stream_stores import stream_stores
 from weft.tile.passes.cpu.tile_dot_products import tile_dot_products
 from weft.tile.passes.cpu.vectorize_loops import vectorize_loops
+from weft.tile.passes.cpu.widen_folds import widen_folds
 from weft.tile.passes.gpu.async_copy import async_copy
 from weft.tile.passes.gpu.blockify_launch import blockify_launch
 from weft.tile.passes.gpu.chunk_matmul_k import chunk_matmul_k
@@ -70,6 +71,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
         stage_transposes,
         vectorize_loops,
         parallelize_loops,
+        widen_folds,
         block_sums,
         stream_stores,
         skip_masked,

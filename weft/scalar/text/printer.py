@@ -12,6 +12,7 @@ from itertools import count, groupby
 from weft.core.node import Node
 from weft.core.text.cursor import show_name, show_string
 from weft.scalar import nest
+from weft.scalar.placing import place
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
 from weft.scalar.text.terms import Ref, is_inline, show_call, show_term
 from weft.scalar.updates import is_product
@@ -55,7 +56,7 @@ def show_kernel(kernel: nest.Kernel) -> list[str]:
     """The kernel's lines: its signature, then the nest."""
     header = f"kernel {show_name(kernel.name)}{_show_signature(kernel.inputs, kernel.outputs)}"
     sizes: dict[Node, int] = {}
-    placed = nest.place(kernel.body, lambda t: is_inline(t, sizes))
+    placed = place(kernel.body, lambda t: is_inline(t, sizes))
     return [header, *_Printer(kernel).block(placed, "", None)]
 
 

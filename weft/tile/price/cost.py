@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.scalar.nest import Block, For, Let, Stmt, Update, place, walk
+from weft.scalar.nest import Block, For, Let, Stmt, Update, walk
+from weft.scalar.placing import place
 from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine

@@ -12,8 +12,9 @@ from functools import lru_cache
 
 from weft.core.node import Node
 from weft.scalar.blocks import access, address
-from weft.scalar.nest import Block, Buffer, For, Let, free_variables, place, walk
+from weft.scalar.nest import Block, Buffer, For, Let, free_variables, walk
 from weft.scalar.ops import Axis
+from weft.scalar.placing import place
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import contraction, longest, stride_along
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import chain
 
+from weft.core.types import f32, f64
 from weft.scalar.blocks import substitute_block
 from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM, WELFORD
@@ -41,7 +42,8 @@ def block_sums(kernel: Kernel, target: object) -> Kernel:
         if not isinstance(stmt, For):
             return stmt
         inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
-        rounds = (f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in stmt.folds)
+        dtypes = (f32,) if stmt.role == "scan" else (f32, f64)  # f64 is enough for a scan
+        rounds = (f.monoid in (SUM, WELFORD) and f.dtypes[0] in dtypes for f in stmt.folds)
         if any(rounds) and stmt.role in serial and _is_serial(stmt):
             return blocked_sum(stmt, ranges, labels)
         return replace(stmt, body=tuple(one(s, inner) for s in stmt.body))

@@ -20,6 +20,7 @@ from weft.scalar import nest
 from weft.scalar.blocks import address
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
+from weft.scalar.placing import place
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Ranges, ranges_in, stride_along, strides, term_cost, trips
 from weft.tile.moves.loops import Labels, blocked, vectors
@@ -46,7 +47,7 @@ def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
 
 def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
-    placed = next(s for s in nest.place((stmt,), partial=True) if isinstance(s, For))
+    placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
     return _best_axis(placed, target, ranges)
 
 

@@ -1,0 +1,131 @@
+"""Where the terms of a nest are computed: each in the outermost block that binds what it needs.
+
+place(kernel.body)      # the same block with a Let before the first use of each term
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import takewhile
+
+from weft.core.node import Node, bottom_up, require
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    For,
+    Let,
+    Load,
+    Stmt,
+    Update,
+    free_variables,
+    is_atom,
+    walk,
+)
+from weft.scalar.ops import Constant
+
+
+class _Placer:
+    """Builds the placed form: one frame per open block, innermost last."""
+
+    def __init__(self, inline: Callable[[Node], bool], partial: bool) -> None:
+        self.inline, self.partial = inline, partial
+        self.blocks: list[list[Stmt]] = []
+        self.loops: list[int] = []  # serial number of the loop each frame belongs to
+        self.bound: list[set[Node]] = []  # terms with a Let in each frame
+        self.depth: dict[Node, int] = {}  # of axes, accumulators
+        self.written: dict[Buffer, list[int]] = {}  # local buffer -> loops around its last store
+        self.reads: dict[Node, frozenset[Buffer]] = {}
+        self.free: dict[Node, frozenset[Node]] = {}
+        self.serial = 0
+
+    def block(self, stmts: Block, variable: Node | None = None) -> Block:
+        self.serial += 1
+        self.blocks.append([])
+        self.bound.append(set())
+        self.loops.append(self.serial)
+        if variable is not None:
+            self.depth[variable] = len(self.blocks) - 1
+            for stmt in walk(stmts):  # before its store, what the iteration before has stored
+                self._wrote(getattr(stmt, "buffer", None))
+        for stmt in stmts:
+            self.statement(stmt)
+        self.bound.pop()
+        self.loops.pop()
+        return tuple(self.blocks.pop())
+
+    def statement(self, stmt: Stmt) -> None:
+        memo: dict[Node, int] = {}
+        for term in stmt.terms():
+            self.need(term, memo)
+        here = len(self.blocks) - 1
+        if isinstance(stmt, For):
+            stmt = replace(stmt, body=self.block(stmt.body, stmt.axis))
+            for fold in stmt.folds:
+                self.depth.update(dict.fromkeys(fold.accs, here))
+        elif isinstance(stmt, Update):
+            self.depth.update(dict.fromkeys(stmt.fold.running, here))
+            self._updated(frozenset(stmt.fold.running))
+        else:
+            self._wrote(getattr(stmt, "buffer", None))
+        self.blocks[here].append(stmt)
+
+    def _wrote(self, buffer: Buffer | None) -> None:
+        """After a store to a local buffer, what was read from it before is stale."""
+        if buffer is None or buffer.space == "global":
+            return
+        self.written[buffer] = list(self.loops)
+        for bound in self.bound:
+            bound.difference_update([t for t in bound if buffer in self._locals(t)])
+
+    def _updated(self, running: frozenset[Node]) -> None:
+        """After an update, what was computed from the value before is stale."""
+        for bound in self.bound:
+            stale = [t for t in bound if not running.isdisjoint(free_variables(t, self.free))]
+            bound.difference_update(stale)
+
+    def _locals(self, term: Node) -> frozenset[Buffer]:
+        """Local buffers a term reads."""
+
+        def compute(node: Node) -> frozenset[Buffer]:
+            own: Buffer | None = getattr(node.op, "buffer", None)
+            mine = () if own is None or own.space == "global" else (own,)
+            return frozenset(mine).union(*(self.reads[a] for a in node.args))
+
+        return bottom_up(term, self.reads, compute)
+
+    def need(self, term: Node, memo: dict[Node, int]) -> int:
+        """Make sure a term is computed; the depth it is computed at."""
+        return bottom_up(term, memo, lambda t: self._place(t, memo))
+
+    def _place(self, term: Node, memo: dict[Node, int]) -> int:
+        if is_atom(term):
+            if isinstance(term.op, Constant):
+                return 0
+            known = term in self.depth or self.partial
+            require(known, f"{getattr(term.op, 'label', term.op)} is used outside its loop")
+            return self.depth.get(term, 0)
+        depth = max((memo[a] for a in term.args), default=0)
+        if isinstance(term.op, Load) or hasattr(term.op, "buffer"):
+            depth = max(depth, self._visible(term.op.buffer))  # type: ignore[attr-defined]
+        if not self.inline(term) and not any(term in b for b in self.bound[: depth + 1]):
+            self.bound[depth].add(term)
+            self.blocks[depth].append(Let(term))
+        return depth
+
+    def _visible(self, buffer: Buffer) -> int:
+        """A local buffer is read no further out than the innermost loop shared with its stores."""
+        pairs = zip(self.written.get(buffer, []), self.loops, strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return max(shared - 1, 0)
+
+
+def place(
+    block: Block, inline: Callable[[Node], bool] = lambda t: False, partial: bool = False
+) -> Block:
+    """The block with Lets: each term once, in the outermost block that binds what it needs.
+
+    Terms for which `inline` holds get no Let (they are written where they are used). A `partial`
+    block stands inside loops that are not shown; VerifyError otherwise for an unbound variable.
+    """
+    return _Placer(inline, partial).block(block)

@@ -1,0 +1,67 @@
+"""widen_folds: scans and long products of f32 are accumulated in f64, scans as torch does on a CPU.
+
+before  for a0 in 0..8192:  # scan            after  for a0 in 0..8192:  # scan
+            in0 = load x[a0]                             in0 = load x[a0]
+            acc0 <- add(acc0, in0)                       v0 = f64(in0)
+            y[a0] = running acc0                         acc0 <- add(acc0, v0)
+                                                         v1 = f32(running acc0)
+                                                         y[a0] = v1
+
+Blocks do not help a product, whose every rounding is in the result, nor a scan in lanes, whose
+values are needed one by one; and what overflows on the way comes back into range.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from weft.core.node import Node
+from weft.core.types import f32, f64
+from weft.scalar.blocks import map_statements, substitute_block
+from weft.scalar.monoid import PRODUCT, SUM
+from weft.scalar.nest import Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.ops import cast, constant, value_of
+from weft.scalar.reach import longest
+
+LONG = 1 << 14  # factors whose roundings are not small any more
+
+
+def widen_folds(kernel: Kernel, target: object) -> Kernel:
+    """Accumulate in f64 what would lose digits in f32 whatever its order."""
+    loops = [s for s in walk(kernel.body) if isinstance(s, For)]
+    wide = {f: replace(f, dtypes=(f64,)) for s in loops for f in s.folds if _loses(f, s)}
+    if not wide:
+        return kernel
+
+    def one(stmt: Stmt) -> Stmt:
+        if isinstance(stmt, For):
+            return replace(stmt, folds=tuple(wide.get(f, f) for f in stmt.folds))
+        if isinstance(stmt, Update) and stmt.fold in wide:
+            values = tuple(map(_widened, stmt.values))
+            return replace(stmt, fold=wide[stmt.fold], values=values)
+        return stmt
+
+    read: dict[Node, Node] = {}
+    for old, new in wide.items():
+        (acc, running), (wide_acc, wide_running) = ((*f.accs, *f.running) for f in (old, new))
+        read |= {acc: cast(wide_acc, f32), running: cast(wide_running, f32)}
+    return replace(kernel, body=map_statements(substitute_block(kernel.body, read), one))
+
+
+def _loses(fold: Fold, loop: For) -> bool:
+    if fold.dtypes != (f32,) or fold.monoid not in (SUM, PRODUCT):
+        return False
+    return loop.role == "scan" or (fold.monoid is PRODUCT and _terms(loop) > LONG)
+
+
+def _terms(loop: For) -> int:
+    """How many values a fold of the loop takes."""
+    extent = loop.extent or longest(loop.lo, loop.hi) or 1
+    return -(-int(extent) // loop.step) * max(
+        (_terms(s) for s in loop.body if isinstance(s, For)), default=1
+    )
+
+
+def _widened(value: Node) -> Node:
+    literal = value_of(value)
+    return cast(value, f64) if literal is None else constant(literal, f64)
