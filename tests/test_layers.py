@@ -31,13 +31,11 @@ LAYERS: dict[str, set[str]] = {
     "runtime": {"core", "targets", "config"},
     # The simulator takes source text as well, and compiles and caches it by the runtime's means.
     "sim": {"core", "targets", "config", "runtime.cache", "runtime.compiler"},
-    # Above them. linking is the half of the driver where buffers of a program meet the runtime's.
+    # Above them. link is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
-    "simulating": {"core", "scalar", "targets", "emit.gpu", "linking", "sim"},
-    "launching": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "linking"},
+    "link": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "sim"},
     "driver": {"*"},
-    "linking": {"core", "config", "scalar", "runtime"},
-    "checking": {"core", "driver", "frontend.graph", "options", "scalar"},
+    "checking": {"core", "driver", "frontend.graph", "link.places", "options", "scalar"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
         *(
@@ -189,7 +187,7 @@ def test_package_holds_public_names_only() -> None:
         ("sim.build", "runtime.program", False),
         ("tile.search", "runtime.timing", False),
         ("driver", "tile.search", True),
-        ("linking", "tile.ops", False),
+        ("link.program", "tile.ops", False),
         ("weft", "runtime.cache", False),
         ("cli.main", "driver", True),
         ("cli.main", "runtime.cache", False),

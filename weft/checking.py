@@ -19,8 +19,9 @@ from functools import cache, partial
 import torch
 
 from weft.core.passes import PassLog
-from weft.driver import Artifact, Builder, build, lower, placed, runnable
+from weft.driver import Artifact, Builder, build, lower, runnable
 from weft.frontend.graph import Captured, Runner
+from weft.link.places import run_or_refuse
 from weft.options import Options, find_target
 from weft.scalar import interpret
 from weft.scalar.memory import as_array, as_tensor
@@ -68,7 +69,7 @@ def checker(
     log = PassLog()
     levels = lower(program, options, log)
     run, _ = runnable(levels, options, log, program.name, {}, place)
-    run = placed(run, place, find_target(options.target), options.simulate)
+    run = run_or_refuse(run, place, find_target(options.target), options.simulate)
 
     def check(tensors: Sequence[torch.Tensor]) -> list[KernelResult]:
         values = dict(zip(program.inputs, tensors, strict=True))

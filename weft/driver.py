@@ -31,16 +31,18 @@ from weft.kernel import interpret as kernel_interpret
 from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
-from weft.launching import device_of, foretold, launch, misplaced, placed, relaunch
-from weft.linking import Emitted, Linked, described, link, program_key, without_restatements
+from weft.link import cpu, gpu, simulator
+from weft.link.key import program_key, relink
+from weft.link.places import device_of, misplaced, run_or_refuse
+from weft.link.program import Emitted, Linked, described, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
+from weft.runtime.tlparse import trace
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import Unique
-from weft.simulating import simulator
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
@@ -132,7 +134,7 @@ def lower(
         if target.pairs:
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
-        groups = log.time("l", lambda: partition(program, price, options.fuse))
+        groups = log.time("l", lambda: partition(program, price, target, options.fuse))
         down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, table=target.table))
         if isinstance(target, CPU):
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
@@ -180,27 +182,17 @@ def build(captured: Captured, options: Options) -> Runner:
     key = log.time("g", lambda: program_key(graph, *facts))
     levels = cache(partial(lower, graph, options, log, layouts, constants))
     where = (captured.place, find_target(options.target), options.simulate)
-    linked = log.time("cc", lambda: relaunch(key, *where)) if options.verbose == 0 else None
+    linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None
     if linked is None:
         facts = (writes, captured.place, constants, key)
         run, report = runnable(levels(), options, log, graph.name, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
-    run = placed(run, *where)
+    run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
-    trace(levels)
+    trace((*VERIFY, "source"), lambda level: levels().text(level))
     return run
-
-
-def trace(levels: Callable[[], Levels]) -> None:
-    """Every level's text for tlparse, where TORCH_TRACE is set."""
-    for level in (*VERIFY, "source"):
-        torch._logging.trace_structured(  # type: ignore[attr-defined]
-            "artifact",
-            metadata_fn=lambda level=level: {"name": f"weft_{level}", "encoding": "string"},
-            payload_fn=lambda level=level: levels().text(level),
-        )
 
 
 def runnable(
@@ -223,12 +215,12 @@ def runnable(
     program = without_restatements(program)
     emitted = Emitted(program, levels.symbols, levels.sources, levels.launches, predicted)
     if isinstance(target, CPU):
-        linked = log.time("cc", lambda: link(emitted, writes, constants, key))
+        linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):
-        extra = foretold(emitted, target) if options.profile else described(emitted)
-        return simulator(emitted, target, writes), make_report(extra, log, name)
+        extra = gpu.predicted_launches(emitted, target) if options.profile else described(emitted)
+        return simulator.link(emitted, target, writes), make_report(extra, log, name)
     else:
-        linked = log.time("cc", lambda: launch(emitted, target, writes, place, key))
+        linked = log.time("cc", lambda: gpu.link(emitted, target, writes, place, key))
     report = make_report(linked.extra, log, name, linked)
     return linked.runner(report if options.profile else None), report
 
@@ -395,5 +387,5 @@ def compile_text(
         VERIFY[program.level](program)
     levels = lower(program, options, log)
     run, report = runnable(levels, options, log, program.name, {}, place)
-    run = placed(run, place, target, options.simulate)
+    run = run_or_refuse(run, place, target, options.simulate)
     return TextProgram(program, levels, report, run, place)

@@ -17,7 +17,8 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from weft import driver, launching
+from weft import driver
+from weft.link import gpu, places
 from weft.runtime.gpu_program import GPUKernel, GPUProgram, Replay
 from weft.runtime.layout import item_bytes
 from weft.runtime.nvrtc import Resources
@@ -130,9 +131,10 @@ def simulated(arch: str = "sm_90a") -> Generator[SimulatedDevice, None, None]:
             super().__init__(layout, kernels, given)
 
     with (
-        patch.object(launching, "open_device", lambda place, arch: device),
-        patch.object(launching, "GPUProgram", Program),
-        patch.object(launching, "misplaced", lambda place, target: None),
+        patch.object(gpu, "open_device", lambda place, arch: device),
+        patch.object(gpu, "GPUProgram", Program),
+        patch.object(gpu, "misplaced", lambda place, target: None),
+        patch.object(places, "misplaced", lambda place, target: None),
         patch.object(driver, "misplaced", lambda place, target: None),
     ):
         yield device

@@ -19,11 +19,11 @@ from weft.core.text import parse_program
 from weft.emit.gpu import emit_gpu
 from weft.emit.languages import LANGUAGES
 from weft.kernel import verify
+from weft.link.simulator import arguments
 from weft.scalar.index import simplify
 from weft.scalar.nest import For, Program
 from weft.scalar.text.terms import show_term
 from weft.sim import simulate
-from weft.simulating import arguments
 from weft.tile.analysis.boxes import box_of
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")

@@ -10,7 +10,7 @@ import pytest
 from torch.nn import functional as F
 
 import weft
-import weft.simulating
+import weft.link.simulator
 from tests.gpu.programs import Make, bf16, f32
 from weft.sim import SimReport
 
@@ -33,13 +33,13 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
 
 def counts(name: str, monkeypatch: pytest.MonkeyPatch, function: Any, make: Make) -> SimReport:
     found: list[SimReport] = []
-    run = weft.simulating.simulate
+    run = weft.link.simulator.simulate
 
     def kept(*args: Any, **kwargs: Any) -> SimReport:
         found.append(run(*args, **kwargs))
         return found[-1]
 
-    monkeypatch.setattr(weft.simulating, "simulate", kept)
+    monkeypatch.setattr(weft.link.simulator, "simulate", kept)
     weft.compile(function, target="cuda:sm_90a", simulate=True)(*make())
     assert len(found) == 1, f"{name} is {len(found)} kernels"
     return found[0]

@@ -13,6 +13,8 @@ import weft
 from tests.gpu.programs import PROGRAMS
 from weft.driver import compile_text
 from weft.options import Options
+from weft.targets.gpu import GPUS
+from weft.tile.schedule import schedule_for
 
 SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
@@ -41,6 +43,23 @@ def test_without_the_simulator_the_error_says_what_to_do() -> None:
 def test_passes_are_left_out(passes: str) -> None:
     with pytest.raises(weft.WeftError, match="-stage_inputs leaves that pass out"):
         weft.compile(lambda x: x, passes=passes)
+
+
+@pytest.mark.parametrize("target", ["cpu:avx2", "cuda:sm_80"])
+def test_a_pass_that_does_not_exist_cannot_be_left_out(target: str) -> None:
+    f = weft.compile(torch.relu, target=target, passes="-block_sums,-stage_input")
+    with pytest.raises(weft.WeftError, match="unknown pass 'stage_input'"):
+        f.prepare(torch.ones(3))
+
+
+def test_a_name_and_its_number_are_one_pass() -> None:
+    """Numbers are places in the order of the passes, over the program and then over kernels."""
+    whole = schedule_for(GPUS["cuda:sm_80"])
+    names = [name for name, _ in (*whole.program, *whole.kernels)]
+    assert [int(name[:3]) for name in names] == list(range(1, len(names) + 1))
+    for number, name in (n.split("_", 1) for n in names):
+        left = schedule_for(GPUS["cuda:sm_80"], [name])
+        assert left == schedule_for(GPUS["cuda:sm_80"], [number]) != whole
 
 
 @pytest.mark.parametrize("level", ["tile", "kernel"])

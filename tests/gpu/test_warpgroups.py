@@ -16,9 +16,9 @@ from tests.gpu.programs import Make, bf16
 from weft.core.errors import VerifyError
 from weft.core.text import parse_program
 from weft.kernel import verify
+from weft.link.simulator import arguments
 from weft.options import TARGETS
 from weft.sim import simulate
-from weft.simulating import arguments
 from weft.targets.gpu import GPUS
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")

@@ -12,8 +12,8 @@ from typing import Any, cast
 import torch
 
 from weft.core.errors import FAULTS, WeftError
-from weft.runtime.entry import Steps, python_source
 from weft.runtime.layout import Layout
+from weft.runtime.python_call import Steps, python_source
 from weft.runtime.spec import Call, ProgramSpec
 
 Tensors = Sequence[torch.Tensor]

@@ -22,11 +22,11 @@ import torch
 
 from weft.core.calls import decode, operator
 from weft.core.errors import FAULTS, CompilerError, WeftError
-from weft.runtime.entry import Steps
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
 from weft.runtime.loaded import Loaded, Tensors
+from weft.runtime.python_call import Steps
 from weft.runtime.spec import Call, Extern, names_in
 
 HEADERS = Path(__file__).parent / "gpu"

@@ -80,7 +80,7 @@ def _each(one: Callable[[float], float], x: Any) -> Any:
 
 def _lgamma(x: Any) -> Any:
     def one(v: float) -> float:
-        if math.isinf(v):
+        if abs(v) > 1e305:  # beyond, Python raises
             return math.inf
         return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
 
@@ -90,7 +90,8 @@ def _lgamma(x: Any) -> Any:
 def _floormod(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind in "iu":
         return np.where(y == 0, 0, np.mod(x, np.where(y == 0, 1, y)))
-    return np.mod(x, y)
+    rest = np.fmod(x, y)
+    return np.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
 def _floordiv(x: Any, y: Any) -> Any:
@@ -100,7 +101,7 @@ def _floordiv(x: Any, y: Any) -> Any:
 
 def _truncdiv(x: Any, y: Any) -> Any:
     safe = np.where(y == 0, 1, y)
-    exact = (np.abs(x) // np.abs(safe)) * np.sign(x) * np.sign(safe)
+    exact = (x - np.fmod(x, safe)) // safe
     return np.where(y == 0, 0, exact).astype(np.asarray(x).dtype)
 
 
@@ -131,6 +132,12 @@ def _cast_to(d: DType) -> Evaluate:
     return cast
 
 
+def _fma(x: Any, y: Any, z: Any) -> Any:
+    """x y + z, of f32 rounded once: an f64 holds their product."""
+    exact = np.asarray(x, np.float64) * y + z
+    return exact.astype(np.result_type(x, y, z))
+
+
 def _pack_bf16(low: Any, high: Any) -> Any:
     both = np.stack(np.broadcast_arrays(low, high), -1)  # f64 stays: complex128, else complex64
     wide = both.astype(np.result_type(both.dtype, np.float32))
@@ -154,6 +161,7 @@ floormod = function("floormod", 2, _floormod, domain=NUMBER, cost=20)
 truncdiv = function("truncdiv", 2, _truncdiv, domain=INTEGER, cost=20)
 fmod = function("fmod", 2, np.fmod, domain=NUMBER, cost=20)
 power = function("power", 2, np.power, domain=NUMBER, cost=40)
+fma = function("fma", 3, _fma, domain=FLOAT)  # x y + z, rounded once
 maximum = function("maximum", 2, np.maximum, commutative=True)
 minimum = function("minimum", 2, np.minimum, commutative=True)
 atan2 = function("atan2", 2, np.arctan2, domain=FLOAT, cost=30)
@@ -172,6 +180,7 @@ log10 = function("log10", 1, np.log10, domain=FLOAT, cost=18)
 log1p = function("log1p", 1, np.log1p, domain=FLOAT, cost=20)
 tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
 erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
+erfc = function("erfc", 1, partial(_each, math.erfc), domain=FLOAT, cost=34)
 sigmoid = function("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)), domain=FLOAT, cost=18)
 lgamma = function("lgamma", 1, _lgamma, domain=FLOAT, cost=100)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)

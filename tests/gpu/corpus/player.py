@@ -22,10 +22,10 @@ import torch
 
 from tests.gpu.corpus.schedules import Lowered, Made
 from weft.core.errors import CompilerError, WeftError
+from weft.link.simulator import arguments, memory_of, tensor_of
 from weft.scalar.nest import Kernel
 from weft.sim import simulate
 from weft.sim.build import build
-from weft.simulating import arguments, placed, read
 from weft.targets.gpu import GPU
 
 LONG = 20_000_000  # statements of all threads: a program of more runs in part
@@ -119,7 +119,7 @@ class Player:
         whole = not any(samples)
         self.partly = self.left = 0
         given = zip(program.inputs, tensors, strict=True)
-        memory = {b.name: placed(t, b) for b, t in given}
+        memory = {b.name: memory_of(t, b) for b, t in given}
         for step in program.steps:
             if not isinstance(step, Kernel):
                 raise WeftError(f"{step.target} is a library call: the simulator has none")
@@ -134,7 +134,7 @@ class Player:
                 facts = [*map(digest, inputs)] if whole else [sample]
                 outputs = self.play(made, one, sample, inputs, outputs, facts)
             memory |= {b.name: array for b, array in zip(step.outputs, outputs, strict=True)}
-        return [read(memory[b.name], b) for b in program.outputs]
+        return [tensor_of(memory[b.name], b) for b in program.outputs]
 
     def play(
         self, made: Made, one: Lowered, sample: int, inputs: Any, outputs: Any, facts: Any

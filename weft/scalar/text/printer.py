@@ -14,6 +14,7 @@ from weft.core.text.cursor import show_name, show_string
 from weft.scalar import nest
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
 from weft.scalar.text.terms import Ref, is_inline, show_call, show_term
+from weft.scalar.updates import is_product
 
 # Statements of other levels.
 SHOW_STATEMENT: dict[type[nest.Stmt], Callable[[nest.Stmt, Ref], str]] = {}
@@ -126,6 +127,8 @@ class _Printer:
 
     def update(self, stmt: nest.Update) -> str:
         labels = ", ".join(map(show_name, stmt.fold.labels))
+        if is_product(stmt):
+            return f"{labels} <- fma({', '.join(map(self.ref, stmt.values))}, {labels})"
         name = stmt.fold.monoid.name
         simple = len(stmt.fold.labels) == len(stmt.values) == 1 and name in COMBINE
         combine, mark = (COMBINE[name], ",") if simple else (name, ";")

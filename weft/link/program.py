@@ -1,8 +1,7 @@
-"""From the kernel level and C text to a loaded program: buffers, steps, the cache's key.
+"""What linking starts from and ends with, and the launch spec of a program's buffers and steps.
 
-linked = link(Emitted(program, symbols, sources, {}, predicted), writes, constants, key)
-linked.program.run(tensors)
-Part of the driver: it is the one place where a program's buffers meet the runtime's.
+spec = make_spec(Emitted(program, symbols, sources, launches, predicted), writes, constants)
+linked.runner(report)(tensors)      # a Linked program, run, with its steps timed into the report
 """
 
 from __future__ import annotations
@@ -10,20 +9,15 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from weft import runtime
-from weft.config import config
 from weft.core.calls import decode_call
-from weft.core.graph import Graph
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
-from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.structure import is_checked, restates
 
@@ -78,54 +72,6 @@ class Linked:
 def copied(tensor: torch.Tensor) -> torch.Tensor:
     """The same values in the same strides, elsewhere."""
     return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
-
-
-@cache
-def tools() -> Toolchain:
-    """The C compiler and the cache; CompilerError or CacheError when there is none."""
-    return open_toolchain(config.cache)
-
-
-@cache
-def compiler_digest() -> str:
-    """Changes whenever a file of weft does: a cached program was made by this very compiler."""
-    root = Path(__file__).parent
-    files = sorted(root.rglob("*.py"))
-    stamps = [(str(f.relative_to(root)), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
-    return hashlib.sha256(repr(stamps).encode()).hexdigest()
-
-
-def program_key(graph: Graph, *facts: Any) -> str:
-    """Content of a torch-level graph, with everything else that decides what is made of it."""
-    number: dict[Any, int] = {}
-    lines: list[str] = []
-    for node in graph.nodes():
-        number[node] = len(number)
-        lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
-    lines.append(repr([number[o] for o in graph.outputs]))
-    lines += [graph.name, *map(repr, facts), compiler_digest()]
-    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def reload(key: str) -> Linked | None:
-    """The program made under that key before, if the cache still has it."""
-    found = runtime.load(key, tools())
-    return None if found is None else Linked(found[0], found[1], True)
-
-
-def link(
-    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int], key: str | None
-) -> Linked:
-    """Compile and load. `writes` says which outputs go into which inputs instead of out.
-
-    `constants` are the inputs that seldom change between calls.
-    """
-    spec = make_spec(emitted, writes, constants)
-    symbols = (emitted.symbols[k.name] for k in emitted.program.kernels)
-    needed = {symbol: emitted.sources[symbol] for symbol in symbols}
-    extra = described(emitted, constants)
-    made = runtime.build(spec, needed, tools(), key=key, extra=extra)
-    return Linked(made, extra, False)
 
 
 def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, Any]:

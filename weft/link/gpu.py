@@ -1,14 +1,13 @@
-"""A compiled GPU program on a device: what a driver makes of kernels, launches and buffers.
+"""A program for a GPU: its kernels compiled, loaded on a device, and kept in the cache.
 
-linked = launch(emitted, GPUS["cuda:sm_90a"], {}, x.device, None)
+linked = link(emitted, GPUS["cuda:sm_90a"], {}, x.device, key)     # relink finds it the next time
 linked.program.run(tensors)
-Part of the driver, like linking: here a program's buffers meet the runtime's, and targets devices.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -19,7 +18,8 @@ import torch
 from weft.config import config
 from weft.core.errors import CompilerError, WeftError
 from weft.emit.gpu import Launch
-from weft.linking import Emitted, Linked, described, make_spec, reload
+from weft.link.places import misplaced
+from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.cache import Cache
 from weft.runtime.cuda_device import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
@@ -29,18 +29,14 @@ from weft.runtime.nvrtc import Resources, compile_all
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import LaunchReport
 from weft.runtime.spec import Call, ProgramSpec
-from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, occupancy
 
-Run = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
-
 LAUNCHES = "launches"  # the part of the cache where programs for GPUs are
-SIMULATE = "weft run --simulate, or simulate=True, runs them on the CPU"
 
 
 @dataclass(frozen=True)
-class Stored:
+class CachedProgram:
     """A program for a GPU as the cache keeps it; kernels by symbol."""
 
     spec: ProgramSpec
@@ -48,11 +44,14 @@ class Stored:
     extra: Mapping[str, Any]
 
 
-def launch(
+def link(
     emitted: Emitted, target: GPU, writes: Mapping[int, int], place: torch.device, key: str | None
 ) -> Linked:
-    """Compile and load for the device at `place`, and keep it under the key; `writes` as before."""
-    made = stored(emitted, writes)
+    """Compile and load for the device at `place`, and keep it under the key.
+
+    `writes` says which outputs go into which inputs instead of out.
+    """
+    made = to_cache(emitted, writes)
     if key is not None:
         plain = {symbol: astuple(kernel) for symbol, kernel in made.kernels.items()}
         tree = {"spec": made.spec.to_json(), "kernels": plain, "extra": made.extra}
@@ -61,23 +60,21 @@ def launch(
             (folder / "program.json").write_text(json.dumps(tree))
 
         store().entry(LAUNCHES, key, fill)
-    return loaded(made, target, place)
+    return load(made, target, place)
 
 
-def relaunch(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -> Linked | None:
+def relink(key: str, place: torch.device, target: GPU, simulate: bool) -> Linked | None:
     """The program that was made under that key before, if the cache still has it."""
-    if isinstance(target, CPU):
-        return reload(key)
     path = store().address(LAUNCHES, key) / "program.json"
     if simulate or misplaced(place, target) or not path.exists():
         return None
     tree = json.loads(path.read_text())
     kernels = {symbol: GPUKernel(*fields) for symbol, fields in tree["kernels"].items()}
-    made = Stored(ProgramSpec.from_json(tree["spec"]), kernels, tree["extra"])
-    return replace(loaded(made, target, place), cached=True)
+    made = CachedProgram(ProgramSpec.from_json(tree["spec"]), kernels, tree["extra"])
+    return replace(load(made, target, place), cached=True)
 
 
-def loaded(made: Stored, target: GPU, place: torch.device) -> Linked:
+def load(made: CachedProgram, target: GPU, place: torch.device) -> Linked:
     layout, kernels = lay_out(made.spec), made.kernels
     if target.language == "opencl":
         return Linked(OpenCLProgram(layout, kernels, config.opencl), made.extra, False)
@@ -90,16 +87,18 @@ def store() -> Cache:
     return Cache(config.cache)
 
 
-def stored(emitted: Emitted, writes: Mapping[int, int]) -> Stored:
+def to_cache(emitted: Emitted, writes: Mapping[int, int]) -> CachedProgram:
     launches: Mapping[str, Launch] = emitted.launches
     kernels = {
         symbol: GPUKernel(k.source, k.grid, k.block, k.dynamic_bytes, k.maps)
         for symbol, k in launches.items()
     }
-    return Stored(make_spec(emitted, writes), kernels, described(emitted))
+    return CachedProgram(make_spec(emitted, writes), kernels, described(emitted))
 
 
-def with_launches(made: Stored, resources: Mapping[str, Resources], target: GPU) -> dict[str, Any]:
+def with_launches(
+    made: CachedProgram, resources: Mapping[str, Resources], target: GPU
+) -> dict[str, Any]:
     """What a report says of the kernels, with how each is launched and what it takes."""
     sizes = {b.name: b.span * item_bytes(b) for b in made.spec.buffers}
     calls = [step for step in made.spec.steps if isinstance(step, Call)]
@@ -121,9 +120,9 @@ def with_launches(made: Stored, resources: Mapping[str, Resources], target: GPU)
     return {**made.extra, "kernels": rows}
 
 
-def foretold(emitted: Emitted, target: GPU) -> dict[str, Any]:
-    """The same with no device; with no compiler either, without what that would tell."""
-    made, used = stored(emitted, {}), {}
+def predicted_launches(emitted: Emitted, target: GPU) -> dict[str, Any]:
+    """The same without a device; registers and spills are told where there is a compiler."""
+    made, used = to_cache(emitted, {}), {}
     if has_compiler(target):
         texts = {name: kernel.source for name, kernel in made.kernels.items()}
         cubins = compile_all(texts.values(), target.arch, store())
@@ -151,40 +150,3 @@ def open_device(place: torch.device, arch: str) -> Device:
     if wrong is not None:
         raise WeftError(wrong)
     return CUDADevice(place.index, arch, store())
-
-
-def device_of(target: CPU | GPU, simulate: bool) -> torch.device:
-    """Where a program that names no device runs on the target, as far as this machine has one."""
-    on_gpu = isinstance(target, GPU) and target.language == "cuda" and torch.cuda.is_available()
-    if simulate or not on_gpu:
-        return torch.device("cpu")
-    return torch.device("cuda", torch.cuda.current_device())
-
-
-def placed(run: Run, place: torch.device, target: CPU | GPU, simulate: bool) -> Run:
-    """What runs a program, or says why its target cannot where its tensors are."""
-    wrong = None if simulate else misplaced(place, target)
-
-    def refuse(tensors: Sequence[torch.Tensor]) -> Sequence[Any]:
-        raise WeftError(wrong or "")
-
-    return refuse if wrong else run
-
-
-def misplaced(place: torch.device, target: CPU | GPU) -> str | None:
-    """Why a program of tensors that lie there does not run on the target; None where it does."""
-    if isinstance(target, CPU):
-        if place.type == "cpu":
-            return None
-        how = "they have no values" if place.type == "meta" else 'compile with target="cuda"'
-        return f"the tensors are on {place}, and kernels for a CPU do not reach them: {how}"
-    if target.language == "opencl":
-        there = f"the tensors are on {place}, and OpenCL devices get copies of those on the CPU"
-        return None if place.type == "cpu" else f"{there}: move them (x.cpu())"
-    if target.language != "cuda":
-        return f"kernels in {target.language} are not launched: {SIMULATE}"
-    if place.type == "cuda":
-        return None
-    kernels = f"kernels for {target.arch} need tensors on a CUDA device, and these are on {place}"
-    there = "move them there (x.cuda())" if torch.cuda.is_available() else "PyTorch finds none here"
-    return f"{kernels}: {there}; {SIMULATE}"

@@ -1,8 +1,7 @@
 """A compiled GPU program run by the simulator: its kernels in order, over copies of the tensors.
 
-run = simulator(emitted, GPUS["cuda:sm_90a"], {})
+run = link(emitted, GPUS["cuda:sm_90a"], {})
 results = run(tensors)
-Part of the driver, like linking: here a program's buffers meet the simulator's arguments.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import torch
 
 from weft.core.errors import WeftError
 from weft.emit.gpu import Launch
-from weft.linking import Emitted
+from weft.link.program import Emitted
 from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.nest import Buffer, Call
 from weft.sim import TensorMap, simulate
@@ -23,7 +22,7 @@ from weft.targets.gpu import GPU
 SECONDS = 600  # after which a kernel counts as one that does not end
 
 
-def simulator(
+def link(
     emitted: Emitted, target: GPU, writes: Mapping[int, int]
 ) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
     """Runs the program on tensors; `writes` says which outputs go into which inputs.
@@ -34,7 +33,7 @@ def simulator(
     program = emitted.program
 
     def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        memory = {b.name: placed(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
+        memory = {b.name: memory_of(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
         for step in program.steps:
             if isinstance(step, Call):
                 told = f"{step.target} is a library call: the simulator runs kernels alone"
@@ -49,7 +48,7 @@ def simulator(
             report = simulate(launch.source, *where, args, *facts, seconds=SECONDS)
             if report.faults:
                 raise WeftError(f"kernel {step.name} has faults in the simulator:\n{report}")
-        outputs = [read(memory[b.name], b) for b in program.outputs]
+        outputs = [tensor_of(memory[b.name], b) for b in program.outputs]
         for i, into in writes.items():
             tensors[into].copy_(outputs[i])
         return [out for i, out in enumerate(outputs) if i not in writes]
@@ -67,7 +66,7 @@ def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray |
     return [*memory, *maps, *[np.zeros(1, np.int32)] * launch.faults]
 
 
-def placed(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
+def memory_of(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
     """A tensor's memory, which has the buffer's strides: its elements may lie over one another."""
     span = buffer.type.span if tensor.numel() else 0
     own = torch.zeros(max(1, span), dtype=tensor.dtype)
@@ -75,6 +74,6 @@ def placed(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
     return as_array(own)
 
 
-def read(array: np.ndarray, buffer: Buffer) -> torch.Tensor:
+def tensor_of(array: np.ndarray, buffer: Buffer) -> torch.Tensor:
     """The buffer's elements as a tensor."""
     return as_tensor(array).as_strided(buffer.type.shape, buffer.type.layout)

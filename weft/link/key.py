@@ -1,0 +1,47 @@
+"""The key that the cache finds a program by: everything that decides what is made of it.
+
+key = program_key(graph, options, target, layouts)
+linked = relink(key, place, target, False)      # None where the cache has it no longer
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft.core.graph import Graph
+from weft.link import cpu, gpu
+from weft.link.program import Linked
+from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
+
+
+@cache
+def compiler_digest() -> str:
+    """Changes whenever a file of weft does: a cached program was made by this very compiler."""
+    root = Path(__file__).parent.parent
+    files = sorted(root.rglob("*.py"))
+    stamps = [(str(f.relative_to(root)), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()
+
+
+def program_key(graph: Graph, *facts: Any) -> str:
+    """Content of a torch-level graph, with everything else that decides what is made of it."""
+    number: dict[Any, int] = {}
+    lines: list[str] = []
+    for node in graph.nodes():
+        number[node] = len(number)
+        lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
+    lines.append(repr([number[o] for o in graph.outputs]))
+    lines += [graph.name, *map(repr, facts), compiler_digest()]
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def relink(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -> Linked | None:
+    """The program that was linked under that key before, if the cache still has it."""
+    on_cpu = isinstance(target, CPU)
+    return cpu.relink(key) if on_cpu else gpu.relink(key, place, target, simulate)
