@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import weft
+from weft import driver
+from weft.link import cpu
 
 
 @dataclass
@@ -56,6 +58,14 @@ class EagerText(Eager):
 
     def interpret(self, *args: torch.Tensor) -> Any:
         return self.function(*args).double()
+
+
+@pytest.fixture
+def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program is read from the cache on disk, or kept there: a test makes it wrong."""
+    link = cpu.link
+    monkeypatch.setattr(driver, "relink", lambda *_: None)
+    monkeypatch.setattr(cpu, "link", lambda made, writes, once, _: link(made, writes, once, None))
 
 
 @pytest.fixture

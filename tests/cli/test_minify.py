@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-from weft import driver
 from weft.cli.main import main
 from weft.cli.minify import graphs_of, input_text, minify
 from weft.cli.program import Source
@@ -26,16 +25,6 @@ def twenty(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 def source(fn: Any = twenty, *args: torch.Tensor) -> Source:
     return Source(fn, args or (torch.randn(3, 5), torch.randn(5)), {}, "twenty")
-
-
-@pytest.fixture
-def uncached(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No program is read from the cache on disk, or kept there: its code is wrong on purpose."""
-    monkeypatch.setattr(driver, "relaunch", lambda *_: None)
-    link = driver.link
-    monkeypatch.setattr(
-        driver, "link", lambda made, writes, once, _: link(made, writes, once, None)
-    )
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, name: str, function: Any) -> None:

@@ -104,12 +104,17 @@ def solved(x: torch.Tensor) -> torch.Tensor:
     return torch.linalg.inv(x @ x.t() + torch.eye(3)) @ x
 
 
+def powers(x: torch.Tensor, y: torch.Tensor) -> Any:
+    return 2**y, x**9, x**y, (x.short() ** 11, x.to(torch.uint8) ** y.to(torch.uint8))
+
+
 def eighths(name: str) -> Callable[[torch.Tensor], Any]:
     dtype = getattr(torch, name)
     return lambda x: ((x * 2).to(dtype), (x * 3).to(dtype).float() + 1)
 
 
 CASES: dict[str, Case] = {
+    "powers of integers": Case(calls(powers, lambda: (torch.arange(-4, 4), torch.arange(8)))),
     "lstm": Case(lambda: (nn.LSTM(6, 3), [(R(5, 2, 6),)])),
     "a float that changes": Case(
         calls(lambda x, s: x * s + 1, *(lambda s=s: (R(3), s) for s in (1.5, 2.5, 3.5)))

@@ -10,7 +10,7 @@ import sys
 import traceback
 from contextlib import redirect_stdout
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -18,9 +18,10 @@ from weft.cli import running
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
 from weft.cli.doctor import examine
+from weft.cli.kernels import check_kernels, first_wrong, kernel_line, kernel_table, kernels_json
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
-from weft.cli.program import IrText, SourceSpec
+from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import KINDS, load
 from weft.cli.suite import SUITES, Settings
 from weft.cli.suite import run as run_suite
@@ -109,6 +110,9 @@ def run_command(
     text: TextOption = None,
     bench: Annotated[bool, typer.Option("--bench", help="time it beside other backends")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="time per kernel")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="every kernel by itself; names the first that differs")
+    ] = False,
     simulate: Annotated[
         bool, typer.Option("--simulate", help="run GPU kernels on the CPU, checked")
     ] = False,
@@ -139,17 +143,34 @@ def run_command(
         facts = running.comparison_json(comparison)
         passed = facts["passed"]
     else:
-        program = load(spec)
-        with redirect_stdout(sys.stderr if quiet else sys.stdout):
-            outcome = running.run_once(program, chosen, seed)
-        if not quiet:
-            show(running.outcome_table(program.title, outcome), running.outcome_line(outcome))
-            show(*(running.report_tables(program.title, outcome.compiled) if profile else ()))
-        facts, passed = running.outcome_json(program.title, outcome), outcome.passed
+        facts, passed = run_alone(spec, chosen, quiet, check)
     if json_path is not None:
         write_json(facts, json_path)
     if not passed:
         raise typer.Exit(MISSED)
+
+
+def run_alone(
+    spec: SourceSpec, chosen: Options, quiet: bool, check: bool
+) -> tuple[dict[str, Any], bool]:
+    """Runs and shows a program on weft alone: what there is to say of it, and whether it passed."""
+    program = load(spec)
+    if check and isinstance(program, IrText):
+        raise WeftError("--check takes a PyTorch program: IR text is checked as a whole")
+    with redirect_stdout(sys.stderr if quiet else sys.stdout):
+        outcome = running.run_once(program, chosen, spec.seed)
+        checks = check_kernels(program, chosen) if check and isinstance(program, Source) else []
+    facts, passed = running.outcome_json(program.title, outcome), outcome.passed
+    if not quiet:
+        show(running.outcome_table(program.title, outcome), running.outcome_line(outcome))
+        profile = chosen.profile
+        show(*(running.report_tables(program.title, outcome.compiled) if profile else ()))
+        if check:
+            show(kernel_table("kernels", checks), kernel_line(checks, passed))
+    if check:
+        facts["kernels"] = kernels_json(checks)
+        passed = passed and first_wrong(checks) is None
+    return facts, passed
 
 
 @app.command("minify")

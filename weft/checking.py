@@ -1,0 +1,114 @@
+"""Each kernel by itself: what it stored in a real call, and what its loop nest means.
+
+build = CheckedBuilder(Options())
+f = compiled(module, build)
+f(x)
+build.results[0].kernel, build.results[0].stored, build.results[0].reference
+
+A kernel is fed with what the program really had, so that the first one that differs is at fault
+and not one before it. Schedule, lowering and emission are between the two; the final results say
+whether what stands above the loop level is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+
+import torch
+
+from weft.core.passes import PassLog
+from weft.driver import Artifact, Builder, build, lower, runnable
+from weft.frontend.graph import Captured, Runner
+from weft.link.places import run_or_refuse
+from weft.options import Options, find_target
+from weft.scalar import interpret
+from weft.scalar.memory import as_array, as_tensor
+from weft.scalar.nest import Kernel, Program
+
+
+@dataclass(frozen=True)
+class KernelResult:
+    """One output of a kernel; `own` is its loop nest in the program's dtypes, `reference` in
+    float64."""
+
+    kernel: str
+    output: str
+    where: str | None
+    stored: torch.Tensor
+    own: torch.Tensor
+    reference: torch.Tensor
+
+
+@dataclass(frozen=True)
+class CheckedBuilder(Builder):
+    """The back end, with a second run of every call that keeps what its kernels store."""
+
+    results: list[KernelResult] = field(default_factory=list[KernelResult], compare=False)
+
+    def __call__(self, captured: Captured) -> Runner:
+        run = build(captured, self.options)
+        artifact: Artifact = run.artifact  # type: ignore[attr-defined]
+        options = self.options.on(captured.place)
+        check = cache(partial(checker, artifact, options, captured.place))
+
+        def checked(tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+            self.results.extend(check()(tensors))  # before the program writes its inputs
+            return run(tensors)
+
+        checked.artifact = artifact  # type: ignore[attr-defined]
+        return checked
+
+
+def checker(
+    artifact: Artifact, options: Options, place: torch.device
+) -> Callable[[Sequence[torch.Tensor]], list[KernelResult]]:
+    """From the inputs of a call to the results of its kernels, in order."""
+    program = exposed(artifact.levels().made["loop"])
+    log = PassLog()
+    levels = lower(program, options, log)
+    run, _ = runnable(levels, options, log, program.name, {}, place)
+    run = run_or_refuse(run, place, find_target(options.target), options.simulate)
+
+    def check(tensors: Sequence[torch.Tensor]) -> list[KernelResult]:
+        values = dict(zip(program.inputs, tensors, strict=True))
+        values |= dict(zip(program.outputs, run(tensors), strict=True))
+        held = {b.name: value.detach().cpu() for b, value in values.items()}
+        return [r for kernels in by_output(program) for r in results_of(kernels, held)]
+
+    return check
+
+
+def exposed(program: Program) -> Program:
+    """The program with every buffer that a step writes among its outputs."""
+    written = [b for step in program.steps for b in step.outputs]
+    outside = {b.name for b in (*program.inputs, *program.outputs)}
+    inner = {b.name: b for b in written if b.name not in outside}
+    return replace(program, outputs=(*program.outputs, *inner.values()))
+
+
+def by_output(program: Program) -> list[list[Kernel]]:
+    """Kernels in order; those that write one buffer together, where the last of them stands."""
+    groups: list[list[Kernel]] = []
+    for kernel in program.kernels:
+        names = {b.name for b in kernel.outputs}
+        mine = [g for g in groups if any(b.name in names for k in g for b in k.outputs)]
+        groups = [g for g in groups if g not in mine] + [[*(k for g in mine for k in g), kernel]]
+    return groups
+
+
+def results_of(kernels: list[Kernel], held: dict[str, torch.Tensor]) -> list[KernelResult]:
+    """What kernels stored, beside their nests on the inputs that they had."""
+    outputs = {b.name: b for kernel in kernels for b in kernel.outputs}
+    inputs = {b.name: b for k in kernels for b in k.inputs if b.name not in outputs}
+    name = " and ".join(kernel.name for kernel in kernels)
+    nests = Program("loop", name, (*inputs.values(),), (*outputs.values(),), (*kernels,))
+    arrays = [as_array(held[input_name].contiguous()) for input_name in inputs]
+    own = map(as_tensor, interpret.run(nests, arrays))
+    reference = map(as_tensor, interpret.run(nests, arrays, widen=True))
+    where = next((kernel.where for kernel in kernels if kernel.where), None)
+    return [
+        KernelResult(name, output, where, held[output].contiguous(), narrow, wide)
+        for output, narrow, wide in zip(outputs, own, reference, strict=True)
+    ]
