@@ -38,6 +38,7 @@ from weft.link.program import Emitted, Linked, described, without_restatements
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
+from weft.runtime.tlparse import trace
 from weft.scalar import interpret
 from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
@@ -58,6 +59,7 @@ from weft.tile.passes.programs.chunk_reduce import chunk_reduce
 from weft.tile.passes.programs.merge_rows import merge_rows
 from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.price.cost import kernel_time_us
+from weft.tile.price.tables import tables
 from weft.tile.schedule import check_machine, schedule_for
 
 TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
@@ -112,7 +114,7 @@ def lower(
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule = schedule_for(target, options.left_out)
-    price = partial(kernel_time_us, target=target)
+    price, sizes = partial(kernel_time_us, target=target), partial(tables, target=target)
     program: Any = start
     made, unique = {program.level: program}, None
 
@@ -134,7 +136,7 @@ def lower(
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, options.fuse))
-        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, table=target.table))
+        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         if isinstance(target, CPU):
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":
@@ -190,18 +192,8 @@ def build(captured: Captured, options: Options) -> Runner:
         run = linked.runner(report if options.profile else None)
     run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
-    trace(levels)
+    trace((*VERIFY, "source"), lambda level: levels().text(level))
     return run
-
-
-def trace(levels: Callable[[], Levels]) -> None:
-    """Every level's text for tlparse, where TORCH_TRACE is set."""
-    for level in (*VERIFY, "source"):
-        torch._logging.trace_structured(  # type: ignore[attr-defined]
-            "artifact",
-            metadata_fn=lambda level=level: {"name": f"weft_{level}", "encoding": "string"},
-            payload_fn=lambda level=level: levels().text(level),
-        )
 
 
 def runnable(

@@ -54,6 +54,26 @@ for a0 in 0..6:  # free
 
 output y
 """,
+    "tile_dot_products": """
+program loop linear
+input x: f32[6,90]
+input w: f32[37,90]
+input b: f32[37]
+
+kernel y(x: f32[6,90], w: f32[37,90], b: f32[37]) -> y: f32[6,37]
+for a0 in 0..6:  # free
+    for a1 in 0..37:  # free
+        for a2 in 0..90:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a1, a2]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        in2 = load b[a1]
+        v1 = add(acc0, in2)
+        y[a0, a1] = v1
+
+output y
+""",
     "block_contraction": """
 program loop matmul
 input x: f32[11,7]

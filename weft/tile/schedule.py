@@ -23,6 +23,7 @@ from weft.tile.passes.cpu.split_reduction import split_reduction
 from weft.tile.passes.cpu.stage_rows import stage_rows
 from weft.tile.passes.cpu.stage_transposes import stage_transposes
 from weft.tile.passes.cpu.stream_stores import stream_stores
+from weft.tile.passes.cpu.tile_dot_products import tile_dot_products
 from weft.tile.passes.cpu.vectorize_loops import vectorize_loops
 from weft.tile.passes.gpu.async_copy import async_copy
 from weft.tile.passes.gpu.blockify_launch import blockify_launch
@@ -62,6 +63,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
     (
         split_ranges,
         collapse_loops,
+        tile_dot_products,
         block_contraction,
         split_reduction,
         stage_rows,

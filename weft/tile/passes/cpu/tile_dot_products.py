@@ -1,0 +1,171 @@
+"""tile_dot_products: few rows times a matrix that is contiguous along the sum, without packing it.
+
+before  for a0 in 0..6:  # free            after  for b0 in 0..64 by 32:  # free
+            for a1 in 0..64:  # free                  local dots: f32[6,32]
+                for a2 in 0..80:  # reduce acc0       for b1 in b0..min(b0 + 32, 64) by 4:  # free
+                    acc0 <- add(acc0, x*w)                for a0 in 0..6:  # register
+                y[a0, a1] = relu(acc0)                        for a1 in b1..b1 + 4:  # register
+                                                                  ... a2 by vectors: acc0
+                                                                  dots[a0, a1 - b0] = acc0
+                                                      for a0 in 0..6:  # free
+                                                          for a1 in b0..min(b0 + 32, 64):  # free
+                                                              y[a0, a1] = relu(dots[a0, a1 - b0])
+
+Lanes run along the sum, where both operands are contiguous; each row of the matrix comes from
+memory once, for all rows on the left. Packed panels reach the multiply-adds with fewer loads and
+no sum over lanes, but have to be written first: many rows pay for that, few do not.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from weft.core.node import Node, make, substitute
+from weft.core.types import TensorType
+from weft.scalar.blocks import loops_from, substitute_block
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Contraction, contraction, divisors, ranges_in, strides, trips
+from weft.tile.moves.loops import Labels, blocked, past
+from weft.tile.passes.both.collapse_loops import collapsed
+from weft.tile.passes.cpu.block_contraction import PACK
+
+LOAD = 0.5  # multiply-adds in the time of a load
+ACROSS = 6.0  # multiply-adds in the time that the lanes of an accumulator take to add up
+ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
+
+
+def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
+    """Apply the schedule to every contraction that it makes faster than packed panels would."""
+    labels = Labels(kernel.body)
+
+    def visit(block: Block) -> Block:
+        return tuple(one(s) if isinstance(s, For) else s for s in block)
+
+    def one(stmt: For) -> For:
+        found = None if stmt.bind else contraction(stmt)
+        tile = None if found is None else dot_tile(found, target)
+        if found is None or tile is None:
+            return replace(stmt, body=visit(stmt.body))
+        return _schedule(found, tile, target, labels)
+
+    return replace(kernel, body=visit(kernel.body))
+
+
+@dataclass(frozen=True)
+class DotTile:
+    """Rows and columns of accumulators, each a vector; multiply-adds in the time of the nest."""
+
+    rows: int
+    columns: int
+    price: float
+
+
+def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
+    """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
+    lanes = target.lanes(c.bytes)
+    ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
+    along = [step for _, step in strides(c.update, c.reduce[-1].axis, ranges)]
+    if not all(step in (0, 1) for step in along) or trips(c.reduce[-1]) < lanes:
+        return None
+    across = [step for _, step in strides(c.update, c.columns.axis, ranges)]
+    if all(step in (0, 1) for step in across):
+        return None
+    best = min(_tiles(c, target), key=lambda t: t.price)
+    return best if best.price < panel_price(c, target) else None
+
+
+def _tiles(c: Contraction, target: Machine) -> list[DotTile]:
+    """Every tile whose accumulators leave registers for the operands."""
+    found: list[DotTile] = []
+    lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
+    deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
+    around = math.prod(map(trips, (*c.outer, *c.repeat)))
+    most = target.vector_registers - 1
+    for wide in divisors(lanes):
+        high = min(rows, max((most - wide) // wide, most // (wide + 1)))
+        if high < 1 or wide > columns:
+            continue
+        high = -(-rows // -(-rows // high))
+        tiles = -(-rows // high) * -(-columns // wide)
+        loads = tiles * (high + wide) * LOAD
+        price = around * (deep * (rows * columns + loads) + ACROSS * rows * columns)
+        found.append(DotTile(high, wide, price))
+    return found
+
+
+def panel_price(c: Contraction, target: Machine) -> float:
+    """Multiply-adds in the time that packing panels takes, and multiplying them."""
+    vectors = -(-trips(c.columns) // target.lanes(c.bytes))
+    rows = math.prod(map(trips, (c.rows, *c.repeat)))
+    return math.prod(map(trips, (*c.outer, *c.reduce))) * vectors * (rows + PACK)
+
+
+def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> For:
+    """Strips of columns, and in them blocks of rows; the strips are what threads share."""
+    strip = target.lanes(c.bytes) * target.register_tile[1]
+    most = -(-min(ROWS, trips(c.rows)) // tile.rows) * tile.rows
+
+    def columns(lo: Node, hi: Node) -> Block:
+        span = replace(c.columns, lo=lo, hi=hi)
+
+        def rows(first: Node, last: Node) -> Block:
+            part = replace(c, columns=span, rows=replace(c.rows, lo=first, hi=last))
+            return _block(part, tile, (most, strip), target.lanes(c.bytes), labels)
+
+        nest = blocked(c.rows, labels.axis("b"), most, rows)
+        for loop in reversed(c.repeat):
+            nest = replace(loop, body=(nest,), bind="serial")
+        return (nest,)
+
+    nest = blocked(c.columns, labels.axis("b"), strip, columns)
+    for loop in reversed(c.outer):
+        nest = replace(loop, body=(nest,), bind="serial")
+    return nest
+
+
+def _block(
+    c: Contraction, tile: DotTile, shape: tuple[int, int], lanes: int, labels: Labels
+) -> Block:
+    """The dot products of some rows and columns, and then the epilogue over them by rows."""
+    dtype = c.update.fold.dtypes[0]
+    dots = Buffer(labels.buffer("dots"), TensorType(dtype, shape), "local")
+    index = past(c.rows.axis, c.rows.lo), past(c.columns.axis, c.columns.lo)
+    (acc,) = c.update.fold.accs
+    inner = (_sum(c, lanes, labels), Store(dots, index, acc))
+
+    def column_tile(left: Node, right: Node) -> Block:
+        columns = replace(c.columns, lo=left, hi=right, body=inner, bind="register")
+
+        def row_tile(first: Node, last: Node) -> Block:
+            return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
+
+        return (blocked(c.rows, labels.axis("b"), tile.rows, row_tile),)
+
+    fill = blocked(c.columns, labels.axis("b"), tile.columns, column_tile)
+    row, column = labels.axis("e"), labels.axis("e")
+    places = {c.rows.axis: row, c.columns.axis: column}
+    read = make(Load(dots), *substitute(index, places))
+    epilogue = substitute_block(c.stores, {**places, acc: read})
+    for loop, axis in ((c.columns, column), (c.rows, row)):
+        epilogue = (replace(loop, axis=axis, body=epilogue),)
+    return (Local(dots), fill, *epilogue)
+
+
+def _sum(c: Contraction, lanes: int, labels: Labels) -> For:
+    """The reduce loops, the innermost one by vectors."""
+    nest: Stmt = c.update
+    for r in reversed(c.reduce):
+        nest = replace(r, body=(nest,))
+        nest = collapsed(nest, labels) or nest
+    assert isinstance(nest, For)
+    *around, last = loops_from(nest)
+
+    def vector(lo: Node, hi: Node) -> Block:
+        return (replace(last, lo=lo, hi=hi, folds=(), bind=f"vector{lanes}"),)
+
+    lines = replace(blocked(last, labels.axis("b"), lanes, vector), folds=last.folds)
+    for loop in reversed(around):
+        lines = replace(loop, body=(lines,), bind="serial")
+    return lines
