@@ -34,6 +34,7 @@ LAYERS: dict[str, set[str]] = {
     # Above them. link is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
     "link": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "sim"},
+    "text": {"core", "frontend.text", "tensor.text", "scalar.text", "kernel.text"},
     "driver": {"*"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
