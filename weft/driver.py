@@ -130,7 +130,7 @@ def lower(
         if target.pairs:
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
-        groups = log.time("l", lambda: partition(program, price, options.fuse))
+        groups = log.time("l", lambda: partition(program, price, target, options.fuse))
         down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         if isinstance(target, CPU):
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch.utils._pytree import tree_flatten, tree_leaves
 
@@ -20,13 +19,6 @@ def through_backend(fn: Any) -> Any:
 
 
 ENTRIES: dict[str, Entry] = {"weft.compile": weft.compile, "torch.compile": through_backend}
-
-
-@pytest.fixture(params=ENTRIES)
-def entry(request: pytest.FixtureRequest) -> Iterator[Entry]:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    yield ENTRIES[request.param]
 
 
 def assert_same(ours: Any, eager: Any) -> None:

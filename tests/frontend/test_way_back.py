@@ -5,8 +5,7 @@ What weft has no code for runs in eager, as small a part as can be, and the reas
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,9 +16,11 @@ from torch import nn
 from torch.nn.attention.flex_attention import flex_attention
 
 import weft
-from tests.frontend.entries import ENTRIES, Entry, assert_as_eager, assert_same
+from tests.frontend.entries import Entry, assert_as_eager, assert_same
 
 R = torch.randn
+# of torch, about quantized tensors and flex_attention outside torch.compile
+pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::DeprecationWarning")
 
 
 @dataclass(frozen=True)
@@ -173,15 +174,6 @@ CASES: dict[str, Case] = {
         )
     ),
 }
-
-
-@pytest.fixture(params=ENTRIES)
-def entry(request: pytest.FixtureRequest) -> Iterator[Entry]:
-    torch.compiler.reset()
-    torch.manual_seed(0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of torch, about quantized tensors and flex_attention
-        yield ENTRIES[request.param]
 
 
 def wants_gradients(args: tuple[Any, ...]) -> bool:

@@ -48,9 +48,9 @@ for act in (module.fault, module.fault, lambda: module.function("other"),
             lambda: launch(module.function("k"), (2, 1, 1), (1, 2048, 1), 9, 0,
                            ctypes.addressof(places))):
     try:
-        print("result", act())
+        print("result", act(), flush=True)
     except WeftError as e:
-        print(type(e).__name__, e.message)
+        print(type(e).__name__, e.message, flush=True)
 """
 EXPECTED = """\
 load ELF

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import subprocess
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 
 RUNTIME = Path(__file__).parents[2] / "weft" / "runtime"
 FLAGS = (
-    "-O3 -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=fast -Wno-psabi "
+    "-O3 -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=off -Wno-psabi "
     "-shared -fPIC -Wall -Werror"
 )
 MACHINES = {
@@ -57,6 +58,7 @@ BINARY = {
     ("atan2", "f32"): (4, torch.atan2),
 }
 UNARY = [(op, "f32") for op in F32] + [(op, "f64") for op in F64]
+FUSED = [("fma", "f32"), ("fma", "f64")]
 LANES_OF_LIBM = [("lgamma", "f32"), ("digamma", "f32"), ("digamma", "f64"), ("sin", "f64")]
 
 
@@ -65,6 +67,8 @@ def source(lanes: int) -> str:
     loop = f"for (int64_t i = 0; i < n; i += {lanes})"
     text = f'#define WEFT_LANES {lanes}\n#include "weft_math.h"\n'
     arity = {**dict.fromkeys(UNARY + LANES_OF_LIBM, 1), **dict.fromkeys(BINARY, 2)}
+    arity |= dict.fromkeys(FUSED, 3)
+    text += "#ifdef __FP_FAST_FMAF\nint rounds_once = 1;\n#else\nint rounds_once = 0;\n#endif\n"
     for (op, d), count in arity.items():
         parameters = "".join(f"const {d} *p{n}, " for n in range(count))
         loads = ", ".join(f"load_{d}{x}(p{n} + i)" for n in range(count))
@@ -90,6 +94,7 @@ def built(request, tmp_path_factory):
         getattr(library, f"do_{name}_f{y.itemsize * 8}")(*arrays, ctypes.c_int64(len(y)))
         return y[:n]
 
+    call.rounds_once = ctypes.c_int.in_dll(library, "rounds_once").value
     return call
 
 
@@ -121,6 +126,16 @@ def f32_points(op: str) -> np.ndarray:
     if op in ("sin", "cos", "tan"):
         return np.concatenate([points[~far], points[far][::50]])
     return points[::20] if op == "erfc" else points
+
+
+@pytest.mark.parametrize("d", [np.float32, np.float64])
+def test_fma_rounds_once_where_there_is_an_instruction(built, d):
+    """fma(a, b, -a b) is what rounding took from the product; nothing, where that is rounded."""
+    a, b = np.random.default_rng(2).normal(size=(2, 500)).astype(d)
+    products = zip(a.tolist(), b.tolist(), (a * b).tolist(), strict=True)
+    lost = np.array([Fraction(x) * Fraction(y) - Fraction(p) for x, y, p in products]).astype(d)
+    assert np.count_nonzero(lost) > 400
+    np.testing.assert_array_equal(built("fma", a, b, -a * b), lost * built.rounds_once)
 
 
 @pytest.mark.parametrize("op", F32)

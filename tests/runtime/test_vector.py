@@ -13,7 +13,7 @@ import torch
 
 RUNTIME = Path(__file__).parents[2] / "weft" / "runtime"
 FLAGS = (
-    "-std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fwrapv -Wno-psabi "
+    "-std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv -Wno-psabi "
     "-shared -fPIC -Wall -Werror"
 )
 MACHINES = {"native": "-march=native", "avx2": "-march=native -mno-avx512f", "plain": "-mno-avx"}
@@ -128,8 +128,6 @@ class Source:
         for op in FOLDS:
             self.fold(op, d)
         self.lanewise("select", d, f"bool {d} {d}", d)
-        if d in FLOATS:
-            self.lanewise("fma", d, f"{d} {d} {d}", d)
 
     def booleans_and_casts(self) -> None:
         x = self.x
@@ -232,11 +230,6 @@ def test_arithmetic(built, d):
     if d in FLOATS:
         same(built(f"div_{d}", a, b, out=t), a / b)
         same(np.signbit(built(f"copysign_{d}", a, b, out=t)), np.signbit(b))
-        np.testing.assert_allclose(
-            built(f"fma_{d}", a[:500], b[:500], a[:500], out=t),
-            a[:500] * b[:500] + a[:500],
-            rtol=1e-3,
-        )
         return
     truncated = torch.div(torch.from_numpy(a), torch.from_numpy(nonzero), rounding_mode="trunc")
     same(built(f"div_{d}", a, nonzero, out=t), truncated.numpy())

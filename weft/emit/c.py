@@ -16,6 +16,7 @@ from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
 from weft.scalar.structure import is_checked
+from weft.scalar.updates import combined
 
 STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch memory
 
@@ -133,9 +134,7 @@ class Emitter(Terms):
         return False
 
     def update(self, stmt: nest.Update, depth: int) -> None:
-        monoid, fold = stmt.fold.monoid, stmt.fold
-        carriers = stmt.values if stmt.partial else monoid.lift(stmt.values)
-        results = monoid.combine(fold.accs, carriers)
+        fold, results = stmt.fold, combined(stmt)
         simple = (
             nest.is_atom(a) or a in self.names or self.within(a) or is_dot(a)
             for a in results[0].args

@@ -18,7 +18,7 @@ from weft.core.types import DType, ScalarType, boolean
 from weft.emit import warpgroups
 from weft.emit.boxes import ALIGNMENT, Boxes, Map
 from weft.emit.c import Emitter
-from weft.emit.in_place import bare, packed, products
+from weft.emit.in_place import bare, packed
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import inline, narrows, unnamed
@@ -85,7 +85,7 @@ class GPUEmitter(Emitter):
         self.wide_access = {p.buffer for p in parts if isinstance(p, VectorLoad | VectorStore)}
         self.copied = {s.value for s in stores if s.how == "async"}  # no register holds them
         self.boxes = Boxes(kernel, language, self.spelt)
-        self.products, self.packed = products(kernel.body), packed(kernel.body)
+        self.packed = packed(kernel.body)
         self.declared: set[str] = set()  # axes that stand for a loop of one iteration
         self.shared: dict[str, None] = {}  # arrays whose place is where the kernel begins
         self.shared_bytes: dict[str, int] = {}  # of all such arrays
@@ -139,19 +139,11 @@ class GPUEmitter(Emitter):
             or isinstance(term.op, Matrix)
             or term in self.copied
             or term in self.packed
-            or term in self.products
             or unnamed(term)
         )
 
     def atom(self, term: Node) -> str:
         return self.value(term) if bare(term) and term not in self.names else super().atom(term)
-
-    def update(self, stmt: nest.Update, depth: int) -> None:
-        if stmt.values[0] not in self.products:
-            super().update(stmt, depth)
-            return
-        name = self.use(self.variable(stmt.fold.labels[0]))
-        self.line(depth, f"{name} += {self.value(stmt.values[0])};")
 
     def type_of(self, type_: ScalarType) -> str:
         if type_.lanes > 1:  # as it lies in memory

@@ -82,8 +82,10 @@ def _capture(
     tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True))
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
+    wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
     try:
-        with torch.inference_mode(False), torch.no_grad():
+        # transforms inside the graph count on the mode; gradients to its inputs are not recorded
+        with torch.inference_mode(False), torch.set_grad_enabled(before[0] and not wanted):
             with tracing(tracer):
                 out = steps.run(*_inputs(tracer, inputs, names, shared))
             steps.node = None
@@ -102,6 +104,14 @@ def _capture(
         raise Uncaptured(told, tracer.location or None, steps.node) from error
 
 
+@dataclass(frozen=True)
+class _Opaque:
+    """Stands for an input that is neither tensor nor constant: it may only be passed on."""
+
+    position: int
+    kind: str
+
+
 class _Steps(torch.fx.Interpreter):
     """Runs an FX graph, telling the tracer the source line each node came from."""
 
@@ -109,13 +119,20 @@ class _Steps(torch.fx.Interpreter):
         super().__init__(module, garbage_collect_values=False)
         self.tracer = tracer
         self.node: torch.fx.Node | None = None  # the one that runs now
+        self.opaque: dict[torch.fx.Node, str] = {}  # inputs that only the output may have
 
     def run_node(self, n: torch.fx.Node) -> Any:
         self.node = n
         self.tracer.location = innermost_line(n.stack_trace, library=True) or ""
         if isinstance(n.target, HigherOrderOperator):
             raise CaptureError(f"{n.target} is a higher-order operator")
-        return super().run_node(n)
+        taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []
+        if taken and n.op != "output":
+            raise CaptureError(f"an argument of type {self.opaque[taken[0]]}")
+        value = super().run_node(n)
+        if isinstance(value, _Opaque):
+            self.opaque[n] = value.kind
+        return value
 
 
 def innermost_line(stack: str | None, library: bool = False) -> str | None:
@@ -148,9 +165,8 @@ def _inputs(
     out: list[Any] = []
     for position, (leaf, name) in enumerate(zip(inputs, names, strict=True)):
         if not isinstance(leaf, torch.Tensor):
-            if not isinstance(leaf, CONSTANTS):
-                raise CaptureError(f"an argument of type {type(leaf).__name__}")
-            out.append(leaf)
+            is_constant = isinstance(leaf, CONSTANTS)
+            out.append(leaf if is_constant else _Opaque(position, type(leaf).__name__))
             continue
         storage = leaf.untyped_storage()._cdata if shared else 0
         if storage not in shared:
@@ -189,6 +205,8 @@ def _extent(first: torch.Tensor, inputs: Sequence[Any]) -> tuple[Geometry, int]:
 
 def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     flat, out_tree = tree_flatten(out)
+    if torch.is_grad_enabled() and any(isinstance(t, FakeTensor) and t.requires_grad for t in flat):
+        raise CaptureError("a result that wants gradients of its own")
     changed = [(i, root) for i, root in enumerate(tracer.roots) if root.storage.version]
     mutations = [(i, read(root, tracer.emit)) for i, root in changed]
     written = {tracer.sources[i].untyped_storage()._cdata for i, _ in mutations}
@@ -232,7 +250,7 @@ def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorTy
     leaves: list[Leaf] = []
     for leaf, ref in zip(flat, refs, strict=True):
         if ref is None:
-            leaves.append(_constant(leaf))
+            leaves.append(_other(leaf))
             continue
         alone = tenants[id(ref.storage)] == 1 and is_dense(type_of(ref.fake))
         owner = ref if alone and ref.storage.placeholder is None else ref.root
@@ -254,7 +272,10 @@ def _geometry(ref: Ref, owner: Ref) -> Geometry:
     return Geometry(tuple(ref.fake.shape), ref.fake.stride(), int(offset))
 
 
-def _constant(leaf: Any) -> Leaf:
+def _other(leaf: Any) -> Leaf:
+    """A leaf that is no tensor."""
+    if isinstance(leaf, _Opaque):
+        return Leaf("input", leaf.position)
     if not isinstance(leaf, CONSTANTS) or isinstance(leaf, FakeTensor):
         raise CaptureError(f"a result of type {type(leaf).__name__}")
     return Leaf("constant", constant=leaf)

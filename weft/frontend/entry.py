@@ -41,7 +41,7 @@ def entry(
             results = run(tensors)
         except ExternMismatch as error:
             return otherwise(error)(*inputs)
-        return results if plain else wrap(results, tensors)
+        return results if plain else wrap(results, tensors, inputs)
 
     return call
 
@@ -63,26 +63,31 @@ def _reader(p: Placeholder) -> Callable[[Values], torch.Tensor]:
     return lambda inputs: p.region.of(inputs[p.position])  # type: ignore[union-attr]
 
 
-def _wrap(captured: Captured) -> Callable[[Values, Values], Any]:
-    """Outputs, from the results and the placeholders' tensors."""
+Write = Callable[[Values, Values, Values], Any]  # of results, placeholders' tensors and inputs
+
+
+def _wrap(captured: Captured) -> Write:
+    """Outputs, from the results, the placeholders' tensors and the inputs."""
     write = [_writer(leaf) for leaf in captured.leaves]
     tree = captured.out_tree
     if tree.is_leaf():
         return write[0]
     flat = tree.type in (tuple, list) and all(child.is_leaf() for child in tree.children())
     make = tree.type if flat else partial(tree_unflatten, treespec=tree)
-    return lambda results, tensors: make([w(results, tensors) for w in write])
+    return lambda *sources: make([w(*sources) for w in write])
 
 
-def _writer(leaf: Leaf) -> Callable[[Values, Values], Any]:
+def _writer(leaf: Leaf) -> Write:
     """One leaf of the output."""
     index, geometry = leaf.index, leaf.geometry
     if leaf.kind == "constant":
-        return lambda results, tensors: leaf.constant
+        return lambda *_: leaf.constant
+    if leaf.kind == "input":
+        return lambda results, tensors, inputs: inputs[index]
     if leaf.kind == "result":
         if geometry is None:
-            return lambda results, tensors: results[index]
-        return lambda results, tensors: geometry.of(results[index])
+            return lambda results, *_: results[index]
+        return lambda results, *_: geometry.of(results[index])
     if geometry is None:
-        return lambda results, tensors: tensors[index]
-    return lambda results, tensors: geometry.of(tensors[index])
+        return lambda results, tensors, inputs: tensors[index]
+    return lambda results, tensors, inputs: geometry.of(tensors[index])

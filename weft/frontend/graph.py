@@ -59,10 +59,11 @@ class Leaf:
 
     result       the graph's output number `index`, or the view `geometry` of it
     placeholder  the tensor of placeholders[index] itself, or the view `geometry` of it
+    input        the FX graph's input number `index`, an object that is no tensor
     constant     the object `constant`
     """
 
-    kind: Literal["result", "placeholder", "constant"]
+    kind: Literal["result", "placeholder", "input", "constant"]
     index: int = 0
     geometry: Geometry | None = None
     constant: Any = None

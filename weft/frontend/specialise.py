@@ -209,13 +209,14 @@ class GraphProgram:
     def _in_parts(self, at: torch.fx.Node | None) -> Callable[..., Any]:
         """The graph in eager around compiled parts: without the node `at`, or in two halves."""
         steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
-        if len(steps) < 2 or any(map(_changes_mode, steps)):
+        if len(steps) < 2 or any(map(_changes_mode, steps)) or _returns_an_attribute(self.graph):
             return self.graph.forward
         parts = split(self.graph, steps, at)
         for name, part in list(parts.named_children()):
             if isinstance(part, FX) and name != EAGER:
+                alone = _returns_a_tuple(part)
                 program = GraphProgram(part, self.session, None, self.differentiate)
-                setattr(parts, name, _Part(program))
+                setattr(parts, name, _Part(program, alone))
         return parts.forward
 
 
@@ -223,11 +224,21 @@ EAGER = "submod_eager"
 
 
 class _Part(torch.nn.Module):
-    """A compiled part of a graph, as the module that the graph calls."""
+    """A compiled part of a graph, as the module that the graph calls; `alone`: for one value."""
 
-    def __init__(self, program: GraphProgram) -> None:
+    def __init__(self, program: GraphProgram, alone: bool) -> None:
         super().__init__()
-        self.forward = program
+        self.forward = (lambda *inputs: program(*inputs)[0]) if alone else program
+
+
+def _returns_a_tuple(part: FX) -> bool:
+    """Make a part return a tuple, as AOTAutograd wants; True where it returned one value."""
+    output = part.graph.output_node()
+    if isinstance(output.args[0], tuple | list):
+        return False
+    output.args = ((output.args[0],),)
+    part.recompile()
+    return True
 
 
 def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -> FX:
@@ -244,6 +255,11 @@ def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -
         return "eager" if place == middle else 0 if place < middle else 2
 
     return split_module(graph, torch.nn.Module(), part, keep_original_order=True)
+
+
+def _returns_an_attribute(graph: FX) -> bool:
+    """Whether the output reads an attribute, which split_module knows only as a step's operand."""
+    return any(n.op == "get_attr" for n in graph.graph.output_node().all_input_nodes)
 
 
 def _enables(n: torch.fx.Node) -> bool:

@@ -31,6 +31,7 @@ from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Upda
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
+from weft.scalar.updates import guarded
 from weft.targets.gpu import GPU
 
 THREAD = axis("t0")  # the number of a thread in its block
@@ -131,7 +132,7 @@ class _Block:
             elif isinstance(stmt, For):
                 yield from self.loop(stmt)
             elif isinstance(stmt, Update) and stmt.fold in self.own:
-                yield self.folded_by_one(stmt)
+                yield guarded(stmt, self.first)  # what all threads have is folded in once
             else:
                 yield _masked(stmt, self.first)
 
@@ -235,13 +236,6 @@ class _Block:
             return replace(stmt, step=step, body=body, bind="unroll")
         lo = simplify(apply("add", stmt.lo, mine), {})
         return replace(stmt, lo=lo, step=step, bind="serial")
-
-    def folded_by_one(self, stmt: Update) -> Update:
-        """What all threads have is folded in once: the others fold in the identity."""
-        carriers = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
-        none = stmt.fold.monoid.identity(stmt.fold.dtypes)
-        pairs = zip(carriers, none, strict=True)
-        return Update(stmt.fold, tuple(apply("where", self.first, c, i) for c, i in pairs), True)
 
     def combined(self, fold: Fold, part: Fold) -> Iterator[Stmt]:
         """The fold of what all threads have, in each of them: as many at once as make a warp.

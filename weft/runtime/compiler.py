@@ -28,8 +28,8 @@ from weft.targets.cpu import cpu_facts, cpu_flags
 T = TypeVar("T")
 
 HEADERS = Path(__file__).parent
-FLAGS = (  # -fwrapv: integers wrap, as in torch
-    "-O3 -fPIC -pipe -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=fast -fwrapv "
+FLAGS = (  # -fwrapv: integers wrap, as in torch; what is to be one fma says so
+    "-O3 -fPIC -pipe -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv "
     "-Wno-psabi -fno-semantic-interposition -fvisibility=hidden"
 ).split()
 INSTALL = (

@@ -23,6 +23,7 @@ from weft.runtime.nvidia import nvrtc
 HEADERS = Path(__file__).parent / "gpu"
 FLAGS = (
     "--std=c++17",
+    "--fmad=false",  # what is to be one fma says so
     "--ptxas-options=-v",
     "--diag-suppress=186",  # unsigned x < 0, in what is written for all integers
     f"--include-path={HEADERS}",

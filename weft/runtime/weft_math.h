@@ -79,20 +79,22 @@ static const f32x16 weft_erf_0 = {
     0.98853004f, 0.996137679f, 0.998847365f, 0.999695539f, 0.999928892f, 0.999985337f,
     0.999997318f, 0.999999583f, 0.99999994f};
 #define WEFT_NEAR(c) __builtin_shuffle(weft_erf_##c, k)
+#define WEFT_ALL(x) ((x) - (f32x16){})
 WEFT_FN f32x16 weft_erf_f32x16(f32x16 x) {
     f32x16 a = (f32x16)((i32x16)x & 0x7fffffff);
     a = weft_lesser_f32x16((f32x16){} + 3.925f, a);
-    f32x16 shifted = a * 3.9158700f + 0x1.8p23f, n = shifted - 0x1.8p23f;
+    f32x16 shifted = weft_fma_f32x16(a, WEFT_ALL(3.9158700f), WEFT_ALL(0x1.8p23f));
     i32x16 k = (i32x16)shifted;
-    f32x16 r = n * -0.25537109375f + a;
-    f32x16 q = WEFT_NEAR(5) * r + WEFT_NEAR(4);
-    q = q * r + WEFT_NEAR(3);
-    q = q * r + WEFT_NEAR(2);
-    q = q * r + WEFT_NEAR(1);
-    q = q * r + (f32x16)((i32x16)WEFT_NEAR(0) | ((i32x16)a & (n == 0)));
+    f32x16 n = shifted - 0x1.8p23f, r = weft_fma_f32x16(n, WEFT_ALL(-0.25537109375f), a);
+    f32x16 q = weft_fma_f32x16(WEFT_NEAR(5), r, WEFT_NEAR(4));
+    q = weft_fma_f32x16(q, r, WEFT_NEAR(3));
+    q = weft_fma_f32x16(q, r, WEFT_NEAR(2));
+    q = weft_fma_f32x16(q, r, WEFT_NEAR(1));
+    q = weft_fma_f32x16(q, r, (f32x16)((i32x16)WEFT_NEAR(0) | ((i32x16)a & (n == 0))));
     return (f32x16)((i32x16)q | ((i32x16)x & (i32)0x80000000));
 }
 #undef WEFT_NEAR
+#undef WEFT_ALL
 #endif
 
 static __attribute__((noinline, cold, unused)) void weft_set_fault(int fault) {
@@ -125,7 +127,7 @@ WEFT_MAP_CHUNKS_2(scale, f32, 4)
 #else
 // In two steps: 2^n itself may overflow or be subnormal, its halves 2^h and 2^(n-h) are neither.
 WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
-    V(f32) h = (n * 0.5f + 0x1.8p23f) - 0x1.8p23f;
+    V(f32) h = FMA(f32, n, 0.5f, 0x1.8p23f) - 0x1.8p23f;
     V(i32) low = AS(i32, h + (0x1.8p23f + 127)) << 23;
     V(i32) high = AS(i32, (n - h) + (0x1.8p23f + 127)) << 23;
     return p * AS(f32, low) * AS(f32, high);
@@ -133,18 +135,18 @@ WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
 #endif
 
 WEFT_FN V(f32) F(exp_reduce, f32)(V(f32) x, V(f32) *n) {
-    *n = (x * 1.44269504f + 0x1.8p23f) - 0x1.8p23f;  // to nearest, since |n| < 2^22
-    return (x - *n * 0.693359375f) - *n * -2.12194440e-4f;
+    *n = FMA(f32, x, 1.44269504f, 0x1.8p23f) - 0x1.8p23f;  // to nearest, since |n| < 2^22
+    return FMA(f32, *n, 2.12194440e-4f, FMA(f32, *n, -0.693359375f, x));
 }
 
 // e^x as p 2^n for |x| < 1e6.
 WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
     V(f32) r = F(exp_reduce, f32)(x, n);
-    V(f32) q = r * 0.00139505998f + 0.00836895406f;
-    q = q * r + 0.041666206f;
-    q = q * r + 0.166665182f;
-    q = q * r + 0.5f;
-    return (q * r) * r + r + 1;
+    V(f32) q = FMA(f32, r, 0.00139505998f, 0.00836895406f);
+    q = FMA(f32, q, r, 0.041666206f);
+    q = FMA(f32, q, r, 0.166665182f);
+    q = FMA(f32, q, r, 0.5f);
+    return FMA(f32, q * r, r, r) + 1;
 }
 
 WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
@@ -157,26 +159,26 @@ WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
 WEFT_FN V(f32) F(exp2, f32)(V(f32) x) {
     x = F(lesser, f32)(SPLAT(f32, 129), F(greater, f32)(SPLAT(f32, -151), x));
     V(f32) n = (x + 0x1.8p23f) - 0x1.8p23f, r = x - n;
-    V(f32) q = r * 0.000154760433f + 0.00134004164f;
-    q = q * r + 0.00961800478f;
-    q = q * r + 0.0555032752f;
-    q = q * r + 0.240226507f;
-    q = q * r + 0.693147182f;
-    return F(scale, f32)(q * r + 1, n);
+    V(f32) q = FMA(f32, r, 0.000154760433f, 0.00134004164f);
+    q = FMA(f32, q, r, 0.00961800478f);
+    q = FMA(f32, q, r, 0.0555032752f);
+    q = FMA(f32, q, r, 0.240226507f);
+    q = FMA(f32, q, r, 0.693147182f);
+    return F(scale, f32)(FMA(f32, q, r, 1), n);
 }
 
 // 2^n (e^r - 1) + (2^n - 1), all at half size since 2^128 is no f32.
 WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
     V(f32) n, a = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -20), x));
     V(f32) r = F(exp_reduce, f32)(a, &n);
-    V(f32) q = r * 0.000199137052f + 0.00139411166f;
-    q = q * r + 0.00833327416f;
-    q = q * r + 0.041666355f;
-    q = q * r + 0.166666672f;
-    q = q * r + 0.5f;
-    q = (q * r) * r + r;
+    V(f32) q = FMA(f32, r, 0.000199137052f, 0.00139411166f);
+    q = FMA(f32, q, r, 0.00833327416f);
+    q = FMA(f32, q, r, 0.041666355f);
+    q = FMA(f32, q, r, 0.166666672f);
+    q = FMA(f32, q, r, 0.5f);
+    q = FMA(f32, q * r, r, r);
     V(f32) s = AS(f32, AS(i32, n + (0x1.8p23f + 126)) << 23);
-    V(f32) y = (q * s + (s - 0.5f)) * 2;
+    V(f32) y = FMA(f32, q, s, s - 0.5f) * 2;
     return F(select, f32)(F(lt, f32)(F(abs, f32)(x), SPLAT(f32, 1e-10f)), x, y);
 }
 
@@ -184,18 +186,18 @@ WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
 WEFT_FN V(f32) F(sigmoid, f32)(V(f32) x) {
     V(f32) t = F(exp, f32)(-F(abs, f32)(x)), d = t + 1, lost = (1 - d) + t;
     V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), t, SPLAT(f32, 1)) / d;
-    return y - y * lost;
+    return FMA(f32, -y, lost, y);
 }
 
 WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
     V(f32) n, a = F(abs, f32)(x), z = a * a;
     V(f32) e = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 20), a * 2), &n);
     V(f32) large = 1 - 2 / (F(scale, f32)(e, n) + 1);
-    V(f32) q = z * -0.00570497848f + 0.0206390787f;
-    q = q * z + -0.0537397116f;
-    q = q * z + 0.133314416f;
-    q = q * z + -0.333332807f;
-    V(f32) small = (q * z) * a + a;
+    V(f32) q = FMA(f32, z, -0.00570497848f, 0.0206390787f);
+    q = FMA(f32, q, z, -0.0537397116f);
+    q = FMA(f32, q, z, 0.133314416f);
+    q = FMA(f32, q, z, -0.333332807f);
+    V(f32) small = FMA(f32, q * z, a, a);
     return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.625f)), small, large), x);
 }
 
@@ -204,20 +206,20 @@ WEFT_MAP_CHUNKS(erf, f32, 4)
 #else
 WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
     V(f32) n, a = F(abs, f32)(x), t = F(lesser, f32)(SPLAT(f32, 4), a), z = t * t;
-    V(f32) u = t * -1.72853470e-5f + 3.83197126e-4f;
-    u = u * z + (t * -3.88396438e-3f + 2.42546219e-2f);
-    u = u * t + -1.06777877e-1f;
-    u = u * t + -6.34846687e-1f;
-    u = u * t + -1.28717512e-1f;
-    u = u * t - t;
+    V(f32) u = FMA(f32, t, -1.72853470e-5f, 3.83197126e-4f);
+    u = FMA(f32, u, z, FMA(f32, t, -3.88396438e-3f, 2.42546219e-2f));
+    u = FMA(f32, u, t, -1.06777877e-1f);
+    u = FMA(f32, u, t, -6.34846687e-1f);
+    u = FMA(f32, u, t, -1.28717512e-1f);
+    u = FMA(f32, u, t, -t);
     u = F(exp_parts, f32)(u, &n);
     V(f32) large = 1 - F(scale, f32)(u, n);
-    V(f32) q = z * -5.96761703e-4f + 4.99119423e-3f;
-    q = q * z + -2.67681349e-2f;
-    q = q * z + 1.12819925e-1f;
-    q = q * z + -3.76125336e-1f;
-    q = q * z + 1.28379166e-1f;
-    V(f32) small = q * a + a;
+    V(f32) q = FMA(f32, z, -5.96761703e-4f, 4.99119423e-3f);
+    q = FMA(f32, q, z, -2.67681349e-2f);
+    q = FMA(f32, q, z, 1.12819925e-1f);
+    q = FMA(f32, q, z, -3.76125336e-1f);
+    q = FMA(f32, q, z, 1.28379166e-1f);
+    V(f32) small = FMA(f32, q, a, a);
     BOOL is_small = F(lt, f32)(a, SPLAT(f32, 0.927734375f));
     return F(copysign, f32)(F(select, f32)(is_small, small, large), x);
 }
@@ -233,10 +235,10 @@ static inline V(f32) F(sinh, f32)(V(f32) x) {
     V(f32) n, a = F(abs, f32)(x), z = a * a;
     V(f32) p = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), a), &n);
     V(f32) half = F(scale, f32)(p, n - 1);
-    V(f32) q = z * 2.81695134e-06f + 0.000198361595f;
-    q = q * z + 0.0083333496f;
-    q = q * z + 0.166666672f;
-    V(f32) small = (q * z) * a + a;
+    V(f32) q = FMA(f32, z, 2.81695134e-06f, 0.000198361595f);
+    q = FMA(f32, q, z, 0.0083333496f);
+    q = FMA(f32, q, z, 0.166666672f);
+    V(f32) small = FMA(f32, q * z, a, a);
     V(f32) r = F(select, f32)(F(lt, f32)(a, SPLAT(f32, 1)), small, half - 0.25f / half);
     return F(copysign, f32)(r, x);
 }
@@ -244,15 +246,15 @@ static inline V(f32) F(sinh, f32)(V(f32) x) {
 // ---- log and its family: x = 2^k (1 + m) with 1 + m in [0.75, 1.5)
 
 WEFT_FN V(f32) F(log1p_near, f32)(V(f32) m) {
-    V(f32) q = m * -0.0449157394f + 0.104497209f;
-    q = q * m + -0.131630987f;
-    q = q * m + 0.14482145f;
-    q = q * m + -0.166476965f;
-    q = q * m + 0.199905932f;
-    q = q * m + -0.250000566f;
-    q = q * m + 0.333334535f;
-    q = q * m + -0.5f;
-    return (q * m) * m + m;
+    V(f32) q = FMA(f32, m, -0.0449157394f, 0.104497209f);
+    q = FMA(f32, q, m, -0.131630987f);
+    q = FMA(f32, q, m, 0.14482145f);
+    q = FMA(f32, q, m, -0.166476965f);
+    q = FMA(f32, q, m, 0.199905932f);
+    q = FMA(f32, q, m, -0.250000566f);
+    q = FMA(f32, q, m, 0.333334535f);
+    q = FMA(f32, q, m, -0.5f);
+    return FMA(f32, q * m, m, m);
 }
 
 // log(1 + m), and k, for x positive and finite; something for the rest, which log_special replaces.
@@ -273,23 +275,25 @@ WEFT_FN V(f32) F(log_special, f32)(V(f32) x, V(f32) y) {
 
 WEFT_FN V(f32) F(log, f32)(V(f32) x) {
     V(f32) k, y = F(log_parts, f32)(x, &k);
-    return F(log_special, f32)(x, k * 0.693147182f + y);
+    return F(log_special, f32)(x, FMA(f32, k, 0.693147182f, y));
 }
 static inline V(f32) F(log2, f32)(V(f32) x) {
     V(f32) k, y = F(log_parts, f32)(x, &k);
-    return F(log_special, f32)(x, y * 1.44269504f + k);
+    return F(log_special, f32)(x, FMA(f32, y, 1.44269504f, k));
 }
 static inline V(f32) F(log10, f32)(V(f32) x) {
     V(f32) k, y = F(log_parts, f32)(x, &k);
-    return F(log_special, f32)(x, k * 0.301025390625f + (k * 4.60503898e-6f + y * 0.434294482f));
+    y = FMA(f32, k, 4.60503898e-6f, y * 0.434294482f);
+    return F(log_special, f32)(x, FMA(f32, k, 0.301025390625f, y));
 }
 
 // 1 + m = 2^-k (1 + x) without forming 1 + x: 2^-k x is exact, and so is 2^-k - 1 where it matters.
 WEFT_FN V(f32) F(log1p, f32)(V(f32) x) {
     V(i32) e = (AS(i32, x + 1) - 0x3f400000) & (i32)0xff800000;
     V(f32) k = CONVERT(e >> 23, V(f32));
-    V(f32) m = AS(f32, AS(i32, x) - e) + (AS(f32, 0x40800000 - e) * 0.25f - 1);  // 4 2^-k / 4 - 1
-    V(f32) y = F(copysign, f32)(k * 0.693147182f + F(log1p_near, f32)(m), x);
+    V(f32) four = AS(f32, 0x40800000 - e);  // 4 2^-k
+    V(f32) m = AS(f32, AS(i32, x) - e) + FMA(f32, four, 0.25f, -1);
+    V(f32) y = F(copysign, f32)(FMA(f32, k, 0.693147182f, F(log1p_near, f32)(m)), x);
     V(f32) u = F(log_special, f32)(x + 1, x);
     return F(select, f32)(F(eq, f32)(u, x) & F(lt, f32)(x, SPLAT(f32, __builtin_inff())), y, u);
 }
@@ -297,29 +301,29 @@ WEFT_FN V(f32) F(log1p, f32)(V(f32) x) {
 // ---- sin, cos, tan: x = j pi/2 + r by Cody and Waite for |x| <= 1e5; libm beyond
 
 WEFT_FN V(f32) F(trig_reduce, f32)(V(f32) x, V(i32) *j) {
-    V(f32) n = x * 0.636619747f + 0x1.8p23f;
+    V(f32) n = FMA(f32, x, 0.636619747f, 0x1.8p23f);
     *j = AS(i32, n);  // the low bits count quadrants
     n = n - 0x1.8p23f;
 #ifdef __FP_FAST_FMAF
-    x = x - n * 0x1.921fb0p+00f;
-    x = x - n * 0x1.5110b4p-22f;
-    return x - n * 0x1.846988p-48f;
+    x = FMA(f32, n, -0x1.921fb0p+00f, x);
+    x = FMA(f32, n, -0x1.5110b4p-22f, x);
+    return FMA(f32, n, -0x1.846988p-48f, x);
 #else
     V(f64) a = CONVERT(x, V(f64)), b = CONVERT(n, V(f64));
     return CONVERT((a - b * 1.57079632673412561417) - b * 6.07710050650619224932e-11, V(f32));
 #endif
 }
 WEFT_FN V(f32) F(sin_near, f32)(V(f32) r) {
-    V(f32) z = r * r, q = z * 2.86567956e-6f + -1.98559923e-4f;
-    q = q * z + 8.33338592e-3f;
-    q = q * z + -1.66666672e-1f;
-    return (q * z) * r + r;
+    V(f32) z = r * r, q = FMA(f32, z, 2.86567956e-6f, -1.98559923e-4f);
+    q = FMA(f32, q, z, 8.33338592e-3f);
+    q = FMA(f32, q, z, -1.66666672e-1f);
+    return FMA(f32, q * z, r, r);
 }
 WEFT_FN V(f32) F(cos_near, f32)(V(f32) r) {
-    V(f32) z = r * r, q = z * 2.44677067e-5f + -1.38877297e-3f;
-    q = q * z + 4.16666567e-2f;
-    q = q * z + -0.5f;
-    return q * z + 1;
+    V(f32) z = r * r, q = FMA(f32, z, 2.44677067e-5f, -1.38877297e-3f);
+    q = FMA(f32, q, z, 4.16666567e-2f);
+    q = FMA(f32, q, z, -0.5f);
+    return FMA(f32, q, z, 1);
 }
 // sin of quadrant j at r: the cosine in odd quadrants, negated in the upper half.
 WEFT_FN V(f32) F(sin_quadrant, f32)(V(f32) r, V(i32) j) {
@@ -368,15 +372,15 @@ static inline V(f32) F(tan, f32)(V(f32) x) {
 // ---- inverse trigonometric
 
 WEFT_FN V(f32) F(atan_near, f32)(V(f32) t) {  // |t| <= 1
-    V(f32) z = t * t, q = z * -0.00179359387f + 0.0109144812f;
-    q = q * z + -0.031177612f;
-    q = q * z + 0.0579573587f;
-    q = q * z + -0.0840343684f;
-    q = q * z + 0.109521814f;
-    q = q * z + -0.142642409f;
-    q = q * z + 0.199985489f;
-    q = q * z + -0.333332986f;
-    return (q * z) * t + t;
+    V(f32) z = t * t, q = FMA(f32, z, -0.00179359387f, 0.0109144812f);
+    q = FMA(f32, q, z, -0.031177612f);
+    q = FMA(f32, q, z, 0.0579573587f);
+    q = FMA(f32, q, z, -0.0840343684f);
+    q = FMA(f32, q, z, 0.109521814f);
+    q = FMA(f32, q, z, -0.142642409f);
+    q = FMA(f32, q, z, 0.199985489f);
+    q = FMA(f32, q, z, -0.333332986f);
+    return FMA(f32, q * z, t, t);
 }
 static inline V(f32) F(atan, f32)(V(f32) x) {
     V(f32) a = F(abs, f32)(x);
@@ -399,23 +403,24 @@ static inline V(f32) F(atan2, f32)(V(f32) y, V(f32) x) {
 // asin of a = |x| where *far is false; else asin(sqrt((1 - a) / 2)), which is (pi/2 - asin a) / 2.
 WEFT_FN V(f32) F(asin_parts, f32)(V(f32) a, BOOL *far) {
     *far = F(gt, f32)(a, SPLAT(f32, 0.5f));
-    V(f32) z = F(select, f32)(*far, 0.5f - a * 0.5f, a * a);
+    V(f32) z = F(select, f32)(*far, FMA(f32, a, -0.5f, 0.5f), a * a);
     V(f32) t = F(select, f32)(*far, F(sqrt, f32)(z), a);
-    V(f32) q = z * 0.0421662852f + 0.0241795257f;
-    q = q * z + 0.0454703756f;
-    q = q * z + 0.0749529749f;
-    q = q * z + 0.166667521f;
-    return (q * z) * t + t;
+    V(f32) q = FMA(f32, z, 0.0421662852f, 0.0241795257f);
+    q = FMA(f32, q, z, 0.0454703756f);
+    q = FMA(f32, q, z, 0.0749529749f);
+    q = FMA(f32, q, z, 0.166667521f);
+    return FMA(f32, q * z, t, t);
 }
 static inline V(f32) F(asin, f32)(V(f32) x) {
     BOOL far;
     V(f32) p = F(asin_parts, f32)(F(abs, f32)(x), &far);
-    return F(copysign, f32)(F(select, f32)(far, (1.57079637f - p * 2) + -4.37113883e-8f, p), x);
+    V(f32) upper = FMA(f32, p, -2, 1.57079637f) + -4.37113883e-8f;
+    return F(copysign, f32)(F(select, f32)(far, upper, p), x);
 }
 static inline V(f32) F(acos, f32)(V(f32) x) {
     BOOL far, negative = F(lt, f32)(x, SPLAT(f32, 0));
     V(f32) p = F(asin_parts, f32)(F(abs, f32)(x), &far);
-    V(f32) upper = F(select, f32)(negative, (3.14159274f - p * 2) + -8.74227766e-8f, p * 2);
+    V(f32) upper = F(select, f32)(negative, FMA(f32, p, -2, 3.14159274f) + -8.74227766e-8f, p * 2);
     V(f32) middle = (1.57079637f - F(select, f32)(negative, -p, p)) + -4.37113883e-8f;
     return F(select, f32)(far, upper, middle);
 }
@@ -426,7 +431,7 @@ static inline V(f32) F(acos, f32)(V(f32) x) {
 WEFT_MAP_CHUNKS_2(scale, f64, 8)
 #else
 WEFT_FN V(f64) F(scale, f64)(V(f64) p, V(f64) n) {
-    V(f64) h = (n * 0.5 + 0x1.8p52) - 0x1.8p52;
+    V(f64) h = FMA(f64, n, 0.5, 0x1.8p52) - 0x1.8p52;
     V(i64) low = AS(i64, h + (0x1.8p52 + 1023)) << 52;
     V(i64) high = AS(i64, (n - h) + (0x1.8p52 + 1023)) << 52;
     return p * AS(f64, low) * AS(f64, high);
@@ -435,20 +440,21 @@ WEFT_FN V(f64) F(scale, f64)(V(f64) p, V(f64) n) {
 
 WEFT_FN V(f64) F(exp, f64)(V(f64) x) {
     x = F(lesser, f64)(SPLAT(f64, 710), F(greater, f64)(SPLAT(f64, -746), x));
-    V(f64) n = (x * 1.4426950408889634 + 0x1.8p52) - 0x1.8p52;
-    V(f64) r = (x - n * 6.93147180369123816490e-01) - n * 1.90821492927058770002e-10;
-    V(f64) q = r * (1 / 6227020800.) + 1 / 479001600.;
-    q = q * r + 1 / 39916800.;
-    q = q * r + 1 / 3628800.;
-    q = q * r + 1 / 362880.;
-    q = q * r + 1 / 40320.;
-    q = q * r + 1 / 5040.;
-    q = q * r + 1 / 720.;
-    q = q * r + 1 / 120.;
-    q = q * r + 1 / 24.;
-    q = q * r + 1 / 6.;
-    q = q * r + 0.5;
-    return F(scale, f64)((q * r) * r + r + 1, n);
+    V(f64) n = FMA(f64, x, 1.4426950408889634, 0x1.8p52) - 0x1.8p52;
+    V(f64) r = FMA(f64, n, -6.93147180369123816490e-01, x);
+    r = FMA(f64, n, -1.90821492927058770002e-10, r);
+    V(f64) q = FMA(f64, r, 1 / 6227020800., 1 / 479001600.);
+    q = FMA(f64, q, r, 1 / 39916800.);
+    q = FMA(f64, q, r, 1 / 3628800.);
+    q = FMA(f64, q, r, 1 / 362880.);
+    q = FMA(f64, q, r, 1 / 40320.);
+    q = FMA(f64, q, r, 1 / 5040.);
+    q = FMA(f64, q, r, 1 / 720.);
+    q = FMA(f64, q, r, 1 / 120.);
+    q = FMA(f64, q, r, 1 / 24.);
+    q = FMA(f64, q, r, 1 / 6.);
+    q = FMA(f64, q, r, 0.5);
+    return F(scale, f64)(FMA(f64, q * r, r, r) + 1, n);
 }
 
 // k is had from the exponent bits by a float subtraction, for machines that cannot convert i64.
@@ -459,13 +465,14 @@ WEFT_FN V(f64) F(log, f64)(V(f64) x) {
     V(f64) k = AS(f64, e | 0x4330000000000000ull) - (0x1p52 + 1024);
     k = F(select, f64)(subnormal, k - 54, k);
     V(f64) f = AS(f64, a - (e << 52) + (1024ull << 52)) - 1, s = f / (f + 2), z = s * s, w = z * z;
-    V(f64) odd = w * (w * (w * 1.531383769920937332e-01 + 2.222219843214978396e-01) +
-                      3.999999999940941908e-01);
-    V(f64) even = z * (w * (w * (w * 1.479819860511658591e-01 + 1.818357216161805012e-01) +
-                            2.857142874366239149e-01) + 6.666666666666735130e-01);
-    V(f64) half = f * f * 0.5;
-    V(f64) y = k * 6.93147180369123816490e-01 -
-               ((half - (s * (half + odd + even) + k * 1.90821492927058770002e-10)) - f);
+    V(f64) odd = FMA(f64, w, 1.531383769920937332e-01, 2.222219843214978396e-01);
+    odd = FMA(f64, odd, w, 3.999999999940941908e-01);
+    V(f64) even = FMA(f64, w, 1.479819860511658591e-01, 1.818357216161805012e-01);
+    even = FMA(f64, even, w, 2.857142874366239149e-01);
+    even = FMA(f64, even, w, 6.666666666666735130e-01);
+    V(f64) half = f * f * 0.5, sum = FMA(f64, even, z, FMA(f64, odd, w, half));
+    sum = FMA(f64, s, sum, k * 1.90821492927058770002e-10);
+    V(f64) y = FMA(f64, k, 6.93147180369123816490e-01, -((half - sum) - f));
     V(f64) zero = SPLAT(f64, 0), inf = SPLAT(f64, __builtin_inf());
     V(f64) other = F(select, f64)(F(lt, f64)(x, zero), SPLAT(f64, __builtin_nan("")), x);
     other = F(select, f64)(F(eq, f64)(x, zero), -inf, other);
@@ -475,52 +482,52 @@ WEFT_FN V(f64) F(log, f64)(V(f64) x) {
 WEFT_FN V(f64) F(sigmoid, f64)(V(f64) x) {
     V(f64) t = F(exp, f64)(-F(abs, f64)(x)), d = t + 1, lost = (1 - d) + t;
     V(f64) y = F(select, f64)(F(lt, f64)(x, SPLAT(f64, 0)), t, SPLAT(f64, 1)) / d;
-    return y - y * lost;
+    return FMA(f64, -y, lost, y);
 }
 
 // Below 0.625 a rational function, above it 1 - 2 / (e^2x + 1): one division serves both.
 WEFT_FN V(f64) F(tanh, f64)(V(f64) x) {
     V(f64) a = F(abs, f64)(x), z = a * a, e = F(exp, f64)(a * 2);
-    V(f64) p = (z * -9.64399179425052238628e-1 + -9.92877231001918586564e1) * z +
-               -1.61468768441708447952e3;
-    V(f64) q = ((z + 1.12811678491632931402e2) * z + 2.23548839060100448583e3) * z +
-               4.84406305325125486048e3;
+    V(f64) p = FMA(f64, z, -9.64399179425052238628e-1, -9.92877231001918586564e1);
+    p = FMA(f64, p, z, -1.61468768441708447952e3);
+    V(f64) q = FMA(f64, z + 1.12811678491632931402e2, z, 2.23548839060100448583e3);
+    q = FMA(f64, q, z, 4.84406305325125486048e3);
     BOOL small = F(lt, f64)(a, SPLAT(f64, 0.625));
     V(f64) ratio = F(select, f64)(small, z * p, SPLAT(f64, -2)) / F(select, f64)(small, q, e + 1);
-    return F(copysign, f64)(F(select, f64)(small, a * ratio + a, ratio + 1), x);
+    return F(copysign, f64)(F(select, f64)(small, FMA(f64, a, ratio, a), ratio + 1), x);
 }
 
 // Below 1 a rational function, above it 1 - e^-xx P/Q.
 static inline V(f64) F(erf, f64)(V(f64) x) {
     V(f64) a = F(lesser, f64)(SPLAT(f64, 6), F(abs, f64)(x)), z = a * a;
-    V(f64) t = z * 9.60497373987051638749e0 + 9.00260197203842689217e1;
-    t = t * z + 2.23200534594684319226e3;
-    t = t * z + 7.00332514112805075473e3;
-    t = t * z + 5.55923013010394962768e4;
+    V(f64) t = FMA(f64, z, 9.60497373987051638749e0, 9.00260197203842689217e1);
+    t = FMA(f64, t, z, 2.23200534594684319226e3);
+    t = FMA(f64, t, z, 7.00332514112805075473e3);
+    t = FMA(f64, t, z, 5.55923013010394962768e4);
     V(f64) u = z + 3.35617141647503099647e1;
-    u = u * z + 5.21357949780152679795e2;
-    u = u * z + 4.59432382970980127987e3;
-    u = u * z + 2.26290000613890934246e4;
-    u = u * z + 4.92673942608635921086e4;
-    V(f64) p = a * 2.46196981473530512524e-10 + 5.64189564831068821977e-1;
-    p = p * a + 7.46321056442269912687e0;
-    p = p * a + 4.86371970985681366614e1;
-    p = p * a + 1.96520832956077098242e2;
-    p = p * a + 5.26445194995477358631e2;
-    p = p * a + 9.34528527171957607540e2;
-    p = p * a + 1.02755188689515710272e3;
-    p = p * a + 5.57535335369399327526e2;
+    u = FMA(f64, u, z, 5.21357949780152679795e2);
+    u = FMA(f64, u, z, 4.59432382970980127987e3);
+    u = FMA(f64, u, z, 2.26290000613890934246e4);
+    u = FMA(f64, u, z, 4.92673942608635921086e4);
+    V(f64) p = FMA(f64, a, 2.46196981473530512524e-10, 5.64189564831068821977e-1);
+    p = FMA(f64, p, a, 7.46321056442269912687e0);
+    p = FMA(f64, p, a, 4.86371970985681366614e1);
+    p = FMA(f64, p, a, 1.96520832956077098242e2);
+    p = FMA(f64, p, a, 5.26445194995477358631e2);
+    p = FMA(f64, p, a, 9.34528527171957607540e2);
+    p = FMA(f64, p, a, 1.02755188689515710272e3);
+    p = FMA(f64, p, a, 5.57535335369399327526e2);
     V(f64) q = a + 1.32281951154744992508e1;
-    q = q * a + 8.67072140885989742329e1;
-    q = q * a + 3.54937778887819891062e2;
-    q = q * a + 9.75708501743205489753e2;
-    q = q * a + 1.82390916687909736289e3;
-    q = q * a + 2.24633760818710981792e3;
-    q = q * a + 1.65666309194161350182e3;
-    q = q * a + 5.57535340817727675546e2;
+    q = FMA(f64, q, a, 8.67072140885989742329e1);
+    q = FMA(f64, q, a, 3.54937778887819891062e2);
+    q = FMA(f64, q, a, 9.75708501743205489753e2);
+    q = FMA(f64, q, a, 1.82390916687909736289e3);
+    q = FMA(f64, q, a, 2.24633760818710981792e3);
+    q = FMA(f64, q, a, 1.65666309194161350182e3);
+    q = FMA(f64, q, a, 5.57535340817727675546e2);
     BOOL small = F(lt, f64)(a, SPLAT(f64, 1));
     V(f64) ratio = F(select, f64)(small, t, p) / F(select, f64)(small, u, q);
-    V(f64) r = F(select, f64)(small, a * ratio, 1 - F(exp, f64)(-z) * ratio);
+    V(f64) r = F(select, f64)(small, a * ratio, FMA(f64, -F(exp, f64)(-z), ratio, 1));
     return F(copysign, f64)(r, x);
 }
 

@@ -159,6 +159,57 @@ WEFT_LANE_OPS(f32x16, f32, 16, f)
 WEFT_LANE_OPS(f64x8, f64, 8, )
 #endif
 
+// ---- x y + z, rounded once where the machine has an instruction for it, else twice. The compiler
+// contracts nothing by itself: it would in some places and not in others.
+
+#define WEFT_FMA(T, expr) WEFT_FN T weft_fma_##T(T x, T y, T z) { return (T)(expr); }
+#ifndef __FP_FAST_FMAF
+#define WEFT_FMA_LANES(T, d, L, f) WEFT_FMA(T, x * y + z)
+#else
+#define WEFT_FMA_LANES(T, d, L, f)                                                                 \
+    WEFT_FN T weft_fma_##T(T x, T y, T z) {                                                        \
+        union { T v; d lane[L]; } a = {x}, b = {y}, c = {z};                                       \
+        WEFT_UNROLL for (int i = 0; i < L; i++)                                                    \
+            c.lane[i] = __builtin_fma##f(a.lane[i], b.lane[i], c.lane[i]);                         \
+        return c.v;                                                                                \
+    }
+#endif
+WEFT_FMA_LANES(f32x1, f32, 1, f)
+WEFT_FMA_LANES(f64x1, f64, 1, )
+WEFT_FMA_LANES(f32x2, f32, 2, f)
+#if defined(__clang__) && defined(__FP_FAST_FMAF) && __has_builtin(__builtin_elementwise_fma)
+WEFT_FMA(f32x4, __builtin_elementwise_fma(x, y, z))
+WEFT_FMA(f64x2, __builtin_elementwise_fma(x, y, z))
+WEFT_FMA(f32x8, __builtin_elementwise_fma(x, y, z))
+WEFT_FMA(f64x4, __builtin_elementwise_fma(x, y, z))
+WEFT_FMA(f32x16, __builtin_elementwise_fma(x, y, z))
+WEFT_FMA(f64x8, __builtin_elementwise_fma(x, y, z))
+#else
+#if defined(__FMA__) && !defined(__clang__)
+WEFT_FMA(f32x4, __builtin_ia32_vfmaddps(x, y, z))
+WEFT_FMA(f64x2, __builtin_ia32_vfmaddpd(x, y, z))
+WEFT_FMA(f32x8, __builtin_ia32_vfmaddps256(x, y, z))
+WEFT_FMA(f64x4, __builtin_ia32_vfmaddpd256(x, y, z))
+#elif defined(__ARM_FEATURE_FMA) && defined(__aarch64__) && !defined(__clang__)
+WEFT_FMA(f32x4, __builtin_aarch64_fmav4sf(x, y, z))
+WEFT_FMA(f64x2, __builtin_aarch64_fmav2df(x, y, z))
+WEFT_FMA_LANES(f32x8, f32, 8, f)
+WEFT_FMA_LANES(f64x4, f64, 4, )
+#else
+WEFT_FMA_LANES(f32x4, f32, 4, f)
+WEFT_FMA_LANES(f64x2, f64, 2, )
+WEFT_FMA_LANES(f32x8, f32, 8, f)
+WEFT_FMA_LANES(f64x4, f64, 4, )
+#endif
+#if defined(WEFT_AVX512) && !defined(__clang__)
+WEFT_FMA(f32x16, __builtin_ia32_vfmaddps512_mask(x, y, z, -1, 4))
+WEFT_FMA(f64x8, __builtin_ia32_vfmaddpd512_mask(x, y, z, -1, 4))
+#else
+WEFT_FMA_LANES(f32x16, f32, 16, f)
+WEFT_FMA_LANES(f64x8, f64, 8, )
+#endif
+#endif
+
 // ---- the first n of a register's lanes in memory, counted in words of 4 bytes or in bytes
 
 #if defined(WEFT_AVX512) && !defined(__clang__)
@@ -591,7 +642,12 @@ WEFT_FLOORDIV(f64, )
         return AS(d, (AS(bits, a) & ~top) | (AS(bits, sign) & top));                               \
     }                                                                                              \
     WEFT_FN V(d) F(div, d)(V(d) a, V(d) b) { return a / b; }                                       \
-    WEFT_FN V(d) F(fma, d)(V(d) a, V(d) b, V(d) c) { return a * b + c; }                           \
+    WEFT_FN V(d) F(fma, d)(V(d) a, V(d) b, V(d) sum) {                                             \
+        WEFT_CHUNKED(d, size) x = {a}, y = {b}, z = {sum};                                         \
+        WEFT_EACH_CHUNK(size)                                                                      \
+        z.chunk[c] = WEFT_JOIN(weft_fma_##d##x, C_##size)(x.chunk[c], y.chunk[c], z.chunk[c]);     \
+        return z.v;                                                                                \
+    }                                                                                              \
     WEFT_MAP_CHUNKS(sqrt, d, size) WEFT_MAP_CHUNKS(round, d, size)                                 \
     WEFT_MAP_CHUNKS(floor, d, size) WEFT_MAP_CHUNKS(ceil, d, size) WEFT_MAP_CHUNKS(trunc, d, size) \
     WEFT_MAP_CHUNKS_2(lesser, d, size) WEFT_MAP_CHUNKS_2(greater, d, size)                         \
@@ -677,10 +733,12 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #define C_1 WEFT_FULL_1
 #endif
 
-// Where one lane is spelled otherwise than many: AS is a bit cast, MASK makes a compare 0 or -1.
+// Where one lane is spelled otherwise than many: AS is a bit cast, MASK makes a compare 0 or -1,
+// WIDE takes a vector or a literal.
 #if WEFT_LANES == 1
 #define F(op, d) op##_##d
 #define SPLAT(d, x) ((d)(x))
+#define WIDE(d, x) ((d)(x))
 #define LANE(v, i) (v)
 #define CONVERT(v, T) ((T)(v))
 #define AS(d, x) ({ union { __typeof__(x) from; d to; } weft_as = {x}; weft_as.to; })
@@ -694,6 +752,7 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #else
 #define F(op, d) WEFT_JOIN(op##_##d##x, WEFT_LANES)
 #define SPLAT(d, x) ((d)(x) - (V(d)){})
+#define WIDE(d, x) ((x) - (V(d)){})
 #define LANE(v, i) (v)[i]
 #define CONVERT(v, T) __builtin_convertvector(v, T)
 #define AS(d, x) ((V(d))(x))
@@ -706,6 +765,8 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #define FOLD(OP, d, size, bits) WEFT_FOLD(OP, d, size, bits)
 #define STREAM(d) WEFT_STREAM_STORE(d)
 #endif
+// x y + z of vectors and literals
+#define FMA(d, x, y, z) F(fma, d)(WIDE(d, x), WIDE(d, y), WIDE(d, z))
 
 #if WEFT_LANES == 1
 #define LOAD_N_1 LOAD_N
@@ -920,6 +981,8 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #undef C_4
 #undef C_8
 #undef SPLAT
+#undef WIDE
+#undef FMA
 #undef LANE
 #undef CONVERT
 #undef AS

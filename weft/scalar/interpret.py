@@ -24,6 +24,7 @@ from weft.scalar import nest
 from weft.scalar.carriers import Carriers
 from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
 from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
+from weft.scalar.updates import lifted
 
 LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
 
@@ -239,8 +240,7 @@ class _Machine:
         for loop in self.loops[fold.depth :]:
             if loop.role == "free":
                 raise self.error(f"free loop {loop.label} updates {stmt.fold.labels[0]}")
-        terms = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
-        parts = [self._over_loops(self.value(t), fold.depth) for t in terms]
+        parts = [self._over_loops(self.value(t), fold.depth) for t in lifted(stmt)]
         parts = list(np.broadcast_arrays(*parts))
         if self.active[-1] is not None:
             runs = self.active[-1]

@@ -129,9 +129,9 @@ def _welford_combine(a: Terms, b: Terms) -> Terms:
     empty = apply("eq", total, constant(0, n.type.dtype))
     share = apply("where", empty, constant(0, n.type.dtype), apply("divide", k, total))
     delta = apply("subtract", other, mean)
-    spread = apply("multiply", apply("multiply", delta, delta), apply("multiply", n, share))
-    moved = apply("add", mean, apply("multiply", delta, share))
-    return total, moved, apply("add", apply("add", m2, n2), spread)
+    spread = apply("multiply", delta, delta)
+    moved = apply("fma", delta, share, mean)
+    return total, moved, apply("fma", spread, apply("multiply", n, share), apply("add", m2, n2))
 
 
 def _squared_deviations(x: Any, axes: tuple[int, ...]) -> Any:

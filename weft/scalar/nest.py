@@ -4,9 +4,8 @@ For(a0, 0, 16, body=(Store(out, (a0,), relu(load x[a0])),))
 place(kernel.body)      # the same block with a Let before the first use of each term
 
 The loop, tile and kernel levels share these forms; each level's `ops.py` says which it allows.
-Terms are pure and interned, so where a term stands is not part of the program: it is computed in
-the outermost block that binds everything it depends on. `place` makes those places explicit, for
-the printer, the interpreter and the emitters alike.
+Terms are pure and interned: each is computed in the outermost block that binds all it depends on.
+`place` makes those places explicit, for the printer, the interpreter and the emitters alike.
 """
 
 from __future__ import annotations
@@ -182,9 +181,10 @@ class For(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Update(Stmt):
-    """fold <- combine(fold, lift(values)).
+    """fold <- combine(fold, lift(values)), which updates.py spells out.
 
-    With `partial`, the values are carriers already (of another part of the same reduction).
+    With `partial`, the values are carriers of another part of the same reduction. A sum of the
+    kernel level may take two factors: fold <- fma(x, y, fold).
     """
 
     fold: Fold

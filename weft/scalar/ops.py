@@ -131,6 +131,12 @@ def _cast_to(d: DType) -> Evaluate:
     return cast
 
 
+def _fma(x: Any, y: Any, z: Any) -> Any:
+    """x y + z, of f32 rounded once: an f64 holds their product."""
+    exact = np.asarray(x, np.float64) * y + z
+    return exact.astype(np.result_type(x, y, z))
+
+
 def _pack_bf16(low: Any, high: Any) -> Any:
     both = np.stack(np.broadcast_arrays(low, high), -1)  # f64 stays: complex128, else complex64
     wide = both.astype(np.result_type(both.dtype, np.float32))
@@ -154,6 +160,7 @@ floormod = function("floormod", 2, _floormod, domain=NUMBER, cost=20)
 truncdiv = function("truncdiv", 2, _truncdiv, domain=INTEGER, cost=20)
 fmod = function("fmod", 2, np.fmod, domain=NUMBER, cost=20)
 power = function("power", 2, np.power, domain=NUMBER, cost=40)
+fma = function("fma", 3, _fma, domain=FLOAT)  # x y + z, rounded once
 maximum = function("maximum", 2, np.maximum, commutative=True)
 minimum = function("minimum", 2, np.minimum, commutative=True)
 atan2 = function("atan2", 2, np.arctan2, domain=FLOAT, cost=30)

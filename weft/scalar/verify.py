@@ -36,6 +36,7 @@ from weft.scalar.ops import Axis, Constant
 from weft.scalar.reach import Loops, extent_of, reach
 from weft.scalar.text.printer import describe
 from weft.scalar.text.terms import show_term
+from weft.scalar.updates import is_product, lifted
 
 Touch = list[tuple[Node, Node]]  # lowest and highest index along each axis of the buffer
 Reach = Callable[..., Touch | None]
@@ -295,9 +296,9 @@ class _Verifier:
         carriers = len(fold.dtypes)
         wanted = carriers if stmt.partial else 1 + fold.monoid.indexed
         given = len(stmt.values)
-        self.that(given == wanted, f"{given} values, {fold.monoid} takes {wanted}")
-        lifted = stmt.values if stmt.partial else fold.monoid.lift(stmt.values)
-        for value, dtype in zip(lifted, fold.dtypes, strict=True):
+        right = given == wanted or (self.level.flat and is_product(stmt))
+        self.that(right, f"{given} values, {fold.monoid} takes {wanted}")
+        for value, dtype in zip(lifted(stmt), fold.dtypes, strict=True):
             found = value.type.dtype
             self.that(found == dtype, f"a value of {found} goes to {name}, which folds {dtype}")
             lanes = value.type.lanes

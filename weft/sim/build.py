@@ -25,7 +25,7 @@ DEVICE_HEADERS = HERE.parent / "runtime" / "gpu"  # those of ours that have no o
 INCLUDE = (f"-I{HERE / 'include'}", f"-I{DEVICE_HEADERS}")
 FILE = "kernel.cu"
 GAP = "weft_gap_"
-FLAGS = ("-O1", "-g1", "-std=c++17", "-pipe", "-fno-pie", "-w")
+FLAGS = ("-O1", "-g1", "-std=c++17", "-pipe", "-fno-pie", "-ffp-contract=off", "-w")
 KERNEL_FLAGS = (
     "-fsanitize=thread",  # only its calls before each access: they go to sim/runtime
     "--param=tsan-instrument-func-entry-exit=0",

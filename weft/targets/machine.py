@@ -25,6 +25,8 @@ class Machine:
     table: int | None = None  # most elements of a table that a scatter changes; None: any number
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
+    body: float = 512.0  # vector instructions of an iteration that are fetched as fast as they run
+    operands: int = 64  # buffers of a kernel that share their bandwidth well
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:

@@ -97,8 +97,11 @@ WEFT_FN i64 WEFT_CHECKED(checked_index_i64)(WEFT_FAULTS i64 i, i64 n) {
     return inside ? i : 0;
 }
 
-// ---- floats: f is the ending of C's names. Nothing is contracted that CUDA does not contract.
+// ---- floats: f is the ending of C's names. Nothing is contracted but what fma says.
 
+#ifndef WEFT_FUSED
+#define WEFT_FUSED(f, a, b, c) fma##f(a, b, c)
+#endif
 #define WEFT_FLOAT(d, f)                                                                           \
     WEFT_COMPARE(d, d)                                                                             \
     WEFT_FN d add_##d(d a, d b) { return a + b; }                                                  \
@@ -107,7 +110,7 @@ WEFT_FN i64 WEFT_CHECKED(checked_index_i64)(WEFT_FAULTS i64 i, i64 n) {
     WEFT_FN d div_##d(d a, d b) { return a / b; }                                                  \
     WEFT_FN d neg_##d(d a) { return -a; }                                                          \
     WEFT_FN d abs_##d(d a) { return fabs##f(a); }                                                  \
-    WEFT_FN d fma_##d(d a, d b, d c) { return fma##f(a, b, c); }                                   \
+    WEFT_FN d fma_##d(d a, d b, d c) { return WEFT_FUSED(f, a, b, c); }                            \
     WEFT_FN d fmod_##d(d a, d b) { return fmod##f(a, b); }                                         \
     WEFT_FN d floormod_##d(d a, d b) {                                                             \
         d r = fmod##f(a, b);                                                                       \

@@ -3,6 +3,8 @@
 
 #include <hip/hip_runtime.h>
 
+#pragma clang fp contract(off)  // what is to be one fma says so
+
 #define WEFT_FN __device__ __forceinline__
 
 #include "weft_gpu.cuh"

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <metal_stdlib>
+#pragma METAL fp contract(off)  // what is to be one fma says so
 
 #define WEFT_FN static inline
 
@@ -64,33 +65,33 @@ WEFT_FN f32 log1p(f32 x) {
 WEFT_FN f32 erf(f32 x) {
     f32 a = fabs(x), t = a < 4 ? a : a == a ? 4 : a, z = t * t;
     if (a < 0.927734375f) {
-        f32 q = z * -5.96761703e-4f + 4.99119423e-3f;
-        q = q * z + -2.67681349e-2f;
-        q = q * z + 1.12819925e-1f;
-        q = q * z + -3.76125336e-1f;
-        q = q * z + 1.28379166e-1f;
-        return copysign(q * a + a, x);
+        f32 q = fma(z, -5.96761703e-4f, 4.99119423e-3f);
+        q = fma(q, z, -2.67681349e-2f);
+        q = fma(q, z, 1.12819925e-1f);
+        q = fma(q, z, -3.76125336e-1f);
+        q = fma(q, z, 1.28379166e-1f);
+        return copysign(fma(q, a, a), x);
     }
-    f32 u = t * -1.72853470e-5f + 3.83197126e-4f;
-    u = u * z + (t * -3.88396438e-3f + 2.42546219e-2f);
-    u = u * t + -1.06777877e-1f;
-    u = u * t + -6.34846687e-1f;
-    u = u * t + -1.28717512e-1f;
-    return copysign(1 - exp(u * t - t), x);
+    f32 u = fma(t, -1.72853470e-5f, 3.83197126e-4f);
+    u = fma(u, z, fma(t, -3.88396438e-3f, 2.42546219e-2f));
+    u = fma(u, t, -1.06777877e-1f);
+    u = fma(u, t, -6.34846687e-1f);
+    u = fma(u, t, -1.28717512e-1f);
+    return copysign(1 - exp(fma(u, t, -t)), x);
 }
 
 // lgamma(2 + z) for |z| <= 1/2: (1 - gamma) z + sum over k > 1 of (-1)^k (zeta(k) - 1) / k z^k.
 WEFT_FN f32 lgamma_near_2(f32 z) {
-    f32 q = z * -4.49262367e-5f + 9.94575094e-5f;
-    q = q * z + -2.23154755e-4f;
-    q = q * z + 5.09669539e-4f;
-    q = q * z + -1.19275390e-3f;
-    q = q * z + 2.89051025e-3f;
-    q = q * z + -7.38555100e-3f;
-    q = q * z + 2.05808077e-2f;
-    q = q * z + -6.73523024e-2f;
-    q = q * z + 3.22467029e-1f;
-    return (q * z + 4.22784328e-1f) * z;
+    f32 q = fma(z, -4.49262367e-5f, 9.94575094e-5f);
+    q = fma(q, z, -2.23154755e-4f);
+    q = fma(q, z, 5.09669539e-4f);
+    q = fma(q, z, -1.19275390e-3f);
+    q = fma(q, z, 2.89051025e-3f);
+    q = fma(q, z, -7.38555100e-3f);
+    q = fma(q, z, 2.05808077e-2f);
+    q = fma(q, z, -6.73523024e-2f);
+    q = fma(q, z, 3.22467029e-1f);
+    return fma(q, z, 4.22784328e-1f) * z;
 }
 
 // Stirling's series; or lgamma(x + 1) = lgamma(x) + log(x), by steps that lose no digit of x.
@@ -99,8 +100,8 @@ WEFT_FN f32 lgamma_above_0(f32 x) {
     if (x < 1.5f) return lgamma_near_2(x - 1) - log(x);
     if (x >= 8) {
         f32 r = 1 / x, z = r * r;
-        f32 series = ((z * 7.93650794e-4f - 2.77777778e-3f) * z + 8.33333333e-2f) * r;
-        return isinf(x) ? x : (x - 0.5f) * log(x) - x + (0.918938533f + series);
+        f32 series = fma(fma(z, 7.93650794e-4f, -2.77777778e-3f), z, 8.33333333e-2f) * r;
+        return isinf(x) ? x : fma(x - 0.5f, log(x), -x) + (0.918938533f + series);
     }
     f32 product = 1;
     for (; x > 2.5f; product *= x) x -= 1;

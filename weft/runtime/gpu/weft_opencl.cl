@@ -6,6 +6,11 @@
 // Nothing beyond OpenCL 1.2 is asked for; f64 where the device has it. No 16-bit arithmetic.
 #pragma once
 
+#pragma OPENCL FP_CONTRACT OFF  // what is to be one fma says so, where it is an instruction
+#ifndef FP_FAST_FMAF
+#define WEFT_FUSED(f, a, b, c) ((a) * (b) + (c))
+#endif
+
 #ifdef cl_khr_fp64
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #define WEFT_F64(text) text

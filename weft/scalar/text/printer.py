@@ -16,6 +16,7 @@ from weft.scalar import nest
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
 from weft.scalar.text.statements import NEST_FORMS
 from weft.scalar.text.terms import is_inline, show_call, show_term
+from weft.scalar.updates import is_product
 
 INDENT = "    "
 
@@ -129,6 +130,8 @@ class _Printer:
 
     def update(self, stmt: nest.Update) -> str:
         labels = ", ".join(map(show_name, stmt.fold.labels))
+        if is_product(stmt):
+            return f"{labels} <- fma({', '.join(map(self.ref, stmt.values))}, {labels})"
         name = stmt.fold.monoid.name
         simple = len(stmt.fold.labels) == len(stmt.values) == 1 and name in COMBINE
         combine, mark = (COMBINE[name], ",") if simple else (name, ";")

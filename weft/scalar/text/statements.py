@@ -15,7 +15,7 @@ from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
 from weft.core.text.level import Forms, Level
 from weft.core.types import boolean
-from weft.scalar.monoid import MONOIDS, Monoid
+from weft.scalar.monoid import MONOIDS, SUM, Monoid
 from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
 from weft.scalar.text.folds import FOLDS, fold_of
 from weft.scalar.text.terms import SHOW, TermReader
@@ -156,6 +156,8 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
     cursor.expect("<-")
     partial = cursor.peek() == "partial" and cursor.at_name(1) and bool(cursor.name())
     word = cursor.name("a monoid")
+    if word == "fma" and not partial:
+        return _read_product(cursor, scope, labels)
     monoid = MONOIDS.get(FOLDS.get(word, word))
     if monoid is None:
         cursor.unknown("unknown monoid", word, [*FOLDS, *MONOIDS])
@@ -172,6 +174,20 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
     if len(values) != wanted:
         cursor.fail(f"{word} takes {wanted} values here, got {len(values)}")
     return Update(fold, values, partial)
+
+
+def _read_product(cursor: Cursor, scope: NestScope, labels: list[str]) -> Update:
+    """fma(x, y, acc0): a sum of products, behind the word."""
+    cursor.expect("(")
+    values: list[Node] = []
+    for _ in range(2):
+        values.append(scope.expression(cursor))
+        cursor.expect(",")
+    found = cursor.name("an accumulator")
+    if [found] != labels:
+        cursor.fail(f"the update of {', '.join(labels)} reads {found} in its place")
+    cursor.expect(")")
+    return Update(_fold(cursor, scope, (found,), SUM, tuple(values), False), tuple(values))
 
 
 def _fold(

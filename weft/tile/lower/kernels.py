@@ -20,7 +20,6 @@ from weft.kernel.ops import (
     Matrix,
     Mma,
     Pack,
-    Shuffle,
     Splat,
     VectorLoad,
     VectorStore,
@@ -29,12 +28,14 @@ from weft.scalar import nest
 from weft.scalar.blocks import address, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
-from weft.scalar.ops import Axis, Constant, apply, constant, lt, where
+from weft.scalar.ops import Axis, Constant, apply, constant, lt
 from weft.scalar.reach import axis_range
 from weft.scalar.structure import rename_block
+from weft.scalar.updates import fused, guarded
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import box_of
 from weft.tile.analysis.fragments import GROUP, axis_of, column_of, goes_by_rows, operands, pairs
+from weft.tile.lower.fold_lanes import fold_lanes
 from weft.tile.lower.lanes import Lowering, Vector, count_of, flat
 from weft.tile.lower.squares import Copy, Side, Square, square, transposed
 from weft.tile.moves.peel import Ranges, peel, scope, simplify_block
@@ -279,16 +280,18 @@ class _Expansion:
                 continue
             lowering = Lowering(copy.vector, ranges)
             values = tuple(map(lowering.term, concrete(stmt.values, copy, ranges)))
-            lanes, partial = max(v.type.lanes for v in values), stmt.partial
+            single = fused(replace(stmt, values=values))
+            lanes = max(v.type.lanes for v in single.values)
             if own.horizontal and copy.vector is not None and copy.vector.role == "reduce":
                 lanes = copy.vector.lanes
                 if copy.vector.count is not None:
-                    values, partial = _only_active(stmt, values, copy.vector), True
-            values = tuple(v if v.type.lanes == lanes else make(Splat(lanes), v) for v in values)
+                    active = apply(lt, make(Lanes(lanes)), copy.vector.count)
+                    single = guarded(single, active)
+            values = (v if v.type.lanes == lanes else make(Splat(lanes), v) for v in single.values)
             if fold is None:
                 fold = parts[own.part(copy)] = self.fresh(stmt.fold, lanes)
             done.add(fold)
-            yield Update(fold, values, partial)
+            yield replace(single, fold=fold, values=tuple(values))
         for copy in copies:
             fold = own.parts[own.key(copy)][own.part(copy)]
             copy.values.update(zip(stmt.fold.running, fold.running, strict=True))
@@ -313,8 +316,11 @@ class _Expansion:
                     carriers = tuple(make(Extract(own.lane[key]), acc) for acc in carriers)
                 for part in parts[1:]:
                     carriers = fold.monoid.combine(carriers, part.accs)
-                done[key] = fold_lanes(fold, carriers) if own.horizontal else carriers
-            copy.values.update(zip(fold.accs, done[key], strict=True))
+                done[key] = carriers
+        if own.horizontal:
+            done = dict(zip(done, fold_lanes(fold, list(done.values())), strict=True))
+        for copy in copies:
+            copy.values.update(zip(fold.accs, done[own.key(copy)], strict=True))
 
     def store(self, stmt: Store, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         seen: set[tuple[Node, ...]] = set()
@@ -338,25 +344,6 @@ def concrete(terms: tuple[Node, ...], copy: Copy, ranges: Ranges) -> tuple[Node,
         if block is not None:
             loads[term] = block.load()
     return substitute(terms, {**copy.values, **loads})
-
-
-def _only_active(stmt: Update, values: tuple[Node, ...], vector: Vector) -> tuple[Node, ...]:
-    """Carriers that are the identity in lanes beyond the count."""
-    assert vector.count is not None
-    active = apply(lt, make(Lanes(vector.lanes)), vector.count)
-    lifted = values if stmt.partial else stmt.fold.monoid.lift(values)
-    identity = stmt.fold.monoid.identity(tuple(v.type.dtype for v in values))
-    return tuple(apply(where, active, c, i) for c, i in zip(lifted, identity, strict=True))
-
-
-def fold_lanes(fold: Fold, carriers: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Combine the lanes of vector carriers in log2(lanes) shuffles; the result is lane 0."""
-    distance = carriers[0].type.lanes // 2
-    while distance:
-        other = tuple(make(Shuffle(distance), c) for c in carriers)
-        carriers = fold.monoid.combine(carriers, other)
-        distance //= 2
-    return tuple(make(Extract(0), c) if c.type.lanes > 1 else c for c in carriers)
 
 
 def once(block: Block, outside: Collection[str] = ()) -> Block:

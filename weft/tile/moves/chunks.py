@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
@@ -18,6 +18,7 @@ from weft.scalar.index import function_of, simplify
 from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Store, Update, free_variables
 from weft.scalar.ops import apply, axis, constant, value_of
+from weft.scalar.updates import guarded
 from weft.tile.analysis.degree import Degrees, NotByChunks, finite
 from weft.tile.moves.loops import nested
 
@@ -166,12 +167,7 @@ class Chunks:
 
     def inside(self, update: Update) -> Update:
         """The update, of columns that there are."""
-        if self.length % self.chunk == 0:
-            return update
-        fold, there = update.fold, self.there()
-        lifted, none = fold.monoid.lift(update.values), fold.monoid.identity(fold.dtypes)
-        pairs = zip(lifted, none, strict=True)
-        return replace(update, values=tuple(apply("where", there, *p) for p in pairs), partial=True)
+        return update if self.length % self.chunk == 0 else guarded(update, self.there())
 
     def there(self) -> Node:
         """Whether a column of the chunk is one that there is."""

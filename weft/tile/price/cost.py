@@ -13,29 +13,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.core.node import Node, postorder
-from weft.scalar.nest import Block, For, Let, Load, Stmt, Update, place, walk
+from weft.scalar.nest import Block, For, Let, Stmt, Update, place, walk
 from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import (
-    Contraction,
-    chain,
-    contraction,
-    narrow,
-    ranges_in,
-    strides,
-    term_cost,
-    trips,
-)
-from weft.tile.analysis.fragments import unit_rate
-from weft.tile.passes.cpu.block_contraction import in_panels, tile_width
+from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
 from weft.tile.passes.cpu.stage_rows import staged
+from weft.tile.passes.cpu.tile_dot_products import dot_tile
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
 from weft.tile.price.latency import latency_ns
+from weft.tile.price.products import panels_cost, terms_cost, tiles_cost
 from weft.tile.price.traffic import memory_ns
 
-TILE = 64  # rows and columns of a tile on a GPU
 SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how many these are
 
 
@@ -112,47 +101,11 @@ def _scheduled(stmts: Sequence[Stmt]) -> float:
 
 
 def _contraction(c: Contraction, target: Machine) -> float:
-    """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
+    """As the schedule would compute it, and then its epilogue."""
+    lanes, around = target.lanes(c.bytes), math.prod(map(trips, (*c.outer, *c.repeat)))
+    epilogue = around * trips(c.rows) * sum(terms_cost(s.value) + 1 for s in c.stores)
     if isinstance(target, GPU):
-        return _tiles(c, target)
-    lanes = target.lanes(c.bytes)
-    rows, wide = target.register_tile
-    k = math.prod(trips(r) for r in c.reduce)
-    outer = math.prod(trips(f) for f in c.outer)
-    repeat = math.prod(trips(f) for f in c.repeat)
-    columns = -(-trips(c.columns) // lanes)
-    tiles = -(-trips(c.rows) // min(rows, trips(c.rows)))
-    padded = tiles * min(rows, trips(c.rows))
-    total = 1.15 * outer * repeat * padded * columns * k
-    panels = -(-columns // wide)
-    total += outer * repeat * trips(c.rows) * panels * k * _terms_cost(c.left) / 1.5
-    if in_panels(c, tile_width(c, target)) is None:
-        packs = 1 if repeat * tiles == 1 else outer * columns * k
-        steps = strides(c.update, c.columns.axis, _ranges(c))
-        uneven = any(step not in (0, 1) for _, step in steps)
-        total += packs * (_terms_cost(c.right) + 1 + (lanes * 1.5 if uneven else 0))
-    epilogue = sum(_terms_cost(s.value) + 1 for s in c.stores)
-    return total + outer * repeat * trips(c.rows) * columns * epilogue
-
-
-def _tiles(c: Contraction, target: GPU) -> float:
-    """The same in tiles: each computes its sides once, and narrow ones widen for nothing."""
-    k, lanes = math.prod(trips(r) for r in c.reduce), target.lanes(c.bytes)
-    around = math.prod(trips(f) for f in (*c.outer, *c.repeat))
-    rows, columns = trips(c.rows), trips(c.columns)
-    rate = unit_rate((c.update,), c.reduce[-1], k, target)
-    total = 1.15 * rows * columns * k / rate
-    for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
-        total += _terms_cost(narrow(side)) * length * k * -(-other // TILE)
-    epilogue = sum(_terms_cost(s.value) + 1 for s in c.stores)
-    return around * (total + rows * columns * epilogue) / lanes
-
-
-def _ranges(c: Contraction) -> dict[Node, tuple[float, float]]:
-    return ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
-
-
-def _terms_cost(term: Node) -> float:
-    """Cost of the term beyond a plain load."""
-    own = sum(map(term_cost, postorder(term)))
-    return own if not isinstance(term.op, Load) else 0.0
+        return tiles_cost(c, target) + epilogue * trips(c.columns) / lanes
+    dots = dot_tile(c, target)
+    total = panels_cost(c, target) if dots is None else dots.price
+    return total + epilogue * -(-trips(c.columns) // lanes)

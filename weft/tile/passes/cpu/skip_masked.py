@@ -29,6 +29,7 @@ from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply
 from weft.scalar.reach import axis_range
 from weft.scalar.rules import VOCABULARY, fold
+from weft.scalar.updates import lifted
 from weft.tile.analysis.access import Ranges, ranges_in
 from weft.tile.moves.loops import ending
 
@@ -163,7 +164,7 @@ class _Columns:
                 local = stmt.buffer.space == "local"
                 return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
             if cut and isinstance(stmt, nest.Update):
-                values = stmt.values if stmt.partial else stmt.fold.monoid.lift(stmt.values)
+                values = lifted(stmt)
                 start = stmt.fold.monoid.identity(stmt.fold.dtypes)
                 if tuple(map(value, values)) != start:
                     for acc in stmt.fold.accs:

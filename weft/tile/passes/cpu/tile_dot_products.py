@@ -19,6 +19,7 @@ no sum over lanes, but have to be written first: many rows pay for that, few do 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
@@ -26,13 +27,14 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import loops_from, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, divisors, ranges_in, strides, trips
+from weft.tile.analysis.access import Contraction, contraction, narrow, strides, trips
 from weft.tile.moves.loops import Labels, blocked, past
 from weft.tile.passes.both.collapse_loops import collapsed
-from weft.tile.passes.cpu.block_contraction import PACK
+from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
 
-LOAD = 0.5  # multiply-adds in the time of a load
-ACROSS = 6.0  # multiply-adds in the time that the lanes of an accumulator take to add up
+LOAD = 0.17  # vector instructions in the time of a load beside multiply-adds, or of widening
+ACROSS = 3.5  # vector instructions in the time that the lanes of an accumulator take to add up
+WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
 
@@ -55,7 +57,7 @@ def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
 
 @dataclass(frozen=True)
 class DotTile:
-    """Rows and columns of accumulators, each a vector; multiply-adds in the time of the nest."""
+    """Rows and columns of accumulators, each a vector; vector instructions of the whole nest."""
 
     rows: int
     columns: int
@@ -64,47 +66,48 @@ class DotTile:
 
 def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
     """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
-    lanes = target.lanes(c.bytes)
-    ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
-    along = [step for _, step in strides(c.update, c.reduce[-1].axis, ranges)]
-    if not all(step in (0, 1) for step in along) or trips(c.reduce[-1]) < lanes:
-        return None
+    ranges, last = ranges_of(c), c.reduce[-1]
+    along = [step for _, step in strides(c.update, last.axis, ranges)]
     across = [step for _, step in strides(c.update, c.columns.axis, ranges)]
-    if all(step in (0, 1) for step in across):
+    contiguous = all(step in (0, 1) for step in along)
+    if not contiguous or trips(last) < target.lanes(c.bytes) or {*across} <= {0, 1}:
         return None
     best = min(_tiles(c, target), key=lambda t: t.price)
-    return best if best.price < panel_price(c, target) else None
+    return best if best.price < panels_cost(c, target) else None
 
 
-def _tiles(c: Contraction, target: Machine) -> list[DotTile]:
-    """Every tile whose accumulators leave registers for the operands."""
-    found: list[DotTile] = []
+def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
+    """Tiles whose accumulators leave registers for one side and an operand of the other."""
     lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
     deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
     around = math.prod(map(trips, (*c.outer, *c.repeat)))
     most = target.vector_registers - 1
-    for wide in divisors(lanes):
+    for wide in range(1, min(columns, most) + 1):
         high = min(rows, max((most - wide) // wide, most // (wide + 1)))
-        if high < 1 or wide > columns:
+        if high < 1 or _strip(wide, lanes) > WIDEST * lanes:
             continue
         high = -(-rows // -(-rows // high))
-        tiles = -(-rows // high) * -(-columns // wide)
-        loads = tiles * (high + wide) * LOAD
-        price = around * (deep * (rows * columns + loads) + ACROSS * rows * columns)
-        found.append(DotTile(high, wide, price))
-    return found
+        loads = rows * -(-columns // wide) * _load(c.left)
+        loads += columns * -(-rows // high) * _load(c.right)
+        price = deep * (RATE * rows * columns + loads) + ACROSS * rows * columns
+        yield DotTile(high, wide, around * price)
 
 
-def panel_price(c: Contraction, target: Machine) -> float:
-    """Multiply-adds in the time that packing panels takes, and multiplying them."""
-    vectors = -(-trips(c.columns) // target.lanes(c.bytes))
-    rows = math.prod(map(trips, (c.rows, *c.repeat)))
-    return math.prod(map(trips, (*c.outer, *c.reduce))) * vectors * (rows + PACK)
+def _load(side: Node) -> float:
+    """Cost of a vector of one side: to load it, to widen it, and what else it takes."""
+    plain = narrow(side)
+    return LOAD * (1 if plain is side else 2) + terms_cost(plain)
+
+
+def _strip(wide: int, lanes: int) -> int:
+    """Columns of a strip: whole vectors, two or more, and whole tiles of `wide` columns."""
+    even = math.lcm(wide, lanes)
+    return even * -(-2 * lanes // even)
 
 
 def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> For:
     """Strips of columns, and in them blocks of rows; the strips are what threads share."""
-    strip = target.lanes(c.bytes) * target.register_tile[1]
+    strip = _strip(tile.columns, target.lanes(c.bytes))
     most = -(-min(ROWS, trips(c.rows)) // tile.rows) * tile.rows
 
     def columns(lo: Node, hi: Node) -> Block:

@@ -1,0 +1,167 @@
+"""Groups of tensors that share a kernel, with their prices: the state that fusion changes.
+
+groups = Groups(graph, price, target)
+kernel = groups.kernel((y,))            # reads, weight and cost, while `groups.stored` have buffers
+groups.put(kernel)                      # in the place of the kernels that had its outputs
+Equal kernels are lowered and priced once, whatever their constants are.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass, field
+
+from weft.core.graph import Graph
+from weft.core.node import Node, bottom_up
+from weft.scalar.nest import Block, Buffer
+from weft.targets.machine import Machine
+from weft.tensor import ops
+from weft.tensor.lower import lower_group, root_shape
+
+Group = tuple[Node, ...]
+Price = Callable[[Block], float]
+Structure = tuple[tuple[int, ...], ...]  # of a kernel: ops, and the types of what it reads
+NEVER = float("inf")
+
+
+def weight(node: Node) -> float:
+    """Vector instructions of a node's own op, for one element."""
+    if isinstance(node.op, ops.Map):
+        return node.op.function.cost
+    return node.op.monoid.cost if isinstance(node.op, ops.Reduce | ops.Scan) else 0.0
+
+
+@dataclass(eq=False)
+class Kernel:
+    """One group: the stored tensors its nest reads, its price, and the kernels it needs.
+
+    `above` has a bit of every kernel that this one needs, directly or not; `bit` is its own, and
+    after a join those of all its parts.
+    """
+
+    outputs: Group
+    place: int  # of its first output in the graph
+    reads: frozenset[Node] = frozenset()
+    weight: float = 0.0  # vector instructions for one element
+    cost: float = 0.0  # microseconds
+    bit: int = 0
+    above: int = 0
+
+    def is_before(self, other: Kernel) -> bool:
+        """Whether the other kernel needs this one."""
+        return other.above & self.bit != 0
+
+
+def place(kernel: Kernel) -> int:
+    return kernel.place
+
+
+@dataclass(eq=False)
+class Groups:
+    graph: Graph
+    price: Price
+    target: Machine
+    stored: set[Node] = field(default_factory=set)
+    kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
+    reading: dict[Node, list[Kernel]] = field(default_factory=dict)  # by what they read; in order
+    prices: dict[Structure, float] = field(default_factory=dict)
+    numbers: dict[Hashable, int] = field(default_factory=dict)  # of ops and types
+
+    def __post_init__(self) -> None:
+        self.order = {n: i for i, n in enumerate(self.graph.nodes())}
+        self.inputs = set(self.graph.inputs)
+
+    def kernel(self, outputs: Group, without: Iterable[Node] = ()) -> Kernel:
+        """The kernel of these outputs when the stored tensors, `without` some, have buffers.
+
+        One `without` some is a trial: where it is longer than a kernel should be, it has no price.
+        """
+        start = self.order[outputs[0]]
+        if isinstance(outputs[0].op, ops.Extern):
+            return Kernel(outputs, start, frozenset(outputs[0].args))
+        own = {*outputs, *without}
+        number: dict[Node, int] = {}
+        reads: list[Node] = []
+        structure: list[tuple[int, ...]] = []
+
+        def is_read(node: Node) -> bool:
+            return node not in own and (node in self.stored or node in self.inputs)
+
+        def add(node: Node) -> int:
+            if is_read(node):
+                reads.append(node)
+                structure.append((self._number(node.type),))
+            else:
+                structure.append((self._number(_kind(node)), *(number[a] for a in node.args)))
+            return len(structure) - 1
+
+        for output in outputs:
+            bottom_up(output, number, add, lambda n: () if is_read(n) else n.args)
+        heavy = sum(map(weight, number)) - sum(map(weight, reads)) + len(reads) + len(outputs)
+        kernel = Kernel(outputs, start, frozenset(reads).difference(outputs), heavy)
+        if without and not self.is_short(kernel):
+            kernel.cost = NEVER
+            return kernel
+        key = (*structure, tuple(number[o] for o in outputs))
+        if key not in self.prices:
+            self.prices[key] = self._price(outputs, reads)
+        kernel.cost = self.prices[key]
+        return kernel
+
+    def is_short(self, *kernels: Kernel) -> bool:
+        """Whether the kernel of all these runs from the caches of instructions."""
+        return sum(k.weight for k in kernels) <= self.target.body
+
+    def _number(self, fact: Hashable) -> int:
+        return self.numbers.setdefault(fact, len(self.numbers))
+
+    def _price(self, outputs: Group, reads: Iterable[Node]) -> float:
+        if len(outputs) > 1 and root_shape(outputs) is None:
+            return NEVER
+        buffers = {n: Buffer(f"t{self.order[n]}", n.type) for n in (*reads, *outputs)}
+        return self.price(lower_group(outputs, buffers, buffers))
+
+    def put(self, kernel: Kernel) -> None:
+        """Take the kernel in, in the place of those that had its outputs."""
+        for node in kernel.outputs:
+            self.drop(self.kernels.get(node))
+        for node in kernel.outputs:
+            self.kernels[node] = kernel
+        for node in kernel.reads:
+            insort(self.reading.setdefault(node, []), kernel, key=place)
+
+    def drop(self, kernel: Kernel | None) -> None:
+        for node in () if kernel is None else kernel.reads:
+            found = self.reading[node]
+            at = bisect_left(found, kernel.place, key=place)  # type: ignore[union-attr]
+            if at < len(found) and found[at] is kernel:
+                found.pop(at)
+
+    def readers(self, node: Node) -> list[Kernel]:
+        """Kernels that read the tensor, in the order of the graph."""
+        return self.reading.get(node, [])
+
+    def maker(self, node: Node) -> Kernel | None:
+        return self.kernels.get(node)
+
+    def all(self) -> list[Kernel]:
+        return list(dict.fromkeys(self.kernels.values()))
+
+    def ordered(self) -> list[Group]:
+        """Kernels such that each comes after those it reads."""
+
+        def before(kernel: Kernel) -> list[Kernel]:
+            read = {self.kernels[n] for n in kernel.reads if n in self.kernels}
+            return sorted(read - {kernel}, key=place, reverse=True)
+
+        done: dict[Kernel, Group] = {}
+        for kernel in sorted(self.all(), key=place):
+            bottom_up(kernel, done, lambda k: k.outputs, before)
+        return list(done.values())
+
+
+def _kind(node: Node) -> Hashable:
+    """What of an op decides a price: of a float constant, only its type."""
+    constant = isinstance(node.op, ops.Scalar) and node.op.dtype.is_float
+    return (ops.Scalar, node.type) if constant else node.op

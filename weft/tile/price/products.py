@@ -1,0 +1,63 @@
+"""What a contraction costs in vector instructions, its epilogue left out: by panels, on a GPU.
+
+panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
+"""
+
+from __future__ import annotations
+
+import math
+
+from weft.core.node import Node, postorder
+from weft.scalar.nest import Load
+from weft.targets.gpu import GPU
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Contraction, narrow, ranges_in, strides, term_cost, trips
+from weft.tile.analysis.fragments import unit_rate
+from weft.tile.passes.cpu.block_contraction import in_panels, tile_width
+
+RATE = 1.15  # vector instructions in the time of a multiply-add that a register tile feeds
+TRANSPOSE = 12  # multiply-adds in the time that packing a vector across takes
+TILE = 64  # rows and columns of a tile on a GPU
+
+
+def panels_cost(c: Contraction, target: Machine) -> float:
+    """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
+    lanes = target.lanes(c.bytes)
+    rows, wide = target.register_tile
+    k = math.prod(trips(r) for r in c.reduce)
+    outer = math.prod(trips(f) for f in c.outer)
+    repeat = math.prod(trips(f) for f in c.repeat)
+    columns = -(-trips(c.columns) // lanes)
+    tiles = -(-trips(c.rows) // min(rows, trips(c.rows)))
+    padded = tiles * min(rows, trips(c.rows))
+    total = RATE * outer * repeat * padded * columns * k
+    panels = -(-columns // wide)
+    total += outer * repeat * trips(c.rows) * panels * k * terms_cost(c.left) / 1.5
+    if in_panels(c, tile_width(c, target)) is None:
+        steps = strides(c.update, c.columns.axis, ranges_of(c))
+        uneven = any(step not in (0, 1) for _, step in steps)
+        packs = 1 if repeat * tiles == 1 and not uneven else outer * columns * k
+        total += packs * (terms_cost(c.right) + 1 + (RATE * TRANSPOSE if uneven else 0))
+    return total
+
+
+def tiles_cost(c: Contraction, target: GPU) -> float:
+    """In tiles on a GPU: each computes its sides once, and narrow ones widen for nothing."""
+    k, lanes = math.prod(trips(r) for r in c.reduce), target.lanes(c.bytes)
+    around = math.prod(trips(f) for f in (*c.outer, *c.repeat))
+    rows, columns = trips(c.rows), trips(c.columns)
+    rate = unit_rate((c.update,), c.reduce[-1], k, target)
+    total = RATE * rows * columns * k / rate
+    for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
+        total += terms_cost(narrow(side)) * length * k * -(-other // TILE)
+    return around * total / lanes
+
+
+def ranges_of(c: Contraction) -> dict[Node, tuple[float, float]]:
+    return ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
+
+
+def terms_cost(term: Node) -> float:
+    """Cost of the term beyond a plain load."""
+    own = sum(map(term_cost, postorder(term)))
+    return own if not isinstance(term.op, Load) else 0.0
