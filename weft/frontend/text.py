@@ -12,7 +12,6 @@ from typing import Any, cast
 
 import torch
 
-from weft.core.calls import TAGS
 from weft.core.node import Node
 from weft.core.text.attributes import make_node, show_op
 from weft.core.text.cursor import Cursor, show_number, show_string
@@ -20,6 +19,7 @@ from weft.core.text.graph import GraphScope, read_graph, show_graph
 from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import TupleType
 from weft.frontend.torch_level import Aten, dump
+from weft.library.calls import TAGS
 
 
 def _show_aten(node: Node, ref: Ref) -> str:

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object, widened
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, op
 from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
+from weft.library.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object, widened
 from weft.tensor.ops import LibraryCall
 
 DTYPE_OF: dict[torch.dtype, DType] = {

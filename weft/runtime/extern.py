@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import torch
 
-from weft.core.calls import TORCH_DTYPES, torch_object
 from weft.core.errors import ExternMismatch, WeftError
+from weft.library.calls import TORCH_DTYPES, torch_object
 
 
 def torch_dtype(name: str) -> torch.dtype:

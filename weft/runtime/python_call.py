@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from weft.core.calls import operator
+from weft.library.calls import operator
 from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment

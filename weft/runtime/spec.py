@@ -61,7 +61,7 @@ class Call:
 class Extern:
     """An ATen operator run by torch, for what weft does not generate.
 
-    `args` and `kwargs` are JSON trees as in core/calls.py, in which {"tensor": name} is a buffer.
+    `args` and `kwargs` are JSON trees as in library/calls.py; {"tensor": name} is a buffer.
     `outputs` names a buffer for each result, None for a result nobody reads.
     """
 
