@@ -1,4 +1,4 @@
-"""Kernels up to the names of their buffers: equal structures are scheduled and compiled once.
+"""Structures: kernels that differ only in buffer names are scheduled and compiled once.
 
 unique = Unique(program)              # unique.program has one kernel of each structure
 unique.restore(scheduled)             # every kernel again, each as the first of its structure

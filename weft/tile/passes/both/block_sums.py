@@ -7,9 +7,9 @@ before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 128:  
 
 One accumulator over n terms is off by up to n roundings, blocks of b terms by b + n / b; many
 blocks are blocked again. In a loop that threads share, a block is what one thread adds. A product
-that fills slabs in the same loop needs a second set of accumulators for it, so it is split only when
-it is much longer. The running value of a scan is that of the blocks before, combined with its own
-block's; a scan over vector lanes stays whole.
+that fills slabs in the same loop needs a second set of accumulators for it, so it is split only
+when it is much longer. The running value of a scan is that of the blocks before, combined with its
+own block's; a scan over vector lanes stays whole.
 """
 
 from __future__ import annotations
