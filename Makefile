@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus lint typecheck bench docs setup opencl clean
+.PHONY: demo test corpus conformance lint typecheck bench docs setup opencl clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -21,6 +21,9 @@ test: lint typecheck opencl
 
 corpus: $(READY)
 	@$(BIN)/python -W ignore -m tests.gpu.corpus --jobs $(JOBS)
+
+conformance: $(READY)
+	@$(BIN)/python -W ignore -m tests.conformance --jobs $(JOBS)
 
 lint: $(READY)
 	@$(BIN)/ruff check .

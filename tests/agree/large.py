@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch.nn import functional as F
 
-from tests.agree.inputs import bf16, boolean, cases, f16, f32, i64, u8
+from tests.agree.inputs import bf16, boolean, cases, f16, f32, i32, i64, u8
 
 
 def half_rms_norm(x, w):
@@ -40,6 +40,14 @@ LARGE = cases(
     large_matmul_bf16=(lambda x, w: F.silu(x @ w), bf16(65, 130), bf16(130, 97)),
     large_matmul_tall=(lambda x, w: x @ w, f32(3, 2000), f32(2000, 700)),
     large_matmul_deep=(lambda x, w: x.t() @ w, f32(3000, 17), f32(3000, 19)),
+    large_few_rows=(F.linear, f32(9, 130), f32(67, 130), f32(67)),
+    large_few_rows_bf16=(lambda x, w: F.silu(x @ w.t()), bf16(5, 131), bf16(67, 131)),
+    large_few_rows_f16=(lambda x, w: x @ w.t(), f16(13, 96)[:, 1:], f16(70, 95)[::2]),
+    large_few_rows_i32=(lambda x, w: x @ w.t(), i32(6, 96), i32(33, 96)),
+    large_few_rows_batched=(
+        lambda q, k: q @ k.transpose(-1, -2),
+        *(f32(2, 3, 7, 130), f32(2, 3, 35, 130)),
+    ),
     large_softmax=(lambda x: x.softmax(-1), f32(64, 5003)),
     large_softmax_columns=(lambda x: x.softmax(0), f32(5003, 33)),
     large_softmax_of_one_row=(lambda x: x.softmax(0), f32(100003)),

@@ -36,6 +36,7 @@ READS: dict[str, Callable[..., Any]] = {
     "pad": lambda w, i: F.pad(w.index_select(0, (9 - i) - 3), (1, 1, 2, 2)),
     "cat": lambda w, i: torch.cat([F.embedding(i, w), w]),
     "sum": lambda w, i: w.index_select(0, (9 - i) - 3).sum(0),
+    "one_hot": lambda w, i: F.one_hot(i - 2, 5),
     "matmul": lambda w, i: F.embedding(i, w) @ w.t(),
     "positions": lambda w, i: w[torch.arange(4) + i[0]],
     "cross_entropy": lambda w, i: F.cross_entropy(w, i.expand(7) if len(i) == 1 else i[:7] % 9),

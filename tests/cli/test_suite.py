@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
-from weft.cli import peers, suite, suite_text
+from weft.cli import hot_calls, peers, suite, suite_text
 from weft.cli.bench import Bench, Measurement
 from weft.cli.check import Verdict
 from weft.cli.habits import Habits
+from weft.cli.hot_calls import HotCalls
 from weft.cli.limits import Limits, Work
 from weft.cli.main import main
 from weft.cli.output import show
+from weft.cli.program import Source
 from weft.cli.suite import BEST, Results, Row, Settings, chosen, ranks, run, spearman, trouble
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.cli.workloads import WORKLOADS, Workload
@@ -143,6 +146,35 @@ def test_calls_threads_and_memory_are_said() -> None:
     assert facts["habits"]["call_us"] == 2.0 and facts["more_memory_than_eager"] == ["fat"]
 
 
+def test_hot_calls_are_said_beside_the_others() -> None:
+    calls = {
+        "eager": HotCalls(1.0, 200.0, 1.0),
+        "inductor": HotCalls(10.0, 50.0, 30.0),
+        "weft": HotCalls(3.0, 5.0, 3.3),
+    }
+    results = replace(RESULTS, hot_calls=calls)
+    lines = summary_lines(results)
+    said = "a function of two tensors, us a call: 1.00 eager, 10.00 inductor, 3.00 weft (goal 4)"
+    assert said in lines and "  weft takes 3.00 of eager, 0.30 of inductor" in lines
+    assert "  beside calls of one signature: 1.00 eager, 3.00 inductor, 1.10 weft" in lines
+    facts = suite_json(results)["hot_calls"]
+    assert facts["weft"]["module_us"] == 5.0 and facts["eager"]["ratios"] == {}
+    assert facts["weft"]["ratios"]["inductor"]["module_us"] == pytest.approx(0.1)
+    assert facts["weft"]["alternating_share"] == pytest.approx(1.1)
+
+
+def test_hot_calls_of_eager() -> None:
+    compiled: list[str] = []
+
+    def compile_none(source: Source) -> Any:
+        compiled.append(source.title)
+        return source.callable
+
+    calls = hot_calls.measure(compile_none)
+    assert compiled == ["function", "module", "alternating"]
+    assert calls.module_us > 10 * calls.function_us  # it makes 80 calls
+
+
 def test_only_chooses_by_name_or_group() -> None:
     assert set(chosen("^softmax 28")) == {"softmax 28x512x512"}
     assert {w.group for w in chosen("pooling").values()} == {"pooling"}
@@ -178,7 +210,7 @@ def test_a_workload_that_does_not_load_is_a_row() -> None:
 
 def test_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
-    arguments = ["--only", "call overhead", "--backends", "eager,weft,weft-dynamo"]
+    arguments = ["--only", "call overhead", "--backends", "eager,weft,weft-frozen,weft-dynamo"]
     arguments += ["--threads", "1", "--seconds", "0.01", "--rounds", "1", "--json", str(path)]
     with pytest.raises(SystemExit) as caught:
         main(["bench", "cpu", *arguments])
@@ -190,6 +222,8 @@ def test_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["threads"] == 1 and facts["passed"]
     assert all(found["ms"] > 0 for found in row["backends"].values())
     assert row["backends"]["weft"]["kernels"] == 1 and row["backends"]["weft"]["predicted_us"] > 0
+    assert facts["hot_calls"].keys() == row["backends"].keys()
+    assert all(calls["module_us"] > 0 for calls in facts["hot_calls"].values())
 
 
 def test_a_device_in_the_place_of_the_cpu(

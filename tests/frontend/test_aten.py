@@ -5,9 +5,6 @@ A call is recorded as torch dispatches it, lowered alone, and interpreted at the
 
 from __future__ import annotations
 
-import sys
-import types
-import unittest
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -179,10 +176,6 @@ class Exercise:
 
 def torch_samples(dtype: torch.dtype) -> Iterator[tuple[Callable[[], Any], bool]]:
     """Calls from torch's own operator database."""
-    # Its module makes test classes of expecttest's, which are not needed here.
-    stub = types.ModuleType("expecttest")
-    stub.TestCase = unittest.TestCase  # type: ignore[attr-defined]
-    sys.modules.setdefault("expecttest", stub)
     from torch.testing._internal.common_methods_invocations import op_db
 
     for entry in op_db:

@@ -9,6 +9,7 @@ from tests.frontend.frontend_programs import Interpreter, interpret
 from weft.core.errors import UnsupportedOpError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
+from weft.frontend.record import Assumptions
 from weft.frontend.specialise import Session
 
 
@@ -43,6 +44,20 @@ def test_dynamic_shapes_are_specialised():
     for n in (2, 5, 2, 7):
         torch.testing.assert_close(g(torch.ones(n, 3)), torch.full((3,), float(n * n)))
     assert len(programs) == 3
+
+
+def test_signatures_in_turn_take_the_fast_check(monkeypatch):
+    programs, backend = recording()
+    g = torch.compile(lambda x: x * x.shape[0], backend=backend, dynamic=True)
+    inputs = [torch.ones(n, 3) for n in (2, 5, 7)]
+    for x in inputs:
+        g(x)
+    slow = []
+    of = Assumptions.of
+    monkeypatch.setattr(Assumptions, "of", lambda given: slow.append(given) or of(given))
+    for x in inputs * 2:
+        torch.testing.assert_close(g(x), x * x.shape[0])
+    assert len(programs) == 3 and slow == []
 
 
 def test_source_lines_come_from_the_program():

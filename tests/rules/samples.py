@@ -148,6 +148,7 @@ def _reductions() -> Iterator[tuple[Node, ...]]:
             padded = build.broadcast_in(_padded(row, 1, 1), (5, 8), (1,))
             yield (_node(Reduce(monoid, (0,)), padded).node,)
         yield (_node(Reduce(SUM, (0,)), x * 3).node,)
+        yield (_node(Reduce(SUM, (0, 1)), x * 0.25 if dtype.is_float else x).node,)
         yield (_node(Reduce(SUM, (0, 1)), -x).node,)
         yield (_node(Reduce(MAX, (0, 1)), -x).node,)
         for monoid in (SUM, PRODUCT, MAX, MIN):

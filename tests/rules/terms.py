@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 from weft.core.errors import VerifyError
@@ -13,7 +15,8 @@ from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.rules import Call, Literal, Pattern, RuleSet, Vocabulary, Wildcard
 from weft.core.types import DTYPES, DType, TensorType, boolean, f32
-from weft.tensor.ops import Input
+from weft.tensor.evaluate import evaluate
+from weft.tensor.ops import Input, Reduce, Scan
 
 SHAPE = (3, 8)
 SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 1e-3, 6e4, -6e4, 2.5, -2.5]
@@ -25,14 +28,32 @@ def normal(rules: RuleSet, term: Node, trace: Counter[str] | None = None) -> Nod
     return rules.rewrite(Graph("tensor", "main", (), (term,)), trace).outputs[0]
 
 
-def values(dtype: DType, shape: tuple[int, ...], random: np.random.Generator) -> np.ndarray:
-    """Ordinary and special numbers mixed: NaN, Inf, -0.0, the extreme integers."""
+def values(
+    dtype: DType,
+    shape: tuple[int, ...],
+    random: np.random.Generator,
+    where: str = "ordinary",
+    signs: tuple[int, ...] = (-1, 1),
+) -> np.ndarray:
+    """Ordinary and special numbers mixed: NaN, Inf, -0.0, the extreme integers.
+
+    where   of floats: "ordinary"; "ends", with the greatest and the least among the special ones;
+            "top" or "bottom", all near the greatest or the least normal number
+    """
     if dtype is boolean:
         return random.integers(0, 2, shape).astype(bool)
+    if dtype.is_float and where in ("top", "bottom"):
+        near = float(ml_dtypes.finfo(dtype.numpy).max), float(ml_dtypes.finfo(dtype.numpy).tiny)
+        scale = random.uniform(0, 9, shape)
+        by = 2.0**-scale if where == "top" else 2.0**scale
+        return (random.choice(signs, shape) * near[where == "bottom"] * by).astype(dtype.numpy)
     if dtype.is_float:
+        limits = ml_dtypes.finfo(dtype.numpy)
+        ends = [limits.max, limits.min, limits.tiny, limits.smallest_subnormal]
+        special = [*SPECIAL, *map(float, ends if where == "ends" else [])]
         out = random.normal(0, 3, shape)
         pick = random.random(shape) < 0.4
-        out[pick] = random.choice(SPECIAL, shape)[pick]
+        out[pick] = random.choice(special, shape)[pick]
         with np.errstate(all="ignore"):
             return out.astype(dtype.numpy)
     if dtype.kind == "pair":
@@ -124,8 +145,8 @@ def generated(form: Pattern) -> bool:
 STRUCTURAL = {"view", "reduce", "index", "scan", "map", "apply", "gather", "scalar"}
 
 
-def assert_same(after: np.ndarray, before: np.ndarray, rounds: bool) -> None:
-    """Bit for bit but for a NaN's payload; within rounding where the rule reassociates."""
+def assert_same(after: np.ndarray, before: np.ndarray) -> None:
+    """Bit for bit but for a NaN's payload."""
     assert after.dtype == before.dtype and after.shape == before.shape
     if after.dtype.kind in "iub":
         np.testing.assert_array_equal(after, before)
@@ -133,13 +154,49 @@ def assert_same(after: np.ndarray, before: np.ndarray, rounds: bool) -> None:
     if after.dtype.kind == "c":  # a pair: both of its numbers
         after, before = after.view(np.float32), before.view(np.float32)
     a, b = after.astype(np.float64), before.astype(np.float64)
-    np.testing.assert_array_equal(np.isnan(a), np.isnan(b))
-    if not rounds:
-        np.testing.assert_array_equal(a, b)
-        numbers = ~np.isnan(a)
-        np.testing.assert_array_equal(np.signbit(a)[numbers], np.signbit(b)[numbers])
+    np.testing.assert_array_equal(a, b)
+    numbers = ~np.isnan(a)
+    np.testing.assert_array_equal(np.signbit(a)[numbers], np.signbit(b)[numbers])
+
+
+def assert_as_right(
+    after: np.ndarray, before: np.ndarray, exact: np.ndarray, size: float | None
+) -> None:
+    """Within rounding wherever `before` is: of finite numbers of that size, of any without one."""
+    assert after.dtype == before.dtype and after.shape == before.shape
+    if after.dtype.kind in "iub":
+        np.testing.assert_array_equal(after, before)
         return
+    if after.dtype.kind == "c":
+        after, before, exact = (v.view(np.float32) for v in (after, before, exact))
     tolerance = {8: 1e-12, 4: 1e-5, 2: 4e-2}[after.dtype.itemsize]
-    limit = {8: 1e150, 4: 1e30, 2: 3e4}[after.dtype.itemsize]  # beyond, one side may overflow
-    near = ~(np.abs(a) > limit) | ~(np.abs(b) > limit)
-    np.testing.assert_allclose(a[near], b[near], rtol=tolerance, atol=tolerance)
+    limits = {"rtol": tolerance, "atol": tolerance * (size or 1.0), "equal_nan": True}
+    a, b = after.astype(np.float64), before.astype(np.float64)
+    right = np.isclose(b, exact, **limits) & (np.isfinite(b) | (size is None))
+    wrong = right & ~np.isclose(a, b, **limits)
+    assert not wrong.any(), f"{b[wrong]} became {a[wrong]}, where {exact[wrong]} is right"
+
+
+def assert_rewritten(before: Graph, after: Graph, seed: int, rounds: bool) -> None:
+    """The same outputs of the same inputs, to the ends of the range; or within rounding."""
+    random = np.random.default_rng(seed)
+    sums = any(isinstance(n.op, Reduce | Scan) for n in before.nodes())
+    signs = (1,) if sums else (-1, 1)  # what overflows in one order does so in any
+    for where in ("ordinary" if rounds else "ends", *4 * ("top",), "bottom"):
+        inputs = [values(n.type.dtype, n.type.shape, random, where, signs) for n in before.inputs]
+        with np.errstate(all="ignore"):
+            old, new = (evaluate(graph, inputs) for graph in (before, after))
+            if not rounds:
+                for one, other in zip(new, old, strict=True):
+                    assert_same(one, other)
+                continue
+            every = replace(before, outputs=tuple(before.nodes()))
+            size = max(map(largest, evaluate(every, inputs, widen=True)))
+            exact = evaluate(before, inputs, widen=True)
+        for one, other, right in zip(new, old, exact, strict=True):
+            assert_as_right(one, other, right, None if where == "ordinary" else size)
+
+
+def largest(x: np.ndarray) -> float:
+    """The greatest absolute value of a finite float."""
+    return float(np.max(np.abs(x[np.isfinite(x)]), initial=0)) if x.dtype.kind == "f" else 0.0

@@ -113,8 +113,6 @@ def in_range(function: Function, d: DType, x: np.ndarray, y: np.ndarray) -> np.n
         return abs(x) < 100  # and so no NaN
     if function.name in ("shift_left", "shift_right"):
         return (y >= 0) & (y < d.bits)
-    if function.name == "truncdiv" and d.kind == "int":
-        return x != np.iinfo(d.numpy).min  # whose absolute value NumPy's definition takes
     if function.name == "power" and d.is_integer:
         return y >= 0
     return np.ones(COUNT, bool)

@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from weft.cli import hot_calls
 from weft.cli.check import call
 from weft.cli.clocks import CPUClock, CUDAClock
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
@@ -97,6 +98,11 @@ class Session:
         peak = self.clock.peak_bytes(self.call)
         return {"peak_bytes": None if peak is None else peak + self.arena * self.clock.arena_stays}
 
+    def hot_calls(self, backend: str, options: dict[str, Any]) -> dict[str, Any]:
+        """Microseconds of calls of this backend's own."""
+        chosen = Options(**options)
+        return asdict(hot_calls.measure(lambda source: ready(backend, source, chosen)[1].callable))
+
     def habits(self, threads: int) -> dict[str, Any]:
         return asdict(measure(threads))
 
@@ -120,9 +126,9 @@ def ready(
     if isinstance(program, IrText):  # for weft alone
         compiled = compile_ir(program, options)
         return compiled, text_as_source(program, compiled, torch.initial_seed())
-    if backend != "weft":
+    if backend not in FREEZES:
         return None, replace(program, callable=OTHERS[backend](program, options))
-    compiled = compile_source(program, options)
+    compiled = compile_source(program, replace(options, freeze=FREEZES[backend]))
     return compiled, replace(program, callable=compiled)
 
 
@@ -134,7 +140,8 @@ OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
     "onnxruntime": lambda source, _: onnxruntime(source),
     "weft-dynamo": lambda source, options: dynamo(source, graph_backend(**asdict(options))),
 }
-BACKENDS = (*OTHERS, "weft")
+FREEZES = {"weft": False, "weft-frozen": True}  # weft.compile, and whether weights are packed once
+BACKENDS = (*OTHERS, *FREEZES)
 
 if __name__ == "__main__":
     main()

@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | bench | cache | doctor.
+"""The command line: weft compile | run | minify | bench | cache | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -18,8 +18,9 @@ from weft.cli import running
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
 from weft.cli.doctor import examine
+from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
-from weft.cli.program import SourceSpec
+from weft.cli.program import IrText, SourceSpec
 from weft.cli.source import KINDS, load
 from weft.cli.suite import SUITES, Settings
 from weft.cli.suite import run as run_suite
@@ -149,6 +150,34 @@ def run_command(
         write_json(facts, json_path)
     if not passed:
         raise typer.Exit(MISSED)
+
+
+@app.command("minify")
+def minify_command(
+    source: SourceArgument = None,
+    text: TextOption = None,
+    accuracy: Annotated[
+        bool, typer.Option("--accuracy", help="look for wrong numbers, not for errors")
+    ] = False,
+    target: TargetOption = "auto",
+    fuse: FuseOption = "greedy",
+    fallback: FallbackOption = "aten",
+    passes: PassesOption = "",
+    output: Annotated[
+        str | None, typer.Option("-o", metavar="PATH", help="a file to write")
+    ] = None,
+    seed: SeedOption = 0,
+) -> None:
+    """Print the smallest program that fails as SOURCE does, as a Python file."""
+    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "passes": passes}
+    chosen = Options.of(keywords)
+    program = load(SourceSpec(text, source, seed, device=device_name(chosen)))
+    if isinstance(program, IrText):
+        raise WeftError("weft minify takes a PyTorch program, not IR text")
+    with working("minifying"), redirect_stdout(sys.stderr):
+        minimal = minify(program, chosen, accuracy)
+    print(f"weft: {minimal.steps} of {minimal.of} steps: {minimal.why}", file=sys.stderr)
+    write_text(minimal.text, output)
 
 
 @app.command("bench", no_args_is_help=True)

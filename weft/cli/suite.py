@@ -13,7 +13,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -21,18 +21,19 @@ import numpy as np
 import torch
 
 from weft.cli import cuda_limits
-from weft.cli.bench import Bench, Measurement
+from weft.cli.bench import BackendError, Bench, Measurement
 from weft.cli.clocks import CUDAClock
 from weft.cli.habits import Habits
+from weft.cli.hot_calls import HotCalls
 from weft.cli.limits import Limits, Work, count, measure
-from weft.cli.peers import missing
+from weft.cli.peers import NEEDS, missing
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS, Workload
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options
 
-OURS = ("weft", "weft-dynamo")
+OURS = ("weft", "weft-frozen", "weft-dynamo")
 BEST = "best peer"
 DISTURBED = 1.2  # the median of rounds over the fastest
 PEER_ERROR = 1e-4  # a peer that is farther off computes in less than float32: it does not count
@@ -51,7 +52,9 @@ class Suite:
 
 SUITES = {
     "cpu": Suite(
-        WORKLOADS, ("eager", "inductor", "openvino", "onnxruntime", "weft", "weft-dynamo"), 0.9
+        WORKLOADS,
+        ("eager", "inductor", "openvino", "onnxruntime", "weft", "weft-frozen", "weft-dynamo"),
+        0.9,
     ),
     "cuda": Suite(CUDA_WORKLOADS, ("eager", "inductor", "inductor-max-autotune", "weft"), 0.8),
 }
@@ -140,6 +143,7 @@ class Results:
     rows: Sequence[Row]
     habits: Habits | None = None
     not_begun: Sequence[str] = ()
+    hot_calls: Mapping[str, HotCalls] = field(default_factory=dict[str, HotCalls])  # by backend
 
     @property
     def on_cpu(self) -> bool:
@@ -270,14 +274,16 @@ def run(settings: Settings, say: Callable[[str], None] = lambda line: None) -> R
                     say(f"{number}/{len(workloads)} {name}")
                     caches.empty()
                     rows.append(measured(bench, name, workload, settings))
-        habits = None
+        habits, calls = None, dict[str, HotCalls]()
+        if settings.device == "cpu":
+            calls = hot_calls_of(caches, [b for b in backends if b not in NEEDS], options, say)
         if settings.device == "cpu" and "weft" in backends:
             say("calls, threads and eager's own ops")
             habits = habits_of(caches, threads)
     limits = limits.best_of(limits_of(settings.device, threads, say))
     begun = {row.name for row in rows}
     rest = [name for name in workloads if name not in begun]
-    return Results(settings, threads, absent, limits, rows, habits, rest)
+    return Results(settings, threads, absent, limits, rows, habits, rest, calls)
 
 
 def limits_of(device: str, threads: int, say: Callable[[str], None]) -> Limits:
@@ -294,6 +300,22 @@ def habits_of(caches: Caches, threads: int) -> Habits:
     """Measured in a process of their own."""
     with Bench(["weft"], environment=caches.environment) as bench:
         return Habits(**bench.workers[0].ask(do="habits", threads=threads))
+
+
+def hot_calls_of(
+    caches: Caches, backends: Sequence[str], options: Options, say: Callable[[str], None]
+) -> dict[str, HotCalls]:
+    """Of backends that are called as PyTorch is, each in a process of its own."""
+    found: dict[str, HotCalls] = {}
+    for backend in backends:
+        say(f"hot calls of {backend}")
+        with Bench([backend], options, caches.environment) as bench:
+            try:
+                request = {"do": "hot_calls", "backend": backend, "options": asdict(bench.options)}
+                found[backend] = HotCalls(**bench.workers[0].ask(**request))
+            except BackendError as error:
+                say(f"hot calls of {backend}: {error.message}")
+    return found
 
 
 @dataclass(frozen=True)

@@ -18,10 +18,11 @@ from typing import Any
 import torch
 from rich.console import Group
 
+from weft.cli.hot_calls import GOALS, TITLES
 from weft.cli.limits import Limits
 from weft.cli.output import error_text, milliseconds, number, table
 from weft.cli.running import measurement_json
-from weft.cli.suite import BEST, DISTURBED, Results, Row, trouble
+from weft.cli.suite import BEST, DISTURBED, OURS, Results, Row, trouble
 from weft.config import config
 from weft.runtime import nvidia
 from weft.runtime.toolchain import open_toolchain
@@ -70,12 +71,31 @@ def summary_lines(results: Results) -> list[str]:
         *listed(f"  weft above {COMPILE_SHARE:g} of inductor on", slow),
         *listed("a call needs more memory than eager's on", results.hungry("weft", "eager")),
         *habit_lines(results),
+        *hot_call_lines(results),
         f"rank correlation of predicted and measured time: {number(results.rank_correlation)}",
         *disturbed_lines(results),
         *listed("no time was left for", results.not_begun),
         *(f"{backend} is left out: {why}" for backend, why in results.missing.items()),
         *failures(results),
     ]
+
+
+def hot_call_lines(results: Results) -> list[str]:
+    """A line for each kind of call: every backend's microseconds, and weft beside the others."""
+    calls, lines = results.hot_calls, list[str]()
+    for name, title in TITLES.items() if calls else ():
+        times = {backend: getattr(found, name) for backend, found in calls.items()}
+        shown = ", ".join(f"{us:.2f} {backend}" for backend, us in times.items())
+        goal = f" (goal {GOALS[name]:g})" if name in GOALS else ""
+        lines.append(f"{title}, us a call: {shown}{goal}")
+        others = [b for b in times if b not in OURS]
+        lines += [
+            f"  {ours} takes {', '.join(f'{times[ours] / times[b]:.2f} of {b}' for b in others)}"
+            for ours in results.ours
+            if ours in times and others
+        ]
+    shares = ", ".join(f"{found.alternating_share:.2f} {b}" for b, found in calls.items())
+    return [*lines, *([f"  beside calls of one signature: {shares}"] if calls else [])]
 
 
 def listed(what: str, names: Sequence[str]) -> list[str]:
@@ -142,10 +162,29 @@ def suite_json(results: Results) -> dict[str, Any]:
         "disturbed": results.disturbed,
         "median_compile_seconds": {b: results.compile_seconds(b) for b in results.backends},
         "habits": asdict(results.habits) if results.habits else None,
+        "hot_calls": hot_calls_json(results),
         "more_memory_than_eager": results.hungry("weft", "eager"),
         "rank_correlation": results.rank_correlation,
         "passed": results.passed,
         "workloads": {row.name: row_json(results, row) for row in results.rows},
+    }
+
+
+def hot_calls_json(results: Results) -> dict[str, Any]:
+    """Microseconds by backend; of weft's also how many times those of the others."""
+    calls = {backend: asdict(found) for backend, found in results.hot_calls.items()}
+    others = {b: facts for b, facts in calls.items() if b not in OURS}
+    return {
+        backend: {
+            **facts,
+            "alternating_share": results.hot_calls[backend].alternating_share,
+            "ratios": {
+                b: {name: facts[name] / other[name] for name in facts}
+                for b, other in others.items()
+                if backend in OURS
+            },
+        }
+        for backend, facts in calls.items()
     }
 
 

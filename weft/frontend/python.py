@@ -29,6 +29,7 @@ import torch
 import torch._dynamo as dynamo
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
 from torch._dynamo.eval_frame import innermost_fn
+from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.types import ConvertFrameReturn
 from torch._dynamo.utils import graph_break_reasons
 from torch._dynamo.variables.dicts import ConstDictVariable, HashableTracker
@@ -202,6 +203,9 @@ class _Converter:
                 return self.convert(frame, entry, *more, **named)
             except WeftError:
                 raise
+            except BackendCompilerFailed as error:  # a defect of weft's own, in Dynamo's words
+                refuse(error.inner_exception)
+                return ConvertFrameReturn()
             except Exception as error:
                 refuse(plain(error))
                 return ConvertFrameReturn()

@@ -23,6 +23,8 @@ CONSTANTS = (
     *(type(None), bool, int, float, complex, str),
     *(torch.dtype, torch.device, torch.layout, torch.memory_format),
 )
+# Of these, equal values of one type are the same value; of floats, -0.0 and 0.0 are not.
+EXACT = (type(None), bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 # To a graph these are all tensors without behaviour of their own.
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
@@ -60,17 +62,34 @@ class Assumptions:
         plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
         plain = plain and not any(isinstance(t, FakeTensor) for t in tensors)
         plain = plain and all(t.layout is torch.strided for t in tensors)
-        plain = plain and len(tensors) == len(inputs) and not (alone and len(tensors) > 1)
+        plain = plain and not (alone and len(tensors) > 1)
+        rest = [(i, type(x), x) for i, x in enumerate(inputs) if i not in places]
+        plain = plain and all(kind in EXACT for _, kind, _ in rest)
         if not plain:
             return lambda *given: Assumptions.of(given) == self
         same_modes = GlobalStateGuard()
         if not tensors:
-            return lambda *given: not given and same_modes.check()
+            return lambda *given: same_modes.check() and equal(given, rest, 0)
         sizes, strides = [[*t.shape] for t in tensors], [[*t.stride()] for t in tensors]
         make: Any = TensorGuards  # its stub has the wrong types
         guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
         count = len(tensors)
-        return lambda *given: len(given) == count and same_modes.check() and guards.check(*given)
+        if not rest:
+            return lambda *given: (
+                len(given) == count and same_modes.check() and guards.check(*given)
+            )
+        return lambda *given: (
+            equal(given, rest, count)
+            and same_modes.check()
+            and guards.check(*[given[i] for i in places])
+        )
+
+
+def equal(given: Sequence[Any], rest: Sequence[tuple[int, type, Any]], tensors: int) -> bool:
+    """Whether those of `rest` are of the same type and value, and so many tensors stand beside."""
+    if len(given) != len(rest) + tensors:
+        return False
+    return all(type(given[i]) is kind and given[i] == value for i, kind, value in rest)
 
 
 def fact(value: Any) -> Any:

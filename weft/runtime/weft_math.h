@@ -114,6 +114,16 @@ static __attribute__((noinline, cold, unused)) void weft_set_fault(int fault) {
         WEFT_OR_FAULT(d, F(eq, d)(x, SPLAT(d, 0)), WEFT_DIVISION_BY_ZERO, x, 1)                    \
     }
 
+// By squares, 1 where b is negative.
+#define WEFT_INTEGER_POW(d, size, bits)                                                            \
+    static inline V(d) F(pow, d)(V(d) a, V(d) b) {                                                 \
+        V(d) r = SPLAT(d, 1), zero = SPLAT(d, 0);                                                  \
+        b = F(maximum, d)(b, zero);                                                                \
+        for (; F(fold_or, bool)(F(ne, d)(b, zero)); b = b >> 1, a = a * a)                         \
+            r = F(select, d)(F(ne, d)(b & 1, zero), r * a, r);                                     \
+        return r;                                                                                  \
+    }
+
 #define WEFT_LIBM(op, d, f) WEFT_MAP_LANES(op, d, __builtin_##op##f)
 
 #endif  // WEFT_MATH_H
@@ -201,6 +211,16 @@ WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
     return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.625f)), small, large), x);
 }
 
+// s - a a for s = a a as it was rounded: by parts of 12 bits, whose products are exact.
+WEFT_FN V(f32) F(lost_of_square, f32)(V(f32) a, V(f32) s) {
+#ifdef __FP_FAST_FMAF
+    return FMA(f32, -a, a, s);
+#else
+    V(f32) high = AS(f32, AS(i32, a) & -0x1000), low = a - high;
+    return ((s - high * high) - 2 * high * low) - low * low;
+#endif
+}
+
 #if defined(WEFT_ERF_TABLE) && WEFT_LANES >= 16
 WEFT_MAP_CHUNKS(erf, f32, 4)
 #else
@@ -224,6 +244,28 @@ WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
     return F(copysign, f32)(F(select, f32)(is_small, small, large), x);
 }
 #endif
+
+// e^(a a) erfc(a) (1 + 2 a) - 1 as a polynomial in (a - 2) / (a + 2), after Juffa.
+static inline V(f32) F(erfc, f32)(V(f32) x) {
+    V(f32) n, a = F(lesser, f32)(SPLAT(f32, 10.0546875f), F(abs, f32)(x)), s = a * a;
+    V(f32) r = 1 / (a + 2), q = (a - 2) * r;
+    q = FMA(f32, r, FMA(f32, q, -a, FMA(f32, q + 1, -2, a)), q);  // the quotient once more
+    V(f32) p = FMA(f32, q, -0x1.a4a000p-12f, -0x1.42a260p-10f);
+    p = FMA(f32, p, q, 0x1.585714p-10f);
+    p = FMA(f32, p, q, 0x1.1adcc4p-07f);
+    p = FMA(f32, p, q, -0x1.081b82p-07f);
+    p = FMA(f32, p, q, -0x1.bc0b6ap-05f);
+    p = FMA(f32, p, q, 0x1.4ffc46p-03f);
+    p = FMA(f32, p, q, -0x1.540840p-03f);
+    p = FMA(f32, p, q, -0x1.7bf616p-04f);
+    p = FMA(f32, p, q, 0x1.1ba03ap-02f);
+    r = 1 / FMA(f32, a, 2, 1);
+    q = FMA(f32, p, r, r);
+    r = FMA(f32, FMA(f32, FMA(f32, q, -a, 0.5f), 2, p - q), r, q);
+    V(f32) e = F(exp_parts, f32)(-s, &n);
+    e = F(scale, f32)(FMA(f32, e, F(lost_of_square, f32)(a, s), e) * r, n);
+    return F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), 2 - e, e);
+}
 
 static inline V(f32) F(cosh, f32)(V(f32) x) {
     V(f32) n, p = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), F(abs, f32)(x)), &n);
@@ -538,6 +580,8 @@ WEFT_FN V(i64) F(checked_index, i64)(V(i64) i, V(i64) n) {
 }
 WEFT_EACH_INTEGER(WEFT_CHECKED_DIVISOR)
 
+WEFT_EACH_INTEGER(WEFT_INTEGER_POW)
+
 // ---- pow in f32 through f64: |x|^y, then what IEEE says of signs, zeros and infinities
 
 static inline V(f32) F(pow, f32)(V(f32) x, V(f32) y) {
@@ -555,7 +599,7 @@ static inline V(f32) F(pow, f32)(V(f32) x, V(f32) y) {
 
 // ---- lane by lane
 
-WEFT_LIBM(erfc, f32, f) WEFT_LIBM(lgamma, f32, f) WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
+WEFT_LIBM(lgamma, f32, f) WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
 WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
 WEFT_LIBM(exp2, f64, ) WEFT_LIBM(expm1, f64, ) WEFT_LIBM(sinh, f64, ) WEFT_LIBM(cosh, f64, )
 WEFT_LIBM(log2, f64, ) WEFT_LIBM(log10, f64, ) WEFT_LIBM(log1p, f64, )

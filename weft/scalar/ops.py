@@ -80,7 +80,7 @@ def _each(one: Callable[[float], float], x: Any) -> Any:
 
 def _lgamma(x: Any) -> Any:
     def one(v: float) -> float:
-        if math.isinf(v):
+        if abs(v) > 1e305:  # beyond, Python raises
             return math.inf
         return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
 
@@ -90,7 +90,8 @@ def _lgamma(x: Any) -> Any:
 def _floormod(x: Any, y: Any) -> Any:
     if np.asarray(x).dtype.kind in "iu":
         return np.where(y == 0, 0, np.mod(x, np.where(y == 0, 1, y)))
-    return np.mod(x, y)
+    rest = np.fmod(x, y)
+    return np.where((rest != 0) & ((rest < 0) != (y < 0)), rest + y, rest)
 
 
 def _floordiv(x: Any, y: Any) -> Any:
@@ -100,7 +101,7 @@ def _floordiv(x: Any, y: Any) -> Any:
 
 def _truncdiv(x: Any, y: Any) -> Any:
     safe = np.where(y == 0, 1, y)
-    exact = (np.abs(x) // np.abs(safe)) * np.sign(x) * np.sign(safe)
+    exact = (x - np.fmod(x, safe)) // safe
     return np.where(y == 0, 0, exact).astype(np.asarray(x).dtype)
 
 
@@ -179,6 +180,7 @@ log10 = function("log10", 1, np.log10, domain=FLOAT, cost=18)
 log1p = function("log1p", 1, np.log1p, domain=FLOAT, cost=20)
 tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
 erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
+erfc = function("erfc", 1, partial(_each, math.erfc), domain=FLOAT, cost=34)
 sigmoid = function("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)), domain=FLOAT, cost=18)
 lgamma = function("lgamma", 1, _lgamma, domain=FLOAT, cost=100)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)

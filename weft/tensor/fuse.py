@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from weft.core.graph import Graph
@@ -20,46 +20,38 @@ from weft.core.node import Node
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.groups import NEVER, Group, Groups, Kernel, Price, weight
-from weft.tensor.join import join_everything, join_greedily
+from weft.tensor.join import is_joinable, join_everything, join_greedily
+from weft.tensor.lower import root_shape
 
 Fuse = Literal["none", "greedy", "all"]
+SMALL = 64  # vector instructions: of equal savings, those in kernels this small come first
 
 
 def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy") -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow."""
     groups = Groups(graph, price, target)
-    forced = forced_to_store(graph)
-    store_initially(groups, forced, fuse)
+    store_initially(groups, fuse)
     if fuse == "greedy":
-        _Inlining(groups, forced).run()
+        _Inlining(groups).run()
         join_greedily(groups)
     elif fuse == "all":
         join_everything(groups)
     return groups.ordered()
 
 
-def forced_to_store(graph: Graph) -> set[Node]:
-    """Tensors that must have a buffer: outputs, calls, scans, scatters and what calls read."""
-    found = {n for n in graph.outputs if not isinstance(n.op, ops.Input)}
-    for node in graph.nodes():
-        if isinstance(node.op, ops.Extern):
-            found.update(a for a in node.args if not isinstance(a.op, ops.Input))
-        if isinstance(node.op, ops.Extern | ops.Part | ops.Scan | ops.Scatter):
-            found.add(node)
-    return found
-
-
 # ---- what stands stored at first
 
 
-def store_initially(groups: Groups, forced: set[Node], fuse: Fuse) -> None:
+def store_initially(groups: Groups, fuse: Fuse) -> None:
     """Give every tensor a kernel of its own, except what is no more than a step to one reader."""
     users = groups.graph.users()
     inlined: dict[Node, float] = {}  # weight of what a node adds to the kernel of a reader
     for node in groups.order:
         inlined[node] = weight(node) + sum(inlined[a] for a in dict.fromkeys(node.args))
         long = inlined[node] > groups.target.body / 2
-        if node in forced or (fuse != "all" and _starts_stored(node, users[node], fuse, long)):
+        if node in groups.forced or (
+            fuse != "all" and _starts_stored(node, users[node], fuse, long)
+        ):
             groups.stored.add(node)
         if node in groups.stored or node in groups.inputs:
             inlined[node] = 1.0
@@ -99,10 +91,10 @@ def _is_generated(node: Node) -> bool:
 class _Inlining:
     """Takes the inlining that saves most, until none saves anything."""
 
-    def __init__(self, groups: Groups, forced: set[Node]) -> None:
-        self.groups, self.forced = groups, forced
+    def __init__(self, groups: Groups) -> None:
+        self.groups = groups
         self.costs: dict[tuple[Kernel, Kernel], float] = {}  # of a kernel that took another in
-        self.heap: list[tuple[float, float, int, int, Node, tuple[Kernel, ...]]] = []
+        self.heap: list[tuple[float, int, int, int, Node, tuple[Kernel, ...]]] = []
         self.tick = itertools.count()
 
     def run(self) -> None:
@@ -121,32 +113,46 @@ class _Inlining:
 
     def _push(self, node: Node) -> None:
         groups = self.groups
-        if node in groups.stored and node not in self.forced:
+        if node in groups.stored and node not in groups.forced:
             own, readers = groups.kernels[node], groups.readers(node)
             saved = self._saved(own, readers)
-            if saved > 0:
-                size = own.weight + sum(k.weight for k in readers)
+            if saved > 0 and not self._is_better_joined(own, readers, saved):
+                size = int(own.weight + sum(k.weight for k in readers)) // SMALL
                 entry = (-saved, size, groups.order[node], next(self.tick), node, (own, *readers))
                 heapq.heappush(self.heap, entry)
 
-    def _saved(self, own: Kernel, readers: Iterable[Kernel]) -> float:
-        before, after = own.cost, 0.0
-        for kernel in readers:
-            if isinstance(kernel.outputs[0].op, ops.Extern):
-                return -NEVER
+    def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:
+        """Microseconds; the short kernels first, as soon as these alone cost more than all did."""
+        if any(isinstance(kernel.outputs[0].op, ops.Extern) for kernel in readers):
+            return -NEVER
+        saved = own.cost + sum(kernel.cost for kernel in readers)
+        for kernel in sorted(readers, key=lambda k: k.weight):
             pair = (own, kernel)  # all that the kernel of both depends on
             if pair not in self.costs:
                 self.costs[pair] = self.groups.kernel(kernel.outputs, own.outputs).cost
-            before += kernel.cost
-            after += self.costs[pair]
-        return before - after
+            saved -= self.costs[pair]
+            if saved <= 0:
+                break
+        return saved
+
+    def _is_better_joined(self, own: Kernel, readers: Sequence[Kernel], saved: float) -> bool:
+        """Whether its first reader would better compute and store it than all do so themselves.
+
+        No third kernel stands between a kernel and the first of its readers.
+        """
+        if len(readers) < 2 or not (is_joinable(own) and is_joinable(readers[0])):
+            return False
+        outputs = (*own.outputs, *readers[0].outputs)
+        if root_shape(outputs) is None:
+            return False
+        joined = self.groups.kernel(outputs, outputs)
+        return own.cost + readers[0].cost - joined.cost > saved
 
     def _inline(self, node: Node, readers: Iterable[Kernel]) -> list[Node]:
         """Do it; the stored tensors whose own inlining has a new price."""
         groups = self.groups
-        groups.stored.discard(node)
-        own = groups.kernels.pop(node)
-        groups.drop(own)
+        own = groups.kernels[node]
+        groups.remove(node)
         touched: dict[Node, None] = dict.fromkeys(own.reads)
         for kernel in readers:
             changed = groups.kernel(kernel.outputs)

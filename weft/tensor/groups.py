@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up
+from weft.scalar.affine import linear
 from weft.scalar.nest import Block, Buffer
 from weft.targets.machine import Machine
 from weft.tensor import ops
@@ -23,6 +24,17 @@ Group = tuple[Node, ...]
 Price = Callable[[Block], float]
 Structure = tuple[tuple[int, ...], ...]  # of a kernel: ops, and the types of what it reads
 NEVER = float("inf")
+
+
+def forced_to_store(graph: Graph) -> set[Node]:
+    """Tensors that must have a buffer: outputs, calls, scans, scatters and what calls read."""
+    found = {n for n in graph.outputs if not isinstance(n.op, ops.Input)}
+    for node in graph.nodes():
+        if isinstance(node.op, ops.Extern):
+            found.update(a for a in node.args if not isinstance(a.op, ops.Input))
+        if isinstance(node.op, ops.Extern | ops.Part | ops.Scan | ops.Scatter):
+            found.add(node)
+    return found
 
 
 def weight(node: Node) -> float:
@@ -71,6 +83,7 @@ class Groups:
     def __post_init__(self) -> None:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
         self.inputs = set(self.graph.inputs)
+        self.forced = forced_to_store(self.graph)
 
     def kernel(self, outputs: Group, without: Iterable[Node] = ()) -> Kernel:
         """The kernel of these outputs when the stored tensors, `without` some, have buffers.
@@ -125,25 +138,26 @@ class Groups:
     def put(self, kernel: Kernel) -> None:
         """Take the kernel in, in the place of those that had its outputs."""
         for node in kernel.outputs:
-            self.drop(self.kernels.get(node))
+            self.remove(node)
+            self.stored.add(node)
         for node in kernel.outputs:
             self.kernels[node] = kernel
         for node in kernel.reads:
             insort(self.reading.setdefault(node, []), kernel, key=place)
 
-    def drop(self, kernel: Kernel | None) -> None:
-        for node in () if kernel is None else kernel.reads:
-            found = self.reading[node]
-            at = bisect_left(found, kernel.place, key=place)  # type: ignore[union-attr]
-            if at < len(found) and found[at] is kernel:
-                found.pop(at)
+    def remove(self, node: Node) -> None:
+        """Take out the kernel that stores the node, which needs a buffer no longer."""
+        self.stored.discard(node)
+        kernel = self.kernels.pop(node, None)
+        for read in () if kernel is None else kernel.reads:
+            readers = self.reading[read]
+            at = bisect_left(readers, kernel.place, key=place)  # type: ignore[union-attr]
+            if at < len(readers) and readers[at] is kernel:
+                readers.pop(at)
 
     def readers(self, node: Node) -> list[Kernel]:
         """Kernels that read the tensor, in the order of the graph."""
         return self.reading.get(node, [])
-
-    def maker(self, node: Node) -> Kernel | None:
-        return self.kernels.get(node)
 
     def all(self) -> list[Kernel]:
         return list(dict.fromkeys(self.kernels.values()))
@@ -162,6 +176,9 @@ class Groups:
 
 
 def _kind(node: Node) -> Hashable:
-    """What of an op decides a price: of a float constant, only its type."""
-    constant = isinstance(node.op, ops.Scalar) and node.op.dtype.is_float
-    return (ops.Scalar, node.type) if constant else node.op
+    """What of an op decides a price: of a float constant its type, of a slice not where it is."""
+    if isinstance(node.op, ops.Scalar) and node.op.dtype.is_float:
+        return ops.Scalar, node.type
+    if isinstance(node.op, ops.View) and node.op.valid is None:
+        return node.op.shape, tuple(frozenset(linear(t)[0].items()) for t in node.op.index)
+    return node.op

@@ -13,8 +13,9 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterable
 
+from weft.core.node import Node
 from weft.tensor import ops
-from weft.tensor.groups import Group, Groups, Kernel, place
+from weft.tensor.groups import Groups, Kernel, place
 from weft.tensor.lower import root_shape
 
 NEAREST = 16  # readers of a tensor, to either side, that a kernel may join
@@ -29,14 +30,15 @@ def join_everything(groups: Groups) -> None:
     """One kernel for all outputs over the same space, wherever that is legal."""
     joining = _Joining(groups)
     while True:
-        pairs = itertools.combinations(filter(_joinable, groups.all()), 2)
+        pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
         legal = next((pair for pair in pairs if joining.is_legal(*pair)), None)
         if legal is None:
             return
         joining.join(joining.both(*legal), *legal)
 
 
-def _joinable(kernel: Kernel) -> bool:
+def is_joinable(kernel: Kernel) -> bool:
+    """Whether other outputs may be computed in its loops."""
     alone = ops.Extern | ops.Scan | ops.Scatter | ops.Part
     return not isinstance(kernel.outputs[0].op, alone)
 
@@ -59,7 +61,7 @@ class _Joining:
             self._push(a, (b for b in self._near(a) if b.place > a.place))
         while self.heap:
             *_, a, b = heapq.heappop(self.heap)
-            current = groups.kernels[a.outputs[0]] is a and groups.kernels[b.outputs[0]] is b
+            current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
             if current and not self._makes_cycle(a, b):
                 joined = self.both(a, b)
                 if joined.cost < a.cost + b.cost:
@@ -86,14 +88,14 @@ class _Joining:
 
     def _near(self, kernel: Kernel) -> list[Kernel]:
         """Kernels that read what it reads or makes, or make what it reads."""
-        if not _joinable(kernel):
+        if not is_joinable(kernel):
             return []
         found: dict[Kernel, None] = dict.fromkeys(self._makers(kernel))
         for node in sorted((*kernel.reads, *kernel.outputs), key=self.groups.order.__getitem__):
             readers = self.groups.readers(node)
             at = bisect_left(readers, kernel.place, key=place)
             found |= dict.fromkeys(readers[max(at - NEAREST, 0) : at + NEAREST + 1])
-        near = [k for k in found if k is not kernel and _joinable(k)]
+        near = [k for k in found if k is not kernel and is_joinable(k)]
         return sorted(near, key=place)
 
     def _makers(self, kernel: Kernel) -> list[Kernel]:
@@ -112,14 +114,22 @@ class _Joining:
         )
 
     def both(self, a: Kernel, b: Kernel) -> Kernel:
-        outputs: Group = tuple(sorted((*a.outputs, *b.outputs), key=self.groups.order.__getitem__))
-        joined = self.groups.kernel(outputs, outputs)
+        """The kernel of both, which stores what another reads, or what has to be stored."""
+        own = sorted((*a.outputs, *b.outputs), key=self.groups.order.__getitem__)
+        outputs = tuple(n for n in own if self._is_stored(n, a, b))
+        joined = self.groups.kernel(outputs, own)
         joined.bit = a.bit | b.bit
         joined.above = (a.above | b.above) & ~joined.bit
         return joined
 
+    def _is_stored(self, node: Node, a: Kernel, b: Kernel) -> bool:
+        readers = self.groups.readers(node)
+        return node in self.groups.forced or any(k is not a and k is not b for k in readers)
+
     def join(self, joined: Kernel, a: Kernel, b: Kernel) -> None:
         """Put the kernel of both in their place; all below it need now what either needed."""
+        for node in (*a.outputs, *b.outputs):
+            self.groups.remove(node)
         self.groups.put(joined)
         below = [joined]
         while below:

@@ -103,9 +103,12 @@ def _times(x: Node, n: int) -> Node:
 
 
 def scale_after(node: Node, op: Reduce, x: Node, a: Node, build: Vocabulary) -> Node | None:
-    """sum(x * a) -> sum(x) * a: one multiplication, of a normal number."""
+    """sum(x * a) -> sum(x) * a: one multiplication; of floats by no less than 1.
+
+    Below 1 the sum of x may overflow where that of x * a does not.
+    """
     value, dtype = abs(float(literal_value(a) or 0)), node.type.dtype
-    scales = dtype.is_integer or (dtype.bits >= 32 and 1e-6 <= value <= 1e6)
+    scales = dtype.is_integer or (dtype.bits >= 32 and 1 <= value <= 1e6)
     if op.monoid.name != "sum" or not scales or x.type.rank == 0:
         return None
     return build.call("multiply", make(op, x), a)

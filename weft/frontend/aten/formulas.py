@@ -68,7 +68,8 @@ def asinh(x: Tensor) -> Tensor:
 
 def acosh(x: Tensor) -> Tensor:
     over = x - 1
-    return s.where(x > 1e9, s.log(x) + math.log(2), s.log1p(over + s.sqrt(over * (x + 1))))
+    root = s.sqrt(over) * s.sqrt(x + 1)  # NaN below 1
+    return s.where(x > 1e9, s.log(x) + math.log(2), s.log1p(over + root))
 
 
 def atanh(x: Tensor) -> Tensor:

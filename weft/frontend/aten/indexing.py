@@ -14,6 +14,7 @@ from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, on_axis, require, rows
 from weft.scalar.monoid import SUM
+from weft.scalar.ops import checked_index, eq
 from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, mean, reshape, scatter, total
 from weft.tensor.ops import Gather, Index
 
@@ -115,7 +116,15 @@ def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any
     return scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
+def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+    require(num_classes > 0, "the number of classes is data")
+    shape = (*x.shape, num_classes)
+    classes = broadcast_in(checked_index(x, num_classes), shape, range(x.rank))
+    return cast(eq(classes, iota(shape, x.rank)), i64)
+
+
 INDEXING = {
+    "one_hot": one_hot,
     "gather": on_axis(gather),
     "index_select": on_axis(index_select),
     "embedding": embedding,

@@ -21,7 +21,7 @@ NAMESAKES = {
     for name in (
         *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"),
         *("sin", "cos", "tan", "asin", "acos", "atan", "atan2", "sinh", "cosh", "tanh"),
-        *("erf", "lgamma", "maximum", "minimum", "relu", "sigmoid"),
+        *("erf", "erfc", "lgamma", "maximum", "minimum", "relu", "sigmoid"),
     )
 }
 
@@ -54,7 +54,6 @@ TRANSCENDENTAL = {
     "asinh": f.asinh,
     "acosh": f.acosh,
     "atanh": f.atanh,
-    "erfc": lambda x: 1 - scalar.erf(x),
 }
 
 ACTIVATIONS = {

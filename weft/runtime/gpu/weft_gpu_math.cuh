@@ -114,7 +114,7 @@ WEFT_FN i64 WEFT_CHECKED(checked_index_i64)(WEFT_FAULTS i64 i, i64 n) {
     WEFT_FN d fmod_##d(d a, d b) { return fmod##f(a, b); }                                         \
     WEFT_FN d floormod_##d(d a, d b) {                                                             \
         d r = fmod##f(a, b);                                                                       \
-        return r == 0 ? copysign##f(r, b) : (r < 0) != (b < 0) ? r + b : r;                        \
+        return r != 0 && (r < 0) != (b < 0) ? r + b : r;                                           \
     }                                                                                              \
     WEFT_FN d pow_##d(d a, d b) { return pow##f(a, b); }                                           \
     WEFT_FN d atan2_##d(d a, d b) { return atan2##f(a, b); }                                       \
@@ -128,7 +128,7 @@ WEFT_FN i64 WEFT_CHECKED(checked_index_i64)(WEFT_FAULTS i64 i, i64 n) {
     WEFT_OF_C(sqrt, d, f) WEFT_OF_C(rsqrt, d, f) WEFT_OF_C(floor, d, f) WEFT_OF_C(ceil, d, f)      \
     WEFT_OF_C(trunc, d, f) WEFT_OF_C(exp, d, f) WEFT_OF_C(exp2, d, f) WEFT_OF_C(expm1, d, f)       \
     WEFT_OF_C(log, d, f) WEFT_OF_C(log2, d, f) WEFT_OF_C(log10, d, f) WEFT_OF_C(log1p, d, f)       \
-    WEFT_OF_C(tanh, d, f) WEFT_OF_C(erf, d, f) WEFT_OF_C(lgamma, d, f)                             \
+    WEFT_OF_C(tanh, d, f) WEFT_OF_C(erf, d, f) WEFT_OF_C(erfc, d, f) WEFT_OF_C(lgamma, d, f)       \
     WEFT_OF_C(sin, d, f) WEFT_OF_C(cos, d, f) WEFT_OF_C(tan, d, f) WEFT_OF_C(asin, d, f)           \
     WEFT_OF_C(acos, d, f) WEFT_OF_C(atan, d, f) WEFT_OF_C(sinh, d, f) WEFT_OF_C(cosh, d, f)        \
     WEFT_OF_C(asinh, d, f) WEFT_OF_C(acosh, d, f) WEFT_OF_C(atanh, d, f)

@@ -80,6 +80,23 @@ WEFT_FN f32 erf(f32 x) {
     return copysign(1 - exp(fma(u, t, -t)), x);
 }
 
+WEFT_FN f32 erfc(f32 x) {
+    f32 a = fabs(x);
+    a = a > 10.0546875f ? 10.0546875f : a;
+    f32 q = (a - 2) / (a + 2), s = a * a;
+    f32 p = fma(q, -4.01139259e-4f, -1.23075210e-3f);
+    p = fma(p, q, 1.31355342e-3f);
+    p = fma(p, q, 8.63227434e-3f);
+    p = fma(p, q, -8.05991981e-3f);
+    p = fma(p, q, -5.42046614e-2f);
+    p = fma(p, q, 1.64055392e-1f);
+    p = fma(p, q, -1.66031361e-1f);
+    p = fma(p, q, -9.27639827e-2f);
+    p = fma(p, q, 2.76978403e-1f);
+    f32 e = exp(-s), y = (e + e * fma(-a, a, s)) * ((1 + p) / fma(2, a, 1));
+    return x < 0 ? 2 - y : y;
+}
+
 // lgamma(2 + z) for |z| <= 1/2: (1 - gamma) z + sum over k > 1 of (-1)^k (zeta(k) - 1) / k z^k.
 WEFT_FN f32 lgamma_near_2(f32 z) {
     f32 q = fma(z, -4.49262367e-5f, 9.94575094e-5f);

@@ -16,7 +16,7 @@ from weft.tile.analysis.fragments import unit_rate
 from weft.tile.passes.cpu.block_contraction import in_panels, tile_width
 
 RATE = 1.15  # vector instructions in the time of a multiply-add that a register tile feeds
-TRANSPOSE = 12  # multiply-adds in the time that packing a vector across takes
+TRANSPOSE = 8  # multiply-adds in the time that packing a vector across takes
 TILE = 64  # rows and columns of a tile on a GPU
 
 

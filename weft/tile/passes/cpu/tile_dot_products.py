@@ -25,15 +25,18 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
 from weft.scalar.blocks import loops_from, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, strides, trips
 from weft.tile.moves.loops import Labels, blocked, past
 from weft.tile.passes.both.collapse_loops import collapsed
 from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
 
-LOAD = 0.17  # vector instructions in the time of a load beside multiply-adds, or of widening
-ACROSS = 3.5  # vector instructions in the time that the lanes of an accumulator take to add up
+LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
+CROSS = 0.7  # the same of a load that crosses a cache line, beyond another
+LINE = 64  # bytes of a cache line
+FAR = 1.5  # times as long: what many tiles read in turn comes from farther caches
+ACROSS = 3.45  # vector instructions in the time that the lanes of an accumulator take to add up
 WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
@@ -81,22 +84,36 @@ def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
     lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
     deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
     around = math.prod(map(trips, (*c.outer, *c.repeat)))
+    left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
     most = target.vector_registers - 1
     for wide in range(1, min(columns, most) + 1):
         high = min(rows, max((most - wide) // wide, most // (wide + 1)))
         if high < 1 or _strip(wide, lanes) > WIDEST * lanes:
             continue
         high = -(-rows // -(-rows // high))
-        loads = rows * -(-columns // wide) * _load(c.left)
-        loads += columns * -(-rows // high) * _load(c.right)
+        loads = rows * -(-columns // wide) * left
+        loads += columns * -(-rows // high) * right
         price = deep * (RATE * rows * columns + loads) + ACROSS * rows * columns
         yield DotTile(high, wide, around * price)
 
 
-def _load(side: Node) -> float:
+def _load(side: Node, rows: For, c: Contraction, lanes: int) -> float:
     """Cost of a vector of one side: to load it, to widen it, and what else it takes."""
     plain = narrow(side)
-    return LOAD * (1 if plain is side else 2) + terms_cost(plain)
+    instructions = 1 if plain is side else 2
+    crossing = CROSS * _crossing(side, rows, c, lanes)
+    return LOAD * instructions + crossing + terms_cost(plain)
+
+
+def _crossing(side: Node, rows: For, c: Contraction, lanes: int) -> float:
+    """The part of its vectors that cross a line: where rows do not start at whole vectors."""
+    found = 0.0
+    for load, step in strides(Update(c.update.fold, (side,)), rows.axis, ranges_of(c)):
+        if isinstance(load, Node):
+            each = load.type.dtype.bytes
+            aligned = math.gcd((1 if step is None else step) * each, lanes * each)
+            found = max(found, (lanes * each - aligned) / LINE)
+    return found
 
 
 def _strip(wide: int, lanes: int) -> int:

@@ -1,0 +1,83 @@
+"""When a result is wrong: further from float64 than twice eager's error, plus a few ulp.
+
+problem = compare(ours, eager, exact)     # "" or a sentence
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_flatten
+
+ULPS = 4  # that a correct result may be off where eager happens to be exact
+TINY = 2  # smallest subnormal numbers, for results that underflow
+
+
+def compare(ours: Any, eager: Any, exact: Any) -> str:
+    """What is wrong with `ours`, beside eager's results and (where there are any) float64's."""
+    flat, tree = tree_flatten(ours)
+    beside, expected = tree_flatten(eager)
+    if tree != expected and len(flat) != len(beside):
+        return f"{len(flat)} results where eager gives {len(beside)}"
+    doubles = tree_flatten(exact)[0] if exact is not None else [None] * len(beside)
+    if len(doubles) != len(beside):
+        doubles = [None] * len(beside)
+    for i, (a, b, c) in enumerate(zip(flat, beside, doubles, strict=True)):
+        problem = _leaf(a, b, c)
+        if problem:
+            return f"result {i}: {problem}"
+    return ""
+
+
+def _leaf(ours: Any, eager: Any, exact: Any) -> str:
+    if not isinstance(eager, torch.Tensor):
+        same = type(ours) is type(eager) and (ours == eager or ours != ours)
+        return "" if same else f"{ours!r} where eager gives {eager!r}"
+    if not isinstance(ours, torch.Tensor):
+        return f"{type(ours).__name__} where eager gives a tensor"
+    facts = [(t.dtype, tuple(t.shape), t.layout, t.requires_grad) for t in (ours, eager)]
+    if facts[0] != facts[1]:
+        return f"{facts[0]} where eager gives {facts[1]}"
+    if ours.layout is not torch.strided:
+        return _leaf(ours.to_dense(), eager.to_dense(), None)
+    ours, eager = ours.detach().resolve_conj().resolve_neg(), eager.detach().resolve_conj()
+    if ours.is_quantized:
+        ours, eager = ours.int_repr(), eager.int_repr()
+    if ours.is_complex():
+        return _leaf(torch.view_as_real(ours), torch.view_as_real(eager.resolve_neg()), None)
+    if not ours.is_floating_point():
+        off = int((ours != eager).sum())
+        return f"{off} of {ours.numel()} elements differ" if off else ""
+    return _floats(ours, eager, exact)
+
+
+def _floats(ours: torch.Tensor, eager: torch.Tensor, exact: Any) -> str:
+    known = isinstance(exact, torch.Tensor) and exact.shape == ours.shape
+    known = known and exact.dtype == torch.float64
+    a, b = ours.double(), eager.double()
+    c = exact.detach() if known else b
+    info = torch.finfo(ours.dtype)
+    allowed = 2 * (b - c).abs() + ULPS * info.eps * c.abs() + TINY * info.smallest_normal * info.eps
+    # an error of the whole is shared by its elements: sums round by what they add up
+    allowed = allowed + 2 * _rms(b - c)
+    off = (a - c).abs()
+    agree = (off <= allowed) | (a == b) | (a == c) | (a.isnan() & (b.isnan() | c.isnan()))
+    if not known:  # nothing but eager to compare with: the same up to rounding
+        agree |= torch.isclose(a, b, rtol=64 * info.eps, atol=64 * info.eps * _largest(b))
+    if bool(agree.all()):
+        return ""
+    at = int((~agree).flatten().nonzero()[0])
+    values = [float(t.flatten()[at]) for t in (a, b, c)]
+    count = f"{int((~agree).sum())} of {a.numel()} elements wrong"
+    return f"{count}, as {values[0]:.9g} where eager gives {values[1]:.9g}, float64 {values[2]:.9g}"
+
+
+def _rms(error: torch.Tensor) -> float:
+    finite = error[error.isfinite()]
+    return float(finite.square().mean().sqrt()) if finite.numel() else 0.0
+
+
+def _largest(t: torch.Tensor) -> float:
+    finite = t[t.isfinite()]
+    return float(finite.abs().max()) if finite.numel() else 0.0

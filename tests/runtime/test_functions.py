@@ -1,0 +1,134 @@
+"""Every scalar function of every dtype it takes, as C: at edges and between them, against NumPy."""
+
+from __future__ import annotations
+
+import ctypes
+from itertools import product
+
+import numpy as np
+import pytest
+
+from tests.runtime.test_math import ulps
+from tests.sim.test_math import WORDS, functions_of, result_of
+from weft.core.types import DType, boolean
+from weft.emit.spelling import element, function_name
+from weft.runtime.compiler import find_compiler
+from weft.scalar.ops import CASTS, Function
+
+WIDTHS = (1, 16)
+# Bounds of the error in ulp, beyond 2; those of libm hold for f64 as well.
+ULPS = {"log2": 2.5, "log10": 3, "erfc": 3, "tan": 4, "sinh": 3, "cosh": 3, "asin": 3, "acos": 3}
+ULPS |= {"atan": 3, "atan2": 4, "rsqrt": 2, "erf": 3}
+CANCEL = {"lgamma", "fma"}  # near their zeros the references are no better
+EITHER_ZERO = {"maximum", "minimum", "relu"}
+EDGES = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 0.5, -0.5, 1.5, 2, -2, 2.5, 3, -3, 10, -10, 88.5]
+EDGES += [-87.5, -103.9, 128, -150, 709.5, -745, 1e5, -1e5, 1e15, 0.1, 7.25, -1e-3, 5, -5, 9.5, 26]
+
+
+def samples(d: DType) -> np.ndarray:
+    """The ends of the range, what is near them, and numbers in between."""
+    if d is boolean:
+        return np.array([False, True])
+    if d.is_integer:
+        info = np.iinfo(d.numpy)
+        ends = [info.min, info.min + 1, info.max, info.max - 1]
+        middle = [-100, -13, -8, -3, -2, -1, 0, 1, 2, 3, 5, 7, 8, 20, 63, 100]
+        return np.array([n for n in (*ends, *middle) if info.min <= n <= info.max], d.numpy)
+    info = np.finfo(d.numpy)
+    ends = [info.max, info.tiny, info.smallest_subnormal, info.eps, 1 + info.eps, 1 - info.epsneg]
+    ends = [*ends, info.max / 2, info.tiny * 8, info.max**0.5, info.tiny**0.5]
+    random = np.random.default_rng(d.bits).normal(size=24) * 10.0 ** np.arange(-12, 12)
+    return np.array([*EDGES, *ends, *(-e for e in ends), *random]).astype(d.numpy)
+
+
+def arguments(function: Function, d: DType) -> list[np.ndarray]:
+    """All combinations of samples, to a multiple of the lanes."""
+    values = [samples(boolean if function.name == "where" and i == 0 else d) for i in range(3)]
+    if function.arity == 3 and d.is_float:
+        values = [v[::3] if len(v) > 2 else v for v in values]
+    grid = np.array(list(product(*(range(len(v)) for v in values[: function.arity])))).T
+    padded = grid[:, np.arange(-(-grid.shape[1] // 64) * 64) % grid.shape[1]]
+    return [v[i] for v, i in zip(values, padded, strict=False)]
+
+
+def symbol(function: Function, d: DType) -> str:
+    return f"do_{function.name}_{d}"
+
+
+def source(lanes: int) -> str:
+    text = f'#include "weft.h"\n#define WEFT_LANES {lanes}\n#include "weft_math.h"\n'
+    text += "const weft_table *weft_shared; int weft_threads; _Thread_local int *weft_fault;\n"
+    x = f"x{lanes}" if lanes > 1 else ""
+    for d in WORDS:
+        for function in functions_of(d):
+            dtypes = [boolean, d, d] if function.name == "where" else [d] * function.arity
+            args = [f"load_{t}{x}(p{i} + i)" for i, t in enumerate(dtypes)]
+            call, result = function_name(function, dtypes, lanes, args), result_of(function, d)
+            heads = [f"const {element(t)} *p{i}, " for i, t in enumerate(dtypes)]
+            head = f"{''.join(heads)}{element(result)} *q, int64_t n"
+            loop = f"for (int64_t i = 0; i < n; i += {lanes})"
+            text += f"WEFT_EXPORT void {symbol(function, d)}({head}) "
+            text += f"{{ {loop} store_{result}{x}(q + i, {call}); }}\n"
+    return text
+
+
+@pytest.fixture(scope="module", params=WIDTHS)
+def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    folder = tmp_path_factory.mktemp("functions")
+    compiler = find_compiler()
+    (folder / "f.c").write_text(source(request.param))
+    compiler.compile(folder / "f.c", folder / "f.o")
+    compiler.link([folder / "f.o"], folder / "f.so")
+    return ctypes.CDLL(str(folder / "f.so"))
+
+
+def defined(function: Function, d: DType, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Where torch says what the result is, and NumPy says the same."""
+    to = function.result
+    if d.is_float and function in CASTS.values() and isinstance(to, DType) and to.is_integer:
+        info = np.iinfo(to.numpy)
+        return (x > float(info.min) - 1) & (x < float(info.max) + (to.bits < 64))
+    if function.name in ("shift_left", "shift_right"):
+        return (y >= 0) & (y < d.bits)
+    if function.name == "power" and d.is_integer:
+        return y >= 0
+    if function.name in ("floordiv", "floormod", "truncdiv", "fmod") and d.is_integer:
+        return y != 0
+    return np.ones(len(x), bool)
+
+
+def reference(function: Function, d: DType, args: list[np.ndarray]) -> np.ndarray:
+    """By NumPy, in the next wider precision where there is one."""
+    wide = {"f32": np.float64, "f64": np.longdouble}.get(d.name)
+    rounds = function in CASTS.values() or "round_" in function.name
+    with np.errstate(all="ignore"):
+        if wide is None or rounds:
+            found = np.asarray(function.evaluate(*args))
+            return found.astype(np.float64) if result_of(function, d).is_float else found
+        args = [a if a.dtype == np.bool_ else a.astype(wide) for a in args]
+        return np.asarray(function.evaluate(*args))
+
+
+@pytest.mark.parametrize("d", WORDS, ids=str)
+def test_every_function(library: ctypes.CDLL, d: DType) -> None:
+    failures: list[str] = []
+    for function in functions_of(d):
+        args = arguments(function, d)
+        got = np.zeros(len(args[0]), result_of(function, d).numpy)
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*args, got)]
+        getattr(library, symbol(function, d))(*pointers, ctypes.c_int64(len(got)))
+        where = defined(function, d, args[0], args[-1])
+        args, got = [a[where] for a in args], got[where]
+        wanted = reference(function, d, args)
+        wrong = got != wanted.astype(got.dtype)
+        if got.dtype.kind == "f":
+            wrong = ulps(got, wanted) > ULPS.get(function.name, 2)
+            if function.name in CANCEL:
+                size = np.maximum(1, np.max(np.abs(args), 0))
+                wrong &= ~(np.abs(got - wanted) < 4 * np.finfo(d.numpy).eps * size)
+            if function.name not in EITHER_ZERO:
+                wrong |= (np.signbit(got) != np.signbit(wanted)) & ~np.isnan(wanted)
+        for i in np.flatnonzero(wrong)[:6]:
+            call = f"{function}({', '.join(str(a[i]) for a in args)})"
+            failures.append(f"{call} = {got[i]}, not {wanted[i]}")
+    assert not failures, "\n".join(failures)

@@ -1,0 +1,76 @@
+"""What a call costs that finds everything compiled: nearly all of it is the way to the kernel.
+
+calls = measure(lambda program: weft.compile(program.callable))
+calls.function_us, calls.module_us, calls.alternating_us
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from weft.cli.habits import fastest
+from weft.cli.program import Source
+
+SUBMODULES = 80
+REPEATS = 500
+
+# Microseconds that weft is to stay under.
+GOALS = {"function_us": 4.0, "module_us": 15.0}
+
+
+@dataclass(frozen=True)
+class HotCalls:
+    """Microseconds of one call.
+
+    function     of two tensors, always of one signature
+    module       of 80 submodules with an attribute each: what their guards cost
+    alternating  of that function, where every call has another signature than the last one
+    """
+
+    function_us: float
+    module_us: float
+    alternating_us: float
+
+    @property
+    def alternating_share(self) -> float:
+        """What alternating costs beside a call of one signature."""
+        return self.alternating_us / self.function_us
+
+
+TITLES = {
+    "function_us": "a function of two tensors",
+    "module_us": f"a module of {SUBMODULES} submodules",
+    "alternating_us": "a function of two signatures in turn",
+}
+
+
+def measure(compile: Callable[[Source], Callable[..., Any]]) -> HotCalls:
+    """The fastest of several rounds, for what `compile` makes of the programs."""
+    small, large = ([torch.randn(n, n) for _ in range(2)] for n in (8, 16))
+    # each reads its input once, so that no compiler's inlining grows with the depth
+    module = nn.Sequential(*(nn.Hardtanh(-i, i) for i in range(1, SUBMODULES + 1))).eval()
+    with torch.inference_mode():
+        function = compile(Source(torch.add, tuple(large), {}, "function"))
+        whole = compile(Source(module, (large[0],), {}, "module"))
+        turns = compile(Source(torch.sub, tuple(large), {}, "alternating"))
+
+        def alternate() -> None:
+            turns(*large)
+            turns(*small)
+
+        return HotCalls(
+            function_us=microseconds(lambda: function(*large)),
+            module_us=microseconds(lambda: whole(large[0])),
+            alternating_us=microseconds(alternate) / 2,
+        )
+
+
+def microseconds(call: Callable[[], Any]) -> float:
+    for _ in range(3):  # compiled, and every way through it learnt
+        call()
+    return fastest(call, REPEATS) * 1e6
