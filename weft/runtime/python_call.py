@@ -1,4 +1,4 @@
-"""The Python function that runs a program: its text, made from the layout.
+"""Writes the Python function that runs a program, from its layout.
 
 python_source(layout)   # def run(inputs): outputs allocated, one native call, outputs returned
 """

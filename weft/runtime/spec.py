@@ -24,7 +24,7 @@ class Buffer:
     input    tensor `index` of the call's arguments; writing to it is writing to the argument
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
-    kept     what a `once` step makes: memory that calls, and other programs, share
+    kept     the result of a `once` step: calls, and other programs, share its memory
     """
 
     name: str
@@ -46,9 +46,10 @@ class Buffer:
 class Call:
     """A native kernel: the C function `symbol` called with the addresses of `args`, in order.
 
-    `checks` says where it stems from if it has checked functions, for the error of a fault.
-    A step with `once` runs again only when one of the inputs that such steps read has changed;
-    steps of equal `once` make the same of the same inputs.
+    `checks` names its origin for the error of a fault, if it has checked functions. A step with
+    `once`, such as packing a weight, depends on constants alone: it runs again only when one of
+    the inputs of such steps has changed. `once` is a digest of its text: steps with equal digests
+    and equal inputs share their result, also across programs.
     """
 
     symbol: str
