@@ -17,37 +17,31 @@ PACKAGE = ROOT / "weft"
 # What a folder (or a single file of weft/) may import besides itself. "*" is everything.
 LAYERS: dict[str, set[str]] = {
     "core": set(),
-    "scalar": {"core"},
+    "scalar": {"core", "library"},
     "targets": {"core"},
     "config": {"core.errors"},
+    "library": {"core"},
     # The levels, top down. frontend lowers the torch level to the tensor level.
-    "frontend": {"core", "scalar", "targets", "tensor.ops", "tensor.build"},
-    "tensor": {"core", "scalar", "targets"},
+    "frontend": {"core", "library", "scalar", "targets", "tensor.ops", "tensor.build"},
+    "tensor": {"core", "library", "scalar", "targets"},
     "loop": {"core", "scalar", "targets"},
     "tile": {"core", "scalar", "targets"},
     "kernel": {"core", "scalar", "targets"},
     "emit": {"core", "scalar", "targets", "kernel.ops"},
     # Below the levels: source text and launch specs, never IR.
-    "runtime": {"core", "targets", "config"},
+    "runtime": {"core", "library", "targets", "config"},
     # The simulator takes source text as well, and compiles and caches it by the runtime's means.
     "sim": {"core", "targets", "config", "runtime.cache", "runtime.compiler"},
     # Above them. link is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
     "link": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "sim"},
+    "text": {"core", "frontend.text", "tensor.text", "scalar.text", "kernel.text"},
     "driver": {"*"},
     "checking": {"core", "driver", "frontend.graph", "link.places", "options", "scalar"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
-        *(
-            "weft",
-            "driver",
-            "checking",
-            "options",
-            "core.errors",
-            "core.calls",
-            "config",
-            "targets",
-        ),
+        *("weft", "driver", "checking", "options", "core.errors", "library.calls"),
+        *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
         "runtime.cuda_timing",
     },
@@ -153,6 +147,17 @@ def test_imports_stand_at_the_top(path: Path) -> None:
         if name.split(".")[0] not in OPTIONAL
     ]
     assert not wrong, "imports inside a function:\n  " + "\n  ".join(wrong)
+
+
+def test_core_knows_no_library() -> None:
+    names = {
+        name.split(".")[0]
+        for path in (PACKAGE / "core").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+        for name in imported_names(path, node)
+    }
+    assert "torch" not in names and "numpy" in names
 
 
 def test_package_holds_public_names_only() -> None:

@@ -17,18 +17,16 @@ from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.core.graph import Graph
 from weft.core.passes import PassLog
-from weft.core.text import located, parse_program, print_program
+from weft.core.text import located
 from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
 from weft.frontend import autograd, torch_level
-from weft.frontend import text as torch_text
 from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
 from weft.frontend.specialise import Session
 from weft.kernel import interpret as kernel_interpret
-from weft.kernel import text as kernel_text
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.link import cpu, gpu, simulator
@@ -40,28 +38,26 @@ from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar import interpret
-from weft.scalar import text as nest_text
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
-from weft.tensor import text as tensor_text
 from weft.tensor import verify as tensor_verify
 from weft.tensor.evaluate import evaluate, to_numpy
 from weft.tensor.fuse import partition
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
+from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.passes.programs.chunk_reduce import chunk_reduce
 from weft.tile.passes.programs.merge_rows import merge_rows
 from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.price.cost import kernel_time_us
+from weft.tile.price.tables import tables
 from weft.tile.schedule import check_machine, schedule_for
-
-TEXTS = (torch_text, tensor_text, nest_text, kernel_text)  # importing one registers its level
 
 # What times are kept under (the letters of -vv), and what a report calls them.
 STAGES = {
@@ -113,7 +109,7 @@ def lower(
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule = schedule_for(target, options.left_out)
-    price = partial(kernel_time_us, target=target)
+    price, sizes = partial(kernel_time_us, target=target), partial(tables, target=target)
     program: Any = start
     made, unique = {program.level: program}, None
 
@@ -135,7 +131,7 @@ def lower(
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, target, options.fuse))
-        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, table=target.table))
+        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         if isinstance(target, CPU):
             run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
         if isinstance(target, CPU) and options.fuse == "greedy":

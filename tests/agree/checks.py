@@ -15,13 +15,13 @@ from torch.utils._pytree import tree_flatten
 
 from weft import driver
 from weft.core.passes import PassLog
-from weft.core.text import parse_program, print_program
 from weft.frontend import torch_level
 from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured
 from weft.kernel import interpret as kernel_interpret
 from weft.scalar import interpret
 from weft.tensor.evaluate import evaluate
+from weft.text import parse_program, print_program
 
 FLOOR = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 WIDENED = 1e-6  # of interpreters in float64: f32 constants and summation order stay visible

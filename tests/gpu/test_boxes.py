@@ -15,7 +15,6 @@ import weft
 from tests.gpu.programs import Make, bf16, f32
 from tests.gpu.simulated_device import simulated
 from weft.core.errors import VerifyError, WeftError
-from weft.core.text import parse_program
 from weft.emit.gpu import emit_gpu
 from weft.emit.languages import LANGUAGES
 from weft.kernel import verify
@@ -24,6 +23,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import For, Program
 from weft.scalar.text.terms import show_term
 from weft.sim import simulate
+from weft.text import parse_program
 from weft.tile.analysis.boxes import box_of
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.text import parse_program, print_program
 from weft.loop import verify
 from weft.scalar import interpret
+from weft.text import parse_program, print_program
 from weft.tile.passes.programs.narrow_buffers import narrow_buffers
 
 PROGRAM = """

@@ -12,9 +12,9 @@ from torch.nn import functional as F
 
 import weft
 from tests.gpu.programs import Make
-from weft.core.text import parse_program, print_program
 from weft.kernel import verify
 from weft.kernel.own_elements import own_elements
+from weft.text import parse_program, print_program
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from weft.core.text import parse_program
 from weft.scalar.nest import Block
 from weft.targets.gpu import GPUS
+from weft.text import parse_program
 from weft.tile.price.cost import kernel_time_us
 from weft.tile.price.latency import latency_ns
 

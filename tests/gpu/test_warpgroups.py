@@ -14,12 +14,12 @@ from torch.nn import functional as F
 import weft
 from tests.gpu.programs import Make, bf16
 from weft.core.errors import VerifyError
-from weft.core.text import parse_program
 from weft.kernel import verify
 from weft.link.simulator import arguments
 from weft.options import TARGETS
 from weft.sim import simulate
 from weft.targets.gpu import GPUS
+from weft.text import parse_program
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 

@@ -25,7 +25,6 @@ from tests.nest.build import (
 )
 from weft.core.errors import VerifyError
 from weft.core.node import Node, make
-from weft.core.text import parse_program
 from weft.driver import compile_text
 from weft.kernel.interpret import run
 from weft.kernel.ops import (
@@ -39,6 +38,7 @@ from weft.kernel.verify import verify
 from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Fold, Program, Store, Update
 from weft.scalar.ops import apply
+from weft.text import parse_program
 from weft.tile.lower.kernels import lower
 
 rng = np.random.default_rng(0)

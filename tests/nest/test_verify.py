@@ -28,7 +28,6 @@ from tests.nest.build import (
     tiled_linear,
 )
 from weft.core.errors import VerifyError
-from weft.core.text import parse_program
 from weft.core.types import TensorType, f32, f64, i64
 from weft.kernel.ops import VectorStore, lanes_of
 from weft.loop.verify import verify as verify_loop
@@ -36,6 +35,7 @@ from weft.scalar.interpret import run
 from weft.scalar.monoid import WELFORD
 from weft.scalar.nest import Buffer, Call, Fold, For, Let, Local, Program, Store, Update
 from weft.scalar.ops import apply, cast
+from weft.text import parse_program
 from weft.tile.verify import verify as verify_tile
 
 x, y, s, t = buffer("x", 4), buffer("y", 4), fold("s"), buffer("t", 4, space="local")

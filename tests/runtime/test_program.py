@@ -10,8 +10,8 @@ import threading
 import pytest
 import torch
 
-from weft.core.calls import encode
 from weft.core.errors import CompilerError, IndexOutOfRange, VerifyError, WeftError
+from weft.library.calls import encode
 from weft.runtime import Buffer, Call, Extern, Program, ProgramSpec, build, load
 from weft.runtime.threads import load_table, openmp_symbols
 from weft.runtime.toolchain import Toolchain

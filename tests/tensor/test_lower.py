@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.core.text import parse_program, print_program
 from weft.scalar import interpret
 from weft.scalar.nest import Kernel
 from weft.tensor.lower import lower
+from weft.text import parse_program, print_program
 
 PADDED = """
 program tensor pad

@@ -6,16 +6,14 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-import weft.kernel.text
-import weft.tensor.text  # noqa: F401  (both fill the table of levels)
 from weft.core.graph import Graph
 from weft.core.node import Node, make
-from weft.core.text import parse_program
 from weft.core.types import TensorType, f32
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Buffer, Fold, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import FUNCTIONS, apply, axis, constant
 from weft.tensor import ops
+from weft.text import parse_program
 
 a0, a1, a2, b0 = map(axis, ("a0", "a1", "a2", "b0"))
 i0, i1, i2 = map(axis, ("i0", "i1", "i2"))

@@ -8,12 +8,12 @@ from tests.text.samples import SAMPLES, f, i0, relu, same
 from weft.core.errors import ParseError
 from weft.core.graph import Graph
 from weft.core.node import Node, Op, make, op
-from weft.core.text import parse_program, print_program
 from weft.core.types import DType, ScalarType, TensorType, bf16, f32
 from weft.scalar.monoid import SUM, Monoid
 from weft.scalar.nest import Buffer, Kernel, Load, Local, Program, Store
 from weft.scalar.ops import Function, constant, exp
 from weft.tensor.ops import Input
+from weft.text import parse_program, print_program
 
 
 @op("everything")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.text.samples import SAMPLES
 from weft.core.errors import ParseError, VerifyError, WeftError
-from weft.core.text import parse_program, print_program
+from weft.text import parse_program, print_program
 
 TENSOR = "program tensor main\ninput x: f32[2,3]\ninput rows: i64[4]\n{}\noutput x\n"
 LOOP = """program loop main
@@ -77,8 +77,8 @@ NESTS = [
     ("v0 = add(acc0, 1)", VerifyError, "add of f32 and i64: dtypes differ"),
     ("v0 = map{relu}(acc0)", VerifyError, "map is not an op of the loop level"),
     ("v0 = lanes{8}", VerifyError, "lanes is not an op of the loop level"),
-    ("v0 = load{8} x[0]", VerifyError, "vector_load is not an op of the loop level"),
-    ("y{8}[a0] = acc0", VerifyError, "a VectorStore is not a statement of the loop level"),
+    ("v0 = load{8} x[0]", ParseError, "expected a buffer but found 8"),
+    ("y{8}[a0] = acc0", ParseError, "no statement starts with y {"),
     ("v0 = load x[a0]", VerifyError, "1 index of x, which is f32[4,8]"),
     ("v0 = load x[a0, 0] if true", ParseError, "expected 'else' but found the end of the line"),
     ("a0 = relu(acc0)", ParseError, "a0 is defined twice"),

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.text.samples import SAMPLES, f, same
 from weft.core.errors import WeftError
 from weft.core.node import Node, make
-from weft.core.text import parse_program, print_program
 from weft.core.types import DTYPES, TensorType, boolean, f32
 from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import Buffer, Fold, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, axis, constant, where
 from weft.tensor.ops import View
+from weft.text import parse_program, print_program
 
 X, Y = Buffer("x", TensorType(f32, (8, 9))), Buffer("y", TensorType(f32, (8,)))
 INDEX = ("add", "subtract", "multiply", "floordiv", "floormod", "minimum", "maximum")

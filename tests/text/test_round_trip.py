@@ -10,9 +10,9 @@ from tests.text.samples import SAMPLES, mapped, same, scalar
 from tests.work import calls
 from weft.core.graph import Graph
 from weft.core.node import make
-from weft.core.text import parse_program, print_program
 from weft.core.types import TensorType, f32
 from weft.tensor.ops import Input
+from weft.text import parse_program, print_program
 
 
 @pytest.mark.parametrize("name", SAMPLES)

@@ -7,15 +7,14 @@ from typing import Any
 import pytest
 import torch
 
-import weft.frontend.text  # noqa: F401  (fills the table of levels)
 from weft.core.errors import ParseError, VerifyError, WeftError
 from weft.core.graph import Graph
 from weft.core.node import make
-from weft.core.text import parse_program, print_program
 from weft.core.types import TensorType, f32
 from weft.frontend.calling import capture_call
 from weft.frontend.torch_level import Aten
 from weft.tensor.ops import Input
+from weft.text import parse_program, print_program
 
 
 def program(x: torch.Tensor, m: torch.Tensor) -> Any:

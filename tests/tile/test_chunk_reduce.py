@@ -12,11 +12,11 @@ from torch.nn import functional as F
 
 import weft
 from tests.gpu.opencl import opencl_device
-from weft.core.text import parse_program, print_program
 from weft.loop import verify
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.gpu import GPUS
+from weft.text import parse_program, print_program
 from weft.tile.passes.programs import chunk_reduce as module
 from weft.tile.passes.programs.chunk_reduce import chunk_reduce
 

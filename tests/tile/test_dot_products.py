@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from tests.tile.test_passes import close, inputs_of
-from weft.core.text import parse_program, print_program
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
 from weft.scalar.nest import For, Program
 from weft.targets.cpu import CPUS
+from weft.text import parse_program, print_program
 from weft.tile.analysis.access import contraction
 from weft.tile.lower import kernels as lower
 from weft.tile.passes.cpu.tile_dot_products import dot_tile, tile_dot_products

@@ -11,13 +11,13 @@ import pytest
 import torch
 
 import weft
-from weft.core.text import parse_program, print_program
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel.verify import verify as verify_kernel
 from weft.loop.verify import verify as verify_loop
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
+from weft.text import parse_program, print_program
 from weft.tile.lower import kernels as lower
 from weft.tile.passes.programs.merge_rows import merge_rows
 from weft.tile.price.cost import kernel_time_us

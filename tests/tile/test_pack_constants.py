@@ -8,11 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.core.text import parse_program, print_program
 from weft.kernel import interpret as kernel_interpret
 from weft.loop.verify import verify as verify_loop
 from weft.scalar import interpret
 from weft.targets.cpu import CPUS
+from weft.text import parse_program, print_program
 from weft.tile.lower import kernels as lower
 from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.schedule import CPU_SCHEDULE

@@ -11,12 +11,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.core.text import parse_program, print_program
 from weft.kernel import interpret as kernel_interpret
 from weft.kernel import verify as kernel_verify
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
+from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as lower
 from weft.tile.passes.both.collapse_loops import collapse_loops

@@ -15,8 +15,8 @@ import weft
 from weft import driver
 from weft.cli.check import run_eager
 from weft.cli.program import IrText, Source, program_place
-from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError, choice
+from weft.library.calls import TORCH_DTYPES
 from weft.options import Options, find_target
 from weft.targets.gpu import GPUS
 

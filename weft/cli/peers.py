@@ -18,8 +18,8 @@ from torch import nn
 from torch.utils import _pytree as pytree
 
 from weft.cli.program import Source, tensors
-from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError
+from weft.library.calls import TORCH_DTYPES
 
 # What a backend imports besides torch; a module that is not there leaves its column out.
 NEEDS = {"openvino": ("openvino",), "onnxruntime": ("onnxruntime", "onnx", "onnxscript")}

@@ -20,9 +20,9 @@ from weft.cli.check import Verdict, call, check, check_text
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
 from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
-from weft.core.calls import TORCH_DTYPES
 from weft.core.errors import WeftError
 from weft.driver import KernelReport
+from weft.library.calls import TORCH_DTYPES
 from weft.options import Options, find_target
 from weft.runtime.nvidia import nvrtc
 

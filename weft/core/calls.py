@@ -1,88 +1,21 @@
-"""Calls of torch's operators: their arguments as JSON, which every level below torch carries.
+"""Arguments of library calls: JSON, which every level below torch carries.
 
-encode([x, 2, torch.float16], number)     # [{"tensor": 0}, 2, {"dtype": "float16"}]
-decode_call(text, tensors)                # the arguments and keyword arguments again
-operator("aten.sort.default")             # torch.ops.aten.sort.default
+decode_call('[{"tensor": 0}, 2, {"dtype": "float16"}]', [x], leaf)
+                      # [x, 2, leaf("dtype", "float16")] and the keyword arguments, here {}
+What a tag stands for is the library's business: library/calls.py has torch's.
 """
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Sequence
-from functools import cache, reduce
 from typing import Any, cast
 
-import torch
-
-from weft.core.errors import UnsupportedOpError
-from weft.core.types import DTYPES
-
-# NumPy and torch call them alike; torch knows no pairs.
-TORCH_DTYPES: dict[str, torch.dtype] = {
-    name: getattr(torch, d.numpy.name) for name, d in DTYPES.items() if d.kind != "pair"
-}
-TAGS: dict[str, type] = {
-    "dtype": torch.dtype,
-    "layout": torch.layout,
-    "memory_format": torch.memory_format,
-}
-MADE = {"device": torch.device, "float": float, "complex": lambda parts: complex(*parts)}
+Leaf = Callable[[str, Any], Any]  # the object that a tag and its value stand for
 
 
-@cache
-def operator(target: str) -> Any:
-    """The operator overload of that dotted name."""
-    try:
-        return reduce(getattr, target.split("."), torch.ops)
-    except AttributeError as error:
-        raise UnsupportedOpError(f"this torch has no operator {target}") from error
-
-
-def encode(value: Any, place: Callable[[Any], int | str | None]) -> Any:
-    """An argument as JSON; `place` is what stands for a tensor, None for all other values."""
-    at = place(value)
-    if at is not None:
-        return {"tensor": at}
-    for tag, kind in TAGS.items():
-        if isinstance(value, kind):
-            return {tag: str(value).removeprefix("torch.")}
-    match value:
-        case None | bool() | int() | str():
-            return value
-        case float():
-            return value if math.isfinite(value) else {"float": str(value)}
-        case complex():
-            return {"complex": [value.real, value.imag]}
-        case torch.device():
-            return {"device": str(value)}
-        case list() | tuple():
-            return [encode(item, place) for item in cast(Sequence[Any], value)]
-        case _:
-            raise UnsupportedOpError(f"an argument of type {type(value).__name__}")
-
-
-def torch_object(tag: str, value: Any) -> Any:
-    """What a tagged leaf stands for, unless it is a tensor."""
-    if tag in TAGS:
-        return getattr(torch, value)
-    if tag not in MADE:
-        raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an operator")
-    return MADE[tag](value)
-
-
-def widened(tag: str, value: Any) -> Any:
-    """The same, but float64 for every floating-point dtype."""
-    found = torch_object(tag, value)
-    is_float = isinstance(found, torch.dtype) and found.is_floating_point
-    return torch.float64 if is_float else found
-
-
-Leaf = Callable[[str, Any], Any]
-
-
-def decode(tree: Any, tensors: Any, leaf: Leaf = torch_object) -> Any:
-    """An argument again, with `tensors[place]` for its tensors and `leaf` for torch's objects."""
+def decode(tree: Any, tensors: Any, leaf: Leaf) -> Any:
+    """An argument again, with `tensors[place]` for its tensors and `leaf` for other objects."""
     if isinstance(tree, list):
         return [decode(item, tensors, leaf) for item in cast(list[Any], tree)]
     if not isinstance(tree, dict):
@@ -91,9 +24,7 @@ def decode(tree: Any, tensors: Any, leaf: Leaf = torch_object) -> Any:
     return tensors[value] if tag == "tensor" else leaf(tag, value)
 
 
-def decode_call(
-    text: str, tensors: Sequence[Any], leaf: Leaf = torch_object
-) -> tuple[list[Any], dict[str, Any]]:
+def decode_call(text: str, tensors: Sequence[Any], leaf: Leaf) -> tuple[list[Any], dict[str, Any]]:
     """The arguments of {"args": [...], "kwargs": {...}}, or of only the list."""
     given = json.loads(text)
     tree: dict[str, Any] = {"args": given} if isinstance(given, list) else given

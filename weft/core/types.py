@@ -70,6 +70,12 @@ bf16pair = DType("bf16pair", "pair", 32, np.dtype(np.complex64))  # low half, hi
 DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean, bf16pair)}
 
 
+# Element types that only library calls use: torch's names, and what NumPy holds one in.
+NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
+HELD = {"complex32": np.dtype("uint32"), **{name: np.dtype(name) for name in NUMPYS}}
+FOREIGN = {name: DType(name, "foreign", 8 * d.itemsize, d) for name, d in HELD.items()}
+
+
 def dtype_of_literal(value: int | float | bool) -> DType:
     """The dtype of a literal that names none: an int is i64, a float f32, a bool bool."""
     return boolean if isinstance(value, bool) else f32 if isinstance(value, float) else i64

@@ -1,4 +1,4 @@
-"""What the copy engine needs in a kernel's text: maps of tensors, and a barrier its copies end at.
+"""Writes TMA copies: their tensor maps, and the mbarriers that they arrive at.
 
 boxes.start(copy, "x_s0 + 2048", ["b0", "k0"])      # if (threadIdx.x == 0) { tma_load_2d(..); }
 boxes.wait(0)                                       # mbarrier_wait(&arrived, phase);
@@ -35,7 +35,7 @@ class Map(NamedTuple):
 
 
 class Boxes:
-    """The copies of one kernel that its copy engine makes."""
+    """The TMA copies of one kernel."""
 
     def __init__(self, kernel: Kernel, language: Language, names: Names) -> None:
         self.language, self.first = language, f"if ({language.thread} == 0)"

@@ -1,4 +1,4 @@
-"""Kernel level to C: one walk over the placed nest, one table of spellings.
+"""Writes kernels in C: one walk over the placed nest, one table of spellings.
 
 text = emit_kernel(kernel, "k_relu")      # a whole file: `void k_relu(const f32 *restrict x, ...)`
 Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lanes.
@@ -24,7 +24,7 @@ STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch mem
 
 @dataclass
 class _Function:
-    """One C function being written: its lines, what it takes from its caller, its scratch."""
+    """A C function as it is written: its lines, parameters and scratch memory."""
 
     lines: list[str] = field(default_factory=list)
     captured: dict[str, str] = field(default_factory=dict)  # name -> C declaration
@@ -248,7 +248,7 @@ class Emitter(Terms):
 
 
 def _needs_no_loop(stmt: nest.For) -> bool:
-    """Whether the body of one iteration asks neither for the axis nor for a scope."""
+    """Whether a loop of one iteration can be written without a loop or a scope."""
     terms = postorder(*(t for s in nest.walk(stmt.body) for t in s.terms()))
     return stmt.axis not in terms and not any(isinstance(s, nest.Local) for s in stmt.body)
 

@@ -1,4 +1,4 @@
-"""Kernel level to the languages of GPUs: one thread's program, in the functions of runtime/gpu/.
+"""Writes kernels for GPUs: one thread's program, in the functions of the preludes in runtime/gpu/.
 
 launch = emit_gpu(kernel, "k_relu", CUDA)      # .source, .grid, .block
 What a language spells in its own way is in its row of languages.py, or in its prelude.
@@ -55,7 +55,7 @@ def bits_of(value: float, dtype: DType) -> int:
 
 @dataclass(frozen=True)
 class Launch:
-    """A kernel's text, and how many blocks of how many threads run it.
+    """A kernel's text and launch configuration: grid, block, dynamic shared memory.
 
     With `faults` the last parameter is an i32 where checks put what they find, see FAULTS.
     """
@@ -70,7 +70,7 @@ class Launch:
 
 
 class GPUEmitter(Emitter):
-    """Writes one kernel: C's walk, with what a launch, a block and a thread are."""
+    """Writes one kernel: the walk of the C emitter, with grids, blocks and threads added."""
 
     def __init__(self, kernel: nest.Kernel, symbol: str, language: Language) -> None:
         super().__init__(kernel, symbol, language.reserved)

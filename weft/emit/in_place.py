@@ -1,4 +1,4 @@
-"""Terms of a GPU kernel that are written where they are used, as a name is.
+"""Terms of a GPU kernel that need no variable: they are written where they are used.
 
 packed(kernel.body)         # elements that only stand beside others in a vector
 """
@@ -13,13 +13,13 @@ from weft.scalar.nest import Block, Load, walk
 
 
 def bare(term: Node) -> bool:
-    """Terms that need no name of their own."""
+    """The terms that need no variable."""
     lane = isinstance(term.op, Extract) and register(term.type.dtype) is term.type.dtype
     return lane or isinstance(term.op, Pack)
 
 
 def packed(body: Block) -> set[Node]:
-    """Elements that are read only to stand beside others: none becomes a value on the way."""
+    """The elements that are only read to be packed in a vector: they need no variable."""
     uses = [(a, n.op) for n in nodes(body) for a in n.args]
     reads = {a for a, op in uses if isinstance(a.op, Load) and isinstance(op, Pack)}
     reads -= {a for a, op in uses if not isinstance(op, Pack)}

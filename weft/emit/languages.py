@@ -28,7 +28,7 @@ def words(*texts: str) -> frozenset[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Language:
-    """How a kernel is written. Fields in braces are filled in; "" says that there is no word."""
+    """The spellings of one language. {fields} are filled in; "" where it has no such word."""
 
     title: str  # for people
     prelude: str  # the header that says the rest

@@ -72,7 +72,7 @@ class Names:
 
 
 def register(dtype: DType) -> DType:
-    """What a value is in a register: 16-bit floats are f32 there."""
+    """The type of a value in a register: 16-bit floats are f32 there."""
     return f32 if dtype.is_float and dtype.bits == 16 else dtype.word
 
 
@@ -88,7 +88,7 @@ def c_type(type_: ScalarType) -> str:
 
 
 def element(dtype: DType) -> str:
-    """Type of a buffer's elements in memory."""
+    """The type of a buffer's elements in memory."""
     return "u8" if dtype is boolean else str(dtype.word)
 
 

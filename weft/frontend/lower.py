@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from weft.core.calls import decode_call, torch_object
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up, make
@@ -20,6 +19,7 @@ from weft.core.types import DType, TensorType, boolean
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
+from weft.library.calls import decode_call, torch_object
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 

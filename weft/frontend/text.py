@@ -12,16 +12,14 @@ from typing import Any, cast
 
 import torch
 
-from weft.core.calls import TAGS
 from weft.core.node import Node
-from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node, show_op
-from weft.core.text.cursor import ELEMENT_TYPES, Cursor, show_number, show_string
-from weft.core.text.graph import DOTTED, SHOW, GraphScope, Ref, read_graph, show_graph
+from weft.core.text.cursor import Cursor, show_number, show_string
+from weft.core.text.graph import GraphScope, read_graph, show_graph
+from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import TupleType
-from weft.frontend.torch_level import TORCH_DTYPE, Aten, dump
-
-ELEMENT_TYPES.update((d.name, d) for d in TORCH_DTYPE if d.name not in ELEMENT_TYPES)
+from weft.frontend.torch_level import Aten, dump
+from weft.library.calls import TAGS
 
 
 def _show_aten(node: Node, ref: Ref) -> str:
@@ -157,6 +155,12 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     return make_node(cursor, Aten(target, text, results), *reader.nodes, *after)
 
 
-SHOW[Aten.name] = _show_aten
-DOTTED.append(_read_aten)
-LEVELS["torch"] = Level("torch", ("frontend",), show_graph, read_graph, also=("input", "part"))
+TORCH = Level(
+    "torch",
+    ("frontend",),
+    show_graph,
+    read_graph,
+    also=("input", "part"),
+    forms=Forms(show={Aten.name: _show_aten}),
+    dotted=_read_aten,
+)

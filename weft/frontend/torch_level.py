@@ -11,25 +11,19 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves
 
-from weft.core.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object, widened
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, op
-from weft.core.types import DTYPES, DType, TensorType, f32, row_major
+from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
+from weft.library.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object, widened
 from weft.tensor.ops import LibraryCall
-
-# Element types only library calls use: torch's names, and what NumPy holds one in.
-NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
-FOREIGN = {"complex32": np.dtype("uint32"), **{name: np.dtype(name) for name in NUMPYS}}
-
 
 DTYPE_OF: dict[torch.dtype, DType] = {
     **{t: DTYPES[name] for name, t in TORCH_DTYPES.items()},
-    **{getattr(torch, n): DType(n, "foreign", 8 * d.itemsize, d) for n, d in FOREIGN.items()},
+    **{getattr(torch, name): dtype for name, dtype in FOREIGN.items()},
 }
 TORCH_DTYPE = {d: t for t, d in DTYPE_OF.items()}
 

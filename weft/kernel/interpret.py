@@ -1,4 +1,4 @@
-"""The reference interpreter of kernel programs: the nest's, with the vector accesses added.
+"""The reference interpreter of kernel programs: scalar/interpret.py, with vector accesses added.
 
 run(program, [x, w])      # as weft.scalar.interpret.run; buffers are flat, lanes the last dimension
 """
@@ -46,7 +46,7 @@ VECTOR = {**SCALAR, VectorLoad: _load, VectorStore: _store, Box: _box}
 
 
 def run(program: Program, inputs: Sequence[Any], *, widen: bool = False) -> list[Any]:
-    """Execute a kernel-level program; WeftError where threads of a GPU meet."""
+    """Execute a kernel-level program; WeftError where it has barriers or shuffles of threads."""
     for kernel in program.kernels:
         parts = (*walk(kernel.body), *(term.op for term in nodes(kernel.body)))
         if any(isinstance(part, Barrier | Mma | ThreadXor) for part in parts):

@@ -38,7 +38,7 @@ class VectorLoad(Op):
     The index is one i64; or, with stride 0, a vector that has a place for each lane (a gather).
     counted  one more argument n (i64): only the first n lanes, 0 elsewhere
     masked   two more, a bool vector and a scalar: only where that holds, the scalar elsewhere
-    ahead    what is so many elements on is fetched into the second-level cache meanwhile
+    ahead    prefetches the element so far ahead into the second-level cache; 0 for none
     Memory of the lanes left out is not touched.
     """
 
@@ -59,10 +59,10 @@ class VectorLoad(Op):
 
 @op("box")
 class Box(Op):
-    """A box of a tensor in global memory, from so many coordinates on, as lanes; 0 outside of it.
+    """A box of a tensor in global memory, starting at the given coordinates, as lanes.
 
     Sizes and strides (in elements) of the tensor and sides of the box: outermost dimension first.
-    On a GPU it is only ever stored, by the copy engine, which has the lanes side by side.
+    Elements outside the tensor are 0. It is only ever stored to shared memory, by TMA.
     """
 
     buffer: Buffer
@@ -79,7 +79,7 @@ class Box(Op):
 
 @op("matrix")
 class Matrix(Op):
-    """A matrix in shared memory, from an index on, that a warpgroup multiplies: `rows` by `depth`.
+    """An operand of wgmma: a matrix of `rows` by `depth` in shared memory, from an index on.
 
     Its lines are a swizzle long. They go along the depth, or `by_rows` along the rows: then the
     next line of rows is `leading` elements on.
@@ -185,7 +185,7 @@ class Pack(Op):
 
 @op("thread_xor")
 class ThreadXor(Op):
-    """The value that thread `number xor distance` of the same warp has of the argument."""
+    """The argument's value in thread `number xor distance` of the same warp (a shuffle)."""
 
     distance: int
 
@@ -196,16 +196,16 @@ class ThreadXor(Op):
 
 @dataclass(frozen=True, eq=False)
 class Barrier(Stmt):
-    """All threads of the block are here before any goes on, and see what all have written."""
+    """A barrier of the block: no thread goes on before all arrive; all writes are visible."""
 
 
 @dataclass(frozen=True, eq=False)
 class Mma(Stmt):
-    """A warp adds a product of matrices to its accumulators (tile/analysis/fragments.py).
+    """mma.sync or wgmma: adds a product of matrices to accumulators (tile/analysis/fragments.py).
 
-    sums        the four of this thread
-    left        its four pairs of the left side; right: its two of the right one
-    Of a warpgroup, one that is a vector of all this thread has; and a Matrix each.
+    sums        this thread's four accumulators; of wgmma one vector of all it has
+    left        its fragment of the left operand, four pairs; of wgmma a Matrix
+    right       its fragment of the right operand, two pairs; of wgmma a Matrix
     """
 
     sums: tuple[Fold, ...]
@@ -216,9 +216,9 @@ class Mma(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class AsyncWait(Stmt):
-    """The copies that this thread, or the copy engine for its block, has started are done.
+    """Waits until the asynchronous copies of this thread, and of TMA for its block, are done.
 
-    pending     but those of so many waits before this one, the newest
+    pending     how many of the newest groups of copies may still be under way
     """
 
     pending: int = 0

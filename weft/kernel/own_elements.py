@@ -1,12 +1,12 @@
-"""own_elements: what threads hand over to nobody but themselves stays in their registers.
+"""own_elements: moves an intermediate to registers where each thread reads only what it wrote.
 
 before  local s: f32[4096] in shared           after  local s: f32[32]
         s[t0 // 4 * 64 + t0 % 4 * 2 + 1] = ..         s[1] = ..
         ... load s[t0 // 4 * 64 + t0 % 4 * 2 + 8]     ... load s[2]
 
-Every place in such a buffer is where one thread, or some neighbours, have theirs, and a distance
-that is the same for all of them: constants, and axes of unrolled loops. Of neighbours that share an
-element each has it: what one of them alone stored, all store.
+Each index into such a buffer is a base that depends on the thread, plus an offset that is the same
+for all threads (constants and axes of unrolled loops); the offset becomes the index of a register.
+Neighbouring threads may share an element: then all of them store it, not one alone.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ OF_THREADS = frozenset((THREAD,))
 
 
 def own_elements(kernel: Kernel, target: object) -> Kernel:
-    """Give every thread the elements that are its own."""
+    """Move every intermediate of which threads read only their own elements to registers."""
     parts = (*walk(kernel.body), *(n.op for n in nodes(kernel.body)))
     shared = {s.buffer for s in parts if isinstance(s, Local) and s.buffer.space == "shared"}
     others = (p for p in parts if not isinstance(p, Local | Load | Store) or getattr(p, "how", ""))
@@ -56,7 +56,7 @@ def own_elements(kernel: Kernel, target: object) -> Kernel:
 
 @dataclass(frozen=True)
 class _Place:
-    """Where an access leads: what differs between threads, unrolled loops, and the rest."""
+    """The index of an access, split into the parts of threads, unrolled loops, and the rest."""
 
     base: frozenset[tuple[Node, int]]
     loops: tuple[tuple[For, int], ...]
@@ -73,7 +73,7 @@ class _Place:
 
 @dataclass
 class _Part:
-    """What is accessed of a buffer; and which of a thread's own elements each distance is."""
+    """The accesses of a buffer, and the register that stands for each offset."""
 
     threads: int
     places: dict[_Place | None, Node] = field(default_factory=dict[_Place | None, Node])
@@ -140,7 +140,7 @@ class _Part:
 
 @dataclass
 class _Own:
-    """A walk over a kernel: first to find places, then to rewrite them."""
+    """Two walks over a kernel: the first collects accesses, the second rewrites them."""
 
     parts: dict[Buffer, _Part]
     local: dict[Buffer, Buffer] = field(default_factory=dict[Buffer, Buffer])

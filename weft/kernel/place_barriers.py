@@ -1,12 +1,12 @@
-"""place_barriers: where threads of a block touch what others have written, they meet first.
+"""place_barriers: puts a barrier between accesses of different threads to one buffer.
 
 before  for e0 in t0..1024 by 256: x_s[e0] = ...     after  for e0 in ..: x_s[e0] = ...
         for a2 in 0..16: ... load x_s[..]                   barrier block
                                                             for a2 in 0..16: ... load x_s[..]
 
-Statements are taken in order, with what was read and written since the last barrier; of a loop,
-the end of one iteration meets the start of the next. Halves of a buffer that `(k // 16) % 2` picks
-are told apart.
+It walks the statements in order and tracks reads and writes since the last barrier; the end of a
+loop's iteration is followed by the start of the next. The halves of a double buffer, picked by
+`(k // 16) % 2`, count as different buffers.
 
 A pipeline has a protocol instead: the iteration that reads a part of a slab, and the one that fills
 the next part, come after a wait that leaves all younger copies under way, and a barrier. That all
@@ -39,7 +39,7 @@ from weft.scalar.reach import axis_range, longest
 
 
 class Touch(NamedTuple):
-    """An access: of which part of a buffer (None: any), and how."""
+    """An access of shared memory: the part of the buffer (None: any), and whether it writes."""
 
     buffer: Buffer
     part: Node | None
@@ -64,7 +64,7 @@ class Touch(NamedTuple):
 
 
 def place_barriers(kernel: Kernel, target: object) -> Kernel:
-    """A barrier wherever threads of a block hand something over."""
+    """Put a barrier between every write and read of different threads of a block."""
     written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store | VectorStore)}
     read = {getattr(n.op, "buffer", None) for n in nodes(kernel.body)}
     shared = {b for b in written if b in read and b.space in ("shared", "global")}
@@ -94,7 +94,7 @@ def _in_step(block: Block) -> Block:
 
 @dataclass
 class _Sync:
-    """What threads have touched since they last met."""
+    """The accesses since the last barrier."""
 
     shared: Collection[Buffer]
     since: list[Touch] = field(default_factory=list[Touch])
@@ -190,5 +190,5 @@ class _Sync:
 
 
 def runs_once(loop: For) -> bool:
-    """Whether a loop has one iteration at most."""
+    """Whether a loop runs at most one iteration."""
     return (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step

@@ -1,4 +1,4 @@
-"""The steps from a nest with loops over threads to what one thread does, in order.
+"""The passes from a nest with loops over threads to the program of one thread, in order.
 
 for name, step in GPU_THREADS: kernel = step(kernel, target)
 """

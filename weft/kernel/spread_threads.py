@@ -1,4 +1,4 @@
-"""spread_threads: a nest with loops over threads becomes the program of one thread.
+"""spread_threads: turns a nest with loops over threads into the program of one thread.
 
 before  for a0 in 0..32:  # free grid           after  for a0 in 0..32:  # free grid
             for a1 in 0..2048:  # reduce thread            for t0 in 0..256:  # free thread
@@ -7,11 +7,11 @@ before  for a0 in 0..32:  # free grid           after  for a0 in 0..32:  # free 
                                                                (shuffles; parts in shared memory)
                                                                y[a0] = acc0 if t0 == 0
 
-What stands outside the loops over threads, every thread computes, and the first one stores. Of a
-tile, each thread has its own part, and goes through loops over threads inside it together with all
-others. Where a loop over threads holds loops over lanes, a group of neighbours, part of a warp, has
-an iteration, and shares those; of loops over warps, threads of several warps are the group. Where
-they have to wait for each other is for place_barriers.
+Statements outside the loops over threads are computed by every thread and stored by the first one.
+In a tile each thread computes its own results, and all threads share the loops over threads inside
+it. An iteration of a loop over threads that holds loops over lanes belongs to a group of threads: a
+part of a warp, or threads of several warps if it holds loops over warps. Barriers are placed later
+(place_barriers).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def threads_of(body: Block, target: GPU) -> int:
 
 
 def _most(body: Block, target: GPU) -> int:
-    """Threads that the tiles of a block can use, or else its other loops over threads."""
+    """The most threads that the tiles of a block can use, or else its other thread loops."""
     tiles, others = [0], [1]
     for stmt in _outermost(body):
         loops = chain_of(stmt)
@@ -67,7 +67,7 @@ def _most(body: Block, target: GPU) -> int:
 
 
 def _outermost(body: Block) -> Iterator[For]:
-    """Loops over threads that are in no other."""
+    """The outermost loops over threads."""
     for stmt in body:
         if _is_spread(stmt):
             yield stmt
@@ -76,17 +76,17 @@ def _outermost(body: Block) -> Iterator[For]:
 
 
 def chain_of(stmt: For) -> list[For]:
-    """Loops over threads, each the only statement of the one before."""
+    """The perfectly nested loops over threads from a loop inwards."""
     return loops_from(stmt, _is_spread)
 
 
 def turns(loop: For) -> int:
-    """Iterations of a loop, at most."""
+    """The most iterations of a loop."""
     return -(-(longest(loop.lo, loop.hi) or 0) // loop.step)
 
 
 def _sharing(body: Block, *binds: str) -> int:
-    """Threads that loops which several share can use; 1 where there are none."""
+    """The most threads that can share one loop; 1 where no loop is shared."""
     binds = binds or ("lane", "warp")
     return max((turns(s) for s in walk(body) if isinstance(s, For) and s.bind in binds), default=1)
 

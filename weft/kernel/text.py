@@ -13,15 +13,14 @@ The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v
 from __future__ import annotations
 
 from weft.core.node import Node
-from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
+from weft.core.text.level import Forms, Level, Ref
 from weft.kernel.ops import AsyncWait, Barrier, Mma, VectorLoad, VectorStore
 from weft.scalar.nest import Fold, Stmt
 from weft.scalar.text.parser import read_nest
-from weft.scalar.text.printer import SHOW_STATEMENT, show_nest
-from weft.scalar.text.statements import READ, READ_STATEMENT, NestScope, read_how, read_mask
-from weft.scalar.text.terms import SHOW, Ref
+from weft.scalar.text.printer import show_nest
+from weft.scalar.text.statements import NEST_FORMS, NestScope, read_how, read_mask
 
 
 def _show_lanes(part: VectorLoad | VectorStore) -> str:
@@ -143,12 +142,21 @@ def _read_barrier(cursor: Cursor, scope: NestScope) -> Stmt:
     return Barrier()
 
 
-SHOW[VectorLoad.name] = _show_load
-READ.update({"load{": _read_load, "gather{": _read_gather})
-SHOW_STATEMENT[VectorStore] = _show_store
-SHOW_STATEMENT[Mma] = _show_mma
-READ_STATEMENT.update({"{": _read_store, "scatter": _read_store, "mma": _read_mma})
-SHOW_STATEMENT[Barrier] = lambda stmt, ref: "barrier block"
-SHOW_STATEMENT[AsyncWait] = _show_wait
-READ_STATEMENT.update({"barrier": _read_barrier, "wait": _read_wait})
-LEVELS["kernel"] = Level("kernel", ("scalar", "kernel"), show_nest, read_nest)
+FORMS = Forms(
+    show={VectorLoad.name: _show_load},
+    read={"load{": _read_load, "gather{": _read_gather},
+    show_statement={
+        VectorStore: _show_store,
+        Mma: _show_mma,
+        Barrier: lambda stmt, ref: "barrier block",
+        AsyncWait: _show_wait,
+    },
+    read_statement={
+        "{": _read_store,
+        "scatter": _read_store,
+        "mma": _read_mma,
+        "barrier": _read_barrier,
+        "wait": _read_wait,
+    },
+)
+KERNEL = Level("kernel", ("scalar", "kernel"), show_nest, read_nest, forms=NEST_FORMS | FORMS)

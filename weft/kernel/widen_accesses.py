@@ -1,12 +1,12 @@
-"""widen_accesses: neighbours that one thread reads or writes become one access of up to 16 bytes.
+"""widen_accesses: merges a thread's accesses of consecutive elements, up to 16 bytes.
 
 before  v0 = load x[a0 * 2]             after  v0 = load{2} x[a0 * 2]
         v1 = load x[a0 * 2 + 1]                v1 = pack(relu(extract{0}(v0)), ...)
         y[a0 * 2] = relu(v0)                   y{2}[a0 * 2] = v1
         y[a0 * 2 + 1] = relu(v1)
 
-Elements side by side at an address that is a multiple of them all, under one condition: whatever
-views, pads and slices led there.
+It merges elements that are consecutive, aligned to the width of the merged access, and under one
+mask, whatever views, pads and slices they come from.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _place(buffer: Buffer, index: Node, rest: Place, known: Divisors) -> tuple[P
 
 
 def _runs(where: Mapping[int, object], whole: int, most: int) -> Iterator[tuple[int, int]]:
-    """First element and length of each run that one access can take, longest first."""
+    """The start and length of each run that one access can take, longest first."""
     left, lanes = set(where), most
     while lanes > 1:
         for first in sorted(left):
@@ -62,7 +62,7 @@ def _most(buffer: Buffer) -> int:
 
 
 def _wide_loads(block: Block, known: Divisors) -> dict[Node, Node]:
-    """What loads of single elements are replaced by."""
+    """The wide loads, by the single loads that they replace."""
     groups: dict[Place, dict[int, Node]] = {}
     stmts = [s for s in block if not isinstance(s, For)]
     changed = _changed(block)
@@ -100,7 +100,7 @@ def _changed(block: Block) -> set[Node]:
 
 
 def _apart(one: Node, other: Node) -> bool:
-    """Whether two places always differ."""
+    """Whether two indices are never equal."""
     terms, distance = plus(linear(one), linear(other), -1)
     return not terms and distance != 0
 

@@ -32,7 +32,7 @@ def link(
 ) -> Linked:
     """Compile and load. `writes` says which outputs go into which inputs instead of out.
 
-    `constants` are the inputs that seldom change between calls.
+    `constants` are the inputs that seldom change: kernels of these alone run once.
     """
     spec = make_spec(emitted, writes, constants)
     symbols = (emitted.symbols[k.name] for k in emitted.program.kernels)

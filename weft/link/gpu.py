@@ -99,7 +99,7 @@ def to_cache(emitted: Emitted, writes: Mapping[int, int]) -> CachedProgram:
 def with_launches(
     made: CachedProgram, resources: Mapping[str, Resources], target: GPU
 ) -> dict[str, Any]:
-    """What a report says of the kernels, with how each is launched and what it takes."""
+    """The report's rows of the kernels, with launch configuration, registers and occupancy."""
     sizes = {b.name: b.span * item_bytes(b) for b in made.spec.buffers}
     calls = [step for step in made.spec.steps if isinstance(step, Call)]
     peak = target.memory_bytes_per_ns * target.cores * 1e3
@@ -121,7 +121,7 @@ def with_launches(
 
 
 def predicted_launches(emitted: Emitted, target: GPU) -> dict[str, Any]:
-    """The same without a device; registers and spills are told where there is a compiler."""
+    """The same rows without a device; with registers and spills where there is a compiler."""
     made, used = to_cache(emitted, {}), {}
     if has_compiler(target):
         texts = {name: kernel.source for name, kernel in made.kernels.items()}

@@ -1,4 +1,4 @@
-"""The key that the cache finds a program by: everything that decides what is made of it.
+"""The cache key of a program, and its lookup: a digest of all that decides the emitted code.
 
 key = program_key(graph, options, target, layouts)
 linked = relink(key, place, target, False)      # None where the cache has it no longer
@@ -22,7 +22,7 @@ from weft.targets.gpu import GPU
 
 @cache
 def compiler_digest() -> str:
-    """Changes whenever a file of weft does: a cached program was made by this very compiler."""
+    """A digest of weft's own files: a program that another version compiled is not used."""
     root = Path(__file__).parent.parent
     files = sorted(root.rglob("*.py"))
     stamps = [(str(f.relative_to(root)), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
@@ -30,7 +30,7 @@ def compiler_digest() -> str:
 
 
 def program_key(graph: Graph, *facts: Any) -> str:
-    """Content of a torch-level graph, with everything else that decides what is made of it."""
+    """A digest of a torch-level graph and of all facts that decide the emitted code."""
     number: dict[Any, int] = {}
     lines: list[str] = []
     for node in graph.nodes():

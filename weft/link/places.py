@@ -20,7 +20,7 @@ SIMULATE = "weft run --simulate, or simulate=True, runs them on the CPU"
 
 
 def device_of(target: CPU | GPU, simulate: bool) -> torch.device:
-    """Where a program that names no device runs on the target, as far as this machine has one."""
+    """The device that a program without tensors of its own runs on, for a target."""
     on_gpu = isinstance(target, GPU) and target.language == "cuda" and torch.cuda.is_available()
     if simulate or not on_gpu:
         return torch.device("cpu")

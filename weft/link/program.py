@@ -1,4 +1,4 @@
-"""What linking starts from and ends with, and the launch spec of a program's buffers and steps.
+"""Emitted and linked programs, and the launch spec: a program's buffers and steps for the runtime.
 
 spec = make_spec(Emitted(program, symbols, sources, {}, predicted, {}), writes, constants)
 linked.runner(report)(tensors)      # a Linked program, run, with its steps timed into the report
@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft import runtime
-from weft.core.calls import decode_call
+from weft.library.calls import decode_call
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
@@ -41,7 +41,7 @@ class Emitted:
 
 @dataclass
 class Linked:
-    """A loaded program and what is known of it besides."""
+    """A program that is loaded and can be called, and its rows of the report."""
 
     program: runtime.Program | GPUProgram | OpenCLProgram
     extra: Mapping[str, Any]
@@ -74,12 +74,12 @@ class Linked:
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """The same values in the same strides, elsewhere."""
+    """A copy of a tensor, with the same strides."""
     return tensor.new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
 
 def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, Any]:
-    """What a report says of the steps: kernels in the order they run, and library calls."""
+    """The report's rows of the steps: kernels in the order they run, and library calls."""
     program = emitted.program
     first = once(program, constants)
     kernels = [
@@ -96,7 +96,7 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
 
 
 def without_restatements(program: Program) -> Program:
-    """The program that reads what a kernel restates itself, without such kernels."""
+    """The program without kernels that copy their input unchanged; readers read the input."""
     same = {k.outputs[0].name: k.inputs[0].name for k in program.kernels if restates(k.body)}
 
     def read(step: Kernel | Call) -> Kernel | Call:
@@ -150,7 +150,7 @@ def make_spec(
 
 
 def once(program: Program, constants: Collection[int]) -> list[Kernel]:
-    """The kernels that read nothing but constants and what such kernels make, for kernels alone."""
+    """The kernels that depend on constants alone, and whose results only kernels read."""
     known = {program.inputs[i].name for i in constants}
     returned = {b.name for b in program.outputs}
     returned |= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}

@@ -1,4 +1,4 @@
-"""A compiled GPU program run by the simulator: its kernels in order, over copies of the tensors.
+"""Runs a GPU program in the simulator: its kernels in order, over copies of the tensors.
 
 run = link(emitted, GPUS["cuda:sm_90a"], {})
 results = run(tensors)
@@ -57,7 +57,7 @@ def link(
 
 
 def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray | TensorMap]:
-    """Of a kernel over the memory of its operands: what the copy engine knows of them, too."""
+    """The arguments of a kernel: its operands' memory, tensor maps of them, and the fault flag."""
     maps: list[TensorMap] = []
     for m in launch.maps:
         whole = memory[m.operand]
@@ -67,7 +67,7 @@ def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray |
 
 
 def memory_of(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:
-    """A tensor's memory, which has the buffer's strides: its elements may lie over one another."""
+    """A copy of a tensor's memory in the buffer's strides, which may make elements overlap."""
     span = buffer.type.span if tensor.numel() else 0
     own = torch.zeros(max(1, span), dtype=tensor.dtype)
     own[:span] = tensor.detach().as_strided((span,), (1,))

@@ -1,4 +1,4 @@
-"""Memory of large tensors: used again when the last tensor that held it is gone.
+"""Reuses the memory of large tensors once nothing holds them.
 
 large_empty((4096, 4096), (4096, 1), torch.float32)    # an uninitialised CPU tensor
 
@@ -39,7 +39,7 @@ def large_empty(
 
 
 def block(size: int) -> torch.Tensor:
-    """So many bytes, undefined.
+    """Uninitialised memory of that many bytes.
 
     Made outside inference mode: tensors made inside it cannot be written outside.
     """

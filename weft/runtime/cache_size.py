@@ -1,4 +1,4 @@
-"""How much the cache on disk holds, and what goes when it holds too much.
+"""The size of the cache on disk, and the removal of its least recently used entries.
 
 usage(root)                  # [Usage("programs", 12, 3_400_000), ...]
 prune(root, most=8 << 30)    # the entries used least recently go

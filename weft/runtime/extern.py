@@ -1,4 +1,4 @@
-"""Operators that torch runs: their arguments as Python text, and binding their results.
+"""Library calls (externs): their arguments as Python text, and their results as buffers.
 
 express({"dtype": "float16"}, tensor, ns) # "k0", with ns["k0"] = torch.float16
 bind(result, shape, strides, dtype, ())   # the result as memory of its own
@@ -11,8 +11,8 @@ from typing import Any, cast
 
 import torch
 
-from weft.core.calls import TORCH_DTYPES, torch_object
 from weft.core.errors import ExternMismatch, WeftError
+from weft.library.calls import TORCH_DTYPES, torch_object
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -65,7 +65,7 @@ def store(result: torch.Tensor, into: torch.Tensor) -> None:
 
 
 def check(result: torch.Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
-    """The spec must have foretold the result: copy_ would broadcast and convert in silence."""
+    """ExternMismatch unless the result is as in the spec: copy_ would broadcast and convert."""
     if tuple(result.shape) != shape or result.dtype != dtype:
         found, wanted = f"{result.dtype}{list(result.shape)}", f"{dtype}{list(shape)}"
         raise ExternMismatch(f"an extern returned {found} where the launch spec says {wanted}")

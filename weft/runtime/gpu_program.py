@@ -34,7 +34,7 @@ Replay = Callable[[int], None]  # on a stream
 
 @dataclass(frozen=True)
 class GPUKernel:
-    """A kernel's text, and its launch: blocks, threads of each, dynamic shared memory of each.
+    """A kernel's text and its launch: grid, block, and dynamic shared memory per block.
 
     `maps` are operands behind its buffers, tensor maps for the copy engine: each (number of a
     buffer's operand, NumPy's name of its element type, sizes, strides in bytes, sides of a box,
@@ -157,7 +157,10 @@ class Launch:
 
 
 class Encoded:
-    """An operand that is a tensor map, of whatever address is in its place of the frame."""
+    """A tensor map operand, encoded again when its buffer's address in the frame changes.
+
+    The driver wants 128 bytes at a multiple of 64; `place` is the buffer's index in the frame.
+    """
 
     SIZE, ALIGNMENT = 128, 64
 
@@ -174,7 +177,7 @@ class Encoded:
 
 
 class Ready(NamedTuple):
-    """A launch of one frame: its operands, each the place of a value, and where they are."""
+    """A kernel bound to one frame, ready to launch: `operands` are the addresses of its values."""
 
     function: Any
     kernel: GPUKernel
@@ -184,7 +187,7 @@ class Ready(NamedTuple):
 
 
 class Segment:
-    """Kernels with no operator between: enqueued one by one, or as a graph recorded before.
+    """Consecutive kernels: launched one by one, or replayed as a CUDA graph recorded before.
 
     A graph holds the addresses of the call it was recorded from, so it serves only calls with
     these very addresses. Addresses that come a second time are recorded: where tensors are made

@@ -1,4 +1,4 @@
-"""Where every buffer of a launch spec lives: its lifetime, its place in the arena.
+"""Lays out the buffers of a launch spec: their lifetimes, and their offsets in the arena.
 
 layout = lay_out(spec)
 layout.plan.total                # bytes of the arena

@@ -1,4 +1,4 @@
-"""What every loaded program is, wherever it runs: a layout, a call, its steps timed one by one.
+"""The base of loaded programs on every machine: a layout, a call, and a profile of the steps.
 
 program.run(inputs), program.profile(inputs), program.arena_bytes
 """

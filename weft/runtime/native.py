@@ -1,4 +1,4 @@
-"""weft_main.c: the C text that ties a program's kernels together.
+"""Writes weft_main.c, the C functions that call a program's kernels in order.
 
 c_source(layout)        # int weft_segment0(void **b, ...): addresses, then the kernels in order
 """
@@ -10,7 +10,7 @@ from weft.runtime.spec import Call, names_in
 
 
 def c_source(layout: Layout) -> str:
-    """What weft_main.h needs to know of a program, and a function for each segment."""
+    """The definitions that weft_main.h needs of a program, and a function for each segment."""
     operands: list[str] = []
     steps: list[str] = []
     calls = [step for step in layout.spec.steps if isinstance(step, Call)]
@@ -66,7 +66,7 @@ def table(declaration: str, rows: list[str]) -> str:
 
 
 def places(layout: Layout, names: list[str]) -> list[str]:
-    """Of each input, the number of its buffer and its position among the call's inputs."""
+    """The buffer number of each input, and its position among the call's inputs."""
     return [f"{{{layout.index[name]}, {layout.buffers[name].index}}}" for name in names]
 
 
@@ -76,7 +76,7 @@ def inputs(layout: Layout) -> list[str]:
 
 
 def fresh_buffers(layout: Layout) -> list[list[str]]:
-    """Of each native segment, the buffers whose addresses this call has new: outputs, results."""
+    """The buffers with new addresses in every call, by native segment: outputs and results."""
     found: list[list[str]] = []
     new: list[str] = []
     seen: set[str] = set()

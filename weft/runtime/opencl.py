@@ -20,8 +20,8 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from weft.core.calls import decode, operator
 from weft.core.errors import FAULTS, CompilerError, WeftError
+from weft.library.calls import decode, operator
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout

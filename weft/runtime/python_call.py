@@ -1,4 +1,4 @@
-"""The Python function that runs a program: its text, made from the layout.
+"""Writes the Python function that runs a program, from its layout.
 
 python_source(layout)   # def run(inputs): outputs allocated, one native call, outputs returned
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from weft.core.calls import operator
+from weft.library.calls import operator
 from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment

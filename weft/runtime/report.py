@@ -1,4 +1,4 @@
-"""What compiling a program did: its kernels, library calls, memory and seconds per stage.
+"""The report of a compiled program: kernels, library calls, memory, seconds per stage.
 
 print(f.report)                  # a table of kernels, then externs with their reasons
 f.report.kernels[0].predicted_us

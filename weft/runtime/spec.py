@@ -24,7 +24,7 @@ class Buffer:
     input    tensor `index` of the call's arguments; writing to it is writing to the argument
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
-    kept     what a `once` step makes: memory that calls, and other programs, share
+    kept     the result of a `once` step: calls, and other programs, share its memory
     """
 
     name: str
@@ -46,10 +46,11 @@ class Buffer:
 class Call:
     """A native kernel: the C function `symbol` called with the addresses of `args`, in order.
 
-    `checks` says where it stems from if it has checked functions, for the error of a fault.
-    A step with `once` runs again only when one of the inputs that such steps read has changed;
-    steps of equal `once` make the same of the same inputs. `starts` are bytes from the address of
-    each buffer to what the kernel takes for it; () is none.
+    `checks` names its origin for the error of a fault, if it has checked functions. A step with
+    `once`, such as packing a weight, depends on constants alone: it runs again only when one of
+    the inputs of such steps has changed. `once` is a digest of its text: steps with equal digests
+    and equal inputs share their result, also across programs. `starts` are bytes from the address
+    of each buffer to what the kernel takes for it; () is none.
     """
 
     symbol: str
@@ -63,7 +64,7 @@ class Call:
 class Extern:
     """An ATen operator run by torch, for what weft does not generate.
 
-    `args` and `kwargs` are JSON trees as in core/calls.py, in which {"tensor": name} is a buffer.
+    `args` and `kwargs` are JSON trees as in library/calls.py; {"tensor": name} is a buffer.
     `outputs` names a buffer for each result, None for a result nobody reads.
     """
 

@@ -1,4 +1,4 @@
-"""An emitted C file with only those functions of the headers that it reaches.
+"""Trims the headers of an emitted C file to the functions that it calls.
 
 library = Library.of(preprocessed)             # what `cc -E -P` makes of the #include lines
 library.trim("void k(f32 *x) { store_f32(x, exp_f32(*x)); }")

@@ -1,4 +1,4 @@
-"""What blocks of statements touch and compute, and blocks rewritten: what passes are written in.
+"""Queries and rewrites of blocks of statements: terms, loads, accesses; mapping, substitution.
 
 loads(*nodes(block))                        # (x, w): the buffers it reads
 map_statements(block, change)               # change(statement), inner ones first
@@ -20,25 +20,25 @@ Index = tuple[Node, ...]
 
 
 def nodes(block: Block) -> Iterator[Node]:
-    """Every term of a block and all it is made of, each once."""
+    """Every term of a block with all of its subterms, each once."""
     return postorder(*(t for s in walk(block) for t in s.terms()))
 
 
 def loads(*roots: Node) -> tuple[Buffer, ...]:
-    """Buffers that terms read, in order of appearance."""
+    """The buffers that terms read, in order of appearance."""
     found = (n.op.buffer for n in postorder(*roots) if isinstance(n.op, Load))
     return tuple(dict.fromkeys(found))
 
 
 def access(part: Stmt | Node) -> tuple[Buffer, Index] | None:
-    """What a store or a load touches, and where; None for all else."""
+    """The buffer and the index that a store or a load accesses; None for anything else."""
     if isinstance(part, Node) and isinstance(part.op, Load):
         return part.op.buffer, part.args[: part.op.buffer.type.rank]
     return (part.buffer, part.index) if isinstance(part, Store) else None
 
 
 def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
-    """Element offset of an index, through the buffer's strides."""
+    """The element offset of an index, by the buffer's strides."""
     total: Node = constant(0)
     for term, stride, extent in zip(index, buffer.type.layout, buffer.type.shape, strict=True):
         if stride and extent != 1:
@@ -47,7 +47,7 @@ def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
 
 
 def accesses(block: Block) -> list[tuple[Buffer, Index]]:
-    """Of every store of a block, then of every load."""
+    """The accesses of every store of a block, then of every load."""
     parts: tuple[Stmt | Node, ...] = (*walk(block), *nodes(block))
     return [found for part in parts if (found := access(part)) is not None]
 
@@ -71,7 +71,7 @@ def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
 
 
 def rebound(block: Block, old: str, new: str) -> Block:
-    """The block with loops that are bound to one thing bound to another."""
+    """The block with loops of one bind given another."""
 
     def one(stmt: Stmt) -> Stmt:
         return replace(stmt, bind=new) if isinstance(stmt, For) and stmt.bind == old else stmt

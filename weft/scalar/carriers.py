@@ -1,4 +1,4 @@
-"""A fold at work in the reference interpreter: arrays of carriers, folded along loops' dimensions.
+"""Folds in the reference interpreter: arrays of carriers, folded along the dimensions of loops.
 
 sums = Carriers(fold, depth=1, identity=[np.float32(0)], widen=False)
 sums.add([parts], loops=3)       # fold dimensions 2 and 1 of parts, combine with what is there

@@ -1,4 +1,4 @@
-"""What index terms are multiples of, whatever their variables are: alignment of accesses.
+"""Divisors of index terms, whatever their variables are: they prove the alignment of accesses.
 
 divisor(a0 * 64 + c0, {c0: 4})      # 4
 """

@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from weft.core.calls import decode_call, operator
 from weft.core.errors import VerifyError
 from weft.core.types import DType, TensorType, bf16
+from weft.library.calls import decode_call, operator
 from weft.scalar.nest import Buffer, Call, Program
 
 

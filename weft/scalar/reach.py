@@ -1,4 +1,4 @@
-"""How far an index goes over the loops around it, their tails included, and how it is spelt.
+"""Bounds of an index over the loops around it, tails included: which elements an access reaches.
 
 reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 16)
 """
@@ -92,7 +92,7 @@ def _ranges(loops: Loops) -> dict[Node, Interval]:
 
 
 def axis_range(loop: For, ranges: Ranges) -> Interval:
-    """Values the loop's axis takes."""
+    """The least and greatest value of the loop's axis."""
     low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
     high = max(low, high - _least_gap(loop, loop.hi))
     if isinstance(loop.lo.op, Constant) and isinstance(loop.hi.op, Constant):

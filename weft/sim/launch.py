@@ -31,7 +31,7 @@ Size = int | tuple[int, ...]
 
 @dataclass(frozen=True)
 class TensorMap:
-    """What the copy engine knows of an array: the box it moves, and how it permutes its rows."""
+    """A tensor map of an array: the box that TMA copies, and its swizzle."""
 
     array: np.ndarray
     box: tuple[int, ...]
@@ -43,7 +43,7 @@ Argument = np.ndarray | TensorMap | np.generic | int | float
 
 @dataclass
 class Job:
-    """The text that tells the program of a launch, and the arrays it names."""
+    """The launch as text for the simulator's program, and the arrays that it names."""
 
     lines: list[str] = field(default_factory=list)
     arrays: dict[int, np.ndarray] = field(default_factory=dict)
@@ -132,7 +132,7 @@ def sizes(name: str, size: Size) -> str:
 
 
 def check_limits(kernel: str, grid: Size, block: Size, shared_bytes: int) -> None:
-    """What no NVIDIA GPU launches."""
+    """WeftError for a launch that no NVIDIA GPU accepts."""
     threads = math.prod(triple(block))
     if not 0 < threads <= MOST_THREADS or triple(block)[2] > 64:
         raise WeftError(f"kernel {kernel}: a block has 1 to {MOST_THREADS} threads, not {block}")

@@ -1,4 +1,4 @@
-"""What a simulation found: faults and the cost of each access, by line of the kernel.
+"""The report of a simulation: faults, and the cost of each access, by line of the kernel.
 
 report.faults                   # (Fault(kind='race', line=12, ...), ...)
 report.accesses                 # (Access(line=9, space='shared', per_request=32.0, ideal=1.0), ...)

@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from weft.core.calls import decode_call, operator, torch_object, widened
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
+from weft.library.calls import decode_call, operator, torch_object, widened
 from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.ops import ROUNDINGS
 from weft.tensor.ops import Extern, Input, Map, Scalar

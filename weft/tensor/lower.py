@@ -7,7 +7,7 @@ reductions over the same axes share a loop, a loop is opened where an output fir
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
@@ -24,6 +24,8 @@ from weft.tensor.terms import Folded, Terms, stored
 
 Loop = tuple[Node, int, str]  # axis, extent, role
 Buffers = Mapping[Node, nest.Buffer]
+# Rows and columns of the tables that a scatter of so many goes by; columns divide the columns.
+Tables = Callable[[int, int], tuple[int, int]]
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,11 @@ class _Nest:
         return updates, [Leaf(leaf.loops, s) for leaf, s in zip(leaves, after, strict=True)]  # type: ignore[arg-type]
 
 
+def one_table(rows: int, columns: int) -> tuple[int, int]:
+    """The table of a scatter that nothing has scheduled: all of it."""
+    return rows, columns
+
+
 def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
     """The iteration space shared by the outputs; None when their shapes do not align."""
     shapes = [o.type.shape for o in outputs]
@@ -121,7 +128,7 @@ def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
 
 
 def lower_group(
-    outputs: tuple[Node, ...], buffers: Buffers, written: Buffers, table: int | None = None
+    outputs: tuple[Node, ...], buffers: Buffers, written: Buffers, tables: Tables = one_table
 ) -> nest.Block:
     """The nest that computes a group's outputs from tensors that have buffers."""
     op = outputs[0].op
@@ -130,7 +137,7 @@ def lower_group(
     if isinstance(op, Scan):
         return _lower_scan(outputs[0], op, buffers, written)
     if isinstance(op, Scatter):
-        return _lower_scatter(outputs[0], op, buffers, written, table)
+        return _lower_scatter(outputs[0], op, buffers, written, tables)
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
@@ -163,26 +170,16 @@ def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> n
     return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 
-TABLE, LEAST = 1 << 17, 16  # elements of a scatter's table, so that it stays cached; its columns
-
-
-def _table(rows: int, columns: int, most: int | None) -> tuple[int, int]:
-    """Rows and columns of a table: all rows, and columns that divide, where memory allows."""
-    wide = max(LEAST, TABLE // rows) if most is None else 2 * LEAST
-    width = max(d for d in range(1, min(columns, wide) + 1) if columns % d == 0)
-    return (rows if most is None else min(rows, most // width)), width
-
-
 def _lower_scatter(
-    node: Node, op: Scatter, buffers: Buffers, written: Buffers, most: int | None
+    node: Node, op: Scatter, buffers: Buffers, written: Buffers, tables: Tables
 ) -> nest.Block:
     """A table of the indexed axis, and some columns of the last: filled, folded into, stored.
 
-    None has more than `most` elements: beyond, each has some rows, and passes over all else.
+    A table with fewer rows than that axis has ignores the values that go to the other rows.
     """
     shape, last = node.type.shape, len(node.type.shape) - 1
     rows, n = shape[op.axis], shape[last] if op.axis != last else 1
-    height, width = _table(rows, n, most)
+    height, width = tables(rows, n)
     sizes = [n // width if d == last else size for d, size in enumerate(shape)]
     row, column, first = axis("row"), axis("column"), axis("first")
     places = [axis(f"o{d}") for d in range(len(shape))]
@@ -228,12 +225,12 @@ def lower(
     graph: Graph,
     groups: list[tuple[Node, ...]],
     layouts: tuple[TensorType, ...] | None = None,
-    table: int | None = None,
+    tables: Tables = one_table,
 ) -> nest.Program:
     """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
 
     `layouts` gives each output's strides; every output has memory of its own, so an output that
-    is an input, or stands twice, is copied. No scatter's table has more than `table` elements.
+    is an input, or stands twice, is copied. `tables` sizes the tables of scatters.
     """
     taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
 
@@ -253,7 +250,7 @@ def lower(
             call = _lower_call(group, buffers, name(group[0]), taken)
             steps.append(replace(call, origin=graph.origin.get(group[0], "")))
             continue
-        body = lower_group(group, buffers, written, table)
+        body = lower_group(group, buffers, written, tables)
         buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
         made = tuple(written[n] for n in group)

@@ -1,4 +1,4 @@
-"""pair_bf16: sums of products of bf16 over words that hold two values, neighbours along K.
+"""pair_bf16: sums products of bf16 two at a time, from words that hold two neighbours along K.
 
 before  v = map{multiply}(view(f32(x)), view(f32(w)))          x: bf16[M,K], w: bf16[N,K]
         reduce{sum, axes=(2,)}(v)

@@ -1,4 +1,4 @@
-"""Reductions that read the same data one after the other, as one pass where that is cheaper.
+"""fold_in_one_pass: computes two dependent reductions of the same data in one pass where cheaper.
 
 graph = fold_in_one_pass(graph, price)
 sum((x - mean(x))^2)  ->  reduce{welford}(x)          sum(exp(x - max(x)))  ->  reduce{sumexp}(x)

@@ -197,7 +197,7 @@ def widen(term: Node, dtype: DType) -> Node:
 
 
 def stored(term: Node, dtype: DType) -> Node:
-    """The value in that dtype itself: no wider than a buffer keeps it."""
+    """The value in the dtype that a buffer stores."""
     widened = function_of(term) == str(dtype.compute) and term.args[0].type.dtype is dtype
     if widened or function_of(term) == f"round_{dtype}":
         term = term.args[0]

@@ -8,10 +8,10 @@ v2 = index{[4] -> i0 * 2}: i64[4]
 from __future__ import annotations
 
 from weft.core.node import Node
-from weft.core.text import LEVELS, Level
 from weft.core.text.attributes import make_node, show_arguments
 from weft.core.text.cursor import Cursor, show_number
-from weft.core.text.graph import READ, SHOW, GraphScope, Ref, read_graph, show_graph
+from weft.core.text.graph import GraphScope, read_graph, show_graph
+from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import boolean
 from weft.scalar.ops import Axis
 from weft.scalar.text.terms import TermReader, show_term
@@ -44,6 +44,7 @@ class Positions(TermReader):
     """Terms over the coordinates i0, i1, ... of an output."""
 
     def __init__(self, rank: int) -> None:
+        super().__init__()
         self.known = {n.op.label: n for n in positions(rank) if isinstance(n.op, Axis)}
 
     def name(self, cursor: Cursor, name: str) -> Node:
@@ -59,7 +60,7 @@ def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:
     return shape, Positions(len(shape))
 
 
-def _read_view(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
+def _read_view(cursor: Cursor, scope: GraphScope) -> Node:
     shape, terms = _read_map(cursor)
     index = cursor.listed(lambda: terms.index_term(cursor), "()")
     valid = terms.expression(cursor) if cursor.accept("where") else None
@@ -70,13 +71,15 @@ def _read_view(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     return make_node(cursor, View(shape, index, valid, fill), *scope.arguments(cursor))
 
 
-def _read_index(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
+def _read_index(cursor: Cursor, scope: GraphScope) -> Node:
     shape, terms = _read_map(cursor)
     term = terms.expression(cursor)
     cursor.expect("}")
     return make_node(cursor, Index(shape, term), *scope.arguments(cursor))
 
 
-SHOW["view"], READ["view"] = _show_view, _read_view
-SHOW["index"], READ["index"] = _show_index, _read_index
-LEVELS["tensor"] = Level("tensor", ("tensor",), show_graph, read_graph)
+FORMS = Forms(
+    show={"view": _show_view, "index": _show_index},
+    read={"view": _read_view, "index": _read_index},
+)
+TENSOR = Level("tensor", ("tensor",), show_graph, read_graph, forms=FORMS)

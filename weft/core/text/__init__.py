@@ -1,8 +1,7 @@
-"""The one printer and the one parser: print_program(parse_program(text)) == text at every level.
+"""Text of programs: tokens, attributes, graphs, levels. weft/text.py reads and prints all levels.
 
-program = parse_program("program tensor main\\ninput x: f32[4]\\noutput x\\n")
-print(print_program(program))
-The first line names the level; the levels' own text modules fill LEVELS when they are imported.
+with located(text, "<text>"):       # an error of a verifier gets the line that it is about
+    verify(program)
 """
 
 from __future__ import annotations
@@ -10,38 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any
 
-from weft.core.errors import ParseError, VerifyError
-from weft.core.text.cursor import Cursor, Line
-from weft.core.text.level import LEVELS, Level
-
-__all__ = ["LEVELS", "Level", "located", "parse_program", "print_program"]
-
-
-def print_program(program: Any) -> str:
-    """The program's text."""
-    if program.level not in LEVELS:
-        raise VerifyError(f"a program of the {program.level} level has no text form")
-    return LEVELS[program.level].show(program)
-
-
-def parse_program(text: str, filename: str = "<text>") -> Any:
-    """The Graph or Program that a text describes; ParseError or VerifyError names a bad line."""
-    lines = [Line(i, raw.rstrip(), filename) for i, raw in enumerate(text.split("\n"), 1)]
-    lines = [line for line in lines if line.text.strip() and not line.text.lstrip().startswith("#")]
-    if not lines:
-        raise ParseError("an empty program", filename)
-    cursor = Cursor(lines[0])
-    if not cursor.accept("program"):
-        cursor.expected("a header such as program tensor main")
-    level = cursor.one_of("level", LEVELS)
-    name = cursor.name("the program's name")
-    cursor.end()
-    try:
-        return level.read(level, name, lines[1:])
-    except RecursionError as e:
-        raise ParseError("the text is nested too deeply", filename) from e
+from weft.core.errors import VerifyError
 
 
 @contextmanager

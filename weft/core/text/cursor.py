@@ -17,13 +17,21 @@ from typing import NoReturn, TypeVar
 import numpy as np
 
 from weft.core.errors import ParseError, VerifyError
-from weft.core.types import DTYPES, DType, ScalarType, TensorType, TupleType, dtype_of_literal
+from weft.core.types import (
+    DTYPES,
+    FOREIGN,
+    DType,
+    ScalarType,
+    TensorType,
+    TupleType,
+    dtype_of_literal,
+)
 
 T = TypeVar("T")
 Literal = tuple["int | float | bool", DType]
 
 NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
-ELEMENT_TYPES = dict(DTYPES)  # by name; the torch level adds those that only library calls use
+ELEMENT_TYPES = {**DTYPES, **FOREIGN}
 WORDS = {"inf": math.inf, "nan": math.nan, "true": True, "false": False}
 TOKEN = re.compile(
     rf"""

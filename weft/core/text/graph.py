@@ -9,7 +9,6 @@ output v0
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from itertools import count
 from typing import NoReturn
 
@@ -17,17 +16,13 @@ from weft.core.graph import Graph
 from weft.core.node import OPS, Node, Op
 from weft.core.text.attributes import Scope, make_node, read_attributes, show_op
 from weft.core.text.cursor import WORDS, Cursor, Line, is_identifier, show_literal, show_name
-from weft.core.text.level import Level
+from weft.core.text.level import Level, Ref
 from weft.core.types import TensorType
 
-Ref = Callable[[Node], str]
-SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
-READ: dict[str, Callable[[Cursor, GraphScope, str], Node]] = {}  # by the word the form starts with
-DOTTED: list[Callable[[Cursor, GraphScope, str], Node]] = []  # the reader of dotted words, aten.*
 UNNAMED = re.compile(r"v\d+")
 
 
-def show_graph(graph: Graph) -> str:
+def show_graph(level: Level, graph: Graph) -> str:
     ref = _refs(graph)
     lines = [f"program {graph.level} {show_name(graph.name)}"]
     lines += [f"input {ref(n)}: {getattr(n.op, 'tensor', n.type)}" for n in graph.inputs]
@@ -35,7 +30,7 @@ def show_graph(graph: Graph) -> str:
     for node in graph.nodes():
         if node in inputs or node.op.name == "scalar":
             continue
-        show = SHOW.get(node.op.name, show_op)
+        show = level.forms.show.get(node.op.name, show_op)
         lines.append(f"{ref(node)} = {show(node, ref)}: {node.type}")
     lines.append(f"output {', '.join(map(ref, graph.outputs))}")
     return "\n".join(lines) + "\n"
@@ -96,11 +91,11 @@ class GraphScope(Scope):
         word = cursor.peek()
         if cursor.token()[0] != "name":
             cursor.expected("an op")
-        if "." in word and DOTTED:
-            return DOTTED[0](cursor, self, declared)
+        if "." in word and self.level.dotted is not None:
+            return self.level.dotted(cursor, self, declared)
         self.level.check(cursor, word)
-        if word in READ:
-            return READ[word](cursor, self, declared)
+        if word in self.level.forms.read:
+            return self.level.forms.read[word](cursor, self)
         cursor.name()
         op: Op = read_attributes(cursor, OPS[word], self)
         return make_node(cursor, op, *self.arguments(cursor))

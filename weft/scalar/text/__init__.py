@@ -1,13 +1,14 @@
 """Text of the loop and tile levels; the kernel level adds its own forms in kernel/text.py.
 
-print_program(program)      # program loop main ... kernel relu(x: f32[4]) -> relu: f32[4] ...
+show_nest(LOOP, program)    # program loop main ... kernel relu(x: f32[4]) -> relu: f32[4] ...
 """
 
 from __future__ import annotations
 
-from weft.core.text import LEVELS, Level
+from weft.core.text.level import Level
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import show_nest
+from weft.scalar.text.statements import NEST_FORMS
 
-LEVELS["loop"] = Level("loop", ("scalar", "loop"), show_nest, read_nest)
-LEVELS["tile"] = Level("tile", ("scalar", "loop", "tile"), show_nest, read_nest)
+LOOP = Level("loop", ("scalar", "loop"), show_nest, read_nest, forms=NEST_FORMS)
+TILE = Level("tile", ("scalar", "loop", "tile"), show_nest, read_nest, forms=NEST_FORMS)

@@ -1,6 +1,6 @@
 """Reads programs of loop nests: the loop, tile and kernel levels.
 
-program = read_nest(LEVELS["loop"], "main", lines)
+program = read_nest(LOOP, "main", lines)
 Lets only name terms; the statements hold the terms themselves, the very nodes that were printed.
 """
 

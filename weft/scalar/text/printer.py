@@ -1,33 +1,35 @@
 """Prints programs of loop nests: the loop, tile and kernel levels.
 
-print(show_nest(program))       # program loop main, input x: f32[4], kernel relu(...) -> ...
+print(show_nest(LOOP, program))       # program loop main, input x: f32[4], kernel relu(...) -> ...
 Statements are printed from the placed form, so each term has one name where it is computed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count, groupby
 
 from weft.core.node import Node
 from weft.core.text.cursor import show_name, show_string
+from weft.core.text.level import Forms, Level
 from weft.scalar import nest
 from weft.scalar.placing import place
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
-from weft.scalar.text.terms import Ref, is_inline, show_call, show_term
+from weft.scalar.text.statements import NEST_FORMS
+from weft.scalar.text.terms import is_inline, show_call, show_term
 from weft.scalar.updates import is_product
 
-# Statements of other levels.
-SHOW_STATEMENT: dict[type[nest.Stmt], Callable[[nest.Stmt, Ref], str]] = {}
 INDENT = "    "
 
 
-def show_nest(program: nest.Program) -> str:
+def show_nest(level: Level, program: nest.Program) -> str:
     lines = [f"program {program.level} {show_name(program.name)}"]
     lines += [f"input {show_buffer(b)}" for b in program.inputs]
     declared = {b.name: b for b in program.inputs}
     for step in program.steps:
-        shown = [_show_call(step)] if isinstance(step, nest.Call) else show_kernel(step)
+        shown = (
+            [_show_call(step)] if isinstance(step, nest.Call) else show_kernel(step, level.forms)
+        )
         lines += ["", *shown]
         declared |= {b.name: b for b in step.outputs}
     told = (
@@ -52,24 +54,25 @@ def _show_call(call: nest.Call) -> str:
     return text + (f" because {show_string(call.reason)}" if call.reason else "")
 
 
-def show_kernel(kernel: nest.Kernel) -> list[str]:
-    """The kernel's lines: its signature, then the nest."""
+def show_kernel(kernel: nest.Kernel, forms: Forms = NEST_FORMS) -> list[str]:
+    """The kernel's lines: its signature, then the nest, with the forms of its level."""
     header = f"kernel {show_name(kernel.name)}{_show_signature(kernel.inputs, kernel.outputs)}"
     sizes: dict[Node, int] = {}
     placed = place(kernel.body, lambda t: is_inline(t, sizes))
-    return [header, *_Printer(kernel).block(placed, "", None)]
+    return [header, *_Printer(kernel, forms).block(placed, "", None)]
 
 
 class _Printer:
     """Names terms as their Lets come up, and forgets them at the end of their block."""
 
-    def __init__(self, kernel: nest.Kernel) -> None:
+    def __init__(self, kernel: nest.Kernel, forms: Forms) -> None:
+        self.forms = forms
         self.taken = _labels(kernel)
         self.names: dict[Node, str] = {}
         self.free = {stem: map(f"{stem}{{}}".format, count()) for stem in ("in", "v")}
 
     def ref(self, term: Node) -> str:
-        return show_term(term, self.names.get)
+        return show_term(term, self.names.get, forms=self.forms.show)
 
     def block(self, stmts: nest.Block, indent: str, parent: nest.For | None) -> Iterator[str]:
         outer = dict(self.names)
@@ -80,7 +83,7 @@ class _Printer:
             elif not isinstance(stmt, nest.Let):
                 yield f"{indent}{self.statement(stmt)}"
             else:  # a second let of a term is a new name: a local buffer was written in between
-                text = show_call(stmt.term, self.ref)
+                text = show_call(stmt.term, self.ref, self.forms.show)
                 self.names[stmt.term] = self.fresh(stmt.term)
                 yield f"{indent}{self.names[stmt.term]} = {text}"
         self.names = outer
@@ -124,7 +127,7 @@ class _Printer:
                 space += f" swizzle {buffer.swizzle}" if buffer.swizzle else ""
                 return f"local {show_buffer(buffer)}{space}"
             case _:
-                return SHOW_STATEMENT[type(stmt)](stmt, self.ref)
+                return self.forms.show_statement[type(stmt)](stmt, self.ref)
 
     def update(self, stmt: nest.Update) -> str:
         labels = ", ".join(map(show_name, stmt.fold.labels))

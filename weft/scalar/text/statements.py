@@ -1,25 +1,24 @@
 """Reads the statements of loop nests, all but the loops themselves.
 
-scope = NestScope(LEVELS["loop"], {"x": x, "y": y})
+scope = NestScope(LOOP, {"x": x, "y": y})
 read_statement(Cursor(Line(7, "y[a0] = v0", "<text>")), scope)       # Store(y, (a0,), v0)
 """
 
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
 
 from weft.core.node import Node
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
-from weft.core.text.level import Level
+from weft.core.text.level import Forms, Level
 from weft.core.types import boolean
 from weft.scalar.monoid import MONOIDS, SUM, Monoid
 from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
 from weft.scalar.text.folds import FOLDS, fold_of
-from weft.scalar.text.terms import TermReader
+from weft.scalar.text.terms import SHOW, TermReader
 
 
 def read_buffer(cursor: Cursor) -> Buffer:
@@ -39,15 +38,11 @@ class Loop:
     folds: dict[str, Fold] = field(default_factory=dict[str, Fold])  # by each label
 
 
-READ: dict[str, Callable[[Cursor, NestScope], Node]] = {}  # forms of terms, of all levels
-
-
 class NestScope(TermReader):
     """The names of one kernel: one frame of terms and buffers for each open block."""
 
-    forms = READ
-
     def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
+        super().__init__(level.forms.read)
         self.level = level
         self.terms: ChainMap[str, Node] = ChainMap()
         self.buffers: ChainMap[str, Buffer] = ChainMap(buffers)
@@ -68,7 +63,7 @@ class NestScope(TermReader):
     def name(self, cursor: Cursor, name: str) -> Node:
         if name in self.terms:
             return self.terms[name]
-        words = [word for word in READ if word.isidentifier()]
+        words = [word for word in self.forms if word.isidentifier()]
         return cursor.unknown("undefined name", name, [*self.terms, *words])
 
     def buffer(self, cursor: Cursor) -> Buffer:
@@ -113,9 +108,6 @@ def read_mask(cursor: Cursor, scope: NestScope) -> tuple[Node, ...]:
     condition = scope.condition(cursor)
     cursor.expect("else")
     return condition, scope.expression(cursor)
-
-
-READ["load"] = read_load
 
 
 # --- statements ---------------------------------------------------------------------------------
@@ -232,14 +224,16 @@ def _default_home(cursor: Cursor, scope: NestScope, labels: tuple[str, ...]) -> 
     return around[-1] if around else cursor.fail(told)
 
 
-# Statements of other levels: by the word they start with, before a name; or by the mark that
-# follows the buffer they start with.
-READ_STATEMENT: dict[str, Callable[[Cursor, NestScope], Stmt]] = {
-    "local": _read_local,
-    "[": _read_store,
-    "<-": _read_update,
-    ",": _read_update,
-}
+NEST_FORMS = Forms(
+    show=SHOW,
+    read={"load": read_load},
+    read_statement={
+        "local": _read_local,
+        "[": _read_store,
+        "<-": _read_update,
+        ",": _read_update,
+    },
+)
 
 
 def read_statement(cursor: Cursor, scope: NestScope) -> Stmt | None:
@@ -249,10 +243,11 @@ def read_statement(cursor: Cursor, scope: NestScope) -> Stmt | None:
     mark = cursor.peek() if cursor.at_name(1) else cursor.peek(1)
     if mark == "=":
         return _read_let(cursor, scope)
-    if mark not in READ_STATEMENT:
-        words = [word for word in (*READ_STATEMENT, "for") if word.isidentifier()]
+    readers = scope.level.forms.read_statement
+    if mark not in readers:
+        words = [word for word in (*readers, "for") if word.isidentifier()]
         cursor.unknown("no statement starts with", f"{cursor.peek()} {cursor.peek(1)}", words)
-    stmt = READ_STATEMENT[mark](cursor, scope)
+    stmt: Stmt = readers[mark](cursor, scope)
     cursor.end()
     if not scope.level.has(type(stmt)):
         level = scope.level.word

@@ -13,13 +13,11 @@ from typing import Any
 from weft.core.node import OPS, Node
 from weft.core.text.attributes import CODECS, Codec, Scope, make_node, read_attributes, show_op
 from weft.core.text.cursor import Cursor, show_literal, show_name
+from weft.core.text.level import Ref
 from weft.core.types import boolean, i64
 from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Acc, Buffer, Load, Running
 from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function
-
-Ref = Callable[[Node], str]
-SHOW: dict[str, Callable[[Node, Ref], str]] = {}  # by op name, where the generic form reads badly
 
 # function: how it is written between its arguments, how tightly that binds
 INFIX = {
@@ -55,8 +53,26 @@ def is_negative(node: Node) -> bool:
     return type(value) is int and -(2**63) < value < 0
 
 
+def _show_load(term: Node, ref: Ref) -> str:
+    load = term.op
+    assert isinstance(load, Load)
+    rank = load.buffer.type.rank
+    text = f"load {show_name(load.buffer.name)}[{', '.join(map(ref, term.args[:rank]))}]"
+    if not load.masked:
+        return text + (f" ahead {load.ahead}" if load.ahead else "")
+    condition, other = map(ref, term.args[rank:])
+    return f"{text} if {condition} else {other}"
+
+
+Show = Mapping[str, Callable[[Node, Ref], str]]  # forms of terms, by op name
+SHOW: Show = {"load": _show_load}
+
+
 def show_term(
-    term: Node, named: Callable[[Node], str | None] = lambda n: None, outer: int = 0
+    term: Node,
+    named: Callable[[Node], str | None] = lambda n: None,
+    outer: int = 0,
+    forms: Show = SHOW,
 ) -> str:
     """A term inside an expression that binds as tightly as `outer`; `named` gives known names."""
     name = named(term)
@@ -69,47 +85,35 @@ def show_term(
             return show_name(label)
         case Running(label=label):
             return f"running {show_name(label)}"
-        case Apply(function=function) if infix := _infix(term, function.name, named):
+        case Apply(function=function) if infix := _infix(term, function.name, named, forms):
             text, level = infix
             return f"({text})" if level < outer else text
         case _:
-            return show_call(term, lambda n: show_term(n, named))
+            return show_call(term, lambda n: show_term(n, named, forms=forms), forms)
 
 
-def _infix(term: Node, name: str, named: Callable[[Node], str | None]) -> tuple[str, int] | None:
+def _infix(
+    term: Node, name: str, named: Callable[[Node], str | None], forms: Show
+) -> tuple[str, int] | None:
     args = term.args
     logic = name in ("and", "or")
     fits = all(a.type.dtype is boolean for a in args) if logic else all(map(is_index, args))
     if name not in INFIX or not fits or (name == "subtract" and isinstance(args[1].op, Constant)):
         return None
     symbol, level = INFIX[name]
-    left = show_term(args[0], named, level + (level == COMPARISON))
+    left = show_term(args[0], named, level + (level == COMPARISON), forms)
     if name == "add" and is_negative(args[1]):
         return f"{left} - {-args[1].op.value}", level  # type: ignore[attr-defined]
-    return f"{left} {symbol} {show_term(args[1], named, level + 1)}", level
+    return f"{left} {symbol} {show_term(args[1], named, level + 1, forms)}", level
 
 
-def show_call(term: Node, ref: Ref) -> str:
+def show_call(term: Node, ref: Ref, forms: Show = SHOW) -> str:
     """A function or op applied to its arguments, each as `ref` shows it."""
     if isinstance(term.op, Apply):
         name = term.op.function.name
         short = SHORT.get(name) if all(map(is_index, term.args)) else None
         return f"{short or name}({', '.join(map(ref, term.args))})"
-    return SHOW.get(term.op.name, show_op)(term, ref)
-
-
-def _show_load(term: Node, ref: Ref) -> str:
-    load = term.op
-    assert isinstance(load, Load)
-    rank = load.buffer.type.rank
-    text = f"load {show_name(load.buffer.name)}[{', '.join(map(ref, term.args[:rank]))}]"
-    if not load.masked:
-        return text + (f" ahead {load.ahead}" if load.ahead else "")
-    condition, other = map(ref, term.args[rank:])
-    return f"{text} if {condition} else {other}"
-
-
-SHOW["load"] = _show_load
+    return forms.get(term.op.name, show_op)(term, ref)
 
 
 def is_inline(term: Node, sizes: dict[Node, int]) -> bool:
@@ -133,8 +137,8 @@ def _size(term: Node, sizes: dict[Node, int]) -> int:
 class TermReader(Scope):
     """Reads terms; here a name is an axis, a nest's scope knows more."""
 
-    # Forms other than calls, by the word they start with and a { if one follows.
-    forms: Mapping[str, Callable[[Cursor, Any], Node]] = {}
+    def __init__(self, forms: Mapping[str, Callable[[Cursor, Any], Node]] | None = None) -> None:
+        self.forms = forms or {}  # other than calls, by how they start
 
     def ops(self) -> list[str]:
         """Names of the ops that may stand in a term."""

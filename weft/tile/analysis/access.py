@@ -1,4 +1,4 @@
-"""How a nest touches memory: what is contiguous, what a term costs, which sums are contractions.
+"""Reads a nest: strides of its accesses, costs of its terms, and which contraction it computes.
 
 contraction(nest)           # its rows, columns and reduce loops; None when it is something else
 stride_along(address, a0)   # elements per step of a0; None when uneven
@@ -24,7 +24,7 @@ Ranges = dict[Node, Interval]
 
 
 def trips(stmt: For) -> int:
-    """Iterations of a loop: exact for literal bounds, else the most that lo .. min(..) allows."""
+    """The number of iterations: exact for literal bounds, else the most that lo..min(..) allows."""
     extent = stmt.extent
     if extent is None:
         extent = longest(stmt.lo, stmt.hi)
@@ -33,13 +33,13 @@ def trips(stmt: For) -> int:
 
 
 def divisors(count: int) -> list[int]:
-    """Numbers that divide it, the least first."""
+    """The divisors of a number in ascending order."""
     small = [n for n in range(1, math.isqrt(count) + 1) if count % n == 0]
     return sorted({*small, *(count // n for n in small)})
 
 
 def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
-    """Ranges of every axis bound in a block."""
+    """The range of every axis that a loop of the block binds."""
     found: Ranges = dict(ranges or {})
     for stmt in walk(block):
         if isinstance(stmt, For):
@@ -48,7 +48,7 @@ def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
 
 
 def stride_along(term: Node, variable: Node) -> int | None:
-    """How far an address moves per step of the axis; None when it does not move evenly."""
+    """The stride of an address along an axis, in elements; None when it is not constant."""
     terms, _ = linear(term)
     step = terms.get(variable, 0)
     others = (a for a in terms if a is not variable)
@@ -56,14 +56,14 @@ def stride_along(term: Node, variable: Node) -> int | None:
 
 
 def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Node, int | None]]:
-    """Every access of a statement with its stride along an axis (None: uneven)."""
+    """Every access of a statement, with its stride along an axis (None: not constant)."""
     for part in (stmt, *postorder(*stmt.terms())):
         if (touched := access(part)) is not None:
             yield part, stride_along(address(*touched, ranges), axis)
 
 
 def is_index(term: Node) -> bool:
-    """Arithmetic on axes and literals alone."""
+    """Whether a term is arithmetic on axes and literals alone."""
     if term.type.dtype not in (i64, boolean):
         return False
     return all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
@@ -81,7 +81,7 @@ def term_cost(term: Node) -> float:
 
 
 def narrow(term: Node) -> Node:
-    """Without a cast that makes it wider: what is kept is the smaller one."""
+    """The term without a widening cast: storing it takes the fewer bytes."""
     cast = isinstance(term.op, Apply) and term.op.function in CASTS.values()
     if cast and term.args[0].type.dtype.bytes < term.type.dtype.bytes:
         return narrow(term.args[0])
@@ -112,12 +112,12 @@ class Contraction:
 
     @property
     def lines(self) -> For:
-        """The loop that blocks of columns are cut from."""
+        """The loop that column blocks are cut from."""
         return self.joined[0] if self.joined else self.columns
 
     @property
     def bytes(self) -> int:
-        """Size of an accumulator."""
+        """Bytes of an accumulator."""
         return self.update.values[0].type.dtype.bytes
 
     @property
@@ -127,7 +127,7 @@ class Contraction:
 
 
 def factors(term: Node) -> list[Node]:
-    """The product's factors; the term itself where they are many (a power by squaring)."""
+    """The factors of a product; the term itself where there are many (a power by squaring)."""
     found, stack = list[Node](), [term]
     while stack and len(found) + len(stack) <= 16:
         node = stack.pop()
@@ -146,13 +146,13 @@ def product(terms: list[Node]) -> Node:
 
 
 def chain(stmt: For, role: str) -> tuple[list[For], Block]:
-    """Perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
+    """The perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
     loops = loops_from(stmt, lambda f: f.role == role and not f.bind)
     return loops, loops[-1].body
 
 
 def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] | None:
-    """Free loops around reduce loops, what those fold and what is stored: if that is the nest."""
+    """The free loops, reduce loops, updates and stores of a nest of that form; None for others."""
     free, body = chain(stmt, "free")
     head, *rest = body
     stores = [s for s in rest if isinstance(s, Store)]
@@ -165,7 +165,7 @@ def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] 
 
 
 def contraction(stmt: For) -> Contraction | None:
-    """The contraction a nest of free loops computes, None when it computes something else."""
+    """The contraction that a nest of free loops computes; None when it computes something else."""
     found = folded(stmt)
     if found is None or len(found[2]) != 1 or found[2][0].fold.monoid is not SUM:
         return None
@@ -174,7 +174,7 @@ def contraction(stmt: For) -> Contraction | None:
 
 
 class Crossing(NamedTuple):
-    """A nest of free loops that stores along one of them what it reads along another."""
+    """A transposing nest: its store is contiguous along one free loop, a load along another."""
 
     loops: list[For]
     along: For  # what it stores is contiguous along this one
@@ -184,7 +184,7 @@ class Crossing(NamedTuple):
 
 
 def crossing(stmt: For) -> Crossing | None:
-    """The crossing that a nest is, None when it is something else."""
+    """The loops along which a transposing nest stores and loads; None for any other nest."""
     loops, body = chain(stmt, "free")
     stores = [s for s in body if isinstance(s, Store)]
     if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
@@ -207,7 +207,7 @@ def crossing(stmt: For) -> Crossing | None:
 
 
 def columns_of(free: list[For], stores: list[Store]) -> For | None:
-    """The innermost loop along which what the nest of `free` loops stores is contiguous."""
+    """The innermost free loop along which the nest's stores are contiguous."""
     where = address(stores[0].buffer, stores[0].index, ranges_in((free[0],)))
     return next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
 
@@ -253,7 +253,7 @@ def _roles(
 
 
 def value_uses(block: Block, variable: Node) -> bool:
-    """Whether a variable is used outside the indices of loads and stores."""
+    """Whether a variable is used as a value, not only in indices of loads and stores."""
     memo: dict[Node, bool] = {}
 
     def parts(part: Stmt | Node) -> tuple[Node, ...]:

@@ -1,4 +1,4 @@
-"""Fills of slabs that are boxes of a tensor: what one command of the copy engine (TMA) copies.
+"""Recognises copies into slabs that one TMA command can do: a box of a tensor, and its tensor map.
 
 box = box_of(nest)      # for m0 in b0..b0 + 64: for n0 in k0..k0 + 32: y[..] = load x[m0, n0]
 box.region()            # of x[4096, 512]: 64 from b0 on, 32 from k0 on
@@ -50,7 +50,7 @@ class Box:
         return replace(self.outer, body=(replace(self.line, body=(self.store,)),))
 
     def region(self) -> list[Dimension] | None:
-        """Of the tensor, outermost dimension first; None where it is no box, or has no map."""
+        """The tensor map's dimensions, outermost first; None where TMA cannot copy the nest."""
         dims = self.dimensions()
         buffer: Buffer = self.load.op.buffer  # type: ignore[attr-defined]
         size = buffer.type.dtype.bytes
@@ -65,7 +65,7 @@ class Box:
         return dims
 
     def dimensions(self) -> list[Dimension] | None:
-        """Those of the tensor, the two that the box moves along last; the others are one."""
+        """The tensor's dimensions; the box extends along the last two and is 1 along the others."""
         load, both = self.load, (self.outer, self.line)
         type_ = load.op.buffer.type  # type: ignore[attr-defined]
         moved: dict[For, Dimension] = {}
@@ -85,7 +85,7 @@ class Box:
         return [*rest, *(moved[f] for f in both)] if len(moved) == 2 else None
 
     def is_zero_outside(self, dims: Sequence[Dimension]) -> bool:
-        """Whether what a mask leaves out is outside of the tensor, and 0."""
+        """Whether the mask rules out only what is outside the tensor, and fills in 0 like TMA."""
         *_, condition, other = self.load.args
         if not self.load.op.masked:  # type: ignore[attr-defined]
             return True
@@ -93,7 +93,7 @@ class Box:
 
 
 def _joined(rest: list[Dimension], one: Dimension) -> list[Dimension]:
-    """Dimensions with one more, of a smaller stride: joined to the last one where it fits that."""
+    """The dimensions and one of a smaller stride, collapsed with the last one where contiguous."""
     if not rest or rest[-1].stride != one.size * one.stride:
         return [*rest, one]
     start = apply("add", apply("multiply", rest[-1].start, constant(one.size)), one.start)
@@ -101,7 +101,7 @@ def _joined(rest: list[Dimension], one: Dimension) -> list[Dimension]:
 
 
 def _is_inside(condition: Node, dims: Sequence[Dimension]) -> bool:
-    """Whether an element for which a condition does not hold is outside of the tensor."""
+    """Whether every element for which the condition is false lies outside the tensor."""
     if function_of(condition) == "and":
         return all(_is_inside(part, dims) for part in condition.args)
     left = slack(condition)  # at most -1 where it does not hold
@@ -116,7 +116,7 @@ def _is_inside(condition: Node, dims: Sequence[Dimension]) -> bool:
 
 
 def box_of(stmt: Stmt) -> Box | None:
-    """The copy that loops over threads make, or a box already; None for all else."""
+    """The box that a nest copies into a slab, by its threads or by TMA already; None for others."""
     if not isinstance(stmt, For) or stmt.bind not in ("thread", "box"):
         return None
     loops = loops_from(stmt)
@@ -136,13 +136,13 @@ def box_of(stmt: Stmt) -> Box | None:
 
 
 def boxed(block: Block) -> set[Buffer]:
-    """Slabs that the copy engine fills: where they lie is for it to say."""
+    """The slabs that TMA fills, whose layout TMA prescribes."""
     filled = (s for s in walk(block) if isinstance(s, For) and s.bind == "box")
     return {t.buffer for s in filled for t in s.body if isinstance(t, Store)}
 
 
 def swizzles(slab: Buffer) -> list[int]:
-    """Bytes of the swizzles that a slab can have, as pieces of its lines; 0 for none."""
+    """The swizzles (in bytes) that divide a slab's lines; 0 is no swizzle."""
     rows, line = slab.type.shape[-2:]
     line *= slab.type.dtype.bytes
     whole = [s for s in (32, 64, 128) if s == min(line, 128) and line % s == 0 and rows % 8 == 0]

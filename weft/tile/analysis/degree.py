@@ -1,4 +1,4 @@
-"""What is proportional to exp(s - maximum), for the maximum of a row that is still being found.
+"""Finds which terms scale with exp(s - maximum), for online softmax's running maximum of a row.
 
 degrees.of(exp(s[r, c] - acc0))     # 1: twice as large where acc0 is log(2) smaller
 degrees.of(s[r, c] * v[c, d])       # 0: no maximum of the row decides it
@@ -16,12 +16,12 @@ from weft.scalar.ops import CASTS, Apply, apply, constant, value_of
 
 
 class NotByChunks(Exception):
-    """What a kernel does is not known to be right by chunks."""
+    """Raised where a kernel cannot be proved right when it runs over chunks of its rows."""
 
 
 @dataclass
 class Degrees:
-    """The degree of terms, 0 or 1, in exp(s - maximum)."""
+    """The degree, 0 or 1, of terms in exp(s - maximum)."""
 
     folds: set[Node] = field(default_factory=set[Node])  # accumulators that a row's end tells
     scaled: set[Buffer] = field(default_factory=set[Buffer])  # that hold values of degree 1
@@ -30,7 +30,7 @@ class Degrees:
     known: dict[Node, int] = field(default_factory=dict[Node, int])
 
     def of(self, term: Node) -> int:
-        """NotByChunks where a term is neither, such as the square of one of degree 1."""
+        """The degree of a term; NotByChunks where it is neither 0 nor 1, as for a square."""
         degree = bottom_up(term, self.known, self._of)
         if degree < 0:
             raise NotByChunks
@@ -59,7 +59,7 @@ class Degrees:
         return 1 if (cast or name == "negative") and degrees == [1] else -1
 
     def _below_top(self, gap: Node) -> bool:
-        """Whether a term is s - maximum, for the maximum as it is, or 0 where that is -infinity."""
+        """Whether a term is s - maximum, where a maximum of -infinity may count as 0."""
         if self.top is None or function_of(gap) != "subtract" or self.known[gap.args[0]]:
             return False
         self.plain = self.plain or gap.args[1] is self.top
@@ -67,7 +67,7 @@ class Degrees:
 
 
 def finite(top: Node) -> Node:
-    """A maximum that may be subtracted: 0 where there is none yet."""
+    """The maximum, or 0 where it is still -infinity, so that subtracting it gives no NaN."""
     dtype = top.type.dtype
     none = apply("eq", top, constant(-math.inf, dtype))
     return apply("where", none, constant(0, dtype), top)

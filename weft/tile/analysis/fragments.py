@@ -1,4 +1,4 @@
-"""What a thread of a warp holds of a product of 16-bit matrices in the matrix units.
+"""Fragments: which elements of a 16-bit matrix product each thread of a warp holds for mma.sync.
 
 mma.sync.m16n8k16 (PTX ISA, "Matrix Fragments"): with g = lane // 4 and c = lane % 4 * 2, a thread
 holds of the left side the pairs (k, k + 1) at rows g and g + 8 and k = c and c + 8, of the right
@@ -31,16 +31,16 @@ GROUPS, PAIRS = 8, 4  # lanes of a warp, by row and by pair of columns
 
 @dataclass(frozen=True)
 class Operands:
-    """A sum's two sides as loads of 16-bit elements."""
+    """The two operands of a sum of products, as loads of 16-bit elements."""
 
     left: Node
     right: Node
 
 
 def operands(stmts: Sequence[Stmt], is_staged: bool = True) -> Operands | None:
-    """The sides of a sum that the matrix units compute, None for another.
+    """The operands of a sum that tensor cores can compute; None for any other sum.
 
-    Before its sides are staged their loads may have masks, and after that none.
+    Loads may be masked until the operands are staged, not after.
     """
     update = stmts[0] if len(stmts) == 1 else None
     if not isinstance(update, Update) or update.fold.monoid.name != "sum":
@@ -55,7 +55,7 @@ def operands(stmts: Sequence[Stmt], is_staged: bool = True) -> Operands | None:
 
 
 def _exact(term: Node, is_staged: bool) -> Node | None:
-    """The 16-bit load that a term is the f32 of."""
+    """The 16-bit load that a term widens to f32 without rounding."""
     cast = isinstance(term.op, Apply) and term.op.function is CASTS[f32]
     inner = term.args[0] if cast else term
     if not isinstance(inner.op, Load) or (inner.op.masked and is_staged):
@@ -66,14 +66,14 @@ def _exact(term: Node, is_staged: bool) -> Node | None:
 def pairs(
     side: Node, axis: Node, places: Sequence[Node], k: For, lanes: Sequence[For]
 ) -> list[Pair]:
-    """What a thread has of one side: at its rows of the left one, its column of the right one."""
+    """A thread's fragment of one operand: its rows of the left one, its column of the right one."""
     pair = past(lanes[-1].axis, lanes[-1].lo)
     starts = [apply("add", pair, constant(n)) for n in (0, DEPTH // 2)]
     return [_pair(side, axis, place, k, start) for start in starts for place in places]
 
 
 def column_of(first: Node, lanes: Sequence[For]) -> Node:
-    """The column of the right side that a thread holds; of the result, it starts at `first`."""
+    """The column of the right operand that a thread holds, where columns start at `first`."""
     group, pair = (past(loop.axis, loop.lo) for loop in lanes[-2:])
     if trips(lanes[-2]) > GROUPS:  # of several warps
         group = apply("floormod", group, constant(GROUPS))
@@ -87,7 +87,7 @@ def _pair(side: Node, axis: Node, at: Node, k: For, start: Node) -> Pair:
 
 
 def unit_rate(stmts: Sequence[Stmt], k: For, depth: int, target: GPU) -> int:
-    """Products of a sum that a multiprocessor computes in the time of one by its threads."""
+    """How many times as fast as plain fused multiply-adds the target computes a sum."""
     found = operands(stmts, False) if target.matrix_units else None
     if found is None:
         return 1
@@ -107,7 +107,7 @@ def suits_warpgroups(found: Operands, k: Node) -> bool:
 
 
 def along(load: Node, axis: Node) -> int | None:
-    """Elements from one load to that of the axis's next iteration; None: not evenly apart."""
+    """The stride of a load along an axis, in elements; None when it is not constant."""
     buffer = load.op.buffer  # type: ignore[attr-defined]
     return stride_along(address(buffer, load.args[: buffer.type.rank], {}), axis)
 
@@ -122,5 +122,5 @@ def goes_by_rows(side: Node, k: Node) -> bool | None:
 
 
 def axis_of(side: Node, loops: Sequence[For]) -> Node:
-    """The axis, of a tile's results, that a side moves along."""
+    """The axis of the tile that an operand depends on."""
     return next(f.axis for f in loops if f.axis in free_variables(side))

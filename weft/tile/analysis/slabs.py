@@ -1,6 +1,8 @@
-"""The slabs of a tile: what its threads read of each, and what those reads cost in banks.
+"""Accesses of a tile's slabs by a warp, and the bank conflicts of each layout of a slab.
 
-for read in reads_of(tile): read.slab, read.index, read.count
+for access in accesses_of(tile): access.slab, access.index, access.count
+
+A slab is a tile of an operand, staged in shared memory.
 """
 
 from __future__ import annotations
@@ -23,12 +25,12 @@ from weft.tile.analysis.strips import WIDEST
 from weft.tile.analysis.tiles import Tile
 from weft.tile.price.banks import wavefronts
 
-ISSUE = 0.25  # turns that an instruction takes besides
+ISSUE = 0.25  # wavefronts that issuing an instruction counts as
 
 
 @dataclass(frozen=True)
 class Access:
-    """One access of a slab by a warp, and how often a chunk makes it."""
+    """One access of a slab by a warp, and how many of them one chunk takes."""
 
     slab: Buffer
     index: tuple[Node, ...]
@@ -38,13 +40,13 @@ class Access:
     is_fill: bool = False
 
     def turns(self, slab: Buffer, target: GPU) -> float:
-        """What it costs where the slab lies as `slab` does."""
+        """The wavefronts it takes if the slab has the layout of `slab`."""
         where = address(slab, self.index, {})
         return self.count * (wavefronts(where, self.loops, slab, target.warp, self.width) + ISSUE)
 
 
 def accesses_of(tile: Tile) -> Iterator[Access]:
-    """What a thread reads for one chunk, and what fills the slabs."""
+    """The accesses that compute one chunk, and those that fill the slabs."""
     _, chunk = tile.chunk()
     body = tile.body if chunk is None else chunk.body
     for stmt in body:
@@ -60,7 +62,7 @@ def accesses_of(tile: Tile) -> Iterator[Access]:
 
 
 def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
-    """Of a sum, or of the stores of a tile that only copies."""
+    """The loads of a sum, or of the stores of a tile that only copies."""
     loop = stmt if isinstance(stmt, For) else None
     deep = trips(loop) if loop else 1
     for term in nodes(loop.body if loop else (stmt,)):
@@ -86,7 +88,7 @@ def _warps(threads: Sequence[For]) -> float:
 
 
 def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
-    """What a thread reads for one step of the matrix units."""
+    """The loads of fragments for one step of the tensor cores."""
     found, lanes = operands(atom.body), tile.threads
     if found is None or len(tile.registers) != 4:
         return
@@ -121,14 +123,14 @@ def _fills(stmt: For) -> Iterator[Access]:
 
 
 def padded(slab: Buffer, pad: int) -> Buffer:
-    """The slab with so many elements more between its lines."""
+    """The slab with `pad` more elements between its lines."""
     *outer, line = slab.type.shape
     strides = (*((line + pad) * step for step in row_major(tuple(outer))), 1)
     return replace(slab, type=replace(slab.type, strides=strides))
 
 
 def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
-    """The fewest turns for all accesses of a slab, and the pad that gives them."""
+    """The pad with the fewest wavefronts over all accesses of a slab, after that number."""
     own = [a for a in accesses if a.slab == slab]
     wide = any(a.width > 1 for a in own)
     unit = max(1, WIDEST // slab.type.dtype.bytes) if wide else 1
@@ -137,7 +139,7 @@ def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[flo
 
 
 def best_swizzle(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
-    """The fewest turns for what threads read of a slab, and the swizzle that gives them."""
+    """The swizzle with the fewest wavefronts over all loads of a slab, after that number."""
     reads = [a for a in accesses if a.slab == slab]
     choices = ((replace(slab, swizzle=n), n) for n in swizzles(slab))
     return min((sum(a.turns(s, target) for a in reads), n) for s, n in choices)

@@ -1,4 +1,4 @@
-"""How many neighbours along an axis one thread can take, so that its accesses are wide.
+"""How many consecutive elements along an axis one thread can take, so that its accesses are wide.
 
 strip_width(accesses, a0, 4, known)     # 4 where all are contiguous along a0, aligned, in one piece
 """
@@ -21,7 +21,7 @@ Access = tuple[Buffer, tuple[Node, ...], Node | None]  # what is touched, where,
 
 
 def accesses_of(terms: Iterable[Node], block: Block = ()) -> list[Access]:
-    """Loads that terms make, and the stores of a block."""
+    """The loads of some terms, and the stores of a block."""
     found: list[Access] = []
     for s in walk(block):
         if isinstance(s, Store):
@@ -37,7 +37,7 @@ def accesses_of(terms: Iterable[Node], block: Block = ()) -> list[Access]:
 def strip_width(
     accesses: Iterable[Access], along: Node, known: Divisors, ranges: Mapping[Node, Interval]
 ) -> int:
-    """Elements of the widest strip that all accesses which move along the axis take whole."""
+    """The widest strip, in elements, that every access along the axis can take at once."""
     moving: list[tuple[Node, Node | None, int]] = []
     for buffer, index, mask in accesses:
         where = address(buffer, index, ranges)
@@ -52,7 +52,7 @@ def strip_width(
 
 
 def _whole(where: Node, mask: Node | None, along: Node, width: int, known: Divisors) -> bool:
-    """Whether an access of a strip is aligned, and all of it made or none."""
+    """Whether a strip's access is aligned, and its mask uniform over the strip."""
     start = axis("strip")
     with_start = {**known, start: width}
     if divisor(substitute((where,), {along: start})[0], with_start) % width:

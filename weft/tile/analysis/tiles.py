@@ -1,4 +1,4 @@
-"""A nest over a tile of results: blocks of the grid, threads, registers, around what each computes.
+"""A tile: the loops of a nest over blocks of the grid, threads and registers, and the body inside.
 
 for b0 in 0..512 by 64:  # free grid            Tile(around=(b0, b1), threads=(c0, c1),
     for b1 in 0..512 by 64:  # free grid             registers=(a0, a1), body=(the sum, the store))
@@ -8,8 +8,8 @@ for b0 in 0..512 by 64:  # free grid            Tile(around=(b0, b1), threads=(c
                     for a1 in c1..c1 + 4:  # free register
                         for a2 in ..:  # reduce
 
-Two loops over threads or more, each right inside the other, make a tile: every thread has results
-of its own. Loops over threads inside it are shared by all of them.
+A nest is a tile when two or more perfectly nested loops run over threads: each thread computes
+results of its own. All threads share the loops over threads inside the body, which fill slabs.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class Tile:
     body: Block
 
     def nest(self) -> For:
-        """The statement it is."""
+        """The tile as a statement again."""
         (stmt,) = nested((*self.around, *self.threads, *self.registers), self.body)
         assert isinstance(stmt, For)
         return stmt
 
     def ranges(self) -> dict[Node, Interval]:
-        """Of all axes bound in it."""
+        """The ranges of all axes bound in it."""
         return ranges_in((self.nest(),))
 
     def chunk(self) -> tuple[tuple[For, ...], For | None]:
-        """The loops of its sum down to the one that goes by chunks; that one, None without."""
+        """The reduce loops around its loop over chunks, and that loop (None when it has none)."""
         loops, at = list[For](), self.sum
         while at is not None:
             loops.append(at)
@@ -76,7 +76,7 @@ class Tile:
 
 
 def tile_of(stmt: Stmt) -> Tile | None:
-    """The tile that a nest is, None where it is no tile."""
+    """The nest as a tile; None when it is none."""
     found: dict[str, list[For]] = {"around": [], "thread": [], "register": []}
     kinds = list(found)
     body: Block = (stmt,)
@@ -92,9 +92,9 @@ def tile_of(stmt: Stmt) -> Tile | None:
 
 
 def is_frame(stmt: Stmt) -> TypeGuard[For]:
-    """Whether a loop stands around nests that a block does one after the other.
+    """Whether a loop only groups nests that a block runs one after the other.
 
-    Buffers that they hand over are declared in it, or it is the loop over chunks around them.
+    It declares the intermediates between them, or is the loop over chunks around them.
     """
     if not isinstance(stmt, For) or stmt.role == "reduce" or stmt.folds:
         return False
@@ -107,13 +107,13 @@ def is_frame(stmt: Stmt) -> TypeGuard[For]:
 
 
 def nests_of(block: Block) -> Iterator[Stmt]:
-    """The statements of a block, those inside its frames instead of them."""
+    """The nests of a block, also those grouped by frames."""
     for stmt in block:
         yield from nests_of(stmt.body) if is_frame(stmt) else (stmt,)
 
 
 def on_nests(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
-    """The block with every nest changed, those inside its frames too."""
+    """The block with every nest changed, also those grouped by frames."""
     return tuple(
         replace(s, body=on_nests(s.body, change)) if is_frame(s) else change(s) for s in block
     )
@@ -135,7 +135,7 @@ def on_tiles(kernel: Kernel, change: Callable[[Tile], Tile]) -> Kernel:
 
 
 def guarded(term: Node, axis: Node, condition: Node) -> Node:
-    """The term with loads that move along an axis made only where the condition holds, else 0."""
+    """The term with its loads along an axis masked by a condition; 0 where it is false."""
     memo: dict[Node, frozenset[Node]] = {}
 
     def change(node: Node) -> Node | None:
@@ -151,12 +151,12 @@ def guarded(term: Node, axis: Node, condition: Node) -> Node:
 
 
 def full(loop: For, width: int) -> int:
-    """Iterations in whole blocks of that width."""
+    """The number of iterations, rounded up to whole blocks of that width."""
     return -(-trips(loop) // width) * width
 
 
 def register_split(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns of a tile that each thread computes: few reads for many products."""
+    """Rows and columns that a thread computes of a tile, chosen for few loads per product."""
     area = rows * columns
     results = min(64 if area >= 1 << 14 else 32 if area >= 1 << 12 else 16, area // 32)
     down = 1
@@ -166,5 +166,5 @@ def register_split(rows: int, columns: int) -> tuple[int, int]:
 
 
 def warp_tile(rows: int, columns: int) -> tuple[int, int]:
-    """Rows and columns that a warp gives the matrix units, of a tile of so many."""
+    """Rows and columns that a warp computes by mma.sync, of a tile of that size."""
     return min(rows, 64 if rows * columns >= 1 << 14 else 32), min(columns, 32)

@@ -1,4 +1,4 @@
-"""Nests over a block of rows, for one chunk of columns after the other, in the making.
+"""Builds the nests of a kernel that goes over a block of rows by chunks of columns.
 
 state = chunks.state(fold, value, ())        # a fold along the rows, kept from chunk to chunk
 load = chunks.keep("p", value)               # a value for each row and column of the chunk
@@ -28,7 +28,7 @@ START, AT = axis("start"), axis("at")  # of the block, and of the chunk
 
 @dataclass
 class State:
-    """A fold along the rows: what each row of a block has of it so far."""
+    """A fold along the rows of a block, with its partial result for each row."""
 
     fold: Fold
     held: Buffer
@@ -40,7 +40,7 @@ class State:
 
 @dataclass
 class Column:
-    """A loop over the columns of a chunk in the making."""
+    """A loop over the columns of a chunk, as it is built."""
 
     folds: list[Fold] = field(default_factory=list[Fold])
     body: list[Stmt] = field(default_factory=list[Stmt])
@@ -48,7 +48,7 @@ class Column:
 
 @dataclass
 class Chunks:
-    """What is done before the first chunk, for each, and after the last."""
+    """The statements before the first chunk, in each chunk, and after the last."""
 
     block: int  # rows
     chunk: int  # columns
@@ -67,7 +67,7 @@ class Chunks:
     finish: list[Stmt] = field(default_factory=list[Stmt])
 
     def keep(self, name: str, value: Node) -> Node:
-        """Have a value stored for each column of a chunk, by the nest that is put together."""
+        """Store a value for each row and column of the chunk; the load of it."""
         held, there = self.buffer(name, value), self.masked(value)
         self.column(there).body.append(Store(held, (ROW, COLUMN), self.here(there)))
         return make(Load(held), ROW, COLUMN)
@@ -82,7 +82,7 @@ class Chunks:
         return held
 
     def masked(self, value: Node) -> Node:
-        """The value, 0 beyond the last column."""
+        """The value, or 0 beyond the last column."""
         if self.length % self.chunk == 0:
             return value
         return apply("where", self.there(), value, constant(0, value.type.dtype))
@@ -102,7 +102,7 @@ class Chunks:
         return self.columns[-1]
 
     def close(self) -> None:
-        """The nest of rows that was being put together, and what it leaves for the next chunk."""
+        """Add the nest over rows that is complete now, and its updates of the running folds."""
         body: list[Stmt] = []
         for column in self.columns:
             role = "reduce" if column.folds else "free"
@@ -120,7 +120,7 @@ class Chunks:
         self.columns, self.ends, self.made = [], [], {}
 
     def state(self, fold: Fold, value: Node, sizes: Sequence[int]) -> State:
-        """A fold's part so far, at its identity before the first chunk."""
+        """The running result of a fold, at its identity before the first chunk."""
         degree = self.degrees.of(value)
         if degree and fold.monoid is not SUM:
             raise NotByChunks
@@ -140,7 +140,7 @@ class Chunks:
 
     @property
     def scale(self) -> Buffer:
-        """What sums so far are scaled by, for each row."""
+        """The factor that rescales the running sums of each row."""
         assert self.top is not None
         type_ = TensorType(self.top.fold.dtypes[0], (self.block,))
         return Buffer("scale_rows", type_, "local")
@@ -181,7 +181,7 @@ class Chunks:
         return substitute((term,), {top: finite(self.greatest())})[0]
 
     def greatest(self) -> Node:
-        """The maximum up to this chunk."""
+        """The running maximum, this chunk included."""
         assert self.top is not None
         if self.top not in self.ends:
             return self.top.load()

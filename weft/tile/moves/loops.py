@@ -1,4 +1,4 @@
-"""Steps that schedules are made of: fresh names, blocking a loop, running it over lanes.
+"""Changes of loops that several passes share: fresh names, blocking, vector lanes.
 
 blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 16, end))
 """
@@ -41,12 +41,12 @@ def upto(start: Node, width: int, end: Node) -> Node:
 
 
 def past(place: Node, start: Node) -> Node:
-    """How far a place is from where a loop starts."""
+    """The distance of an index from where a loop starts."""
     return place if start is constant(0) else apply("subtract", place, start)
 
 
 def nested(loops: Sequence[For], body: Block) -> Block:
-    """The body inside loops, each right inside the one before."""
+    """The body inside perfectly nested loops, the first outermost."""
     for loop in reversed(loops):
         body = (replace(loop, body=body),)
     return body
@@ -68,7 +68,7 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
 
 
 def over(block: Block, folds: dict[Fold, Fold]) -> Block:
-    """The block with updates of other accumulators."""
+    """The block with its updates redirected to other accumulators."""
 
     def one(s: Stmt) -> Stmt:
         return replace(s, fold=folds.get(s.fold, s.fold)) if isinstance(s, Update) else s

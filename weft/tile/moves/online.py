@@ -1,10 +1,10 @@
-"""One kernel over blocks of rows and chunks of columns, from kernels that hand rows to each other.
+"""Merges kernels that pass on rows into one, over blocks of rows and chunks of their columns.
 
 kernel, held = online(members, passed, depth=2, block=64, chunk=64, units=True)
 
-A member's body over a row is taken apart into pieces: folds along the columns, maps of them, sums
-along them for other loops, and what is stored once for a row. Of a sum of what is proportional to
-exp(s - maximum), the part so far is scaled where the maximum has grown.
+The body of each merged kernel is split into folds along the columns, maps of them, sums along them
+for other loops, and stores once per row. A running sum of terms that scale with exp(s - maximum) is
+rescaled when the running maximum grows, as in online softmax.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def online(
 
 
 class _Online(Chunks):
-    """One kernel in the making."""
+    """The merged kernel, as it is built."""
 
     def __init__(
         self,
@@ -152,7 +152,7 @@ class _Online(Chunks):
             self.ends.append(state)
 
     def map(self, stmt: For, stores: Sequence[Store], inner: Sequence[For]) -> None:
-        """What is handed over, for each column of a chunk."""
+        """Compute an intermediate for each column of a chunk."""
         made: list[Store] = []
         if inner:
             self.close()

@@ -1,4 +1,4 @@
-"""Rows that several loops over threads read: read once into shared memory, by all threads.
+"""Stages a row that several loops over threads read: all threads load it into shared memory once.
 
 before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in shared
             ... load x[a0, a1]                         for m0 in 0..2048:  # free thread
@@ -42,7 +42,7 @@ class RowStager:
         )
 
     def rows(self, loop: For) -> dict[Node, Node]:
-        """What a loop loads with its axis replaced by HERE, and the loads."""
+        """The loads of a loop, by the same load with its axis replaced by HERE."""
         found: dict[Node, Node] = {}
         inside = {s.axis for s in walk(loop.body) if isinstance(s, For)}
         for term in nodes(loop.body):

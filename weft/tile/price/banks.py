@@ -1,6 +1,6 @@
-"""How the threads of a warp meet in the banks of shared memory.
+"""Bank conflicts of a warp's accesses to shared memory.
 
-wavefronts(address, loops, slab, lanes=32, width=4)       # 4: no conflicts; more where banks meet
+wavefronts(address, loops, slab, lanes=32, width=4)       # 4: no conflicts, of 16 bytes
 The model is of the CUDA C++ Programming Guide: 32 banks of 4 bytes; accesses of 8 bytes go by half
 warps, those of 16 by quarters; threads that touch the same word share it.
 """
@@ -18,7 +18,7 @@ BANKS, BYTES = 32, 4
 
 
 def offsets(address: Node, loops: Sequence[For], lanes: int) -> list[int]:
-    """Where each thread of the first warp is along loops over threads, the last one fastest."""
+    """The position of each thread of the first warp along loops over threads, the last fastest."""
     terms, _ = linear(address)
     found: list[int] = []
     for lane in range(lanes):
@@ -32,7 +32,7 @@ def offsets(address: Node, loops: Sequence[For], lanes: int) -> list[int]:
 
 
 def bank(word: int, slab: Buffer) -> int:
-    """Where a word of a slab lies; of a slab with a swizzle, that of pieces of its lines."""
+    """The bank of a word of a slab, after its swizzle."""
     if slab.swizzle:
         line = slab.type.shape[-1] * slab.type.dtype.bytes
         row, at = divmod(word * BYTES, line)
@@ -42,7 +42,7 @@ def bank(word: int, slab: Buffer) -> int:
 
 
 def wavefronts(address: Node, loops: Sequence[For], slab: Buffer, lanes: int, width: int) -> int:
-    """Turns that shared memory takes for one access of `width` elements of a slab."""
+    """The wavefronts of one access of `width` elements per thread of a slab."""
     size = slab.type.dtype.bytes
     words = max(1, width * size // BYTES)
     starts = [at * size // BYTES for at in offsets(address, loops, lanes)]

@@ -1,10 +1,10 @@
-"""What a nest costs, in microseconds, from its structure alone.
+"""The price of a nest, in microseconds, from its structure alone.
 
 kernel_time_us(kernel.body, target)     # price of fusing, and the report's predicted time
 
-time = max(instructions, bytes moved) / cores + launch, on a GPU no less than what a thread waits
-for (tile/price/latency.py); a term costs once per iteration of the
-loops up to where `place` puts it, and what a register tile shares is shared here too.
+time = max(instructions, bytes moved) / cores + launch, on a GPU at least the latency of one thread
+(tile/price/latency.py). A term is paid for once per iteration of the block where `place` computes
+it, and once per register tile where that reuses it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def kernel_time_us(body: Block, target: Machine) -> float:
 
 
 def _shares(body: Block, target: Machine) -> int:
-    """Cores the kernel keeps busy."""
+    """How many cores the kernel keeps busy."""
     loops = [s for s in body if isinstance(s, For)]
     if isinstance(target, GPU) and len(loops) == 1:  # a reduction alone is split over the grid
         around = chain(loops[0], "free")[0] if loops[0].role == "free" else loops
@@ -78,7 +78,7 @@ def _instructions(stmt: For, target: Machine) -> float:
 
 
 def _has_short_rows(stmt: For, target: GPU) -> bool:
-    """Whether a part of a warp does what each of many rows needs: short loops, one by one."""
+    """Whether each of many rows has only short loops, so that a part of a warp computes it."""
     if stmt.role != "free":
         return False
     rows, body = chain(stmt, "free")

@@ -1,4 +1,4 @@
-"""How long a GPU's kernel takes where too few threads work to hide what each of them waits for.
+"""The time of a GPU kernel with too few threads to hide the latency of their loads.
 
 latency_ns(kernel.body, GPUS["cuda:sm_90a"])      # of the chain of loads that one thread makes
 
@@ -25,7 +25,7 @@ ROWS, TILES = 8, 2  # blocks on a multiprocessor, of rows and of tiles
 
 
 def latency_ns(body: Block, target: GPU) -> float:
-    """That of all nests, which follow one another."""
+    """The latency of all nests, which run one after another."""
     return sum(_nest(s, target) for s in body if isinstance(s, For))
 
 
@@ -51,7 +51,7 @@ def _nest(stmt: For, target: GPU) -> float:
 
 
 def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
-    """What one of the threads that share a loop waits for; what was `seen` before is near."""
+    """The latency of one of the threads that share a loop; buffers `seen` before are cached."""
     product = contraction(stmt)
     if product is not None:
         chunks = math.prod(map(trips, product.reduce)) / DEPTH
@@ -68,6 +68,6 @@ def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
 
 
 def _turns(stmt: For) -> float:
-    """Iterations of a loop and those inside it, one after the other."""
+    """The number of iterations that one thread runs of a loop and of those inside it."""
     inside = sum(_turns(s) for s in stmt.body if isinstance(s, For))
     return trips(stmt) * max(1.0, inside)

@@ -1,4 +1,4 @@
-"""What a contraction costs in vector instructions, its epilogue left out: by panels, on a GPU.
+"""The price of a contraction without its epilogue: by packed panels on a CPU, by tiles on a GPU.
 
 panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
 """
@@ -58,6 +58,6 @@ def ranges_of(c: Contraction) -> dict[Node, tuple[float, float]]:
 
 
 def terms_cost(term: Node) -> float:
-    """Cost of the term beyond a plain load."""
+    """The cost of a term beyond a plain load."""
     own = sum(map(term_cost, postorder(term)))
     return own if not isinstance(term.op, Load) else 0.0

@@ -1,8 +1,8 @@
-"""How many bytes a nest moves between memory and the cache that holds its working set.
+"""The bytes that a nest moves between memory and the cache that holds its working set.
 
 moved(body, cache)      # {x: 16384.0, y: 16384.0}
-What one iteration of a loop touches stays cached for the next when it fits the second-level
-cache: then a buffer is read once however often; loops one after another share it likewise.
+If the working set of a loop's iteration fits the cache, the next iteration finds it there: a
+buffer then moves once, however often it is read. The same holds for loops one after another.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class _Count:
         return total
 
     def together(self, parts: list[Traffic]) -> Traffic:
-        """Parts that run one after another; what they share moves once if it all stays cached."""
+        """The traffic of parts that run one after another; shared buffers move once if all fit."""
         most: Traffic = {}
         total: Traffic = {}
         for part in parts:

@@ -1,15 +1,15 @@
-"""block_sums: a long sum is a sum of the sums of blocks, so that rounding errors stay small.
+"""block_sums: splits a long sum into sums of blocks, so that rounding errors stay small.
 
 before  for a0 in 0..8192:  # reduce acc0     after  for s0 in 0..8192 by 128:  # reduce acc0
             acc0 <- add(acc0, x[a0])                     for a0 in s0..s0 + 128:  # reduce
                                                              acc0_s0 <- add(acc0_s0, x[a0])
                                                          acc0 <- add(acc0, acc0_s0)
 
-One accumulator over n terms is off by up to n roundings, blocks of b by b + n / b; where there are
-many blocks, they are in blocks again. A loop that threads share is in blocks of what each of them
-adds. A loop that fills slabs too, of a product, has many accumulators, each of which takes a second
-one here, and one rounding for a term: it may be much longer. What a scan reads so far is what the
-blocks before have and what its own block has; of vectors, which keep no such thing, it stays whole.
+One accumulator over n terms is off by up to n roundings, blocks of b terms by b + n / b; many
+blocks are blocked again. In a loop that threads share, a block is what one thread adds. A product
+that fills slabs in the same loop needs a second set of accumulators for it, so it is split only
+when it is much longer. The running value of a scan is that of the blocks before, combined with its
+own block's; a scan over vector lanes stays whole.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each threa
 
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
-    """Block every long loop whose threads add floats one by one, and its other folds."""
+    """Split every long loop that adds floats one by one, with all of its folds."""
     labels, loops = Labels(kernel.body), [s for s in walk(kernel.body) if isinstance(s, For)]
     serial = {"reduce"} if any("vector" in s.bind for s in loops) else {"reduce", "scan"}
 
@@ -92,7 +92,7 @@ def _stages(stmt: For) -> bool:
 
 
 def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
-    """The loop with folds of its own, and the updates that they are parts of."""
+    """The loop with accumulators of its own, and the updates that add these to the outer ones."""
     own = {f: replace(f, labels=tuple(f"{n}_{suffix}" for n in f.labels)) for f in folds}
     updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
     pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
@@ -101,7 +101,7 @@ def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
 
 
 def _trips(stmt: For, ranges: Ranges) -> int:
-    """Most iterations that follow one another."""
+    """The most iterations that one thread runs one after another."""
     most = longest(stmt.lo, stmt.hi) or bounds(apply(subtract, stmt.hi, stmt.lo), ranges)[1]
     together = stmt.role == "free" or (stmt.bind not in IN_ORDER and stmt.role != "scan")
     step = stmt.step * SHARE.get(stmt.bind, 1)
@@ -109,7 +109,7 @@ def _trips(stmt: For, ranges: Ranges) -> int:
 
 
 def _terms(block: Block, ranges: Ranges) -> int:
-    """Terms that one accumulator adds in a block."""
+    """The number of terms that one accumulator adds in a block."""
     loops = [s for s in block if isinstance(s, For)]
     inside = [ranges | {s.axis: axis_range(s, ranges)} for s in loops]
     found = (_trips(s, ranges) * _terms(s.body, r) for s, r in zip(loops, inside, strict=True))

@@ -1,4 +1,4 @@
-"""collapse_loops: two loops over memory that is contiguous across both become one.
+"""collapse_loops: joins two nested loops into one where memory is contiguous across both.
 
 before  for a0 in 0..28:  # free            after  for a0 in 0..14336:  # free
             for a1 in 0..512:  # free                  y[a0 // 512, a0 % 512] = relu(x[...])
@@ -44,7 +44,7 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
 
 
 def joined(outer: For, inner: For, labels: Labels) -> For:
-    """Both loops as one, over as many iterations as they have together."""
+    """Both loops as one, over the product of their iterations."""
     joint, count = labels.axis("j"), constant(trips(inner))
     values = {
         outer.axis: _at(outer, apply(floordiv, joint, count)),
@@ -55,7 +55,7 @@ def joined(outer: For, inner: For, labels: Labels) -> For:
 
 
 def _at(loop: For, turn: Node) -> Node:
-    """The loop's axis in iteration number `turn`."""
+    """The value of the loop's axis in iteration number `turn`."""
     return simplify(apply("add", loop.lo, apply("multiply", turn, constant(loop.step))), {})
 
 

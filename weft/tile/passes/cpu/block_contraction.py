@@ -1,4 +1,4 @@
-"""block_contraction: a sum of products gets packed panels and a register tile of accumulators.
+"""block_contraction: computes a contraction from packed panels, in a register tile of accumulators.
 
 before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 32:  # free
             for a1 in 0..512:  # free                          local panel: f32[64,32]
@@ -8,8 +8,8 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
                                                                    for a0 in b1..b1 + 8:  # register
                                                                        ... a1 by vectors, a2 serial
 
-Columns may run over lines of two loops joined, where one fills its last vector badly; a panel then
-holds whole lines, and of lines that a window slides over each one once.
+Where the columns of one loop fill the last vector badly, columns run over two loops joined; a panel
+then holds whole lines, each once even where a convolution's window slides over them.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def pays(c: Contraction) -> bool:
 
 
 def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> For:
-    """Its tiles, which the cores share where it stands alone."""
+    """The tiled contraction, parallel over the cores where no loop is around it."""
     lanes = target.lanes(c.bytes)
     rows = min(target.register_tile[0], trips(c.rows))
     c, size = _joined(c, target, lanes, labels)
@@ -112,12 +112,12 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
 
 
 def _unevenness(lines: int, size: int, target: Machine) -> float:
-    """How much longer the busiest core takes than with even shares of blocks of `size` lines."""
+    """The load of the busiest core over an even share, for blocks of `size` lines."""
     return math.ceil(math.ceil(lines / size) / target.cores) * size * target.cores / lines
 
 
 def _split_rows(c: Contraction, rows: int, target: Machine, labels: Labels) -> For | None:
-    """Too few column blocks for the cores: a loop that shares the rows instead."""
+    """A parallel loop over the rows, where there are too few column blocks for the cores."""
     part = -(-trips(c.rows) // (target.cores * rows)) * rows
     if trips(c.rows) < 2 * rows or trips(c.rows) % part:  # a rest would run by itself
         return None
@@ -173,13 +173,13 @@ def _taps(c: Contraction, lines: For) -> int:
 
 
 def tile_width(c: Contraction, target: Machine) -> int:
-    """Columns of a register tile."""
+    """The columns of a register tile."""
     lanes = target.lanes(c.bytes)
     return lanes * min(target.register_tile[1], -(-trips(c.columns) // lanes))
 
 
 def turned(c: Contraction) -> Contraction:
-    """Rows as columns and columns as rows, so that lanes run over the rows."""
+    """The contraction with rows and columns exchanged, so that lanes run over the rows."""
     within, around = set(postorder(c.left)), (*c.outer, *c.repeat)
     return replace(
         c,
@@ -203,7 +203,7 @@ def turns(c: Contraction, target: Machine) -> bool:
 
 
 def in_panels(c: Contraction, width: int) -> Callable[[Node], Node] | None:
-    """How to read the right side in the tile at a column, where it lies in panels of that width."""
+    """How a tile reads the right operand at a column, in panels of that width."""
     column, size = c.columns.axis, constant(width)
     quotient, inside = apply(floordiv, column, size), apply(floormod, column, size)
     *others, last = c.right.args or (c.right,)

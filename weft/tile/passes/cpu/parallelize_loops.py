@@ -1,4 +1,4 @@
-"""parallelize_loops: share the outermost free loop of every nest among the threads.
+"""parallelize_loops: runs the outermost free loop of every nest in parallel on the threads.
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free parallel
 """
@@ -45,7 +45,7 @@ def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
 
 
 def _descend(stmt: For, target: Machine, labels: Labels) -> For:
-    """A loop of one iteration: the loops inside it share the threads."""
+    """Parallelize the loops inside a loop of one iteration."""
     body = tuple(_parallel(s, target, labels) if isinstance(s, For) else s for s in stmt.body)
     has_local = any(isinstance(s, Local) for s in stmt.body)
     return stmt if has_local else replace(stmt, body=body)

@@ -1,4 +1,4 @@
-"""prefetch_rows: the second loop over a row asks for the next row, which the first is to read.
+"""prefetch_rows: the second loop over a row prefetches the next row for the first loop.
 
 before  for a0 in 0..4096:  # free parallel          after  for a0 in 0..4096:  # free parallel
             for a1 in b0..b0 + 16:  # reduce vector16           for a1 in b0..b0 + 16:
@@ -6,8 +6,8 @@ before  for a0 in 0..4096:  # free parallel          after  for a0 in 0..4096:  
             for a2 in b1..b1 + 16:  # free vector16             for a2 in b1..b1 + 16:
                 in1 = load x[a0, a2]                                in1 = load x[a0, a2] ahead 4096
 
-Loops over one row in turn wait for memory, compute and write; so one waits while another computes.
-It pays where what a kernel touches exceeds the caches.
+The first loop over a row waits for memory, the second one computes: prefetching overlaps the two.
+It pays where the kernel's buffers exceed the caches.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""skip_masked: blocks of rows do without the columns that a condition rules out for all of them.
+"""skip_masked: shortens loops over columns that a mask rules out for all rows of a block.
 
 before  for a0 in 0..8:  # free                     after  for a0 in 0..8:  # free
             local s: f32[64,512]                               local s: f32[64,512]
@@ -10,8 +10,9 @@ before  for a0 in 0..8:  # free                     after  for a0 in 0..8:  # fr
             for b2 in 0..512 by 64:                            for b2 in 0..a0 * 64 + 64 by 64:
                 ... acc1 <- add(acc1, s[a5, a6] * v)               ...
 
-Columns of local buffers are left out where every sum and maximum over them gets its identity, and
-nothing else is stored. As in eager's attention, 0 * x is taken to be 0 there whatever x is.
+Columns of local buffers are skipped where every fold over them would add its identity, and nothing
+else is stored. An example is causal attention: a block of rows needs no later keys. As in eager's
+attention, 0 * x is taken to be 0 there whatever x is.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _roots(block: Block) -> dict[Node, For]:
 
 @dataclass
 class _Columns:
-    """The columns of a block from `end` on, as the loop `first` runs over them."""
+    """The columns of a block from `end` on, of the loop `first`."""
 
     block: Block
     ranges: Ranges

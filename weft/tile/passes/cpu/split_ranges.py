@@ -1,11 +1,11 @@
-"""split_ranges: a loop whose body asks where it is becomes one loop for each answer.
+"""split_ranges: splits a loop at the bounds that its body compares the axis with.
 
 before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # free
             y[a0] = where(a0 < 5, x[a0], z[a0 - 5])             y[a0] = x[a0]
                                                             for a0 in 0..7:  # free
                                                                 y[a0 + 5] = z[a0]
 
-Rows of windows are split likewise where their windows leave what is read.
+Loops over sliding windows are split likewise where windows reach into the padding.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
 
 
 def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
-    """The loop over each of its ranges, counted from 0."""
+    """One loop for each range, counted from 0."""
     inside = list(walk(stmt.body))
     loops = [s for s in inside if isinstance(s, For)]
     # windows: of the loops around a reduction not the one that lanes may run over

@@ -1,4 +1,4 @@
-"""split_reduction: a reduction with nothing around it is shared by the threads, then combined.
+"""split_reduction: splits an outermost reduction among the threads, then combines their parts.
 
 before  for a0 in 0..4096:  # reduce acc0        after  local part0: f32[2]
             acc0 <- add(acc0, x[a0])                    for p0 in 0..4096 by 2048:  # free parallel

@@ -1,4 +1,4 @@
-"""stage_rows: what two loops over one row both compute is computed once and kept in a row buffer.
+"""stage_rows: computes a term that two loops over one row share once, into a row buffer.
 
 before  for a1 in 0..512:  # reduce acc1         after  local row0: f32[512]
             acc1 <- add(acc1, exp(x - acc0))            for a1 in 0..512:  # reduce acc1
@@ -42,7 +42,7 @@ def stage_rows(kernel: Kernel, target: Machine) -> Kernel:
 
 
 def staged(body: Block, target: Machine) -> Block:
-    """The same for a body; prices are of what it leaves."""
+    """The body with its shared terms staged; prices are of the staged body."""
     labels = Labels(body)
 
     def visit(block: Block) -> Block:
@@ -70,7 +70,7 @@ def _stores(stmts: Sequence[Stmt]) -> set[Buffer]:
 
 
 def _alike(first: For, second: For) -> bool:
-    """Two innermost loops over the same range."""
+    """Whether two loops are innermost and over the same range."""
     flat = not any(isinstance(s, For) for s in (*first.body, *second.body))
     same = first.lo is second.lo and first.hi is second.hi and first.step == second.step
     return flat and same and not first.bind and not second.bind and first.extent is not None
@@ -93,7 +93,7 @@ def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
 def _stage(
     first: For, second: For, target: Machine, labels: Labels
 ) -> tuple[Local, Stmt, Stmt] | None:
-    """The dearest term both loops compute, as a row buffer."""
+    """Both loops with the most expensive term that they share in a row buffer."""
     computed, same = set(nodes(first.body)), {second.axis: first.axis}
     free: dict[Node, frozenset[Node]] = {}
 

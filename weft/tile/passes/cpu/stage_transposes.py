@@ -1,4 +1,4 @@
-"""stage_transposes: reads across the store's direction become squares, transposed in registers.
+"""stage_transposes: tiles a transposing nest in squares that registers transpose.
 
 before  for a0 in 0..512:  # free      after  for b0 in .. by 64, b1 in .. by 256, b2 in .. by 16:
             for a1 in 0..512:  # free             for b3 in b1..min(b1 + 256, 512) by 16:
@@ -26,7 +26,7 @@ from weft.tile.moves.loops import Labels, blocked
 
 
 def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
-    """Tile every nest of free loops that stores along one axis what it reads along another."""
+    """Tile every nest whose store is contiguous along one axis and a load along another."""
     labels = Labels(kernel.body)
 
     def one(stmt: Stmt) -> Stmt:

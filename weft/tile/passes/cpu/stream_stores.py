@@ -1,4 +1,4 @@
-"""stream_stores: what a kernel writes goes past the caches when they do not hold what it touches.
+"""stream_stores: bypasses the caches with a kernel's stores when its buffers exceed them.
 
 before  y[a0] = v0                              after  y[a0] = v0 stream
 
@@ -45,7 +45,7 @@ def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
 
 
 def past_caches(kernel: Kernel, target: Machine) -> bool:
-    """Whether it touches more than the last cache holds.
+    """Whether the kernel's buffers exceed the last cache.
 
     Of 32 MB: splitting heads, which touches 25, is slower with streaming stores on a quiet
     machine, layer norm, which touches 33.6, takes half the time.

@@ -1,4 +1,4 @@
-"""vectorize_loops: run the axis with the cheapest accesses over the lanes of vector registers.
+"""vectorize_loops: runs the axis with the cheapest accesses over the lanes of vector registers.
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
             for a1 in 0..100:  # free                  for b0 in 0..100 by 16:  # free
@@ -53,7 +53,7 @@ def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozen
 
 @lru_cache(256)
 def best_axis_alone(stmt: For, target: Machine) -> tuple[float, frozenset[Node]]:
-    """The same of a nest that no loop is around: several prices ask it of one nest."""
+    """The same for an outermost nest, cached: several prices need it."""
     return best_axis(stmt, target, ranges_in((stmt,)))
 
 
@@ -70,7 +70,7 @@ def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, froze
 
 
 def _can_run_lanes(stmt: For) -> bool:
-    """Lanes share control flow, and local buffers; what a reduction stores is one per lane."""
+    """Whether the loop may run over lanes, which share control flow and local buffers."""
     inner = [s for s in walk(stmt.body) if isinstance(s, For)]
     if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
         return False

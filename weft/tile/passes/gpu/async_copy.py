@@ -1,4 +1,4 @@
-"""async_copy: slabs that are copies are filled by copies that no thread waits for (cp.async).
+"""async_copy: fills slabs that are plain copies asynchronously, by cp.async.
 
 before  x_s0[m0, n0] = load x[m0, n0]       after  x_s0[m0, n0] = load x[m0, n0] async
 

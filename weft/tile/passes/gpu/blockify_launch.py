@@ -1,25 +1,25 @@
-"""blockify_launch: free loops around threads become the grid; long loops of threads are cut.
+"""blockify_launch: binds the free loops around threads to the grid; blocks long thread loops.
 
 before  for a0 in 0..4096:  # free thread   after  for b0 in 0..4096 by 256:  # free grid
             y[a0] = ...                                for a0 in b0..b0 + 256:  # free thread
                                                            y[a0] = ...
 
-Blocks are as long as the target's, shorter where there would be fewer blocks than
-multiprocessors; short loops of threads take the loop around them in. Where all that threads do in
-an iteration is short, a block has several of them, each for the lanes of a part of a warp:
+A block has as many threads as the target prefers, fewer where there would be fewer blocks than
+multiprocessors; a short loop of threads is joined with the loop around it. Where one row is short,
+a block takes several rows, each computed by some lanes of a warp:
 
 before  for a0 in 0..65536:  # free             after  for b0 in 0..65536 by 16:  # free grid
             for a1 in 0..64:  # reduce thread              for a0 in b0..b0 + 16:  # free thread
                 acc0 <- add(acc0, x[a0, a1])                   for a1 in 0..64:  # reduce lane
 
-Where columns are too few for the device, warps share what is done for each of a warp's columns:
+Where there are too few columns to fill the device, several warps split the work of each column:
 
 before  for a0 in 0..4096:  # free thread       after  for b0 in 0..4096 by 32:  # free grid
             for a1 in 0..8192:  # reduce                   for a0 in b0..b0 + 32:  # free thread
                 acc0 <- add(acc0, x[a1, a0])                   for a1 in 0..8192:  # reduce warp
 
-The sides of a tile are cut in blocks of the price that is least; what is beyond its end is neither
-read nor stored. A kernel of several nests is one block: they may need each other's results.
+The sides of a tile are cut into blocks of the lowest price; loads and stores beyond its end are
+masked. A kernel of several nests is one block, since one nest may need another's results.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
 
 
 def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
-    """The tile over the grid, in blocks of one size."""
+    """The tile with blocks of one size over the grid."""
     rows, columns = tile.threads
     depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For))
     around = math.prod(map(trips, tile.around))

@@ -1,10 +1,10 @@
-"""chunk_matmul_k: the sum of a tile goes by chunks that shared memory can hold.
+"""chunk_matmul_k: splits the sum of a tile into chunks that fit in shared memory.
 
 before  for a2 in 0..512:  # reduce         after  for k0 in 0..512 by 16:  # reduce serial
             acc0 <- add(acc0, x*w)                     for a2 in k0..min(k0 + 16, 512):  # reduce
                                                            acc0 <- add(acc0, x*w)
 
-Of several loops that are summed over, the longest is chunked, and the others stand around it.
+Of several reduce loops the longest is chunked; the others move around it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LARGE = 128 << 10
 
 
 def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
-    """Chunk the sum of every tile."""
+    """Split the sum of every tile into chunks."""
     labels = Labels(kernel.body)
 
     framed = any(map(is_frame, kernel.body))

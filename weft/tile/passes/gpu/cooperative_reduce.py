@@ -1,11 +1,11 @@
-"""cooperative_reduce: the threads of a block share one reduction.
+"""cooperative_reduce: splits one reduction among the threads of a block.
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
             for a1 in 0..2048:  # reduce               for a1 in 0..2048:  # reduce thread
                 acc0 <- add(acc0, x[a0, a1])               acc0 <- add(acc0, x[a0, a1])
 
-Each thread folds every so many elements; lowering combines what they have, by shuffles in a warp
-and through shared memory between warps, for any monoid.
+Each thread folds a strided part; lowering combines the parts, by shuffles in a warp and through
+shared memory between warps, for any monoid.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""double_buffer: slabs in shared memory have two parts, one filled while the other is read.
+"""double_buffer: gives slabs two buffers, one to fill while the other is read.
 
 before  for k0 in 0..512 by 16:  # reduce       after  local x_s0: f32[2,64,16] in shared
             local x_s0: f32[64,16] in shared           for k0 in 0..512 by 16:  # reduce
             ... x_s0[m0, n0] = ..                          ... x_s0[k0 // 16 % 2, m0, n0] = ..
             ... load x_s0[a0, a2]                          ... load x_s0[k0 // 16 % 2, a0, a2]
 
-By itself it saves the second barrier of a chunk; pipeline_k_outer fills ahead. The matrix units are
-through with a chunk before the next one is there: their slabs have up to four parts.
+By itself it saves the second barrier of a chunk; pipeline_k_outer fills ahead. Tensor cores finish
+a chunk before the next one has arrived, so their slabs get up to four buffers.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ MOST = 4  # parts of a slab
 
 
 def double_buffer(kernel: Kernel, target: GPU) -> Kernel:
-    """Double the slabs of every tile that has several chunks."""
+    """Give two or more buffers to the slabs of every tile that has several chunks."""
     return on_tiles(kernel, lambda tile: _doubled(tile, target))
 
 
 def _parts(tile: Tile, chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
-    """Parts of each slab: more than two where units are fast, and two blocks have room for them."""
+    """How many buffers each slab gets: more than two for tensor cores, if two blocks still fit."""
     units = any(isinstance(s, For) and s.bind == "mma" for s in walk(chunk.body))
     if not units or not target.async_copies:
         return 2

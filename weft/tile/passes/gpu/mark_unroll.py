@@ -1,4 +1,4 @@
-"""mark_unroll: short loops inside a chunk are unrolled; reads along the sum become wide.
+"""mark_unroll: unrolls short loops inside a chunk, and widens loads along the sum.
 
 before  for a2 in k0..k0 + 16:  # reduce    after  for u0 in k0..k0 + 16 by 4:  # reduce unroll
             ... load x_s0[a0, a2 - k0]                 for a2 in u0..u0 + 4:  # scan register

@@ -1,4 +1,4 @@
-"""own_rows: nests that hand each other rows have the same rows, and columns, on the same threads.
+"""own_rows: lays out nests that pass on rows alike, so that a thread reads what it wrote itself.
 
 before  for w0 in 0..64 by 32:  # thread      after  for g0 in 0..32:  # thread
             ... acc0 <- add(acc0, x * y)                 for q0 in 0..8 by 2:  # thread
@@ -7,9 +7,9 @@ before  for w0 in 0..64 by 32:  # thread      after  for g0 in 0..32:  # thread
             for c0 in 0..64 by 4:  # lane                for a2 in h0..h0 + 32:  # thread
                 ... s[a2, ..]                                for c0 in 0..64 by 2:  # lane
 
-The matrix units want pairs of columns, of two rows, from each of four neighbours: so all nests go
-about it, and what a thread hands over it hands to itself (kernel/own_elements.py). A loop that
-stores what has no columns stands in one over four lanes, which all store the same.
+An mma.sync fragment is pairs of columns of two rows, a row shared by four neighbouring lanes. All
+nests use this layout, so intermediates stay in registers (kernel/own_elements.py). A nest without
+columns runs in a loop over four lanes, which all store the same value.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""pad_smem: lines of a slab stand apart so that threads that read across them meet in no bank.
+"""pad_smem: pads the lines of a slab, so that reads across them have no bank conflicts.
 
 before  local x_s0: f32[64,16] in shared        after  local x_s0: f32[64,16]{20,1} in shared
 """
@@ -11,14 +11,14 @@ from weft.scalar.nest import Kernel, Local, walk
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import boxed
-from weft.tile.analysis.handed import accesses_of_block, handed_over
+from weft.tile.analysis.intermediates import accesses_of_block, intermediates
 from weft.tile.analysis.slabs import accesses_of, best_pad, padded
 from weft.tile.analysis.tiles import Tile, on_tiles
 
 
 def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
-    """Pad the slabs of every tile, and what nests hand over, as reads and writes need."""
-    passed = handed_over(kernel)
+    """Pad slabs and intermediates by the least wavefronts of their reads and writes."""
+    passed = intermediates(kernel)
     if passed:
         found = list(accesses_of_block(kernel))
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in passed}

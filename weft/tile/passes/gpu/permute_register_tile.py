@@ -1,11 +1,11 @@
-"""permute_register_tile: a thread's results lie apart where neighbours would meet in one bank.
+"""permute_register_tile: spreads a thread's results over its tile, to avoid bank conflicts.
 
 before  for c1 in b1..b1 + 128 by 8:  # thread  after  for c1 in b1..b1 + 64 by 4:  # thread
             for a1 in c1..c1 + 8:  # register              for s0 in c1..c1 + 128 by 64:  # register
                 ...                                            for a1 in s0..s0 + 4:  # register
 
-Every way to cut the results of a thread into pieces, spread over the block, is priced by the turns
-that its reads of shared memory take; the longest pieces win among equals.
+Every way to cut a thread's results into pieces, spread over the block's tile, is priced by the
+wavefronts of its loads from shared memory; among equals the longest pieces win.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""pipeline_k_outer: while one chunk is computed, the next ones are on their way to shared memory.
+"""pipeline_k_outer: loads the next chunks into shared memory while one is computed.
 
 before  for k0 in 0..512 by 16:  # reduce    after  for k2 in 0..16 by 16:  # prologue
             fill(x_s0[k0 // 16 % 2], k0)                fill(x_s0[k2 // 16 % 2], k2)
@@ -7,8 +7,8 @@ before  for k0 in 0..512 by 16:  # reduce    after  for k2 in 0..16 by 16:  # pr
                                                             fill(x_s0[k1 // 16 % 2], k1)
                                                         ... x_s0[k0 // 16 % 2] ...
 
-Slabs of more parts are filled as many chunks ahead, less one. At its end an iteration waits for the
-chunk of the next one, and for all threads (kernel/place_barriers.py).
+Slabs with n buffers are filled n - 1 chunks ahead. At its end an iteration waits for the chunk of
+the next one, and for all threads (kernel/place_barriers.py).
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ before  for a0 in b0..b0 + 64:  # thread    after  for c0 in b0..b0 + 64 by 4:  
                                                                for a1 in c1..c1 + 4:  # register
                                                                    ...
 
-Elsewhere a thread takes neighbours, as many as make its accesses wide, where enough threads are
-left.
+In other nests a thread takes consecutive elements, so that its accesses are wide, as long as
+enough threads are left.
 
 before  for a0 in b0..min(b0 + 256, 4096):  # thread   after  for c0 in b0.. by 4:  # thread
             y[a0] = relu(x[a0])                                   for a0 in c0..c0 + 4:  # register
@@ -62,7 +62,7 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
 
 
 def _rows_apart(tile: Tile, labels: Labels) -> Tile:
-    """Of a tile that copies, each thread takes every so many rows."""
+    """The tile of a plain copy, where each thread takes strided rows."""
     rows, columns = tile.threads
     each = trips(rows) // ROWS
     if trips(rows) % ROWS or each < 2:

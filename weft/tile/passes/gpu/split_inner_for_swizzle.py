@@ -1,4 +1,4 @@
-"""split_inner_for_swizzle: lines of a box go in pieces that the copy engine can permute.
+"""split_inner_for_swizzle: splits the lines of a TMA box into pieces that TMA can swizzle.
 
 before  local x_s0: f32[2,32,128] in shared     after  local x_s0: f32[2,4,32,32] in .. swizzle 128
         for m0 in k0..k0 + 32:  # free box             for p0 in 0..4:  # free unroll
@@ -27,7 +27,7 @@ from weft.tile.moves.loops import Labels
 
 
 def split_inner_for_swizzle(kernel: Kernel, target: GPU) -> Kernel:
-    """Choose a swizzle for every slab that the copy engine fills."""
+    """Choose a swizzle for every slab that TMA fills."""
     labels = Labels(kernel.body)
 
     def permuted(tile: Tile) -> Tile:

@@ -1,4 +1,4 @@
-"""stage_inputs: what a block reads more than once it reads into shared memory first.
+"""stage_inputs: stages operands that a block reads more than once in shared memory.
 
 before  for k0 in ..: # reduce serial        after  for k0 in ..: # reduce serial
             for a2 in k0..k0 + 16: # reduce             local x_s0: f32[64,16] in shared
@@ -8,9 +8,10 @@ before  for k0 in ..: # reduce serial        after  for k0 in ..: # reduce seria
                                                         for a2 in k0..k0 + 16: # reduce
                                                             acc0 <- add(.., x_s0[a0 - b0, a2 - k0])
 
-Of a tile, each side of the product is read by all threads of a row or a column: a slab of it, as
-long as a chunk of the sum, is computed once. A slab lies as its loads do, so that they are wide.
-Elsewhere, rows that several loops over threads read are staged (tile/moves/staged_rows.py).
+In a tile, all threads of a row read the same part of one operand, those of a column of the other:
+each chunk stages both parts, the slabs. A slab has the layout of its global loads, so that these
+are wide. In other nests, rows that several loops over threads read are staged
+(tile/moves/staged_rows.py).
 """
 
 from __future__ import annotations

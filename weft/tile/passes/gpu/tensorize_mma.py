@@ -1,4 +1,4 @@
-"""tensorize_mma: products of 16-bit matrices go to the tensor cores, 16x8x16 at a time.
+"""tensorize_mma: computes tiles of 16-bit products on tensor cores, by mma.sync of 16x8x16.
 
 before  for a0 in b0..b0 + 64:  # thread     after  for w0 in b0..b0 + 64 by 32:  # thread
             for a1 in b1..b1 + 64:  # thread            for w1 in b1..b1 + 64 by 32:  # thread
@@ -7,8 +7,8 @@ before  for a0 in b0..b0 + 64:  # thread     after  for w0 in b0..b0 + 64 by 32:
                                                                     ... a0, a1 in registers
                                                                     for a2 in ..:  # reduce mma
 
-Threads and registers are laid out as the unit wants its results (tile/analysis/fragments.py). The
-loop bound to `mma` means what it says; lowering makes one instruction of each 16x8 of its results.
+Threads and registers get the layout of mma.sync's fragments (tile/analysis/fragments.py). The loop
+bound to `mma` is an ordinary sum; lowering turns each 16x8 of its results into an instruction.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from weft.tile.moves.loops import Labels
 
 
 def tensorize_mma(kernel: Kernel, target: GPU) -> Kernel:
-    """Give the matrix units every tile whose slabs they can read."""
+    """Lay out every tile of 16-bit products whose slabs mma.sync can read."""
     labels = Labels(kernel.body)
 
     def one(tile: Tile) -> Tile:

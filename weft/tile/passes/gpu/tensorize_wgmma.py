@@ -1,12 +1,13 @@
-"""tensorize_wgmma: four warps multiply slabs of shared memory that the copy engine filled.
+"""tensorize_wgmma: computes tiles by wgmma, where four warps multiply slabs in shared memory.
 
 before  for w0 in b0..b0 + 128 by 64:  # thread   after  for w0 in b0..b0 + 128 by 64:  # thread
             for w1 in b1..b1 + 128 by 32: ..                 for w1 in w0..w0 + 64 by 16:  # thread
                 for u0 in k0..k0 + 64 by 16:                     ... 16 rows, and all columns
                     for a2 in ..:  # reduce mma                  for a2 in ..:  # reduce warpgroup
 
-A warp of tensorize_mma reads its part of both sides into registers; here none does. Each warp has
-all columns of 16 rows (PTX ISA, "Asynchronous warpgroup level matrix instructions").
+With mma.sync a warp loads fragments of both operands; wgmma reads the slabs that TMA filled where
+they lie. Each warp has all columns of 16 rows (PTX ISA, "Asynchronous warpgroup level matrix
+instructions").
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from weft.tile.passes.gpu.tensorize_mma import laid_out
 
 
 def tensorize_wgmma(kernel: Kernel, target: GPU) -> Kernel:
-    """Give warpgroups every tile of the matrix units whose slabs they can read."""
+    """Turn every mma.sync tile whose slabs wgmma can read into a wgmma tile."""
     labels = Labels(kernel.body)
 
     def one(tile: Tile) -> Tile:

@@ -1,12 +1,12 @@
-"""tileify: the free loops of each nest whose accesses are cheapest side by side go to threads.
+"""tileify: binds to threads the free loops of each nest along which accesses are cheapest.
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free
             for a1 in 0..2048:  # free                 for a1 in 0..2048:  # free thread
                 y[a0, a1] = ...                            y[a0, a1] = ...
 
-Threads of a warp run together, so the price of their accesses is that of a vector's lanes. Of a
-sum of products the rows and the columns both go to threads: the nest becomes a tile. So does one
-that stores along one loop what it reads along another.
+Threads of a warp run together, so their accesses are priced like the lanes of a vector. In a
+contraction both rows and columns go to threads: the nest becomes a tile. So does a transposing
+nest, whose store is contiguous along one loop and a load along another.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _tiled(stmt: Stmt) -> Stmt:
 
 
 def pays(c: Contraction) -> bool:
-    """Whether there is enough of it for a tile."""
+    """Whether the contraction is large enough for a tile."""
     depth = math.prod(map(trips, c.reduce))
     if any(f.lo is not constant(0) for f in (c.rows, c.columns, *c.reduce)):
         return False

@@ -1,12 +1,12 @@
-"""tma_copy: slabs that are boxes of a tensor are filled by the copy engine (TMA, from sm_90 on).
+"""tma_copy: fills slabs that are boxes of a tensor by TMA, from sm_90 on.
 
 before  for m0 in b0..b0 + 64:  # free thread        after  for m0 in b0..b0 + 64:  # free box
             for c0 in k0..k0 + 32 by 4:  # free thread          for n0 in k0..k0 + 32:  # free box
                 for n0 in c0..c0 + 4:  # free register              x_s0[..] = load x[m0, n0] async
                     x_s0[..] = load x[m0, n0]
 
-One thread starts it, the others have nothing to do with it. Boxes are dense, so it is done where a
-swizzle of their pieces serves reads as well as the pad of a slab would.
+One thread starts the copy; the others do nothing for it. Boxes cannot be padded, so TMA is used
+where a swizzle avoids bank conflicts as well as padding would.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ CHUNKS = 4  # fewer end before the engine has its first map
 
 
 def tma_copy(kernel: Kernel, target: GPU) -> Kernel:
-    """Give the copy engine the slabs of tiles that have several chunks."""
+    """Let TMA fill the slabs of tiles that have several chunks."""
 
     def by_engine(tile: Tile) -> Tile:
         chunk = tile.chunk()[1]

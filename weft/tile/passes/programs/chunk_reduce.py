@@ -1,4 +1,4 @@
-"""chunk_reduce: kernels that hand each other long rows go over them by chunks, in one kernel.
+"""chunk_reduce: merges kernels that pass on long rows into one, over chunks of the rows.
 
 before  kernel s(x, y) -> s                    after  for b0 in 0..1024 by 64:  # rows
         ... s[a0, a1] = sum of x * y                      for k0 in 0..4096 by 64:  # scan
@@ -9,9 +9,9 @@ before  kernel s(x, y) -> s                    after  for b0 in 0..1024 by 64:  
         ... z[a0, a1] = sum of p * v                                    + sum of p_chunk * v
                                                           z[b0 + r, d] = out[r, d]
 
-The scores of attention stay in shared memory so, however long the rows. What a row's maximum is,
-the end tells; until then the greatest so far stands for it, and sums of exp(s - maximum) are scaled
-by exp(before - after) when it grows (Milakov and Gimelshein 2018; Dao et al. 2022).
+So attention keeps a chunk of its scores in shared memory, however long the rows: flash attention.
+The running maximum stands for a row's maximum, and running sums of exp(s - maximum) are scaled by
+exp(before - after) when it grows (Milakov and Gimelshein 2018; Dao et al. 2022).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def chunk_reduce(program: Program, target: GPU) -> Program:
 
 
 class _Merger:
-    """Makes one kernel of several; what layers repeat is decided once."""
+    """Merges several kernels into one; decides once for equal layers of a model."""
 
     def __init__(self, readers: Counter[Buffer], target: GPU) -> None:
         self.readers, self.target = readers, target
@@ -108,6 +108,6 @@ class _Merger:
 
 
 def passed(members: Sequence[Kernel]) -> list[Buffer]:
-    """What members hand over."""
+    """The intermediates between the merged kernels."""
     read = {b for m in members for b in m.inputs}
     return [b for m in members for b in m.outputs if b in read]

@@ -1,4 +1,4 @@
-"""merge_rows: kernels that hand each other whole rows do so in the cache, block by block.
+"""merge_rows: merges kernels that pass on whole rows into one, over cached blocks of rows.
 
 before  kernel s(x, y) -> s                   after  kernel z(x, y, v) -> z
         for a0 in 0..1024:  # free                   for a0 in 0..16:  # free
@@ -10,8 +10,8 @@ before  kernel s(x, y) -> s                   after  kernel z(x, y, v) -> z
         for a0 in 0..1024:  # free                           z[a0 * 64 + a4, a5] = acc1
             ... acc0 <- add(acc0, s*v)
 
-The scores of attention, their softmax and the product with the values become one kernel so. What
-rows do not own (`y`, `v`) is read again for every block; where that costs more, the model says so.
+The scores of attention, their softmax and the product with the values become one kernel. Operands
+that all rows share (`y`, `v`) are read again for every block; the price decides whether it pays.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> 
 
 
 def leading(step: Kernel | Call) -> list[For]:
-    """The free loops around all that a kernel does."""
+    """The free loops around the whole body of a kernel."""
     if not isinstance(step, Kernel) or len(step.body) != 1:
         return []
     loop = step.body[0]
@@ -193,7 +193,7 @@ ROW = axis("row")  # of a block, in a kernel that is being put together
 
 @dataclass
 class _Merge:
-    """One kernel in the making."""
+    """The merged kernel, as it is built."""
 
     members: Sequence[Kernel]
     depth: int

@@ -1,4 +1,4 @@
-"""narrow_buffers: what is rounded to 16 bits before it is stored is stored in 16 bits.
+"""narrow_buffers: stores an intermediate in 16 bits where its values are rounded to 16 bits anyway.
 
 before  y[a0] = round_bf16(v0)      after  y[a0] = bf16(v0)         # y: bf16, no output
         ... load y[a0]                     ... f32(load y[a0])

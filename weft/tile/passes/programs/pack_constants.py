@@ -1,4 +1,4 @@
-"""pack_constants: the side of a contraction that constants decide, packed in panels once.
+"""pack_constants: packs a constant operand of a contraction in panels, by a kernel run once.
 
 before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,512]) -> ...
             for a1 in 0..512:  # free                  for b0 in 0..16:  # free
@@ -7,10 +7,10 @@ before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,5
                                                                    ... = w[a2, b0 * 32 + j0]
                                                        and then x * panels[a1 // 32, a2, a1 % 32]
 
-That is the right side; the left one, and lanes run over the rows, where they fill lanes better.
-Few rows read panels too, one by one: `for p0 in 0..512 by 32: for a1 in p0..p0 + 32`. Rows of a
-panel lie one after another in the order the register tiles read them. The runtime runs
-kernels of constants alone once, and again when a constant has changed.
+It packs the right operand, or the left one where rows fill the lanes better than columns. Few rows
+read panels too, one by one: `for p0 in 0..512 by 32: for a1 in p0..p0 + 32`. Rows of a panel lie
+one after another in the order the register tiles read them. The runtime runs kernels of constants
+alone once, and again when a constant has changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""split_matmul_k: a long sum of few results is split over the grid, then combined by a kernel.
+"""split_matmul_k: splits a long sum with few results over the grid; a second kernel combines.
 
 before  for a0 in 0..32:  # free              after  for s0 in 0..4:  # free
             for a1 in 0..64:  # free                     for a0 in 0..32: for a1 in 0..64:  # free
@@ -6,7 +6,7 @@ before  for a0 in 0..32:  # free              after  for s0 in 0..4:  # free
                     acc0 <- add(acc0, x*w)                   y_part0[s0, a0, a1] = acc0
                 y[a0, a1] = acc0                     and then, for each result, the sum of its parts
 
-Any fold is split so, and the order of its parts is fixed: results are the same in every run.
+It works for any fold. The order of the parts is fixed, so every run gives the same results.
 """
 
 from __future__ import annotations

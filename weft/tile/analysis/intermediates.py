@@ -1,4 +1,4 @@
-"""What nests of a block hand to each other in shared memory, and what touching it costs in banks.
+"""Accesses of a block's intermediates: what one nest stores in shared memory and another loads.
 
 for access in accesses_of_block(kernel): access.slab, access.index, access.count
 """
@@ -19,15 +19,15 @@ from weft.tile.analysis.strips import WIDEST
 from weft.tile.analysis.tiles import Tile, is_frame, nests_of, tile_of, tiles_of
 
 
-def handed_over(kernel: Kernel) -> set[Buffer]:
-    """Buffers in shared memory that are declared around nests."""
+def intermediates(kernel: Kernel) -> set[Buffer]:
+    """The buffers of shared memory that several nests of a block use."""
     frames = (s for s in walk(kernel.body) if is_frame(s))
     inner = (s.buffer for frame in frames for s in frame.body if isinstance(s, Local))
     return {b for b in inner if b.type.rank > 1}
 
 
 def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
-    """What threads read and write of these, for one chunk."""
+    """The accesses of slabs and intermediates in one chunk."""
     nests = [s for s in nests_of(kernel.body) if isinstance(s, For)]
     tiles = list(tiles_of(kernel.body))
     threads = max((math.prod(map(trips, t.threads)) for t in tiles), default=0)
@@ -42,7 +42,7 @@ def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
 
 
 def _results(tile: Tile) -> Iterator[Access]:
-    """Of what a tile's threads have computed."""
+    """The stores of a tile's results."""
     warps = math.prod(map(trips, tile.threads)) / 32
     stores = tuple(s for s in tile.body if not isinstance(s, For))
     for buffer, index in accesses(stores):
@@ -52,7 +52,7 @@ def _results(tile: Tile) -> Iterator[Access]:
 
 
 def _of_lanes(rows: For, loop: For, threads: int) -> Iterator[Access]:
-    """Of what each group of lanes has in a row."""
+    """The accesses of a nest whose rows go to groups of lanes."""
     lanes = max(1, threads // trips(rows))
     lane = replace(loop, hi=apply("add", loop.lo, constant(lanes * loop.step)))
     inside = tuple(s for s in walk(loop.body) if isinstance(s, For) and s.bind == "register")
@@ -66,7 +66,7 @@ def _of_lanes(rows: For, loop: For, threads: int) -> Iterator[Access]:
 def _strip(
     buffer: Buffer, index: tuple[Node, ...], registers: tuple[For, ...]
 ) -> tuple[int, tuple[Node, ...], float]:
-    """Elements that one access takes, the first of a thread's, and how many accesses it makes."""
+    """The width of a thread's accesses, the index of the first, and how many it makes."""
     width, count = 1, 1.0
     for f in reversed(registers):
         step = stride_along(address(buffer, index, {}), f.axis)

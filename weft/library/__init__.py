@@ -1,0 +1,1 @@
+"""The library whose operators run what weft does not generate: torch."""
