@@ -9,9 +9,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from weft.driver import Builder
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.specialise import Session
 from weft.frontend.torch_level import TORCH_DTYPE, evaluate
+from weft.options import Options
 
 
 class Interpreter:
@@ -49,6 +51,7 @@ class Interpreter:
 
 
 interpret = Interpreter()
+native = Builder(Options())  # compiled as by weft.compile
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils._pytree import tree_flatten
 
-from tests.frontend.frontend_programs import CASES, interpret
+from tests.frontend.frontend_programs import CASES, interpret, native
 from weft.frontend.calling import compiled
 
 
@@ -47,7 +47,7 @@ def test_as_eager(case, gradients):
         torch.manual_seed(0)
         fn, args = case.make()
         reference_fn = copy.deepcopy(fn)
-        f = compiled(fn, interpret)
+        f = compiled(fn, native)
         for _ in range(3):  # the first call captures, later ones take the guarded path
             arguments = copy.deepcopy(args)
             reference = copy.deepcopy(args)

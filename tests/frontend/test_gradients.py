@@ -10,19 +10,19 @@ import pytest
 import torch
 from torch import nn
 
-from tests.frontend.frontend_programs import Interpreter, interpret
+from tests.frontend.frontend_programs import Interpreter, interpret, native
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
 from weft.frontend.torch_level import Aten
 
 
 def direct(module: Callable[..., Any]) -> Callable[..., Any]:
-    return compiled(module, interpret)
+    return compiled(module, native)
 
 
 def through_dynamo(module: Callable[..., Any]) -> Callable[..., Any]:
     torch._dynamo.reset()
-    return torch.compile(module, backend=graph_backend(interpret.session()))
+    return torch.compile(module, backend=graph_backend(native.session()))
 
 
 ENTRIES = pytest.mark.parametrize("entry", [direct, through_dynamo], ids=lambda e: e.__name__)

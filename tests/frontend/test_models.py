@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.frontend.frontend_programs import interpret
+from tests.frontend.frontend_programs import native
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import capture_call, compiled
 from weft.frontend.torch_level import Aten
@@ -46,9 +46,9 @@ def test_model_as_eager(make, entry, cached):
     torch.manual_seed(0)
     model = make().eval()
     if entry == "direct":
-        f = compiled(model, interpret)
+        f = compiled(model, native)
     else:
-        f = torch.compile(model, backend=graph_backend(interpret.session()))
+        f = torch.compile(model, backend=graph_backend(native.session()))
     ids = torch.randint(0, 50, (2, 7))
     more = {} if make is bert else {"use_cache": cached}
     with torch.no_grad():
@@ -67,7 +67,7 @@ def test_llama_trains():
     torch.manual_seed(0)
     model = llama()
     reference = copy.deepcopy(model)
-    f = compiled(model, interpret)
+    f = compiled(model, native)
     ids = torch.randint(0, 50, (2, 7))
     for m in (f, reference):
         m(input_ids=ids, labels=ids, use_cache=False).loss.backward()
@@ -79,7 +79,7 @@ def test_static_cache_decodes():
     torch.manual_seed(0)
     model = llama().eval()
     ids = torch.randint(0, 50, (1, 5))
-    f = compiled(model, interpret)
+    f = compiled(model, native)
     outs = []
     for call in (model, f):
         cache = transformers.StaticCache(config=model.config, max_cache_len=16)
