@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft import runtime
-from weft.library.calls import decode_call
+from weft.core.calls import decode_call
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
