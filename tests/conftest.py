@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,8 @@ os.environ["WEFT_CACHE"] = str(ROOT / "build" / "test-cache")
 os.environ["WEFT_DEBUG"] = "1"  # what weft fails on is an error, and does not run in eager
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
+import torch  # noqa: E402
+
 try:
     from hypothesis import settings
 except ImportError:  # a machine without a registry runs the rest of the suite
@@ -28,6 +30,17 @@ else:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden")
+
+
+@pytest.fixture(autouse=True)
+def torch_modes() -> Iterator[None]:
+    """A test that leaves one of torch's modes changed fails itself, not those after it."""
+    before = torch.is_grad_enabled(), torch.get_default_dtype()
+    yield
+    after = torch.is_grad_enabled(), torch.get_default_dtype()
+    torch.set_grad_enabled(before[0])
+    torch.set_default_dtype(before[1])
+    assert after == before, "the test leaves gradients or the default dtype changed"
 
 
 @pytest.fixture

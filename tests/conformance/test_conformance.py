@@ -11,6 +11,7 @@ QUICK = {
         *("add", "where", "cumsum", "index_put", "linalg.svd", "view_as_complex"),
         *("nn.functional.layer_norm", "nn.functional.soft_margin_loss", "scatter_reduce.amax"),
         "nn.functional.conv2d",
+        "sgn",
     ),
     "bf16": ("matmul", "logsumexp", "nn.functional.gelu"),
     "f16": ("div.floor_rounding",),

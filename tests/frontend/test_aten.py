@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+from tests.conformance.cases import operators
 from tests.frontend.test_aten_programs import (
     COMPOSITES,
     DECOMPOSED,
@@ -176,9 +177,7 @@ class Exercise:
 
 def torch_samples(dtype: torch.dtype) -> Iterator[tuple[Callable[[], Any], bool]]:
     """Calls from torch's own operator database."""
-    from torch.testing._internal.common_methods_invocations import op_db
-
-    for entry in op_db:
+    for entry in operators().values():
         if any(part in entry.name for part in SKIPPED) or dtype not in entry.supported_dtypes(
             "cpu"
         ):

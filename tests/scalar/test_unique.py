@@ -6,11 +6,11 @@ import numpy as np
 import torch
 
 import weft
-from weft.core.text import parse_program
 from weft.kernel import interpret as kernel_interpret
 from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.scalar.unique import Unique
+from weft.text import parse_program
 
 STEPS = """program loop steps
 input x: f32[8,32]

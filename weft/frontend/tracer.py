@@ -301,13 +301,16 @@ class Tracer(TorchDispatchMode):
         ref = self.ref(args[0])
         if ref.parent is None and ref.storage.placeholder is not None:
             raise CaptureError(f"{op} changes the shape of an input")
-        before = self.call(aten.alias.default, (ref.fake,), {})
-        old = Ref(before, ref.storage, ref.value, ref.version, ref.parent, ref.step)
-        self.refs[id(before)] = old
-        value = self.emit(schema.functional(op), read(old, self.emit), *args[1:], **kwargs)
-        self.call(op, (ref.fake, *args[1:]), kwargs)
+        fake = ref.fake
+        # what it was goes on under another fake tensor: earlier views are views of that
+        ref.fake = before = self.call(aten.alias.default, (fake,), {})
+        self.refs[id(before)] = ref
+        for node in [n for n, held in self.fakes.items() if held is fake]:
+            self.fakes[node] = before
+        value = self.emit(schema.functional(op), read(ref, self.emit), *args[1:], **kwargs)
+        self.call(op, (fake, *args[1:]), kwargs)
         step = Step(schema.functional(op), args[1:], kwargs, 0)
-        self.refs[id(ref.fake)] = Ref(ref.fake, ref.storage, value, old.version, old, step)
+        self.refs[id(fake)] = Ref(fake, ref.storage, value, ref.version, ref, step)
         return args[0]
 
     def _batch_norm(self, op: OpOverload, args: Any) -> Any:

@@ -40,7 +40,7 @@ def always(value: Number) -> Callable[..., Number]:
 
 
 FACTORIES = {
-    "zeros zeros_like new_zeros zero": always(0),
+    "zeros zeros_like new_zeros zero _efficientzerotensor": always(0),
     "empty.memory_format empty_like empty_strided empty_permuted": always(0),
     "new_empty new_empty_strided": always(0),
     "ones ones_like new_ones": always(1),

@@ -1,0 +1,1 @@
+"""Random programs through both entries, beside eager: python -m tests.fuzz --minutes 60."""

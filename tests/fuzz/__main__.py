@@ -1,0 +1,121 @@
+"""Runs random programs until the minutes are over; prints those that are wrong, with their seed."""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import weft
+from tests.conformance.judge import compare
+from tests.fuzz.programs import make, scope
+
+ENTRIES: dict[str, Callable[[Any], Any]] = {
+    "weft.compile": weft.compile,
+    "torch.compile": lambda f: torch.compile(f, backend="weft", dynamic=False),
+}
+
+
+def function(text: str) -> Callable[..., Any]:
+    names = scope()
+    exec(compile(text, "<fuzz>", "exec"), names)
+    return names["program"]
+
+
+def outcome(
+    f: Callable[..., Any], inputs: list[torch.Tensor], grads: bool, dtype: Any = None
+) -> Any:
+    """Results, the inputs afterwards, and gradients; all as copies, in double where asked."""
+
+    def fresh(t: torch.Tensor) -> torch.Tensor:
+        new = torch.empty_strided(t.shape, t.stride(), dtype=t.dtype).copy_(t)
+        return new.to(dtype) if dtype is not None and t.is_floating_point() else new
+
+    copies = [fresh(t) for t in inputs]
+    for t in copies:
+        t.requires_grad_(grads and t.is_floating_point())
+    out = f(*copies)
+    results = [t for t in out if t.requires_grad]
+    found: Any = ()
+    if grads and results:
+        total = sum((t * t).sum() if t.is_floating_point() else 0 for t in results)
+        found = torch.autograd.grad(total, copies, allow_unused=True)
+    detached = tuple(t.detach() for t in out)
+    return [detached, [c.detach() for c in copies], list(found)]
+
+
+def problem(seed: int, entry: str) -> tuple[str, str]:
+    text, inputs, grads = make(seed)
+    f = function(text)
+    try:
+        eager = outcome(f, inputs, grads)
+    except Exception:  # eager refuses the gradients
+        return text, ""
+    try:
+        exact = outcome(f, inputs, grads, torch.float64)
+    except Exception:
+        exact = None
+    low = any(word in text for word in ("half", "bfloat16")) or any(
+        t.dtype is torch.bfloat16 for t in inputs
+    )
+    torch.compiler.reset()
+    try:
+        ours = outcome(ENTRIES[entry](f), inputs, grads)
+    except Exception as error:
+        return text, f"error: {type(error).__name__}: {str(error).strip().splitlines()[0][:300]}"
+    if low:
+        return text, rough(ours, eager)
+    return text, compare(ours, eager, exact)
+
+
+def rough(ours: Any, eager: Any) -> str:
+    """Of programs that round to 16 bits on the way: the same but for some such roundings."""
+    from torch.utils import _pytree as pytree
+
+    for a, b in zip(pytree.tree_leaves(ours), pytree.tree_leaves(eager), strict=True):
+        if a is None or b is None:
+            if a is not b:
+                return "a gradient is missing"
+            continue
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return f"{a.dtype}{list(a.shape)} where eager gives {b.dtype}{list(b.shape)}"
+        size = b.double()[b.double().isfinite()].abs().max() if b.double().isfinite().any() else 1.0
+        if a.is_floating_point() and not torch.allclose(
+            a.double(), b.double(), 0.05, 0.05 * float(size), True
+        ):
+            return "not close"
+    return ""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--minutes", type=float, default=1.0)
+    parser.add_argument("--seed", type=int, default=0, help="of the first program")
+    parser.add_argument("--one", action="store_true", help="only that program, printed")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    end, count, bad = time.time() + 60 * given.minutes, 0, 0
+    for seed in itertools.count(given.seed):
+        entry = list(ENTRIES)[seed % 2]
+        text, wrong = problem(seed, entry)
+        count += 1
+        if wrong:
+            bad += 1
+            print(f"seed {seed}, {entry}: {wrong}\n{text}", flush=True)
+        if given.one:
+            print(text, wrong or "right")
+        if given.one or time.time() > end:
+            break
+    print(f"{count} programs, {bad} wrong or errors")
+    return int(bad > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
