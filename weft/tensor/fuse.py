@@ -143,9 +143,12 @@ class _Inlining:
     def _is_better_joined(self, own: Kernel, readers: Sequence[Kernel], saved: float) -> bool:
         """Whether its first reader would better compute and store it than all do so themselves.
 
-        No third kernel stands between a kernel and the first of its readers.
+        No third kernel stands between a kernel and the first of its readers. One that folds what
+        it reads may yet become an online fold with the next, which a stored tensor would prevent.
         """
         if len(readers) < 2 or not (is_joinable(own) and is_joinable(readers[0])):
+            return False
+        if own.outputs[0].type.shape != readers[0].outputs[0].type.shape:
             return False
         outputs = (*own.outputs, *readers[0].outputs)
         if root_shape(outputs) is None:
