@@ -37,7 +37,8 @@ def operators() -> dict[str, Any]:
     from torch.testing._internal.common_methods_invocations import op_db
 
     # which forbids to set flags such as allow_tf32, in all of this process
-    torch.backends.__allow_nonbracketed_mutation_flag = True  # type: ignore[attr-defined]
+    flags = torch.backends.disable_global_flags.__globals__
+    flags["__allow_nonbracketed_mutation_flag"] = True
     return {name_of(op): op for op in op_db}
 
 
