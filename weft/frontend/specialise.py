@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from torch._dynamo.convert_frame import compile_lock
 from torch.autograd import forward_ad
 from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import _disable_current_modes
@@ -175,15 +176,25 @@ class GraphProgram:
         """The specialisation for these inputs, made where there is none."""
         assumed = Assumptions.of(inputs)
         with self.lock:
-            row = self.specials.setdefault(assumed, [])
-            self.specials.move_to_end(assumed)
-            found = next((s for s in row if s.fits(inputs)), None)
+            found = self._of(assumed, inputs)
+        if found is not None:
+            return found
+        # AOTAutograd compiles for one thread at a time. Dynamo's lock, which its backends are
+        # called under, comes first: in another order two threads could wait for each other.
+        with compile_lock, self.lock:
+            found = self._of(assumed, inputs)
             if found is None:
+                row = self.specials[assumed]
                 found = self._make(assumed, inputs, len(row))
                 row.append(found)
                 while len(self.specials) > SPECIALISATIONS:
                     self.specials.popitem(last=False)
             return found
+
+    def _of(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special | None:
+        row = self.specials.setdefault(assumed, [])
+        self.specials.move_to_end(assumed)
+        return next((s for s in row if s.fits(inputs)), None)
 
     def _make(self, assumed: Assumptions, inputs: Sequence[Any], known: int) -> Special:
         try:
