@@ -11,6 +11,8 @@
 #include <time.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
 #endif
 
 #define EXPORT __attribute__((visibility("default")))
@@ -26,6 +28,16 @@
 #define STEPS 1000000L
 
 typedef float vector __attribute__((vector_size(BYTES)));
+// Written out: products and sums are not contracted (see the flags in runtime/).
+#if defined(__AVX512F__)
+#define FMA(x, y, z) ((vector)_mm512_fmadd_ps((__m512)(x), (__m512)(y), (__m512)(z)))
+#elif defined(__FMA__)
+#define FMA(x, y, z) ((vector)_mm256_fmadd_ps((__m256)(x), (__m256)(y), (__m256)(z)))
+#elif defined(__aarch64__)
+#define FMA(x, y, z) ((vector)vfmaq_f32((float32x4_t)(z), (float32x4_t)(x), (float32x4_t)(y)))
+#else
+#define FMA(x, y, z) ((x) * (y) + (z))
+#endif
 typedef struct {
     atomic_int *ready;
     int threads;
@@ -77,7 +89,7 @@ static double fma_f32(void *unused) {
     for (int c = 0; c < CHAINS; c++) sums[c] = b * (float)c;
     for (long i = 0; i < STEPS; i++) {
 #pragma GCC unroll 16
-        for (int c = 0; c < CHAINS; c++) sums[c] = sums[c] * a + b;
+        for (int c = 0; c < CHAINS; c++) sums[c] = FMA(sums[c], a, b);
     }
     for (int c = 0; c < CHAINS; c++) __asm__ volatile("" ::"m"(sums[c]));
     return 2.0 * STEPS * CHAINS * (BYTES / 4);

@@ -137,12 +137,6 @@ class GraphProgram:
             special = self.recent = self._known(inputs) or self._armed(inputs)
         return special.call(*inputs)
 
-    def boxed(self, inputs: list[Any]) -> Any:
-        """The same for AOTAutograd, which hands the inputs over as a list."""
-        given = tuple(inputs)
-        inputs.clear()
-        return self(*given)
-
     def prepare(self, examples: Sequence[Any]) -> None:
         """Compile for inputs like these (real or fake), if all their sizes are numbers."""
         fixed = all(isinstance(x, (torch.Tensor, *CONSTANTS)) for x in examples)

@@ -1,0 +1,62 @@
+"""How far rounding to float32 can move a program's results: Monte Carlo arithmetic.
+
+Every operation runs in float64, and a result that float32 cannot hold becomes one of the floats
+beside it, at random; what results differ by, run to run, is what rounding alone explains. Values
+that float32 holds (inputs, what is moved or selected of them) stay as they are.
+
+D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", 1997.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_leaves
+
+RUNS = 6
+
+
+class RandomRounding(TorchDispatchMode):
+    """Rounds every float64 result to a float32 an ulp or two away, by its own generator."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for t in tree_leaves(out):
+            if isinstance(t, torch.Tensor) and t.dtype is torch.float64 and t.numel():
+                self.round_(t)
+        return out
+
+    def round_(self, t: torch.Tensor) -> None:
+        near = t.float()
+        inexact = (near.double() != t) & t.isfinite() & near.isfinite()
+        if not bool(inexact.any()):  # always so where `t` is a view of what was rounded
+            return
+        ulps = torch.randint(0, 4, t.shape, generator=self.generator).double() - 2
+        ulps += ulps >= 0  # -2, -1, 1 or 2, so that equal errors rarely cancel
+        ulp = (torch.nextafter(near.abs(), torch.tensor(torch.inf)) - near.abs()).double()
+        t.copy_(torch.where(inexact, (near.double() + ulps * ulp).float().double(), t))
+
+
+def spread(run: Callable[[], Any], exact: Any) -> Sequence[torch.Tensor | None]:
+    """For each leaf of `exact`, float64: the largest difference to it of some runs; None if not."""
+    leaves = tree_flatten(exact)[0]
+    found: list[torch.Tensor | None] = [None] * len(leaves)
+    for seed in range(RUNS):
+        with RandomRounding(seed):
+            other = tree_flatten(run())[0]
+        for i, (a, b) in enumerate(zip(leaves, other, strict=True)):
+            if not isinstance(a, torch.Tensor) or a.dtype is not torch.float64:
+                continue
+            off = (a - b).abs().nan_to_num(0.0, 0.0)
+            known = found[i]
+            found[i] = off if known is None else torch.maximum(known, off)
+    return found
