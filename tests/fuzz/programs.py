@@ -201,6 +201,7 @@ class Maker:
         group = r.choices((SMOOTH, MOVES, EXACT, WRITES), (8, 5, 3, 2))[0]
         names, exact = list(self.values), sorted(self.exact)
         recent = names[-3:]
+        choose: dict[str, Any]
         choose = {k: r.choice(recent if r.random() < 0.6 else names) for k in "abc"}
         choose |= {k: r.choice(exact or ["none"]) for k in "pq"}
         if group is WRITES:
@@ -214,6 +215,9 @@ class Maker:
         used = set(re.findall(r"\b[xv]\d+\b", expression))
         name = f"v{len(self.values)}"
         line = expression if group is WRITES else f"{name} = {expression}"
+        a, b = choose["a"], choose["b"]
+        if group is WRITES and b in used and overlaps(self.values, a, b):
+            return  # what a write reads of itself depends on the order in which eager goes
         trial = {k: v.clone() for k, v in self.values.items()}
         try:
             with torch.no_grad():
