@@ -127,3 +127,33 @@ def test_seeded_draws(entry: Any, program: Any, grad: bool) -> None:
             torch.manual_seed(seed)
             found.append((one(x), torch.rand(2)))
         torch.testing.assert_close(*found)
+
+
+def unsqueezed(y: torch.Tensor) -> Any:
+    y.unsqueeze_(-1)
+    return y.shape, y.stride(), y.dim(), len(y)
+
+
+def unsqueezed_by_another_name(y: torch.Tensor) -> Any:
+    z = y.unsqueeze_(0)
+    torch.ops.aten.unsqueeze_(z, 0)
+    return y.shape, z.shape, [len(row) for row in y]
+
+
+def transposed(y: torch.Tensor) -> Any:
+    return y.t_().shape, y.stride(), y.is_contiguous(), y.size(0)
+
+
+@pytest.mark.parametrize("look", [unsqueezed, unsqueezed_by_another_name, transposed])
+def test_shapes_that_change_in_place(entry: Any, look: Any) -> None:
+    """Dynamo goes on with the old ones: dynamo_mended.py."""
+
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        return look(y), y + 1
+
+    x = torch.arange(6.0).reshape(2, 3)
+    facts, value = entry(program)(x)
+    expected, eager = program(x)
+    assert facts == expected
+    same(value, eager)

@@ -32,9 +32,9 @@ from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.types import ConvertFrameReturn
 from torch._dynamo.utils import graph_break_reasons
-from torch._dynamo.variables.dicts import ConstDictVariable, HashableTracker
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
+import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name, innermost_line
@@ -71,27 +71,6 @@ def guard_everything() -> None:
     """Switch on, for every backend, the guards that Dynamo leaves out by default."""
     for name, value in settings(**SOUND).items():
         setattr(dynamo.config, name, value)
-
-
-def _guard_absent_keys() -> None:
-    """Have Dynamo guard that d[key] found nothing, as it does where `key in d` did.
-
-    os.environ.get(name) is such a read: without the guard a variable set later is not seen.
-    """
-    kind, name = ConstDictVariable, "getitem_const_raise_exception_if_absent"
-    plain = getattr(kind, name, None)
-    if plain is None:  # a torch that does it otherwise
-        return
-
-    def read(self: Any, tx: Any, arg: Any) -> Any:
-        if self.source is not None and HashableTracker(arg) not in self.items:
-            self.install_dict_contains_guard(tx, [arg])
-        return plain(self, tx, arg)
-
-    setattr(kind, name, read)
-
-
-_guard_absent_keys()
 
 
 @dataclass(eq=False)
