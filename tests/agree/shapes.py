@@ -113,6 +113,12 @@ def gathered_along(x, at):
     return x.gather(1, at), x.gather(0, at % 5), torch.gather(x * 2, 1, at).exp().sum(1)
 
 
+def gathered_by_counts(x, m):
+    count = m.sum(0)  # of each column: what lanes have folded is an index, and divides
+    part = torch.arange(13) * 2 <= count * 9
+    return torch.gather(x, 0, count[None] % 3), part * x[0], 100 // (count + 1)
+
+
 def scattered(x, at):
     return torch.zeros(5, 37).scatter(1, at, x[:, :6]), x.index_add(0, at[0, :2] % 5, x[:2])
 
@@ -181,6 +187,13 @@ SHAPES = cases(
         f32(9, 37),
         f32(5, 70),
     ),
+    folded_at_sums=(
+        lambda x, at, y: x + torch.zeros(1, 5).scatter_add(1, at, y.sum(1, keepdim=True)),
+        f32(1, 5),
+        i64(1, 1, below=5),
+        f32(1, 5),
+    ),
+    gathered_by_counts=(gathered_by_counts, f32(3, 13), boolean(3, 13)),
     folded_at_flat=(lambda x, at, y: x.scatter_add(0, at, y), f32(11), i64(40, below=11), f32(40)),
     folded_at_bf16=(
         lambda x, at, y: x.scatter_add(1, at, y).exp(),

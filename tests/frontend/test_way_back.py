@@ -240,3 +240,34 @@ def test_a_compiled_step_of_adamw(entry: Entry) -> None:
         step()
         steps[1]()
         assert_same(ours, eager)
+
+
+def strided_in_place(x: torch.Tensor) -> torch.Tensor:
+    return (x * 2)[1:].as_strided_((4,), (1,), 6) + 1
+
+
+def filled_where_expanded(x: torch.Tensor) -> torch.Tensor:
+    y = (x * 1).expand(2, *x.shape)
+    y.select(0, 0).mul_(2)
+    y.index_fill_(0, torch.tensor([0]), 2.0)
+    return y + 1
+
+
+STORAGE = {
+    "as_strided": lambda x: (x * 2)[1:].as_strided((4,), (1,)) + 1,
+    "as_strided of a chunk": lambda x: x.chunk(2, 0)[-1].as_strided((4,), (1,)) + 1,
+    "as_strided with an offset": lambda x: torch.as_strided((x * 2)[1:], (4,), (1,), 2) + 1,
+    "as_strided_copy": lambda x: torch.as_strided_copy((x * 2)[1:], (4,), (1,)) + 1,
+    "as_strided_scatter": lambda x: torch.as_strided_scatter(
+        (x * 2)[1:], torch.ones(4), (4,), (1,), 5
+    ),
+    "as_strided_": strided_in_place,
+    "a write to what is expanded": filled_where_expanded,
+}
+
+
+@pytest.mark.filterwarnings("ignore:Use of index_fill_")
+@pytest.mark.parametrize("name", STORAGE)
+def test_what_views_keep_of_their_storage(entry: Entry, name: str) -> None:
+    x = torch.arange(12.0).reshape(3, 4)
+    torch.testing.assert_close(entry(STORAGE[name])(x.clone()), STORAGE[name](x.clone()))

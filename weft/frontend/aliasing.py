@@ -153,6 +153,16 @@ INVERSES: dict[torch._ops.OpOverload, Inverse] = {
 }
 
 
+def overlaps_itself(type_: TensorType) -> bool:
+    """Whether two elements may be in one place: an expanded tensor, or windows of one."""
+    extent = 0
+    for stride, size in sorted(zip(type_.layout, type_.shape, strict=True)):
+        if size > 1 and stride <= extent:
+            return 0 not in type_.shape
+        extent += stride * (size - 1)
+    return False
+
+
 def is_dense(type_: TensorType) -> bool:
     """No gaps and no overlap: the elements fill their extent exactly once."""
     axes = sorted(zip(type_.layout, type_.shape, strict=True), reverse=True)

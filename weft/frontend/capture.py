@@ -28,7 +28,7 @@ from weft.core.errors import CaptureError
 from weft.core.graph import Graph
 from weft.core.node import Node, postorder
 from weft.core.types import TensorType
-from weft.frontend.aliasing import Ref, is_dense, read
+from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
 from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
@@ -220,6 +220,8 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
         # nobody reads the last draw, but it moves the generator
         results.append((tracer.draw, tracer.draw.type))
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
+    if any(overlaps_itself(type_of(tracer.roots[i].fake)) for i, _ in stored):
+        raise CaptureError("a write to an input of which several elements are one in memory")
     outputs = (*(value for value, _ in results), *(value for _, value in stored))
     return Captured(
         Graph("torch", title, inputs, outputs, tracer.names, tracer.origin),

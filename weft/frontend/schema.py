@@ -54,6 +54,13 @@ def effect(op: OpOverload) -> Effect:
     return Effect.PURE if whole else Effect.COMPOSITE
 
 
+@cache
+def reads_storage(op: OpOverload) -> bool:
+    """Whether it counts from the first element of a storage, but is no view of it."""
+    counts = any(a.name == "storage_offset" for a in op._schema.arguments)
+    return counts and effect(op) is not Effect.VIEW
+
+
 def is_implicit(op: OpOverload) -> bool:
     return op._can_decompose() and torch._C._dispatch_has_kernel_for_dispatch_key(
         op.name(), torch._C.DispatchKey.CompositeImplicitAutograd

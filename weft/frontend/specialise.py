@@ -224,7 +224,7 @@ class GraphProgram:
     def _in_parts(self, at: torch.fx.Node | None) -> Callable[..., Any]:
         """The graph in eager around compiled parts: without the node `at`, or in two halves."""
         steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
-        if len(steps) < 2 or any(map(_changes_mode, steps)) or _returns_an_attribute(self.graph):
+        if len(steps) < 2 or any(map(_stays_whole, steps)) or _returns_an_attribute(self.graph):
             return self.graph.forward
         parts = split(self.graph, steps, at)
         for name, part in list(parts.named_children()):
@@ -279,6 +279,15 @@ def _returns_an_attribute(graph: FX) -> bool:
 
 def _enables(n: torch.fx.Node) -> bool:
     return n.target is torch._C._set_grad_enabled and bool(n.args[0])
+
+
+def _stays_whole(n: torch.fx.Node) -> bool:
+    """Whether a step goes wrong in another part than its operands.
+
+    A view passes from part to part without the rest of its storage, which as_strided counts from.
+    """
+    target = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
+    return _changes_mode(n) or target.startswith(("as_strided", "resize", "set_"))
 
 
 def _changes_mode(n: torch.fx.Node) -> bool:

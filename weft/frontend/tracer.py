@@ -84,6 +84,8 @@ class Tracer(TorchDispatchMode):
             with self:
                 return for_each(op, args, kwargs)
         what = schema.effect(op)
+        if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
+            raise CaptureError(f"{op} of a view that does not begin where its storage does")
         if what is schema.Effect.COMPOSITE:
             with self:
                 return schema.composition(op)(*args, **kwargs)
@@ -242,7 +244,8 @@ class Tracer(TorchDispatchMode):
     def _view(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         parent = self.ref(args[0])
         if op is aten.as_strided.default:
-            parent = self._strided_parent(parent)
+            offset = [a for a in args[3:] if a is not None] or [parent.fake.storage_offset()]
+            args, parent = (*args[:3], *offset), self._strided_parent(parent)
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
         if op in _IDENTITY:

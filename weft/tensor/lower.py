@@ -22,7 +22,7 @@ from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
 
-Loop = tuple[Node, int, str]  # axis, extent, role
+Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or where it begins and ends, role
 Buffers = Mapping[Node, nest.Buffer]
 # Rows and columns of the tables that a scatter of so many goes by; columns divide the columns.
 Tables = Callable[[int, int], tuple[int, int]]
@@ -77,7 +77,8 @@ class _Nest:
             leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, nest.Update)
         )
         body = self.block(inner, bound | {variable})
-        return nest.For(variable, constant(0), constant(extent), body, role=role, folds=folds)
+        lo, hi = (constant(0), constant(extent)) if isinstance(extent, int) else extent
+        return nest.For(variable, lo, hi, body, role=role, folds=folds)
 
     def _ready(self, leaves: list[Leaf], bound: frozenset[Node]) -> list[Node]:
         """Reductions that can run in this block and depend on no other such reduction."""
@@ -192,9 +193,10 @@ def _lower_scatter(
     end = apply("minimum", apply("add", first, constant(height)), constant(rows))
     own = (first, end) if cut else (constant(0), constant(rows))
 
-    def loops(stmt: nest.Store, lo: Node, hi: Node, role: str = "free") -> nest.For:
-        inner = nest.For(column, constant(0), constant(width), (stmt,))
-        return nest.For(row, lo, hi, (inner,), role=role)
+    nests, bound = _Nest(), frozenset([first, *(variable for variable, _, _ in outer)])
+
+    def loops(stmt: nest.Store, lo: Node, hi: Node, role: str = "free") -> nest.Block:
+        return nests.block([Leaf(((row, (lo, hi), role), (column, width, "free")), stmt)], bound)
 
     places[op.axis] = row
     base, index, x = node.args
@@ -212,9 +214,9 @@ def _lower_scatter(
     result = stored(make(nest.Load(table), here, column), node.type.dtype)
     block: nest.Block = (
         nest.Local(table),
-        loops(nest.Store(table, (here, column), start), *own),
-        loops(nest.Store(table, target, folded, mine), *everything, "scan"),
-        loops(nest.Store(written[node], tuple(places), result), *own),
+        *loops(nest.Store(table, (here, column), start), *own),
+        *loops(nest.Store(table, target, folded, mine), *everything, "scan"),
+        *loops(nest.Store(written[node], tuple(places), result), *own),
     )
     for variable, size, step in reversed([*outer, *([(first, rows, height)] * cut)]):
         block = (nest.For(variable, constant(0), constant(size), block, step),)

@@ -61,13 +61,13 @@ class Lowering:
             return self._load(node, node.op)
         if not node.args:
             return node
-        if v is None or v.axis not in free_variables(node, self.free):
-            args = tuple(self.term(a) for a in node.args)
-            same = all(x is y for x, y in zip(args, node.args, strict=True))
-            return node if same else make(node.op, *args)
-        if (narrow := self._compare_lanes(node, v)) is not None:
+        by_axis = v is not None and v.axis in free_variables(node, self.free)
+        if v is not None and by_axis and (narrow := self._compare_lanes(node, v)) is not None:
             return narrow
         args = [self.term(a) for a in node.args]
+        if v is None or not (by_axis or any(a.type.lanes > 1 for a in args)):
+            same = all(x is y for x, y in zip(args, node.args, strict=True))
+            return node if same else make(node.op, *args)
         if v.count is not None and (function := getattr(node.op, "function", None)) in SAFE:
             args[0] = guarded(function, self._active(None), args[0])  # nothing is beyond the count
         return make(node.op, *args)
@@ -94,6 +94,8 @@ class Lowering:
         bound = apply("floordiv", bound, constant(abs(step))) if abs(step) > 1 else bound
         clamped = apply("minimum", apply("maximum", bound, constant(-1)), constant(v.lanes))
         scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
+        if scalar.type.lanes > 1:  # it depends on what the lanes have folded
+            return None
         lane = apply(CASTS[i32], lanes_of(v.lanes))
         return apply(name, lane, scalar)
 
@@ -104,7 +106,7 @@ class Lowering:
         condition = self.term(node.args[rank]) if load.masked else None
         other = node.args[rank + 1] if load.masked else None
         v = self.vector
-        depends = v is not None and v.axis in free_variables(where, self.free)
+        depends = self._varies(where)
         if v is None or (not depends and (condition is None or condition.type.lanes == 1)):
             extra = () if condition is None or other is None else (condition, other)
             return make(Load(target, load.masked), self.term(where), *extra)
@@ -118,15 +120,23 @@ class Lowering:
         active = self._active(condition)
         return make(VectorLoad(target, v.lanes, step, masked=True), index, active, fill)
 
+    def _varies(self, where: Node) -> bool:
+        """Whether an address is another in each lane: by the axis, or by what lanes folded."""
+        v = self.vector
+        by_axis = v is not None and v.axis in free_variables(where, self.free)
+        return by_axis or self.term(where).type.lanes > 1
+
     def _lane_places(self, where: Node, v: Vector) -> tuple[Node, int]:
         """Where lane 0 is and how far the next one; or where each lane is, and 0."""
         step = stride_along(where, v.axis)
-        if step is None or step <= 0:
-            wide = self.term(where)
-            return wide if wide.type.lanes > 1 else make(Splat(v.lanes), wide), 0
-        terms, offset = linear(where)
-        rest = {a: k for a, k in terms.items() if a is not v.axis}
-        return self.term(from_linear(*plus((rest, offset), linear(v.base), step))), step
+        if step is not None and step > 0:
+            terms, offset = linear(where)
+            rest = {a: k for a, k in terms.items() if a is not v.axis}
+            first = self.term(from_linear(*plus((rest, offset), linear(v.base), step)))
+            if first.type.lanes == 1:
+                return first, step
+        wide = self.term(where)
+        return wide if wide.type.lanes > 1 else make(Splat(v.lanes), wide), 0
 
     def _active(self, condition: Node | None) -> Node:
         """The condition as lanes, false beyond the count."""
@@ -146,7 +156,7 @@ class Lowering:
         where = address(stmt.buffer, stmt.index, self.ranges)
         value = self.term(stmt.value)
         mask = None if stmt.mask is None else self.term(stmt.mask)
-        if v is None or v.axis not in free_variables(where, self.free):
+        if v is None or not self._varies(where):
             return Store(target, (self.term(where),), value, mask, stmt.how)
         if value.type.lanes == 1:
             value = make(Splat(v.lanes), value)
