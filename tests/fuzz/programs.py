@@ -11,6 +11,9 @@ from typing import Any
 
 import torch
 
+from weft.frontend.aliasing import overlaps_itself
+from weft.frontend.torch_level import type_of
+
 LARGEST = 40_000  # elements of a tensor
 # {a} {b} {c} are tensors, {d} an axis, {n} a small number, {f} a float, {p} an exact tensor
 SMOOTH = (
@@ -216,7 +219,9 @@ class Maker:
         name = f"v{len(self.values)}"
         line = expression if group is WRITES else f"{name} = {expression}"
         a, b = choose["a"], choose["b"]
-        if group is WRITES and b in used and overlaps(self.values, a, b):
+        if group is WRITES and (
+            overlaps_itself(type_of(self.values[a])) or (b in used and overlaps(self.values, a, b))
+        ):
             return  # what a write reads of itself depends on the order in which eager goes
         trial = {k: v.clone() for k, v in self.values.items()}
         try:
