@@ -91,7 +91,7 @@ def run_sample(op: Any, sample: Any, entry: str, grads: bool) -> str:
 
 
 def shapes(tree: Any) -> Any:
-    return pytree.tree_map_only(torch.Tensor, lambda t: (t.shape, t.stride(), t.dtype), tree)
+    return pytree.tree_map_only(torch.Tensor, lambda t: (t.shape, t.dtype), tree)
 
 
 def outcome(program: Callable[..., Any], sample: Any, grads: bool) -> tuple[Any, Any]:

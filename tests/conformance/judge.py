@@ -63,13 +63,14 @@ def _floats(
     ours: torch.Tensor, eager: torch.Tensor, exact: Any, spread: torch.Tensor | None
 ) -> str:
     known = isinstance(exact, torch.Tensor) and exact.shape == ours.shape
-    known = known and exact.dtype == torch.float64
+    known = known and exact.dtype == torch.float64 != ours.dtype
     a, b = ours.double(), eager.double()
     c = exact.detach() if known else b
     info = torch.finfo(ours.dtype)
     allowed = 2 * (b - c).abs() + ULPS * info.eps * c.abs() + TINY * info.smallest_normal * info.eps
-    # an error of the whole is shared by its elements: sums round by what they add up
-    allowed = allowed + 2 * _rms(b - c)
+    # Where eager happens to be right, ours need not be. Of errors that are distributed as eager's
+    # are, one in 16,000 exceeds four times their root mean square.
+    allowed = allowed + 4 * _rms(b - c)
     if known and spread is not None:
         allowed = allowed + SPREADS * spread
     off = (a - c).abs()

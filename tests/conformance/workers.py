@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -20,6 +21,7 @@ import torch
 from tests.conformance.cases import DTYPES, operators, run_case
 
 LIMIT = 1800  # seconds of one operator
+OPERATORS = 50  # of one process: what it loads stays mapped
 
 Row = dict[str, Any]  # of one operator and dtype: "op", "dtype", "counts", "bad", "seconds"
 
@@ -68,7 +70,13 @@ def run_all(names: Iterable[str], plan: Plan, jobs: int, keep: Callable[[Row], N
 
     def drive() -> None:
         worker: Any = None
-        while (name := take()) is not None:
+        for number in itertools.count():
+            name = take()
+            if name is None:
+                break
+            if number % OPERATORS == 0 and worker is not None:
+                worker.stdin.close()
+                worker.wait()
             worker = worker if worker is not None and worker.poll() is None else start(plan)
             finished = False
             for row in rows_of(worker, name):
@@ -112,5 +120,7 @@ def rows_of(worker: subprocess.Popen[str], name: str) -> Iterable[Row | None]:
                 return
             if line.startswith("{"):
                 yield json.loads(line)
+    except BrokenPipeError:  # it has died meanwhile
+        return
     finally:
         timer.cancel()

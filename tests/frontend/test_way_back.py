@@ -259,7 +259,7 @@ STORAGE = {
     "as_strided with an offset": lambda x: torch.as_strided((x * 2)[1:], (4,), (1,), 2) + 1,
     "as_strided_copy": lambda x: torch.as_strided_copy((x * 2)[1:], (4,), (1,)) + 1,
     "as_strided_scatter": lambda x: torch.as_strided_scatter(
-        (x * 2)[1:], torch.ones(4), (4,), (1,), 5
+        (x * 2)[1:], torch.ones(4), (4,), (1,), 4
     ),
     "as_strided_": strided_in_place,
     "a write to what is expanded": filled_where_expanded,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -15,7 +16,7 @@ from weft.emit.spelling import element, function_name
 from weft.runtime.compiler import find_compiler
 from weft.scalar.ops import CASTS, Function
 
-WIDTHS = (1, 16)
+WIDTHS = (1, 4, 8, 16)
 # Bounds of the error in ulp, beyond 2; those of libm hold for f64 as well.
 ULPS = {"log2": 2.5, "log10": 3, "erfc": 3, "tan": 4, "sinh": 3, "cosh": 3, "asin": 3, "acos": 3}
 ULPS |= {"atan": 3, "atan2": 4, "rsqrt": 2, "erf": 3}
@@ -72,14 +73,25 @@ def source(lanes: int) -> str:
     return text
 
 
-@pytest.fixture(scope="module", params=WIDTHS)
-def library(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
-    folder = tmp_path_factory.mktemp("functions")
-    compiler = find_compiler()
-    (folder / "f.c").write_text(source(request.param))
-    compiler.compile(folder / "f.c", folder / "f.o")
-    compiler.link([folder / "f.o"], folder / "f.so")
-    return ctypes.CDLL(str(folder / "f.so"))
+@pytest.fixture(scope="module")
+def libraries(tmp_path_factory: pytest.TempPathFactory) -> dict[int, ctypes.CDLL]:
+    compiler, made = find_compiler(), dict[int, ctypes.CDLL]()
+    for lanes in WIDTHS:
+        folder = tmp_path_factory.mktemp("functions")
+        (folder / "f.c").write_text(source(lanes))
+        compiler.compile(folder / "f.c", folder / "f.o")
+        compiler.link([folder / "f.o"], folder / "f.so")
+        made[lanes] = ctypes.CDLL(str(folder / "f.so"))
+    return made
+
+
+def results(
+    library: ctypes.CDLL, function: Function, d: DType, args: Sequence[np.ndarray]
+) -> np.ndarray:
+    got = np.zeros(len(args[0]), result_of(function, d).numpy)
+    pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*args, got)]
+    getattr(library, symbol(function, d))(*pointers, ctypes.c_int64(len(got)))
+    return got
 
 
 def defined(function: Function, d: DType, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -110,13 +122,24 @@ def reference(function: Function, d: DType, args: list[np.ndarray]) -> np.ndarra
 
 
 @pytest.mark.parametrize("d", WORDS, ids=str)
-def test_every_function(library: ctypes.CDLL, d: DType) -> None:
+def test_any_number_of_lanes(libraries: dict[int, ctypes.CDLL], d: DType) -> None:
+    """Gradients compare values that they compute again, in loops of other widths."""
+    random = np.random.default_rng(0).normal(size=(3, 512)) * 3
+    for function in functions_of(d):
+        args = arguments(function, d)
+        args = [np.concatenate([a, r.astype(a.dtype)]) for a, r in zip(args, random, strict=False)]
+        first, *others = (results(library, function, d, args) for library in libraries.values())
+        for other in others:
+            np.testing.assert_array_equal(other, first, str(function))
+
+
+@pytest.mark.parametrize("lanes", [1, 16])
+@pytest.mark.parametrize("d", WORDS, ids=str)
+def test_every_function(libraries: dict[int, ctypes.CDLL], lanes: int, d: DType) -> None:
     failures: list[str] = []
     for function in functions_of(d):
         args = arguments(function, d)
-        got = np.zeros(len(args[0]), result_of(function, d).numpy)
-        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in (*args, got)]
-        getattr(library, symbol(function, d))(*pointers, ctypes.c_int64(len(got)))
+        got = results(libraries[lanes], function, d, args)
         where = defined(function, d, args[0], args[-1])
         args, got = [a[where] for a in args], got[where]
         wanted = reference(function, d, args)

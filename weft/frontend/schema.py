@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -78,7 +78,20 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
     norms = [aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional]
     more = [aten._adaptive_avg_pool2d, aten.native_group_norm, *norms]
     own = {aten._native_batch_norm_legit_no_training.default: _batch_norm_of_known_statistics}
-    return {**core_aten_decompositions(), **get_decompositions(more), **own}
+    torchs = {**core_aten_decompositions(), **get_decompositions(more)}
+    own |= {op: partial(_linspace, torchs[op]) for op in overloads(aten.linspace) if op in torchs}
+    return {**torchs, **own}
+
+
+def _linspace(plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    dtype: torch.dtype | None = kwargs.get("dtype")
+    if dtype is not None and not (dtype.is_floating_point or dtype.is_complex):
+        raise CaptureError("linspace of integers rounds by vector of eager's kernel")
+    return plain(*args, **kwargs)
+
+
+def overloads(packet: Any) -> list[OpOverload]:
+    return [getattr(packet, name) for name in packet.overloads()]
 
 
 def _batch_norm_of_known_statistics(*args: Any) -> Any:

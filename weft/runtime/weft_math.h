@@ -221,8 +221,15 @@ WEFT_FN V(f32) F(lost_of_square, f32)(V(f32) a, V(f32) s) {
 #endif
 }
 
+// The same bits in any number of lanes: gradients compare values that they compute again.
 #if defined(WEFT_ERF_TABLE) && WEFT_LANES >= 16
 WEFT_MAP_CHUNKS(erf, f32, 4)
+#elif defined(WEFT_ERF_TABLE)
+WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
+    union { f32x16 whole; V(f32) part[16 / WEFT_LANES]; } r = {.part = {x}};
+    r.whole = weft_erf_f32x16(r.whole);
+    return r.part[0];
+}
 #else
 WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
     V(f32) n, a = F(abs, f32)(x), t = F(lesser, f32)(SPLAT(f32, 4), a), z = t * t;
