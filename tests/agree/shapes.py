@@ -193,6 +193,12 @@ SHAPES = cases(
         i64(1, 1, below=5),
         f32(1, 5),
     ),
+    folded_at_nothing=(
+        lambda x, at, y: x.scatter_add(0, at, y) * 2,
+        f32(5),
+        i64(0, below=5),
+        f32(0),
+    ),
     gathered_by_counts=(gathered_by_counts, f32(3, 13), boolean(3, 13)),
     folded_at_flat=(lambda x, at, y: x.scatter_add(0, at, y), f32(11), i64(40, below=11), f32(40)),
     folded_at_bf16=(

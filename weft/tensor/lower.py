@@ -212,10 +212,11 @@ def _lower_scatter(
     known = make(nest.Load(table, masked=cut), *target, *guard)
     (folded,) = op.monoid.combine((known,), (value,))
     result = stored(make(nest.Load(table), here, column), node.type.dtype)
+    folds = loops(nest.Store(table, target, folded, mine), *everything, "scan")
     block: nest.Block = (
         nest.Local(table),
         *loops(nest.Store(table, (here, column), start), *own),
-        *loops(nest.Store(table, target, folded, mine), *everything, "scan"),
+        *(folds if x.type.size else ()),
         *loops(nest.Store(written[node], tuple(places), result), *own),
     )
     for variable, size, step in reversed([*outer, *([(first, rows, height)] * cut)]):
