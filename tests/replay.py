@@ -26,9 +26,8 @@ from weft.cli.source import load
 from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
-from weft.frontend.calling import compiled
+from weft.frontend.calling import Silent, compiled
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.specialise import Session
 from weft.options import Options
 
 TARGETS = {
@@ -38,21 +37,12 @@ TARGETS = {
 }
 
 
-class Emitter:
+class Emitter(Silent):
     """A back end that emits each captured graph for some targets, and runs none."""
 
     def __init__(self, targets: Sequence[str]) -> None:
         self.targets = targets
         self.texts: dict[str, list[str]] = {target: [] for target in targets}
-
-    def session(self, title: str) -> Session:
-        return Session(self, strict=True, title=title)
-
-    def ir(self, programs: Sequence[Runner], level: str) -> str:
-        return ""
-
-    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> None:
-        return None
 
     def __call__(self, captured: Captured) -> Runner:
         for target in self.targets:

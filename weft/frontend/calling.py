@@ -41,6 +41,22 @@ class Backend(Protocol):
     def session(self, title: str) -> Session: ...
 
 
+class Silent:
+    """What is common to back ends that nobody asks for texts and reports."""
+
+    def session(self, title: str) -> Session:
+        return Session(self, strict=True, debug=True, title=title)
+
+    def ir(self, programs: Sequence[Runner], level: str) -> str:
+        return ""
+
+    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any:
+        return None
+
+    def __call__(self, captured: Captured) -> Runner:
+        raise NotImplementedError
+
+
 def compiled(fn: Any, build: Backend) -> Compiled:
     """`fn` compiled by `build`; a module gives a module, a function a function."""
     if isinstance(fn, Compiled):
@@ -126,7 +142,7 @@ class Compilation:
 
 
 @dataclass
-class _Recorder:
+class _Recorder(Silent):
     """A back end that keeps what was captured, and runs nothing."""
 
     found: list[Captured] = field(default_factory=list[Captured])
@@ -134,15 +150,6 @@ class _Recorder:
     def __call__(self, captured: Captured) -> Runner:
         self.found.append(captured)
         return lambda tensors: ()
-
-    def session(self, title: str) -> Session:
-        return Session(self, True, True, title)
-
-    def ir(self, programs: Sequence[Runner], level: str) -> str:
-        return ""
-
-    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any:
-        return None
 
 
 def capture_call(

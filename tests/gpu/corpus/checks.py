@@ -32,9 +32,8 @@ from weft.config import config
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.driver import Levels
-from weft.frontend.calling import compiled
+from weft.frontend.calling import Silent, compiled
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.specialise import Session
 from weft.options import Options
 from weft.runtime.opencl import find_device
 
@@ -103,21 +102,12 @@ class Way:
 
 
 @dataclass
-class Once:
+class Once(Silent):
     """The back end of a program that is captured once, and then runs as `run` says."""
 
     row: Row
     found: list[Lowered] = field(default_factory=list[Lowered])
     plays: Player = field(default_factory=Player)
-
-    def session(self, title: str) -> Session:
-        return Session(self, strict=True, title=title)
-
-    def ir(self, programs: Sequence[Runner], level: str) -> str:
-        return ""
-
-    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> None:
-        return None
 
     def __call__(self, captured: Captured) -> Runner:
         assert not self.found, "the program is more than one graph"
