@@ -15,10 +15,10 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up, make
-from weft.core.types import DType, TensorType, boolean
+from weft.core.types import DType, TensorType, boolean, row_major
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
-from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of
+from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
 from weft.library.calls import decode_call, torch_object
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
@@ -63,10 +63,27 @@ def _lower(
     if fallback == "error":
         raise UnsupportedOpError(f"{aten.target}: {reason}", graph.origin.get(node))
     call = Extern(aten.target, aten.arguments, aten.results, reason)
-    whole = make(call, *args)
+    whole = make(call, *(_gathered(n, t) for n, t in zip(args, node.args, strict=True)))
     if len(aten.results) == 1:
         return (whole,)
     return tuple(make(Part(i), whole) for i in range(len(aten.results)))
+
+
+def _gathered(value: Node, given: Node) -> Node:
+    """An operand of a library call: a copy where the program makes one that only moves memory.
+
+    Some kernels of ATen count on it, such as that of _embedding_bag, which reads no strides.
+    """
+    op = value.op
+    if (
+        value is given
+        or not isinstance(op, Input)
+        or op.tensor.layout == row_major(op.tensor.shape)
+    ):
+        return value
+    text, nodes = encode_call((value,), {"memory_format": torch.contiguous_format})
+    result = TensorType(op.tensor.dtype, op.tensor.shape)
+    return make(Extern("aten.clone.default", text, (result,), "a library call reads it"), *nodes)
 
 
 def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[Node, ...]:

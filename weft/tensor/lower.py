@@ -241,7 +241,9 @@ def lower(
         return fresh(graph.names.get(node, node.op.name), taken)
 
     wanted = layouts or tuple(o.type for o in graph.outputs)
-    direct = dict(reversed([*zip(graph.outputs, wanted, strict=True)]))  # of each, the first
+    called = {a for group in groups if isinstance(group[0].op, Extern) for a in group[0].args}
+    placed = [p for p in zip(graph.outputs, wanted, strict=True) if p[0] not in called]
+    direct = dict(reversed(placed))  # of each, the first; library calls read rows
     buffers: dict[Node, nest.Buffer] = {
         n: nest.Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }
