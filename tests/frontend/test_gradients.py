@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+import weft
 from tests.frontend.frontend_programs import Interpreter, interpret, native
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
@@ -135,3 +136,19 @@ def test_custom_autograd_function():
     x = torch.ones(2, requires_grad=True)
     f(x).sum().backward()
     torch.testing.assert_close(x.grad, torch.full((2,), 7.0))
+
+
+@pytest.mark.parametrize("shape", [(4, 4), (3, 19)])
+@pytest.mark.parametrize("extremum", [lambda y: y.amax(1), lambda y: y.amin(0), torch.amax])
+def test_the_largest_is_found_again(shape: tuple[int, ...], extremum: Any) -> None:
+    """The backward looks for the elements that equal it: none would give 0 / 0."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return extremum(torch.nn.functional.layer_norm(x, x.shape[-1:]).erf())
+
+    for seed in range(4):
+        x = torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+        ours, eager = (x.clone().requires_grad_() for _ in range(2))
+        weft.compile(program)(ours).sum().backward()
+        program(eager).sum().backward()
+        torch.testing.assert_close(ours.grad, eager.grad, rtol=1e-4, atol=1e-5)

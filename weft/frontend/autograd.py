@@ -19,12 +19,15 @@ import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
+from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.checkpoint import CheckpointPolicy
 
 from weft.core.errors import WeftError
 from weft.frontend.capture import Name
 from weft.frontend.draws import keep_draws
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.schema import Effect, aten, effect
 from weft.frontend.specialise import FX, GraphProgram, Session
 
 
@@ -64,13 +67,39 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
     through = aot_autograd(
         fw_compiler=compiler,
         bw_compiler=compiler,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=_partition,
         decompositions=_decompositions(),
     )
     graph, extra = keep_draws(graph)
     with _primitives():
         call = through(graph, inputs)
     return call if not extra else lambda *given: call(*given)[:-extra]
+
+
+def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
+    """Forward and backward; what the backward compares for equality is computed once, and kept.
+
+    The gradient of amax looks for elements equal to it. A sum computed again may be another in its
+    last bit, then none is.
+    """
+    for node in joint.graph.nodes:
+        if node.target in (aten.eq.Tensor, aten.ne.Tensor) and _is_float(node.args[0]):
+            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+            for operand in node.all_input_nodes:
+                while _is_view(operand):
+                    operand = operand.all_input_nodes[0]
+                if operand.op == "call_function":
+                    operand.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    return min_cut_rematerialization_partition(joint, inputs, **options)
+
+
+def _is_float(n: Any) -> bool:
+    value = n.meta.get("val") if isinstance(n, torch.fx.Node) else None
+    return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def _is_view(n: torch.fx.Node) -> bool:
+    return isinstance(n.target, OpOverload) and effect(n.target) is Effect.VIEW
 
 
 @cache

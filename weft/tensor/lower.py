@@ -192,7 +192,6 @@ def _lower_scatter(
     cut = height < rows
     end = apply("minimum", apply("add", first, constant(height)), constant(rows))
     own = (first, end) if cut else (constant(0), constant(rows))
-
     nests, bound = _Nest(), frozenset([first, *(variable for variable, _, _ in outer)])
 
     def loops(stmt: nest.Store, lo: Node, hi: Node, role: str = "free") -> nest.Block:
@@ -203,7 +202,6 @@ def _lower_scatter(
     terms = Terms(buffers, ranges)
     start, at, value = (terms.of(a, tuple(places)) for a in (base, index, x))
     table = nest.Buffer("table", TensorType(value.type.dtype, (height, width)), "local")
-    everything = constant(0), constant(x.type.shape[op.axis])
     at = apply(checked_index, at, constant(rows))
     here = apply("subtract", row, first) if cut else row
     target = (apply("subtract", at, first) if cut else at, column)
@@ -212,7 +210,8 @@ def _lower_scatter(
     known = make(nest.Load(table, masked=cut), *target, *guard)
     (folded,) = op.monoid.combine((known,), (value,))
     result = stored(make(nest.Load(table), here, column), node.type.dtype)
-    folds = loops(nest.Store(table, target, folded, mine), *everything, "scan")
+    entries = constant(x.type.shape[op.axis])
+    folds = loops(nest.Store(table, target, folded, mine), constant(0), entries, "scan")
     block: nest.Block = (
         nest.Local(table),
         *loops(nest.Store(table, (here, column), start), *own),
