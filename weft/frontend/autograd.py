@@ -77,29 +77,47 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
 
 
 def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
-    """Forward and backward; what the backward compares for equality is computed once, and kept.
+    """Forward and backward; what is compared for equality is made of one tensor in memory.
 
     The gradient of amax looks for elements equal to it. A sum computed again may be another in its
-    last bit, then none is.
+    last bit, then none is: the tensor is kept, and its largest element is found again.
     """
     for node in joint.graph.nodes:
         if node.target in (aten.eq.Tensor, aten.ne.Tensor) and _is_float(node.args[0]):
-            node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-            for operand in node.all_input_nodes:
-                while _is_view(operand):
-                    operand = operand.all_input_nodes[0]
-                if operand.op == "call_function":
+            operands = [_base(operand) for operand in node.all_input_nodes]
+            again = [path for a in operands for b in operands if (path := _path(a, b))]
+            for step in (node, *(n for path in again for n in path)):
+                step.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
+            for operand in operands:
+                if operand.op == "call_function" and not any(operand in path for path in again):
                     operand.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     return min_cut_rematerialization_partition(joint, inputs, **options)
+
+
+def _base(n: torch.fx.Node) -> torch.fx.Node:
+    """What a node is a view of."""
+    while isinstance(n.target, OpOverload) and effect(n.target) is Effect.VIEW:
+        n = n.all_input_nodes[0]
+    return n
+
+
+def _path(first: torch.fx.Node, last: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes that make `last` of `first` alone; none where it takes anything else."""
+    path, waiting = list[torch.fx.Node](), [last]
+    while waiting:
+        node = waiting.pop()
+        if node is first or node in path:
+            continue
+        if node.op != "call_function" or not node.all_input_nodes:
+            return []
+        path.append(node)
+        waiting += node.all_input_nodes
+    return path if first is not last else []
 
 
 def _is_float(n: Any) -> bool:
     value = n.meta.get("val") if isinstance(n, torch.fx.Node) else None
     return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-def _is_view(n: torch.fx.Node) -> bool:
-    return isinstance(n.target, OpOverload) and effect(n.target) is Effect.VIEW
 
 
 @cache

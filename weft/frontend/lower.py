@@ -74,12 +74,10 @@ def _gathered(value: Node, given: Node) -> Node:
 
     Some kernels of ATen count on it, such as that of _embedding_bag, which reads no strides.
     """
-    op = value.op
-    if (
-        value is given
-        or not isinstance(op, Input)
-        or op.tensor.layout == row_major(op.tensor.shape)
-    ):
+    op, rows = value.op, row_major(value.type.shape)
+    if value is given or given.type.layout != rows or not isinstance(op, Input):
+        return value
+    if op.tensor.layout == rows:
         return value
     text, nodes = encode_call((value,), {"memory_format": torch.contiguous_format})
     result = TensorType(op.tensor.dtype, op.tensor.shape)
