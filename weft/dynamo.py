@@ -14,7 +14,7 @@ import torch
 
 from weft.core.errors import WeftError
 from weft.driver import graph_backend
-from weft.frontend.python import guard_everything
+from weft.frontend.python import guard_everything, names_of
 
 guard_everything()
 
@@ -30,7 +30,7 @@ def weft_backend(
         backend = graph_backend(**(options or {}))
     except WeftError as error:
         return refusing(error)
-    return backend(graph, example_inputs)
+    return backend(graph, example_inputs, names_of(graph))
 
 
 def refusing(error: WeftError) -> Callable[..., Any]:

@@ -103,6 +103,13 @@ def test_frozen_parameters_are_packed_once() -> None:
     assert [("pack_linear_weight_panels" in found) for found in names] == [False, True]
 
 
+@torch.no_grad()
+def test_torch_compile_packs_once_too() -> None:
+    torch.compiler.reset()
+    compiled(Scaled(), "torch.compile", True)(torch.randn(9, 20))
+    assert "pack_linear_weight_panels" in [k.name for k in weft.report().kernels]
+
+
 def test_parameters_made_in_inference_mode_are_not_kept() -> None:
     with torch.inference_mode():
         m, x = Scaled(), torch.randn(9, 20)

@@ -9,6 +9,8 @@ from tests.frontend.frontend_programs import Interpreter, interpret
 from weft.core.errors import UnsupportedOpError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
+from weft.frontend.capture import Name
+from weft.frontend.python import names_of
 from weft.frontend.record import Assumptions
 from weft.frontend.specialise import Session
 
@@ -36,6 +38,22 @@ def test_graph_break_makes_two_programs():
     for x in (torch.ones(3), -2 * torch.ones(3)):
         torch.testing.assert_close(g(x), f(x))
     assert len(programs) == 3
+
+
+def test_inputs_are_called_as_in_python():
+    seen = []
+
+    def backend(graph, _):
+        seen.append(set(names_of(graph)))
+        return graph.forward
+
+    def scaled(x, *more, by):
+        return linear(x) + more[1] * by["some"]
+
+    linear, x = torch.nn.Linear(3, 3), torch.ones(3)
+    torch.compile(scaled, backend=backend)(x, 1, x + 1, by={"some": x + 2})
+    weights = {Name("linear.weight", True), Name("linear.bias", True)}
+    assert seen == [{Name("x"), Name("more.1"), Name("by.some")} | weights]
 
 
 def test_dynamic_shapes_are_specialised():

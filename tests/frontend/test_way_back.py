@@ -141,6 +141,7 @@ CASES: dict[str, Case] = {
         calls(lambda x: torch.view_as_complex(x * 2), lambda: (g(3, 2),))
     ),
     "fft, gradients": Case(calls(lambda x: torch.fft.rfft(x * 2), lambda: (g(8),))),
+    "fft of two numbers, gradients": Case(calls(torch.fft.hfft, lambda: (g(2),)), "lazy"),
     "bits of results": Case(calls(bits, lambda: (R(4),))),
     "bits of an input": Case(
         calls(lambda x: (x.view(torch.int32), x + 1), lambda: (R(4),)), "another dtype"
@@ -271,3 +272,12 @@ STORAGE = {
 def test_what_views_keep_of_their_storage(entry: Entry, name: str) -> None:
     x = torch.arange(12.0).reshape(3, 4)
     torch.testing.assert_close(entry(STORAGE[name])(x.clone()), STORAGE[name](x.clone()))
+
+
+@pytest.mark.parametrize("lazy", [torch.conj, lambda z: z.conj().imag])
+def test_results_are_as_lazy_as_eager(entry: Entry, lazy: Callable[[Any], Any]) -> None:
+    """view_as_real refuses what has a lazy conjugate."""
+    z = torch.randn(3, dtype=torch.complex64)
+    ours, eager = entry(lambda z: lazy(z * 2))(z), lazy(z * 2)
+    assert (ours.is_conj(), ours.is_neg()) == (eager.is_conj(), eager.is_neg())
+    torch.testing.assert_close(ours, eager)

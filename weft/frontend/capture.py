@@ -260,6 +260,8 @@ def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorTy
         if ref is None:
             leaves.append(_other(leaf))
             continue
+        if ref.fake.is_conj() or ref.fake.is_neg():
+            raise CaptureError("an output with a lazy conjugate or negation")
         alone = tenants[id(ref.storage)] == 1 and is_dense(type_of(ref.fake))
         owner = ref if alone and ref.storage.placeholder is None else ref.root
         geometry = None if owner is ref else _geometry(ref, owner)
@@ -274,7 +276,7 @@ def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorTy
 
 
 def _geometry(ref: Ref, owner: Ref) -> Geometry:
-    if ref.fake.dtype != owner.fake.dtype or ref.fake.is_conj() or ref.fake.is_neg():
+    if ref.fake.dtype != owner.fake.dtype:
         raise CaptureError("an output that views another tensor's bytes as another dtype")
     offset = ref.fake.storage_offset() - owner.fake.storage_offset()
     return Geometry(tuple(ref.fake.shape), ref.fake.stride(), int(offset))

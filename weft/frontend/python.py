@@ -98,7 +98,7 @@ class Frames:
         self.entry = _entry(fn)
         # else Dynamo would keep what it compiled for good
         finalize(self, reset_code, self.entry.__code__).atexit = False
-        self.parameters = _parameters(fn)
+        self.argument = _arguments(fn)
         self.known: WeakSet[Any] = WeakSet()
         self.converted = 0  # frames that Dynamo was asked to compile
         here = ref(self)  # Dynamo keeps every backend for good, and must not keep all of this
@@ -117,8 +117,7 @@ class Frames:
     def compiled_by(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
         """The backend, with the names that inputs have in Python."""
         reason = getattr(graph, "compile_subgraph_reason", None)
-        names = [name_of(p, self.parameters) for p in graph.graph.find_nodes(op="placeholder")]
-        program = self.backend(graph, examples, names)
+        program = self.backend(graph, examples, names_of(graph, self.argument))
         if isinstance(program, GraphProgram):
             program.whole = reason is not None and not reason.graph_break
         return program
@@ -236,21 +235,30 @@ def _entry(fn: Callable[..., Any]) -> types.FunctionType:
 # Names
 
 
-def _parameters(fn: Callable[..., Any]) -> list[str]:
-    """The names of the positional parameters; the last may stand for more."""
+def _arguments(fn: Callable[..., Any]) -> Callable[[int], str]:
+    """What positional argument number i is called: of f(x, *more) x, more.0, more.1, ..."""
     try:
         given = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn).parameters
     except (TypeError, ValueError):
-        return []
+        return "arg{}".format
     positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [p.name for p in given.values() if p.kind in positional]
+    names = [p.name for p in given.values() if p.kind in positional]
+    rest = next((p.name for p in given.values() if p.kind == inspect.Parameter.VAR_POSITIONAL), "")
+    return lambda i: names[i] if i < len(names) else f"{rest}.{i - len(names)}"
 
 
-def name_of(p: torch.fx.Node, parameters: Sequence[str] = ()) -> Name:
-    """What an input of Dynamo's graph is called, after where Dynamo found it in Python.
+def names_of(
+    graph: torch.fx.GraphModule, argument: Callable[[int], str] | None = None
+) -> list[Name]:
+    """What the inputs of Dynamo's graph are called, after where Dynamo found them in Python.
 
-    L['fn']._modules['norm']._parameters['weight'] is norm.weight, and a parameter.
+    L['fn']._modules['norm']._parameters['weight'] is norm.weight, and a parameter. `argument`
+    names the items of L['args'], where the frame is our own call(*args, **kwargs).
     """
+    return [_name(p, argument) for p in graph.graph.find_nodes(op="placeholder")]
+
+
+def _name(p: torch.fx.Node, argument: Callable[[int], str] | None) -> Name:
     source = getattr(p.meta.get("grapharg"), "source", None)
     if source is None:
         return Name(p.name)
@@ -258,9 +266,8 @@ def name_of(p: torch.fx.Node, parameters: Sequence[str] = ()) -> Name:
     words = ["".join(w) for w in re.findall(r"\['(\w+)'\]|\.(\w+)|\[(\d+)\]", text)]
     fixed = "_parameters" in words or "_buffers" in words
     match words:
-        case ["args", number, *rest] if number.isdecimal():
-            at = int(number)
-            words = [parameters[at] if at < len(parameters) else f"arg{at}", *rest]
+        case ["args", number, *rest] if argument and number.isdecimal():
+            words = [argument(int(number)), *rest]
         case ["kwargs" | "fn" | "self", _, *_]:
             words = words[1:]
         case _:

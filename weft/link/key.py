@@ -30,14 +30,14 @@ def compiler_digest() -> str:
 
 
 def program_key(graph: Graph, *facts: Any) -> str:
-    """A digest of a torch-level graph and of all facts that decide the emitted code."""
+    """A digest of a torch-level graph, whatever its title, and of all that decides its code."""
     number: dict[Any, int] = {}
     lines: list[str] = []
     for node in graph.nodes():
         number[node] = len(number)
         lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
     lines.append(repr([number[o] for o in graph.outputs]))
-    lines += [graph.name, *map(repr, facts), compiler_digest()]
+    lines += [*map(repr, facts), compiler_digest()]
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
