@@ -19,14 +19,28 @@
 #define WEFT_MATH_H
 #include "weft.h"
 
-// scale(p, n) is p 2^n for a whole n, rounded once; hardware has it in AVX-512 only.
+// scale(p, n) is p 2^n for a whole n and |p| < 2, rounded once; hardware has it in AVX-512 only.
+// Where that is surely 0 nothing underflows: microcode would take 20 times as long (exp(-inf)).
+#define WEFT_SCALE_F32_ZERO -150.5f
+#define WEFT_SCALE_F64_ZERO -1075.5
 #if defined(WEFT_AVX512) && !defined(__clang__)
-WEFT_REGISTER_OP_2(scale, f32x16, __builtin_ia32_scalefps512_mask(v, w, v, -1, 4))
-WEFT_REGISTER_OP_2(scale, f32x8, __builtin_ia32_scalefps256_mask(v, w, v, -1))
-WEFT_REGISTER_OP_2(scale, f32x4, __builtin_ia32_scalefps128_mask(v, w, v, -1))
-WEFT_REGISTER_OP_2(scale, f64x8, __builtin_ia32_scalefpd512_mask(v, w, v, -1, 4))
-WEFT_REGISTER_OP_2(scale, f64x4, __builtin_ia32_scalefpd256_mask(v, w, v, -1))
-WEFT_REGISTER_OP_2(scale, f64x2, __builtin_ia32_scalefpd128_mask(v, w, v, -1))
+#define WEFT_SCALE(T, cmp, scalef, limit, ...)                                                     \
+    WEFT_REGISTER_OP_2(                                                                            \
+        scale, T,                                                                                  \
+        scalef(v, w, (T){}, cmp(w, (T){} + limit, 5, -1 __VA_ARGS__) __VA_ARGS__))  // 5: not <
+WEFT_SCALE(f32x16, __builtin_ia32_cmpps512_mask, __builtin_ia32_scalefps512_mask,
+           WEFT_SCALE_F32_ZERO, , 4)
+WEFT_SCALE(f32x8, __builtin_ia32_cmpps256_mask, __builtin_ia32_scalefps256_mask,
+           WEFT_SCALE_F32_ZERO)
+WEFT_SCALE(f32x4, __builtin_ia32_cmpps128_mask, __builtin_ia32_scalefps128_mask,
+           WEFT_SCALE_F32_ZERO)
+WEFT_SCALE(f64x8, __builtin_ia32_cmppd512_mask, __builtin_ia32_scalefpd512_mask,
+           WEFT_SCALE_F64_ZERO, , 4)
+WEFT_SCALE(f64x4, __builtin_ia32_cmppd256_mask, __builtin_ia32_scalefpd256_mask,
+           WEFT_SCALE_F64_ZERO)
+WEFT_SCALE(f64x2, __builtin_ia32_cmppd128_mask, __builtin_ia32_scalefpd128_mask,
+           WEFT_SCALE_F64_ZERO)
+#undef WEFT_SCALE
 #endif
 
 // As torch.digamma: reflection below 0, recurrence up to 10, then the asymptotic series.
@@ -140,6 +154,7 @@ WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
     V(f32) h = FMA(f32, n, 0.5f, 0x1.8p23f) - 0x1.8p23f;
     V(i32) low = AS(i32, h + (0x1.8p23f + 127)) << 23;
     V(i32) high = AS(i32, (n - h) + (0x1.8p23f + 127)) << 23;
+    p = F(select, f32)(F(lt, f32)(n, SPLAT(f32, WEFT_SCALE_F32_ZERO)), SPLAT(f32, 0), p);
     return p * AS(f32, low) * AS(f32, high);
 }
 #endif
@@ -161,7 +176,7 @@ WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
 
 WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
     V(f32) n, p;
-    x = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -104), x));  // keeps NaN
+    x = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -105), x));  // keeps NaN
     p = F(exp_parts, f32)(x, &n);
     return F(scale, f32)(p, n);
 }
@@ -254,7 +269,7 @@ WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
 
 // e^(a a) erfc(a) (1 + 2 a) - 1 as a polynomial in (a - 2) / (a + 2), after Juffa.
 static inline V(f32) F(erfc, f32)(V(f32) x) {
-    V(f32) n, a = F(lesser, f32)(SPLAT(f32, 10.0546875f), F(abs, f32)(x)), s = a * a;
+    V(f32) n, a = F(lesser, f32)(SPLAT(f32, 10.25f), F(abs, f32)(x)), s = a * a;
     V(f32) r = 1 / (a + 2), q = (a - 2) * r;
     q = FMA(f32, r, FMA(f32, q, -a, FMA(f32, q + 1, -2, a)), q);  // the quotient once more
     V(f32) p = FMA(f32, q, -0x1.a4a000p-12f, -0x1.42a260p-10f);
@@ -483,6 +498,7 @@ WEFT_FN V(f64) F(scale, f64)(V(f64) p, V(f64) n) {
     V(f64) h = FMA(f64, n, 0.5, 0x1.8p52) - 0x1.8p52;
     V(i64) low = AS(i64, h + (0x1.8p52 + 1023)) << 52;
     V(i64) high = AS(i64, (n - h) + (0x1.8p52 + 1023)) << 52;
+    p = F(select, f64)(F(lt, f64)(n, SPLAT(f64, WEFT_SCALE_F64_ZERO)), SPLAT(f64, 0), p);
     return p * AS(f64, low) * AS(f64, high);
 }
 #endif
