@@ -63,7 +63,7 @@ def main() -> int:
 
 def report(rows: list[Row], console: Console) -> int:
     """A table by dtype; 1 if anything is wrong."""
-    words = ("right", "skip", "wrong", "error")
+    words = ("right", "rounding", "skip", "wrong", "error")
     table = Table("dtype", "operators", *words, box=None)
     total: Counter[str] = Counter()
     for dtype in dict.fromkeys(row["dtype"] for row in rows):

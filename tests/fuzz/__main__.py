@@ -19,8 +19,8 @@ import torch
 
 import weft
 from tests.conformance.judge import compare
+from tests.conformance.rounding import spread as moved_by_rounding
 from tests.fuzz.programs import make, scope
-from tests.fuzz.rounding import spread as moved_by_rounding
 
 ENTRIES: dict[str, Callable[[Any], Any]] = {
     "weft.compile": weft.compile,

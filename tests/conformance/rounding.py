@@ -1,8 +1,8 @@
-"""How far rounding to float32 can move a program's results: Monte Carlo arithmetic.
+"""How far rounding to a dtype can move a program's results: Monte Carlo arithmetic.
 
-Every operation runs in float64, and a result that float32 cannot hold becomes one of the floats
+Every operation runs in float64, and a result that the dtype cannot hold becomes one of the numbers
 beside it, at random; what results differ by, run to run, is what rounding alone explains. Values
-that float32 holds (inputs, what is moved or selected of them) stay as they are.
+that the dtype holds (inputs, what is moved or selected of them) stay as they are.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", 1997.
 """
@@ -20,10 +20,11 @@ RUNS = 6
 
 
 class RandomRounding(TorchDispatchMode):
-    """Rounds every float64 result to a float32 an ulp or two away, by its own generator."""
+    """Rounds every float64 result to a number an ulp or two away, by its own generator."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, dtype: torch.dtype = torch.float32) -> None:
         super().__init__()
+        self.dtype, self.info = dtype, torch.finfo(dtype)
         self.generator = torch.Generator().manual_seed(seed)
 
     def __torch_dispatch__(
@@ -36,22 +37,25 @@ class RandomRounding(TorchDispatchMode):
         return out
 
     def round_(self, t: torch.Tensor) -> None:
-        near = t.float()
-        inexact = (near.double() != t) & t.isfinite() & near.isfinite()
+        near = t.to(self.dtype).double()
+        inexact = (near != t) & t.isfinite() & near.isfinite()
         if not bool(inexact.any()):  # always so where `t` is a view of what was rounded
             return
         ulps = torch.randint(0, 4, t.shape, generator=self.generator).double() - 2
         ulps += ulps >= 0  # -2, -1, 1 or 2, so that equal errors rarely cancel
-        ulp = (torch.nextafter(near.abs(), torch.tensor(torch.inf)) - near.abs()).double()
-        t.copy_(torch.where(inexact, (near.double() + ulps * ulp).float().double(), t))
+        ulp = torch.ldexp(torch.tensor(self.info.eps / 2), torch.frexp(near).exponent).double()
+        ulp = ulp.clamp(min=self.info.smallest_normal * self.info.eps)
+        t.copy_(torch.where(inexact, (near + ulps * ulp).to(self.dtype).double(), t))
 
 
-def spread(run: Callable[[], Any], exact: Any) -> Sequence[torch.Tensor | None]:
+def spread(
+    run: Callable[[], Any], exact: Any, dtype: torch.dtype = torch.float32
+) -> Sequence[torch.Tensor | None]:
     """For each leaf of `exact`, float64: the largest difference to it of some runs; None if not."""
     leaves = tree_flatten(exact)[0]
     found: list[torch.Tensor | None] = [None] * len(leaves)
     for seed in range(RUNS):
-        with RandomRounding(seed):
+        with RandomRounding(seed, dtype):
             other = tree_flatten(run())[0]
         for i, (a, b) in enumerate(zip(leaves, other, strict=True)):
             if not isinstance(a, torch.Tensor) or a.dtype is not torch.float64:
