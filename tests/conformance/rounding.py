@@ -43,7 +43,7 @@ class RandomRounding(TorchDispatchMode):
             return
         ulps = torch.randint(0, 4, t.shape, generator=self.generator).double() - 2
         ulps += ulps >= 0  # -2, -1, 1 or 2, so that equal errors rarely cancel
-        ulp = torch.ldexp(torch.tensor(self.info.eps / 2), torch.frexp(near).exponent).double()
+        ulp = torch.exp2(torch.frexp(near).exponent.double() - 1) * self.info.eps
         ulp = ulp.clamp(min=self.info.smallest_normal * self.info.eps)
         t.copy_(torch.where(inexact, (near + ulps * ulp).to(self.dtype).double(), t))
 
