@@ -29,6 +29,7 @@ from tests.nest.build import (
     tiled_linear,
 )
 from tests.work import calls
+from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.node import make
 from weft.core.types import TensorType, bf16, boolean, f16, f32, f64, i8, i64
@@ -226,7 +227,7 @@ def test_library_calls_run_through_torch() -> None:
     x = Buffer("x", TensorType(bf16, (2, 3), (1, 2)))
     values, order = buffer("values", 2, 3, dtype=bf16), buffer("order", 2, 3, dtype=i64)
     text = '{"args": [{"tensor": 0}], "kwargs": {"dim": 1, "descending": true}}'
-    call = Call("aten.sort.default", text, (x,), (values, order))
+    call = Call("aten.sort.default", Arguments(text), (x,), (values, order))
     p = Program("loop", "sort", (x,), (values, order), (call,))
     given = np.array([[1, 3, 2], [6, 5, 4]]).astype(bf16.numpy)
     got, where = run(p, [given])

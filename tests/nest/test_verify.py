@@ -27,6 +27,7 @@ from tests.nest.build import (
     sub,
     tiled_linear,
 )
+from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.types import TensorType, f32, f64, i64
 from weft.kernel.ops import VectorStore, lanes_of
@@ -135,7 +136,7 @@ def test_invalid_programs() -> None:
     transposed = Buffer("x", TensorType(f32, (4,), (2,)))
     with pytest.raises(VerifyError, match=r"kernel k: x is f32\[4\], but f32\[4\]\{2\} elsewhere"):
         verify_loop(replace(p, inputs=(transposed,)))
-    call = Call("aten.relu.default", "[]", (z,), (y,))
+    call = Call("aten.relu.default", Arguments("[]"), (z,), (y,))
     with pytest.raises(VerifyError, match=r"call of aten\.relu\.default reads z"):
         verify_loop(replace(p, steps=(call,)))
     kernel = replace(p.kernels[0], inputs=(y,), body=())

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+from weft.core.arguments import Arguments
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
@@ -49,7 +50,7 @@ def test_widened_programs_round_nowhere() -> None:
 def test_library_calls() -> None:
     x = draw(16, 64)
     both = (TensorType(f32, (16, 64)), TensorType(i64, (16, 64)))
-    call = make(Extern("aten.sort.default", '[{"tensor": 0}, 1, true]', both), X.node)
+    call = make(Extern("aten.sort.default", Arguments('[{"tensor": 0}, 1, true]'), both), X.node)
     values, order = torch.sort(torch.from_numpy(x), dim=1, descending=True)
     np.testing.assert_array_equal(run(make(Part(0), call), x), values.numpy())
     np.testing.assert_array_equal(run(make(Part(1), call), x), order.numpy())
@@ -57,14 +58,14 @@ def test_library_calls() -> None:
 
 def test_library_calls_with_keywords() -> None:
     text = '{"args": [{"tensor": 0}], "kwargs": {"dtype": {"dtype": "float32"}}}'
-    call = make(Extern("aten.sum.default", text, (TensorType(f32, ()),)), X.node)
+    call = make(Extern("aten.sum.default", Arguments(text), (TensorType(f32, ()),)), X.node)
     x = draw(16, 64)
     np.testing.assert_allclose(run(call, x), x.sum(), rtol=1e-5)
     assert run(call, x, widen=True).dtype == np.float64
 
 
 def test_an_unknown_library_call_is_named() -> None:
-    call = make(Extern("aten.nonsense.default", "[]", (TensorType(f32, ()),)))
+    call = make(Extern("aten.nonsense.default", Arguments("[]"), (TensorType(f32, ()),)))
     with pytest.raises(UnsupportedOpError, match=r"no operator aten\.nonsense\.default"):
         run(call)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
@@ -28,7 +29,7 @@ def retyped() -> Node:
 
 def two_results() -> Node:
     both = (TensorType(f32, (4, 6)), TensorType(i64, (4, 6)))
-    return make(ops.Extern("aten.sort.default", '[{"tensor": 0}]', both), X)
+    return make(ops.Extern("aten.sort.default", Arguments('[{"tensor": 0}]'), both), X)
 
 
 def view(*index: Node, shape: tuple[int, ...] = (4, 6), valid: Node | None = None) -> Node:

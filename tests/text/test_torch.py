@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from weft.core.arguments import Arguments
 from weft.core.errors import ParseError, VerifyError, WeftError
 from weft.core.graph import Graph
 from weft.core.node import make
@@ -55,7 +56,7 @@ def test_calls_read_as_in_pytorch() -> None:
 )
 def test_any_call_reads_back(arguments: str) -> None:
     x, y = (make(Input(n, TensorType(f32, (2,)))) for n in "xy")
-    call = make(Aten("aten.add.Tensor", arguments, (TensorType(f32, (2,)),)), x, y)
+    call = make(Aten("aten.add.Tensor", Arguments(arguments), (TensorType(f32, (2,)),)), x, y)
     graph = Graph("torch", "main", (x, y), (call,))
     assert parse_program(print_program(graph)) == graph
 

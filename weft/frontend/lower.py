@@ -19,7 +19,7 @@ from weft.core.types import DType, TensorType, boolean, row_major
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
-from weft.library.calls import decode_call, torch_object
+from weft.library.calls import torch_object
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 
@@ -79,9 +79,11 @@ def _gathered(value: Node, given: Node) -> Node:
         return value
     if op.tensor.layout == rows:
         return value
-    text, nodes = encode_call((value,), {"memory_format": torch.contiguous_format})
+    arguments, nodes = encode_call((value,), {"memory_format": torch.contiguous_format})
     result = TensorType(op.tensor.dtype, op.tensor.shape)
-    return make(Extern("aten.clone.default", text, (result,), "a library call reads it"), *nodes)
+    return make(
+        Extern("aten.clone.default", arguments, (result,), "a library call reads it"), *nodes
+    )
 
 
 def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[Node, ...]:
@@ -92,7 +94,7 @@ def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[No
     for t in (*(n.type for n in nodes), *aten.results):
         if t.dtype.kind == "foreign":
             raise Decline(f"no code is generated for {t.dtype}")
-    args, kwargs = decode_call(aten.arguments, [Tensor(n) for n in nodes], _leaf)
+    args, kwargs = aten.arguments.bind([Tensor(n) for n in nodes], _leaf)
     kwargs = {k: a for k, a in kwargs.items() if k not in IGNORED}
     args, kwargs = _prepare(row, args, kwargs, aten.results)
     if row.operands == "strided":

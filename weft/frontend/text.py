@@ -7,34 +7,34 @@ A call that this cannot say exactly keeps the generic form, aten{"aten.add.Tenso
 
 from __future__ import annotations
 
-import json
 from typing import Any, cast
 
 import torch
 
+from weft.core.arguments import Arguments
 from weft.core.node import Node
 from weft.core.text.attributes import make_node, show_op
 from weft.core.text.cursor import Cursor, show_number, show_string
 from weft.core.text.graph import GraphScope, read_graph, show_graph
 from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import TupleType
-from weft.frontend.torch_level import Aten, dump
+from weft.frontend.torch_level import Aten
 from weft.library.calls import TAGS
 
 
 def _show_aten(node: Node, ref: Ref) -> str:
     aten = node.op
     assert isinstance(aten, Aten)
-    tree = json.loads(aten.arguments)
-    used = _tensors(tree)
+    args, kwargs = aten.arguments.args, aten.arguments.kwargs
+    used = _tensors([args, kwargs])
     last = node.args[len(used) :]  # of a random call, the one before it
-    again = used == [*range(len(used))] and dump(tree) == aten.arguments
-    plain = _is_plain([*tree["args"], *tree["kwargs"].values()]) and "." in aten.target
+    again = used == [*range(len(used))] and Arguments.of(args, kwargs) == aten.arguments
+    plain = _is_plain([*args, *kwargs.values()]) and "." in aten.target
     if not (again and plain and len(last) <= 1 and len(set(node.args)) == len(node.args)):
         return show_op(node, ref)
     names = [ref(a) for a in node.args]
-    items = [_show(a, names) for a in tree["args"]]
-    items += [f"{k}={_show(a, names)}" for k, a in tree["kwargs"].items()]
+    items = [_show(a, names) for a in args]
+    items += [f"{k}={_show(a, names)}" for k, a in kwargs.items()]
     after = f"{{after={names[-1]}}}" if last else ""
     return f"{aten.target}{after}({', '.join(items)})"
 
@@ -151,8 +151,8 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     cursor.listed(item, "()")
     type_ = Cursor(cursor.line, declared).result_type()
     results = type_.parts if isinstance(type_, TupleType) else (type_,)
-    text = dump({"args": args, "kwargs": kwargs})
-    return make_node(cursor, Aten(target, text, results), *reader.nodes, *after)
+    arguments = Arguments.of(args, kwargs)
+    return make_node(cursor, Aten(target, arguments, results), *reader.nodes, *after)
 
 
 TORCH = Level(

@@ -1,24 +1,24 @@
 """The torch level: ATen calls as interned nodes, run through torch.
 
-relu = make(Aten("aten.relu.default", text, (type_of(out),)), x)       # relu: f32[16,16]
+relu = make(Aten("aten.relu.default", arguments, (type_of(out),)), x)       # relu: f32[16,16]
 evaluate(graph, tensors)                     # torch itself
 evaluate(graph, tensors, double=True)        # the float64 reference of every check
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
+from weft.core.arguments import Arguments
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, op
 from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
-from weft.library.calls import TORCH_DTYPES, decode_call, encode, operator, torch_object, widened
+from weft.library.calls import TORCH_DTYPES, encode, operator, torch_object, widened
 from weft.tensor.ops import LibraryCall
 
 DTYPE_OF: dict[torch.dtype, DType] = {
@@ -56,30 +56,22 @@ class Aten(LibraryCall):
     """
 
     def evaluate(self, *values: torch.Tensor) -> Any:
-        args, kwargs = decode_call(self.arguments, values)
+        args, kwargs = self.arguments.bind(values, torch_object)
         return operator(self.target)(*args, **kwargs)
 
 
-# --- arguments as JSON --------------------------------------------------------------------------
-
-
-def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[str, tuple[Node, ...]]:
-    """The call as text, and the nodes its {"tensor": i} stand for."""
+def encode_call(
+    args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Arguments, tuple[Node, ...]]:
+    """The arguments of a call, and its operands: the nodes that {"tensor": i} stand for."""
     nodes: dict[Node, int] = {}
 
     def number_of(value: Any) -> int | None:
         return nodes.setdefault(value, len(nodes)) if isinstance(value, Node) else None
 
-    tree = {
-        "args": [encode(a, number_of) for a in args],
-        "kwargs": {k: encode(a, number_of) for k, a in kwargs.items()},
-    }
-    return dump(tree), tuple(nodes)
-
-
-def dump(tree: Any) -> str:
-    """The arguments of a call in their one spelling."""
-    return json.dumps(tree, separators=(",", ":"))
+    encoded = [encode(a, number_of) for a in args]
+    keywords = {k: encode(a, number_of) for k, a in kwargs.items()}
+    return Arguments.of(encoded, keywords), tuple(nodes)
 
 
 # --- checking -----------------------------------------------------------------------------------
@@ -117,7 +109,7 @@ def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
         torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype], device="meta")
         for t in types
     ]
-    args, kwargs = decode_call(aten.arguments, given, leaf)
+    args, kwargs = aten.arguments.bind(given, leaf)
     with torch.device("meta"):
         return operator(aten.target)(*args, **kwargs)
 
@@ -143,7 +135,7 @@ def evaluate(
 
 def _call_double(aten: Aten, values: Sequence[torch.Tensor]) -> Any:
     """The call with float64 wherever its arguments name a floating-point dtype."""
-    args, kwargs = decode_call(aten.arguments, values, widened)
+    args, kwargs = aten.arguments.bind(values, widened)
     target = operator(aten.target)
     for i, argument in enumerate(target._schema.arguments[: len(args)]):
         if argument.name == "half_to_float":  # softmax of f16 with an f32 result

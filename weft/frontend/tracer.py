@@ -116,10 +116,10 @@ class Tracer(TorchDispatchMode):
         name = self._name(op._schema.name.split("::")[1])
         random = torch.Tag.nondeterministic_seeded in op.tags
         results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)
-        text, nodes = encode_call(args, kwargs)
+        arguments, nodes = encode_call(args, kwargs)
         if random and self.draw is not None and self.draw not in nodes:
             nodes = (*nodes, self.draw)
-        whole = make(Aten(str(op), text, results), *nodes)
+        whole = make(Aten(str(op), arguments, results), *nodes)
         if self.location:
             self.origin.setdefault(whole, self.location)
         values: list[Node | None] = []

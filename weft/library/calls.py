@@ -2,7 +2,7 @@
 
 operator("aten.sort.default")             # torch.ops.aten.sort.default
 encode([x, 2, torch.float16], number)     # [{"tensor": 0}, 2, {"dtype": "float16"}]
-decode_call(text, tensors)                # the arguments and keyword arguments again
+arguments.bind([x], torch_object)         # [x, 2, torch.float16] again
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any, cast
 
 import torch
 
-from weft.core import calls
 from weft.core.errors import UnsupportedOpError
 from weft.core.types import DTYPES
 
@@ -76,15 +75,3 @@ def widened(tag: str, value: Any) -> Any:
     found = torch_object(tag, value)
     is_float = isinstance(found, torch.dtype) and found.is_floating_point
     return torch.float64 if is_float else found
-
-
-def decode(tree: Any, tensors: Any, leaf: calls.Leaf = torch_object) -> Any:
-    """An argument again, with `tensors[place]` for its tensors and `leaf` for torch's objects."""
-    return calls.decode(tree, tensors, leaf)
-
-
-def decode_call(
-    text: str, tensors: Sequence[Any], leaf: calls.Leaf = torch_object
-) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments of {"args": [...], "kwargs": {...}}, or of only the list."""
-    return calls.decode_call(text, tensors, leaf)

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from weft import runtime
-from weft.core.calls import decode_call
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
@@ -180,6 +179,6 @@ def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:
 def _extern(call: Call, read: Collection[str]) -> runtime.Extern:
     """A library call; a result nobody reads is dropped, for it may be undefined."""
     places = [{"tensor": b.name} for b in call.inputs]
-    args, kwargs = decode_call(call.arguments, places, lambda tag, value: {tag: value})
+    args, kwargs = call.arguments.bind(places, lambda tag, value: {tag: value})
     outputs = tuple(b.name if b.name in read else None for b in call.outputs)
     return runtime.Extern(call.target, tuple(args), kwargs, outputs)

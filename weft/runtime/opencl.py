@@ -20,8 +20,9 @@ from typing import Any, cast
 import numpy as np
 import torch
 
+from weft.core.arguments import with_operands
 from weft.core.errors import FAULTS, CompilerError, WeftError
-from weft.library.calls import decode, operator
+from weft.library.calls import operator, torch_object
 from weft.runtime.extern import bind, torch_dtype
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
@@ -227,8 +228,10 @@ class Memory:
 
     def extern(self, step: Extern) -> None:
         """Call an operator of torch on tensors of the CPU, and keep its results."""
-        args = [decode(arg, self.host) for arg in step.args]
-        keywords = {key: decode(value, self.host) for key, value in step.kwargs.items()}
+        args = [with_operands(arg, self.host, torch_object) for arg in step.args]
+        keywords = {
+            key: with_operands(value, self.host, torch_object) for key, value in step.kwargs.items()
+        }
         found = operator(step.target)(*args, **keywords)
         results = found if len(step.outputs) != 1 else (found,)
         read = tuple(self.host[name] for name in step.reads)

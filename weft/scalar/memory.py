@@ -16,7 +16,7 @@ import torch
 
 from weft.core.errors import VerifyError
 from weft.core.types import DType, TensorType, bf16
-from weft.library.calls import decode_call, operator
+from weft.library.calls import operator, torch_object
 from weft.scalar.nest import Buffer, Call, Program
 
 
@@ -86,9 +86,9 @@ def _tensor(memory: Memory, buffer: Buffer) -> torch.Tensor:
 
 
 def run_call(call: Call, memory: dict[str, Memory]) -> None:
-    """A library call: {"args": [...], "kwargs": {...}}, or only the list; {"tensor": i} inside."""
+    """Run a library call through torch: it reads and writes the memory of its buffers."""
     tensors = [_tensor(memory[b.name], b) for b in call.inputs]
-    args, keywords = decode_call(call.arguments, tensors)
+    args, keywords = call.arguments.bind(tensors, torch_object)
     result = operator(call.target)(*args, **keywords)
     results = list(result) if isinstance(result, list | tuple) else [result]
     if len(results) < len(call.outputs):

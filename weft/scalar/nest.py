@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from typing_extensions import Self
 
+from weft.core.arguments import Arguments
 from weft.core.node import Node, Op, bottom_up, make, op, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
@@ -240,10 +241,10 @@ class Kernel:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A library call between kernels: target and JSON template as in the tensor level's Extern."""
+    """A library call between kernels: target and arguments as in the tensor level's Extern."""
 
     target: str
-    arguments: str
+    arguments: Arguments
     inputs: tuple[Buffer, ...]
     outputs: tuple[Buffer, ...]
     reason: str = ""

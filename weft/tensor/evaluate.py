@@ -15,7 +15,7 @@ import torch
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
-from weft.library.calls import decode_call, operator, torch_object, widened
+from weft.library.calls import operator, torch_object, widened
 from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.ops import ROUNDINGS
 from weft.tensor.ops import Extern, Input, Map, Scalar
@@ -57,7 +57,7 @@ def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:
     """Call the operator that an extern names; an array, or a tuple of them."""
     tensors = [to_torch(np.asarray(a)) for a in args]
     leaf = widened if widen else torch_object
-    arguments, keywords = decode_call(op.arguments, tensors, leaf)
+    arguments, keywords = op.arguments.bind(tensors, leaf)
     result = operator(op.target)(*arguments, **keywords)
     if isinstance(result, torch.Tensor):
         return to_numpy(result)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from weft.core.arguments import Arguments
 from weft.core.node import Node, Op, op, require, substitute
 from weft.core.types import DType, TensorType, TupleType, i64
 from weft.scalar.index import Interval
@@ -252,10 +253,10 @@ class Scatter(Op):
 
 @dataclass(frozen=True)
 class LibraryCall(Op):
-    """A call of an ATen op: `arguments` is its JSON, where {"tensor": i} is the i-th argument."""
+    """A call of the ATen op `target`, as in aten.sort.default."""
 
     target: str
-    arguments: str
+    arguments: Arguments
     results: tuple[TensorType, ...]
 
     def infer(self, *types: TensorType) -> Any:

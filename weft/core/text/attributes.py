@@ -13,6 +13,7 @@ from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from typing import Any
 
+from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, make
 from weft.core.text.cursor import Cursor, show_number, show_string
@@ -49,10 +50,22 @@ def _read_flag(cursor: Cursor, scope: Scope) -> Any:
     return cursor.literal()[0]
 
 
+def read_arguments(cursor: Cursor) -> Arguments:
+    """The arguments of a library call, a string of JSON."""
+    text = cursor.string()
+    try:
+        return Arguments(text)
+    except (ValueError, AttributeError):
+        cursor.fail(f"{text!r} is no list of arguments in JSON")
+
+
 CODECS: dict[type, Codec] = {
     bool: Codec(show_number, _read_flag),
     int: Codec(show_number, lambda cursor, scope: cursor.integer()),
     str: Codec(show_string, lambda cursor, scope: cursor.string()),
+    Arguments: Codec(
+        lambda given: show_string(given.text), lambda cursor, scope: read_arguments(cursor)
+    ),
     DType: Codec(str, lambda cursor, scope: cursor.dtype()),
     TensorType: Codec(str, lambda cursor, scope: cursor.tensor_type()),
 }

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from weft.core.text.attributes import make_node
+from weft.core.text.attributes import make_node, read_arguments
 from weft.core.text.cursor import Cursor, Line
 from weft.core.text.graph import no_output
 from weft.core.text.level import Level
@@ -162,7 +162,7 @@ def _read_kernel(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Kerne
 def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
     target = cursor.name("the library function")
     cursor.expect("(")
-    arguments = cursor.string()
+    arguments = read_arguments(cursor)
     cursor.expect(")")
     inputs, outputs = _read_signature(cursor)
     reason = cursor.string() if cursor.accept("because") else ""
