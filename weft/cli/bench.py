@@ -1,4 +1,4 @@
-"""Backends side by side: each in a process of its own, asked in turn, so that none rests longer.
+"""Compares backends on one program: each has its own process, and their rounds take turns.
 
 with Bench(["eager", "inductor", "weft"]) as bench:
     bench.compare(SourceSpec(text="torch.randn(4) + 1")).measurements["weft"].ms
@@ -29,7 +29,7 @@ from weft.cli.source import load
 from weft.core.errors import SourceError, WeftError, choice
 from weft.options import Options
 
-Judge = Callable[[str, Any], list[Verdict]]  # of a backend and what it gave
+Judge = Callable[[str, Any], list[Verdict]]  # from a backend and its outputs
 
 ROUNDS = 5
 ROUND_SECONDS = 0.2
@@ -41,7 +41,10 @@ class BackendError(WeftError):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One backend on one program; `failure` says why there are no numbers."""
+    """One backend on one program; `failure` says why there are no figures.
+
+    `ms` is the median of `rounds_ms`; `compile_seconds` include the first call.
+    """
 
     backend: str
     ms: float | None = None
@@ -65,7 +68,7 @@ class Comparison:
     measurements: Mapping[str, Measurement]
 
     def ratio(self, backend: str, to: str = "eager") -> float | None:
-        """How many times as fast as `to`."""
+        """How many times as fast as `to` a backend is; None if either has no time."""
         mine, other = self.measurements[backend].ms, self.measurements.get(to)
         return other.ms / mine if mine and other is not None and other.ms else None
 
@@ -95,14 +98,14 @@ class Worker:
             self.process.stdin.write(json.dumps(request) + "\n")
             self.process.stdin.flush()
         except BrokenPipeError:
-            pass  # it died: reading says so
+            pass  # the process has ended: reading its reply fails below
         line = self.process.stdout.readline()
         if not line:
             self.usable = False
             raise BackendError(f"{self.backend}: its process ended: {self.last_words()}")
         reply: dict[str, Any] = json.loads(line)
         if "error" in reply:
-            self.usable = "CUDA" not in reply["error"]  # after a fault a device's context is gone
+            self.usable = "CUDA" not in reply["error"]  # a fault destroys the context of the device
             raise BackendError(reply["error"], reply["where"])
         return reply
 
@@ -119,7 +122,7 @@ class Worker:
 
 
 class Bench:
-    """Workers, one per backend, that stay while several programs are compared."""
+    """One worker per backend, which stays while several programs are compared."""
 
     def __init__(
         self,
@@ -140,7 +143,7 @@ class Bench:
         return Worker(backend, Path(self.folder.name), self.environment(backend))
 
     def replace_broken(self) -> None:
-        """A process that has ended, or whose device has, makes way for another."""
+        """Replaces workers whose process has ended, or has lost its device."""
         for i, worker in enumerate(self.workers):
             if not worker.usable:
                 worker.close()
@@ -154,9 +157,10 @@ class Bench:
     def compare(
         self, spec: SourceSpec, rounds: int = ROUNDS, seconds: float = ROUND_SECONDS
     ) -> Comparison:
-        """Loads the program everywhere, checks every result, then times in turn.
+        """Loads the program in every worker, checks the results, then times the workers in turn.
 
-        IR text runs on weft alone, and its interpreter is what its result is checked against.
+        There are `rounds` rounds of `seconds` each. IR text runs on weft alone, and is checked
+        against its interpreter. SourceError if the program is on stdin.
         """
         if spec.path == "-":
             raise SourceError("several processes cannot read stdin: --bench needs a file")
@@ -213,11 +217,11 @@ def judge_text(backend: str, out: Any, truth: Any) -> list[Verdict]:
 
 
 def judge_program(backend: str, out: Any, truth: tuple[Any, Any]) -> list[Verdict]:
-    """Strides and structure are asked of what calls itself PyTorch; peers have their own."""
+    """Checks outputs. Those of peers (not PyTorch) may have other strides and structure."""
     eager, reference = truth
     return check(restored(out, eager) if backend in PEERS else out, eager, reference)
 
 
 def expected(source: Source) -> tuple[Any, Any]:
-    """What eager gives, and the same in float64."""
+    """The outputs of eager, and of eager in float64."""
     return run_eager(source), run_reference(source)

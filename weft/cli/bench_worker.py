@@ -1,4 +1,4 @@
-"""One process that holds one backend and times it when asked; the bench talks to it in lines.
+"""A process that holds one backend and times it. It answers requests, which are lines of JSON:
 
 python -m weft.cli.bench_worker
 {"do": "load", "backend": "weft", "source": {"text": "torch.randn(4) + 1"}, "outputs": "out.pt"}
@@ -36,7 +36,7 @@ COLOUR = re.compile("\x1b\\[[0-9;]*m")  # torch's exporters print to a terminal 
 
 
 def main() -> None:
-    """Answers each line of stdin; what the program itself prints goes to stderr."""
+    """Answers each request on stdin. What the program prints goes to stderr."""
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     session = Session()
@@ -46,25 +46,25 @@ def main() -> None:
             reply = getattr(session, request.pop("do"))(**request)
         except WeftError as error:
             reply = {"error": error.message, "where": error.where}
-        except Exception as error:  # a backend's own failure is its row of the table
+        except Exception as error:  # a failure of a backend is its row of the table
             first = (COLOUR.sub("", str(error)).strip().splitlines() or [""])[0]
             reply = {"error": f"{type(error).__name__}: {first}", "where": None}
         print(json.dumps(reply), file=replies, flush=True)
 
 
 class Session:
-    """The program that is loaded now."""
+    """Answers requests about one program, which it loads. Each method is a request."""
 
     def __init__(self) -> None:
         self.call: Callable[[], Any] | None = None
-        self.arena = 0  # bytes that stay between calls
+        self.arena = 0  # bytes of memory that weft keeps between calls
         self.clock: CPUClock | CUDAClock = CPUClock()
 
     def load(
         self, backend: str, source: dict[str, Any], outputs: str, options: dict[str, Any]
     ) -> dict[str, Any]:
-        """Compiles for one backend, saves what the first call gives."""
-        self.call, self.arena = None, 0  # one program at a time stands in memory
+        """Compiles for one backend, and saves the first call's outputs to the file `outputs`."""
+        self.call, self.arena = None, 0  # only one program is in memory
         gc.collect()
         spec = SourceSpec(**source)
         self.clock = CPUClock() if spec.device == "cpu" else CUDAClock(torch.device(spec.device))
@@ -88,7 +88,7 @@ class Session:
     def round(self, seconds: float) -> dict[str, Any]:
         """Median milliseconds of a call, over `seconds` of calls."""
         assert self.call is not None
-        self.call()  # wakes caches and threads
+        self.call()  # warms up caches and threads
         return {"ms": self.clock.median(self.call, seconds) * 1e3}
 
     def memory(self) -> dict[str, Any]:
@@ -99,7 +99,7 @@ class Session:
         return {"peak_bytes": None if peak is None else peak + self.arena * self.clock.arena_stays}
 
     def hot_calls(self, backend: str, options: dict[str, Any]) -> dict[str, Any]:
-        """Microseconds of calls of this backend's own."""
+        """Microseconds of calls of programs that this backend has compiled (hot_calls.py)."""
         chosen = Options(**options)
         return asdict(hot_calls.measure(lambda source: ready(backend, source, chosen)[1].callable))
 
@@ -108,7 +108,7 @@ class Session:
 
 
 def bound(made: Source) -> Callable[[], Any]:
-    """The call that is timed; a peer keeps its inputs and outputs bound."""
+    """The call that is timed. Inputs and outputs of a peer are bound once, before it."""
     if isinstance(made.callable, Peer):
         return made.callable.bind(*made.args, **made.kwargs)
     return lambda: made.callable(*made.args, **made.kwargs)
@@ -122,8 +122,8 @@ def dynamo(source: Source, backend: str | Callable[..., Any], mode: str | None =
 def ready(
     backend: str, program: Source | IrText, options: Options
 ) -> tuple[Compiled | None, Source]:
-    """The program as the backend runs it, and what tells of it where that is weft's own."""
-    if isinstance(program, IrText):  # for weft alone
+    """Compiles the program for a backend; returns what weft compiled (or None), and the program."""
+    if isinstance(program, IrText):  # only weft runs IR text
         compiled = compile_ir(program, options)
         return compiled, text_as_source(program, compiled, torch.initial_seed())
     if backend not in FREEZES:
@@ -140,7 +140,7 @@ OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
     "onnxruntime": lambda source, _: onnxruntime(source),
     "weft-dynamo": lambda source, options: dynamo(source, graph_backend(**asdict(options))),
 }
-FREEZES = {"weft": False, "weft-frozen": True}  # weft.compile, and whether weights are packed once
+FREEZES = {"weft": False, "weft-frozen": True}  # weft.compile, with its option `freeze`
 BACKENDS = (*OTHERS, *FREEZES)
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The accuracy check: against float64 eager, measured by what eager itself loses.
+"""The accuracy check: the error against float64 eager may be twice that of eager itself.
 
 verdict = check(out, eager, reference)
 verdict.passed, verdict.error, verdict.limit
@@ -19,6 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from weft.cli.program import Source, user_code
 
+# The least limits of the relative error, and the factor on the error of eager.
 FLOORS = {torch.float64: 1e-13, torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}
 EAGER_FACTOR = 2.0
 LOW_PRECISION = (torch.float16, torch.bfloat16, torch.float32)
@@ -26,7 +27,7 @@ LOW_PRECISION = (torch.float16, torch.bfloat16, torch.float32)
 
 @dataclass(frozen=True)
 class Verdict:
-    """One output beside its reference. `reason` says what is wrong besides the error."""
+    """The check of one output: its relative error, the limit, and `reason`, any other defect."""
 
     error: float
     limit: float
@@ -38,7 +39,7 @@ class Verdict:
 
 
 class Float64(TorchDispatchMode):
-    """Runs every op in float64: a cast to a shorter float, or a float tensor made inside, too."""
+    """Runs every op in float64, also casts to shorter floats and the creation of float tensors."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         wide = {
@@ -53,7 +54,7 @@ def is_short_float(value: Any) -> bool:
 
 
 def clone(tree: Any) -> Any:
-    """The same arguments in memory of their own: a program may write to what it is given."""
+    """Copies the tensors of the arguments, each once: a program may write to its inputs."""
     memo: dict[int, Any] = {}
 
     def one(value: torch.Tensor) -> torch.Tensor:
@@ -65,7 +66,7 @@ def clone(tree: Any) -> Any:
 
 
 def copy_tensor(value: torch.Tensor) -> torch.Tensor:
-    """The same values in the same strides; an expanded tensor is made dense."""
+    """A copy with the same strides; of an expanded tensor (a stride is 0) the copy is dense."""
     if 0 in value.stride():
         dense = torch.empty_like(value)
     else:
@@ -74,7 +75,7 @@ def copy_tensor(value: torch.Tensor) -> torch.Tensor:
 
 
 def call(source: Source, function: Callable[..., Any], seed: int = 0) -> Any:
-    """Calls `function` as the source is called: fresh arguments, the same random numbers."""
+    """Calls `function` with copies of the source's arguments, after seeding random numbers."""
     args, kwargs = clone((source.args, source.kwargs))
     torch.manual_seed(seed)
     with torch.set_grad_enabled(source.wants_grad):
@@ -82,14 +83,17 @@ def call(source: Source, function: Callable[..., Any], seed: int = 0) -> Any:
 
 
 def run_eager(source: Source) -> Any:
-    """What PyTorch itself gives; a module's buffers stay as they were."""
+    """The outputs of PyTorch; the module's buffers do not change.
+
+    SourceError with the program's line if it fails.
+    """
     function = copied(source.callable)
     with user_code(source.file):
         return call(source, function)
 
 
 def run_reference(source: Source) -> Any:
-    """Eager with every float in float64."""
+    """The outputs of eager with every float in float64."""
     function = copied(source.callable)
     if isinstance(function, nn.Module):
         function.double()
@@ -112,7 +116,10 @@ def copied(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def check(out: Any, eager: Any, reference: Any) -> list[Verdict]:
-    """One verdict per output; structure, dtype, shape and strides must be eager's own."""
+    """One verdict per output. Structure, dtype, shape, device and strides must equal eager's.
+
+    If the structure differs, there is a single verdict.
+    """
     leaves, structure = pytree.tree_flatten(out)
     eager_leaves, eager_structure = pytree.tree_flatten(eager)
     if structure != eager_structure:
@@ -138,7 +145,7 @@ def check_leaf(out: Any, eager: Any, reference: Any) -> Verdict:
 
 
 def check_text(out: Any, truth: Any) -> list[Verdict]:
-    """IR text against its interpreter, which computes in float64 and knows no strides."""
+    """Checks IR text against its interpreter, which computes in float64; strides do not matter."""
     leaves, references = pytree.tree_leaves(out), pytree.tree_leaves(truth)
     return [check_array(o, r) for o, r in zip(leaves, references, strict=True)]
 
@@ -151,7 +158,10 @@ def check_array(out: torch.Tensor, reference: Any) -> Verdict:
 
 
 def misfit(out: Any, eager: torch.Tensor) -> str:
-    """What is wrong before any number is looked at."""
+    """How type, dtype, shape, device or strides differ from eager's; "" if they do not.
+
+    Strides of axes of extent 1 do not matter.
+    """
     if not isinstance(out, torch.Tensor):
         return f"a {type(out).__name__}, eager gives a tensor"
     for fact in ("dtype", "shape", "device"):
@@ -173,8 +183,11 @@ def non_finite_misfit(out: torch.Tensor, eager: torch.Tensor) -> str:
 
 
 def relative_error(out: torch.Tensor, reference: torch.Tensor, eager: torch.Tensor) -> float:
-    """||out - reference|| / ||reference|| where eager is finite; the share that differs for
-    integers and booleans."""
+    """||out - reference|| / ||reference|| over the elements that are finite in all three.
+
+    It is ||out|| if the reference is zero. For integers and booleans it is the share of elements
+    that differ.
+    """
     out, reference = out.detach(), reference.detach()
     if not (eager.is_floating_point() or eager.is_complex()):
         return cast("float", (out != reference).double().mean().item()) if out.numel() else 0.0
@@ -187,7 +200,7 @@ def relative_error(out: torch.Tensor, reference: torch.Tensor, eager: torch.Tens
 
 
 def worst(verdicts: list[Verdict]) -> Verdict:
-    """The verdict that stands for all: a failed one first, then the nearest to its limit."""
+    """The worst verdict: a failed one before others, then the nearest to its limit."""
     if not verdicts:
         return Verdict(0.0, 0.0)
     return max(verdicts, key=lambda v: (not v.passed, v.error / v.limit if v.limit else v.error))

@@ -1,7 +1,7 @@
-"""How a bench measures a call on each kind of device: its time, and the memory it needs.
+"""Measures the time and the memory of a call on a CPU or a CUDA device.
 
-CPUClock().median(call, seconds=0.1)                            # seconds, on the wall
-CUDAClock(torch.device("cuda", 0)).median(call, seconds=0.1)    # seconds, by events, caches cold
+CPUClock().median(call, seconds=0.1)                            # seconds, wall clock
+CUDAClock(torch.device("cuda", 0)).median(call, seconds=0.1)    # seconds, CUDA events, cold caches
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from weft.cli import habits
 from weft.runtime.cuda_timing import flush_of, times
 
-SAMPLE_SECONDS = 1e-3  # shorter calls are timed several at once
-FEWEST, MOST = 5, 200  # samples of a round on a device
+SAMPLE_SECONDS = 1e-3  # a sample times several shorter calls
+FEWEST, MOST = 5, 200  # samples of a round on a CUDA device
 
 
 class CPUClock:
-    arena_stays = True  # between calls: it is memory that a call alone does not show
+    arena_stays = True  # between calls, so that peak_bytes does not include it
     peak_bytes = staticmethod(habits.peak_bytes)
 
     def median(self, call: Callable[[], Any], seconds: float) -> float:
@@ -33,11 +33,11 @@ class CPUClock:
         return statistics.median(samples)
 
     def wait(self) -> None:
-        """Nothing is under way when a call returns."""
+        """Does nothing: no work is pending when a call returns."""
 
 
 class CUDAClock:
-    """Products of f32 are computed in f32, for every backend."""
+    """It turns TF32 off, so that every backend multiplies f32 in f32."""
 
     arena_stays = False
 

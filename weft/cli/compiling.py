@@ -1,4 +1,4 @@
-"""The driver as the command line uses it: a program in, a compiled callable out.
+"""Compiles a loaded program, PyTorch or IR text, with the options of the command line.
 
 compiled = compile_program(load(spec), Options(target="cpu"))
 compiled.ir("loop"), compiled.report.kernels
@@ -25,7 +25,7 @@ LANGUAGES = ("c", "cuda", "hip", "opencl", "metal")
 
 
 class Compiled(Protocol):
-    """What `weft.compile` gives, and `driver.compile_text`."""
+    """The result of `weft.compile` and of `driver.compile_text`."""
 
     @property
     def report(self) -> weft.Report: ...
@@ -34,18 +34,21 @@ class Compiled(Protocol):
 
 
 def target_for(level: str | None, target: str) -> str:
-    """The target that a language's text is printed for where none is chosen."""
+    """The target to compile for: with `--ir cuda` and target "auto" the first CUDA target."""
     rows = (name for name, gpu in GPUS.items() if gpu.language == level)
     return next(rows, target) if target == "auto" else target
 
 
 def device_name(options: Options) -> str:
-    """Where a program's tensors have to be for these options."""
+    """The device on which a program's tensors have to be for these options."""
     return str(driver.device_of(find_target(options.target), options.simulate))
 
 
 def compile_source(source: Source, options: Options) -> Compiled:
-    """Compiled for the source's own arguments, without a run."""
+    """Compiles a program for its own arguments, without running it.
+
+    WeftError with the program's place if weft fails; SourceError if eager does as well.
+    """
     compiled = weft.compile(source.callable, **asdict(options))
     try:
         with torch.set_grad_enabled(source.wants_grad):
@@ -70,7 +73,7 @@ def compile_program(program: Source | IrText, options: Options) -> Compiled:
 
 
 def text_as_source(program: IrText, compiled: driver.TextProgram, seed: int) -> Source:
-    """IR text with random inputs of the types its header names; the seed decides them."""
+    """IR text with random inputs of the types that it declares, from the seed."""
     torch.manual_seed(seed)
     args = tuple(random_input(dtype, shape) for _, dtype, shape in compiled.inputs)
     return Source(compiled, args, {}, program.title, file=program.title)
@@ -80,4 +83,4 @@ def random_input(dtype: str, shape: tuple[int, ...]) -> torch.Tensor:
     element = TORCH_DTYPES[choice("dtype", dtype, TORCH_DTYPES)]
     if element.is_floating_point:
         return torch.randn(shape, dtype=torch.float64).to(element)
-    return torch.randint(0, 2, shape).to(element)  # small enough to index anything
+    return torch.randint(0, 2, shape).to(element)  # small enough to be an index

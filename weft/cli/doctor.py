@@ -1,4 +1,4 @@
-"""`weft doctor`: whether this machine has what weft needs, and what it found.
+"""`weft doctor`: probes whether this machine has what weft needs, and what is optional.
 
 all(fact.ok for fact in examine() if fact.needed)
 """
@@ -51,7 +51,7 @@ def examine() -> list[Fact]:
 
 
 def fact(name: str, probe: Callable[[], str], needed: bool = False, remedy: str = "") -> Fact:
-    """What the probe finds, or the sentence of its error."""
+    """The result of a probe, or the message of its error."""
     try:
         return Fact(name, True, probe(), needed)
     except WeftError as error:
@@ -59,13 +59,13 @@ def fact(name: str, probe: Callable[[], str], needed: bool = False, remedy: str 
 
 
 def pytorch() -> str:
-    if torch.__version__ < "2.11":  # by version, not by letter
+    if torch.__version__ < "2.11":  # compares versions, not strings
         raise WeftError(torch.__version__)
     return torch.__version__
 
 
 def compiler() -> str:
-    """The compiler counts when it makes a shared object, headers included."""
+    """Succeeds if the compiler makes a shared object of a file that includes C headers."""
     found = open_toolchain(config.cache).compiler
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "probe.c"), Path(folder, "probe.o")
@@ -99,7 +99,7 @@ def entry_point() -> str:
 
 
 def gpu_compiler() -> str:
-    """It counts when it makes machine code; no device or driver is needed for that."""
+    """Succeeds if NVRTC makes machine code for all CUDA targets. That needs no device or driver."""
     arches = [target.arch for target in GPUS.values() if target.language == "cuda"]
     for arch in arches:
         compile_text(CUDA_PROBE, arch)
@@ -113,7 +113,7 @@ def gpu_driver() -> str:
 
 
 def gpu() -> str:
-    """The device that target "cuda" stands for."""
+    """The current CUDA device, and the target that "cuda" stands for on it."""
     if not torch.cuda.is_available():
         built = "" if torch.version.cuda else ", which is built without CUDA"
         raise WeftError(f"PyTorch finds none{built}")

@@ -1,8 +1,8 @@
-"""What a compiled program costs the process it lives in: a call, its threads, its memory.
+"""Measures what compiled programs cost their process: per call, by their threads, in memory.
 
 habits = measure(threads=2)
-habits.call_us - habits.native_us     # what a call adds to one of an empty C function
-peak_bytes(call)                      # memory that a call needs at most
+habits.call_us - habits.native_us     # the overhead beyond a call of an empty C function
+peak_bytes(call)                      # the most memory that a call takes
 """
 
 from __future__ import annotations
@@ -22,12 +22,20 @@ from weft.cli.limits import library
 ROUNDS = 15
 SMALL, LARGE, ELEMENTS = 16, 768, 1 << 21
 STATUS, CLEAR = Path("/proc/self/status"), Path("/proc/self/clear_refs")
-RESET_PEAK = "5"  # proc(5)
+RESET_PEAK = "5"  # what to write to clear_refs, see proc(5)
 
 
 @dataclass(frozen=True)
 class Habits:
-    """Microseconds of calls; milliseconds by threads, and of eager's ops alone and in between."""
+    """Microseconds (us) of calls, and milliseconds (ms) of larger work.
+
+    native            an empty C function
+    call              a compiled addition of 16x16
+    one_thread        a compiled product of 768x768 on one thread
+    threads           the same on all threads
+    eager             eager's exp of 2 M elements, alone
+    eager_between     the same, between compiled products
+    """
 
     native_us: float
     call_us: float
@@ -38,7 +46,7 @@ class Habits:
 
 
 def measure(threads: int) -> Habits:
-    """In a process that has done nothing else, for pools of threads stay."""
+    """Call this in a new process: pools of threads that other work has started would stay."""
     a, b = torch.randn(SMALL, SMALL), torch.randn(SMALL, SMALL)
     x, y = torch.randn(LARGE, LARGE), torch.randn(LARGE, LARGE)
     many = torch.randn(ELEMENTS)
@@ -77,7 +85,7 @@ def seconds(function: Callable[[], Any], repeats: int) -> float:
 
 
 def peak_bytes(call: Callable[[], Any]) -> int | None:
-    """The most memory that stands during a call beyond what stood before; None but on Linux."""
+    """Bytes by which resident memory grows in a call at most; None except on Linux."""
     try:
         CLEAR.write_text(RESET_PEAK)
         before = status("VmRSS")

@@ -1,4 +1,4 @@
-"""What a call costs that finds everything compiled: nearly all of it is the way to the kernel.
+"""Times calls of programs that are compiled already: nearly all of it is the path to the kernel.
 
 calls = measure(lambda program: weft.compile(program.callable))
 calls.function_us, calls.module_us, calls.alternating_us
@@ -19,7 +19,7 @@ from weft.cli.program import Source
 SUBMODULES = 80
 REPEATS = 500
 
-# Microseconds that weft is to stay under.
+# The goals for weft, in microseconds at most.
 GOALS = {"function_us": 4.0, "module_us": 15.0}
 
 
@@ -27,9 +27,9 @@ GOALS = {"function_us": 4.0, "module_us": 15.0}
 class HotCalls:
     """Microseconds of one call.
 
-    function     of two tensors, always of one signature
-    module       of 80 submodules with an attribute each: what their guards cost
-    alternating  of that function, where every call has another signature than the last one
+    function     a function of two tensors, always with one signature
+    module       a module of 80 submodules, whose attributes need guards
+    alternating  such a function, with two signatures in turn
     """
 
     function_us: float
@@ -38,7 +38,7 @@ class HotCalls:
 
     @property
     def alternating_share(self) -> float:
-        """What alternating costs beside a call of one signature."""
+        """The time of an alternating call as a multiple of one with a single signature."""
         return self.alternating_us / self.function_us
 
 
@@ -50,9 +50,9 @@ TITLES = {
 
 
 def measure(compile: Callable[[Source], Callable[..., Any]]) -> HotCalls:
-    """The fastest of several rounds, for what `compile` makes of the programs."""
+    """The fastest of several rounds, of the programs as `compile` compiles them."""
     small, large = ([torch.randn(n, n) for _ in range(2)] for n in (8, 16))
-    # each reads its input once, so that no compiler's inlining grows with the depth
+    # each submodule reads its input once: what compilers inline does not grow with the depth
     module = nn.Sequential(*(nn.Hardtanh(-i, i) for i in range(1, SUBMODULES + 1))).eval()
     with torch.inference_mode():
         function = compile(Source(torch.add, tuple(large), {}, "function"))
@@ -71,6 +71,6 @@ def measure(compile: Callable[[Source], Callable[..., Any]]) -> HotCalls:
 
 
 def microseconds(call: Callable[[], Any]) -> float:
-    for _ in range(3):  # compiled, and every way through it learnt
+    for _ in range(3):  # compiles, and warms up
         call()
     return fastest(call, REPEATS) * 1e6

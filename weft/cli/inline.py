@@ -1,4 +1,4 @@
-"""`-c TEXT`: statements run first, the last expression is the program, its tensors are inputs.
+"""`-c TEXT`: runs the statements; the last expression is the program, and its tensors the inputs.
 
 load_inline("torch.relu(torch.randn(4) + torch.randn(4))")   # relu(x + y) of two inputs
 load_inline("torch.nn.RMSNorm(8)(torch.randn(2, 8))")        # the module, called with one input
@@ -31,11 +31,11 @@ FACTORIES = frozenset(
         "zeros"
     ).split()
 )
-# Methods that belong to the making of an input: torch.randn(8).half() is one f16 input.
+# Methods that help to create an input: torch.randn(8).half() is one f16 input.
 CONVERSIONS = frozenset(
     "bfloat16 bool contiguous cpu cuda double float half int long requires_grad_ to".split()
 )
-# What the right operand of an operator is called.
+# Names of inputs that are the right operand of an operator: x @ w, x + bias.
 HINTS: dict[type[ast.operator], str] = {ast.MatMult: "w", ast.Add: "bias"}
 RANKS = {"w": 2, "bias": 1}
 
@@ -62,7 +62,7 @@ def load_inline(text: str) -> Source:
 
 
 def new_module() -> dict[str, Any]:
-    """The globals of a module of its own: Dynamo finds what a function names by its module."""
+    """The globals of a new module: Dynamo looks up a function's globals by its module."""
     module = types.ModuleType(f"weft_text_{next(NUMBER)}")
     sys.modules[module.__name__] = module
     vars(module).update(torch=torch, nn=nn, F=F, math=math)
@@ -93,7 +93,7 @@ def evaluate(node: ast.expr, namespace: dict[str, Any]) -> Any:
 
 
 def program(expression: ast.expr, namespace: dict[str, Any]) -> Source:
-    """The expression as a callable of its inputs."""
+    """The expression as a program: a function of its inputs, or a module."""
     title = ast.unparse(expression)
     found = Inputs(expression, namespace)
     if not found.reads_input(expression):
@@ -110,7 +110,7 @@ def program(expression: ast.expr, namespace: dict[str, Any]) -> Source:
 def module_call(
     node: ast.expr, found: Inputs
 ) -> tuple[nn.Module, tuple[Any, ...], dict[str, Any]] | None:
-    """The module itself and its arguments, where the program is nothing but its call."""
+    """The module and its arguments, if the program is only a call of a module; else None."""
     if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
         return None
     owner = node.func.value
@@ -136,7 +136,7 @@ def is_literal(node: ast.expr) -> bool:
 
 
 def build(expression: ast.expr, found: Inputs, original: ast.expr) -> Any:
-    """A function of the inputs; a module where it has members, so that it owns them."""
+    """A function of the inputs; if there are members, a module that owns them."""
     parameters = [*(["self"] if found.members else []), *found.inputs]
     function = ast.parse(f"lambda {', '.join(parameters)}: None", mode="eval").body
     assert isinstance(function, ast.Lambda)
@@ -199,10 +199,10 @@ class Inputs(ast.NodeTransformer):
         return node
 
     def visit_Lambda(self, node: ast.Lambda) -> ast.expr:
-        return node  # its parameters are its own
+        return node  # its names may be parameters
 
     def visit_comprehension_value(self, node: ast.expr) -> ast.expr:
-        """[torch.randn(4) for _ in range(3)] is one input: a list of tensors."""
+        """Makes [torch.randn(4) for _ in range(3)] one input: a list of tensors."""
         return self.input(node) if self.reads_input(node) else self.constant(node)
 
     visit_ListComp = visit_SetComp = visit_DictComp = visit_comprehension_value
@@ -217,7 +217,7 @@ class Inputs(ast.NodeTransformer):
         return False
 
     def makes_input(self, node: ast.expr) -> bool:
-        """A factory call, or dtype and device conversions of one."""
+        """Whether a node is a call of a factory, or of dtype and device conversions on one."""
         if not isinstance(node, ast.Call):
             return False
         if isinstance(node.func, ast.Attribute) and node.func.attr in CONVERSIONS:
@@ -260,7 +260,7 @@ class Inputs(ast.NodeTransformer):
         return ast.copy_location(ast.Name(name, ast.Load()), node)
 
     def names(self, node: ast.expr, value: Any) -> Iterator[str]:
-        """Names that fit, best first: a keyword's own, w and bias where they stand, x y z."""
+        """Names for an input, best first: its keyword, w or bias by its operator, x y z x3 ..."""
         hint = self.hints.get(node)
         rank = value.dim() if isinstance(value, torch.Tensor) else None
         if hint is not None and RANKS.get(hint, rank) == rank:
@@ -273,5 +273,5 @@ class Inputs(ast.NodeTransformer):
 
 
 def is_input(value: Any) -> bool:
-    """A tensor that a statement made; parameters stay with the module that owns them."""
+    """Whether a value is an input: a tensor, but no parameter, which stays in its module."""
     return isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)

@@ -1,4 +1,4 @@
-"""`weft run --check`: every kernel beside its loop nest in float64; names the first that differs.
+"""`weft run --check`: checks each kernel against its loop nest, interpreted in float64.
 
 checks = check_kernels(load(spec), Options())
 first_wrong(checks).result.kernel
@@ -22,19 +22,19 @@ from weft.options import Options
 
 @dataclass(frozen=True)
 class KernelCheck:
-    """One output of a kernel and what is to be said of it."""
+    """One output of a kernel, and its verdict."""
 
     result: KernelResult
     verdict: Verdict
 
     @property
     def share(self) -> float | None:
-        """The error, in parts of what is allowed."""
+        """The error as a multiple of its limit; None if the limit is 0."""
         return self.verdict.error / self.verdict.limit if self.verdict.limit else None
 
 
 def check_kernels(source: Source, options: Options) -> list[KernelCheck]:
-    """One call of the program, kernel by kernel."""
+    """Calls the program once, and checks every output of every kernel."""
     build = CheckedBuilder(options)
     call(source, compiled(copied(source.callable), build))
     return [KernelCheck(r, check_leaf(r.stored, r.own, r.reference)) for r in build.results]
@@ -56,7 +56,7 @@ def kernel_table(title: str, checks: Sequence[KernelCheck]) -> Group:
 
 
 def kernel_line(checks: Sequence[KernelCheck], passed: bool) -> str:
-    """What follows from the kernels' checks; `passed`: the program's results are right."""
+    """The conclusion from the checks. `passed` says whether the program's outputs are right."""
     wrong = first_wrong(checks)
     if wrong is not None:
         place = f", of {wrong.result.where}" if wrong.result.where else ""

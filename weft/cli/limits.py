@@ -1,8 +1,8 @@
-"""The machine's limits, measured by small C loops, and the work of a program beside them.
+"""Measures the machine's limits by small C loops, and counts the work of a program: a roofline.
 
 limits = measure(threads=2)
 work = count(load(SourceSpec(text="torch.randn(512, 512) @ torch.randn(512, 512)")))
-limits.seconds(work)            # no program that does this work ends earlier
+limits.seconds(work)            # no program that does this work takes less
 """
 
 from __future__ import annotations
@@ -32,7 +32,10 @@ TRIALS = 3
 
 @dataclass(frozen=True)
 class Work:
-    """What a program has to do: multiply-adds as two, and every byte it needs once."""
+    """What a program has to do; `bf16` says whether all floats that it reads are bf16.
+
+    `flops` count a multiply-add as two, `bytes` each byte of inputs, weights and outputs once.
+    """
 
     flops: int
     bytes: int
@@ -41,7 +44,10 @@ class Work:
 
 @dataclass(frozen=True)
 class Limits:
-    """GFLOP/s on one thread and on all; GB/s of a copy on all, by the bytes it moves."""
+    """GFLOP/s on one thread and on all threads, and GB/s of a copy by the bytes that it moves.
+
+    bf16 figures are 0 where a CPU does not compute in bf16.
+    """
 
     threads: int
     gflops_one_thread: float
@@ -51,22 +57,22 @@ class Limits:
     copy_gb_per_s: Mapping[int, float]
 
     def bandwidth(self, moved: int) -> float:
-        """GB/s for a working set of that size, between the sizes that were measured."""
+        """GB/s for `moved` bytes, by log-log interpolation between the measured sizes."""
         sizes = sorted(self.copy_gb_per_s)
         rates = [self.copy_gb_per_s[size] for size in sizes]
         return float(np.exp(np.interp(np.log(max(moved, 1)), np.log(sizes), np.log(rates))))
 
     def seconds(self, work: Work) -> float:
-        """The roofline: the longer of computing and moving."""
+        """The roofline (Williams et al., 2009): the longer of the times for flops and for bytes."""
         peak = self.bf16_gflops if work.bf16 and self.bf16_gflops else self.gflops
         return max(work.flops / peak, work.bytes / self.bandwidth(work.bytes)) * 1e-9
 
     def percent(self, work: Work, ms: float | None) -> float | None:
-        """How much of the machine's limit a measured time reaches."""
+        """The least possible time in percent of a measured time."""
         return self.seconds(work) / (ms * 1e-3) * 100 if ms else None
 
     def best_of(self, other: Limits) -> Limits:
-        """The higher figures of two measurements: a disturbed one is too low, never too high."""
+        """The higher figures of two measurements: other processes can only lower a figure."""
         figures = ("gflops_one_thread", "gflops", "bf16_gflops_one_thread", "bf16_gflops")
         higher = {f: max(getattr(self, f), getattr(other, f)) for f in figures}
         copy = {
@@ -76,7 +82,7 @@ class Limits:
 
 
 def library() -> ctypes.CDLL:
-    """The loops of limits.c, compiled."""
+    """Compiles and loads the loops of limits.c."""
     text = C_FILE.read_text()
     made = ctypes.CDLL(str(open_toolchain(config.cache).shared(text, {"limits": text}, {})))
     made.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
@@ -87,7 +93,7 @@ def library() -> ctypes.CDLL:
 
 
 def measure(threads: int) -> Limits:
-    """Runs the loops, in half a minute at most; the best of a few trials."""
+    """Runs the loops, and returns the best of TRIALS trials; half a minute at most."""
     loops = library()
 
     def best(function: Any, *arguments: int) -> float:
@@ -110,7 +116,7 @@ def attention_flops(
     query: Any, key: Any, value: Any, dropout: float = 0.0, is_causal: bool = False,
     *_: Any, **__: Any,
 ) -> int:  # fmt: skip
-    """Two products; of a causal one only what is on or below the diagonal."""
+    """Flops of both products, from the shapes; if causal, only on and below the diagonal."""
     *outer, rows, width = query
     columns = key[-2]
     kept = sum(min(i + 1, columns) for i in range(rows)) if is_causal else rows * columns
@@ -118,7 +124,7 @@ def attention_flops(
 
 
 def biased_attention_flops(*given: Any, **named: Any) -> int:
-    """Behind the three tensors come a bias, and whether the sums are wanted."""
+    """The same for ops that take a bias and a flag (compute_log_sumexp) after the three tensors."""
     return attention_flops(*given[:3], *given[5:], **named)
 
 
@@ -132,7 +138,7 @@ FORMULAS = {
 }
 
 
-GATHERS = {  # bytes that are read of the first argument
+GATHERS = {  # bytes of the first argument that an op reads
     ATEN.embedding.default: lambda weight, indices, *_: indices.numel() * weight[0].nbytes,
     ATEN._embedding_bag.default: lambda w, indices, *_: indices.numel() * w[0].nbytes,
     ATEN._embedding_bag_forward_only.default: lambda w, i, *_: i.numel() * w[0].nbytes,
@@ -142,7 +148,7 @@ GATHERS = {  # bytes that are read of the first argument
 
 
 class Gathered(TorchDispatchMode):
-    """How many bytes of a tensor are read, where only its rows at some indices are."""
+    """Counts the bytes that a program reads of each tensor: of an embedding only some rows."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,12 +171,15 @@ class Gathered(TorchDispatchMode):
 
 
 def storage_bytes(tensor: torch.Tensor) -> int:
-    """An expanded tensor moves what it holds, no more."""
+    """The bytes of a tensor in memory; an expanded tensor has fewer than its elements."""
     return min(tensor.nbytes, tensor.untyped_storage().nbytes())
 
 
 def count(source: Source) -> Work:
-    """Runs the program once in eager; flops are torch's own count, bytes are of its ends."""
+    """Counts the work in two eager runs.
+
+    Flops are torch's own count; bytes are those of inputs, parameters, buffers and outputs.
+    """
     function = copied(source.callable)
     gathered = Gathered()
     with torch.no_grad(), FlopCounterMode(display=False, custom_mapping=FORMULAS) as flops:

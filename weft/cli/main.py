@@ -153,7 +153,10 @@ def run_command(
 def run_alone(
     spec: SourceSpec, chosen: Options, quiet: bool, check: bool
 ) -> tuple[dict[str, Any], bool]:
-    """Runs and shows a program on weft alone: what there is to say of it, and whether it passed."""
+    """Runs a program on weft alone and prints its tables.
+
+    Returns the facts for --json, and whether all checks passed.
+    """
     program = load(spec)
     if check and isinstance(program, IrText):
         raise WeftError("--check takes a PyTorch program: IR text is checked as a whole")

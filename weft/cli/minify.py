@@ -3,8 +3,8 @@
 minimal = minify(load(spec), Options(), accuracy=False)
 minimal.text          # a Python file: the module, its inputs, the call that fails
 
-Dynamo takes the program apart as it does for every compilation; of the first graph that fails the
-minifier drops steps, inputs and outputs for as long as the rest fails in the same way.
+Dynamo splits the program into graphs, as for every compilation. In the first one that fails, the
+minifier drops steps, inputs and outputs as long as the rest fails in the same way.
 """
 
 # This file reaches into torch: its minifier and its printer of modules have no public names.
@@ -38,13 +38,13 @@ FX = torch.fx.GraphModule
 Inputs = Sequence[Any]
 Fails = Callable[[FX, Inputs], bool]
 
-# A reason for running in eager that is an exception of Python, not a sentence of weft's.
+# Matches reasons for running in eager that are defects: exceptions, not sentences of weft.
 DEFECT = re.compile(r"(?!UnsupportedOpError)\w+(Error|Iteration): ")
 
 
 @dataclass(frozen=True)
 class Minimal:
-    """What is left: the steps of the graph, what goes wrong, and a file that shows it."""
+    """The smallest program: its steps, those `of` the original, the failure, the text of a file."""
 
     steps: int
     of: int
@@ -53,7 +53,7 @@ class Minimal:
 
 
 def minify(source: Source, options: Options, accuracy: bool) -> Minimal:
-    """The smallest program that fails as `source` does; SourceError where it does not fail."""
+    """The smallest program that fails as `source` does; SourceError if that does not fail."""
     run_eager(source)  # the program's own mistake is a SourceError with its line
     fault = inaccurate if accuracy else raises
     for graph, inputs in graphs_of(source):
@@ -66,7 +66,7 @@ def minify(source: Source, options: Options, accuracy: bool) -> Minimal:
             found = fault(part, given, options)
             return found is not None and found.split(":")[0] == kind
 
-        told = contextlib.redirect_stderr(io.StringIO())  # of every try
+        told = contextlib.redirect_stderr(io.StringIO())  # what each attempt prints
         with told, torch.set_grad_enabled(source.wants_grad):
             smallest, given = minifier(graph, list(inputs), fails, lambda *_: None)
         why = fault(smallest, given, options) or why
@@ -79,12 +79,12 @@ def minify(source: Source, options: Options, accuracy: bool) -> Minimal:
 
 
 def count(graph: FX) -> int:
-    """The calls of a graph."""
+    """The number of calls in a graph."""
     return sum(n.op.startswith("call_") for n in graph.graph.nodes)
 
 
 def graphs_of(source: Source) -> list[tuple[FX, Inputs]]:
-    """Dynamo's graphs of one eager run, each with what it was called with."""
+    """Dynamo's graphs in one eager run, each with its inputs."""
     found: list[tuple[FX, Inputs]] = []
 
     def backend(graph: FX, examples: Inputs) -> Callable[..., Any]:
@@ -101,7 +101,7 @@ def graphs_of(source: Source) -> list[tuple[FX, Inputs]]:
 
 
 def copied(inputs: Inputs) -> list[Any]:
-    """Leaves of their own: a graph may write its inputs, and wants gradients to them."""
+    """Copies of the inputs that are leaves: a graph may write to them, and compute gradients."""
     return pytree.tree_map_only(
         torch.Tensor, lambda t: copy.deepcopy(t.detach()).requires_grad_(t.requires_grad), [*inputs]
     )
@@ -111,7 +111,7 @@ def copied(inputs: Inputs) -> list[Any]:
 
 
 class Eager(nn.Module):
-    """A graph as a module that gives its results, and gradients where inputs want them."""
+    """A graph as a module that returns its results, and the gradients that inputs require."""
 
     def __init__(self, graph: FX) -> None:
         super().__init__()
@@ -132,19 +132,22 @@ def with_gradients(run: Callable[..., Any], inputs: Inputs) -> Any:
 
 
 def ours(source: Source, graph: FX, session: Session) -> Any:
-    """What weft makes of the graph gives this."""
+    """The results and gradients of the graph, compiled by weft."""
     with torch.set_grad_enabled(source.wants_grad):
         compiled = autograd.graph_backend(session)(graph, list(source.args))
     return call(source, lambda *inputs: with_gradients(compiled, inputs))
 
 
 def raises(graph: FX, inputs: Inputs, options: Options) -> str | None:
-    """The error that weft makes where eager makes none, whether raised or a reason for eager."""
+    """The error of weft on a graph that eager runs; None if there is none.
+
+    weft may raise it, or record it as its reason for running in eager.
+    """
     source = Source(Eager(graph), tuple(inputs), {}, "the graph")
     session = replace(Builder(options).session(), debug=True)
     try:
         run_eager(source)
-    except SourceError:  # a part that the minifier tries need not be a program
+    except SourceError:  # the minifier may try a part that does not run
         return None
     try:
         ours(source, graph, session)
@@ -155,7 +158,7 @@ def raises(graph: FX, inputs: Inputs, options: Options) -> str | None:
 
 
 def inaccurate(graph: FX, inputs: Inputs, options: Options) -> str | None:
-    """How far weft is from float64, where that is farther than eager allows."""
+    """How far weft is from float64, if the accuracy check fails; else None."""
     source = Source(Eager(graph), tuple(inputs), {}, "the graph")
     try:
         eager, reference = run_eager(source), run_reference(source)
@@ -173,7 +176,10 @@ def inaccurate(graph: FX, inputs: Inputs, options: Options) -> str | None:
 
 
 def file_text(smallest: FX, given: Inputs, why: str, options: Options, fails: Fails) -> str:
-    """A file that holds the module, random inputs where these fail too, and the call."""
+    """The text of a file: the module, its inputs and the call.
+
+    Inputs are random numbers if the program fails on these too, else the recorded ones.
+    """
     random = [input_text(x) for x in given]
     torch.manual_seed(0)
     if not fails(smallest, [eval(text, {"torch": torch, **NUMBERS}) for text in random]):
@@ -225,13 +231,13 @@ if __name__ == "__main__":
 
 
 def input_text(value: Any) -> str:
-    """Random numbers of a recorded input's shape, strides and dtype; integers in its range."""
+    """Python text for random numbers with the shape, strides, dtype and range of an input."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     shape, dtype = tuple(value.shape), value.dtype
     if dtype.is_floating_point or dtype.is_complex:
         made = f"torch.randn({shape}, dtype={dtype})"
-        if value.itemsize == 1:  # torch draws none of these
+        if value.itemsize == 1:  # torch.randn cannot make 8-bit floats
             made = f"torch.randn({shape}).to({dtype})"
     elif not value.numel():
         made = f"torch.empty({shape}, dtype={dtype})"
@@ -242,7 +248,7 @@ def input_text(value: Any) -> str:
 
 
 def exact_text(value: Any) -> str:
-    """The numbers of a recorded input."""
+    """Python text for the numbers of a recorded input."""
     if not isinstance(value, torch.Tensor):
         return repr(value)
     held = value.detach()
@@ -251,7 +257,7 @@ def exact_text(value: Any) -> str:
 
 
 def placed(value: torch.Tensor, made: str) -> str:
-    """The tensor that `made` makes, with the strides and the wish for gradients of `value`."""
+    """The Python text `made`, extended to the strides and requires_grad of `value`."""
     if not value.is_contiguous():
         shape, strides = tuple(value.shape), value.stride()
         made = f"torch.empty_strided({shape}, {strides}, dtype={value.dtype}).copy_({made})"

@@ -1,4 +1,4 @@
-"""A model folder: config.json, and the weights where they lie beside it.
+"""Loads a model folder: config.json, and weights (*.safetensors) if there are any.
 
 load_folder(Path("tinyllama"), meta=False)   # an eager model and example inputs
 """
@@ -17,7 +17,10 @@ SEQUENCE = 32  # tokens of the example input
 
 
 def load_folder(folder: Path, *, meta: bool) -> Source:
-    """The model that a folder with a config.json describes."""
+    """The model that a folder describes; SourceError if it has no config.json.
+
+    With `meta` the weights have no values.
+    """
     if not (folder / "config.json").is_file():
         raise SourceError(f"the model folder {folder} has no config.json")
     weights = any(folder.glob("*.safetensors"))
@@ -25,7 +28,7 @@ def load_folder(folder: Path, *, meta: bool) -> Source:
 
 
 def load_hub_name(name: str, *, meta: bool) -> Source | None:
-    """The model of that name in the local hub cache; None where there is none."""
+    """The model of a name in the local hub cache; None if it or transformers is missing."""
     try:
         from transformers.utils import cached_file
     except ImportError:
@@ -57,7 +60,10 @@ def load_model(name: str, title: str, *, weights: bool, meta: bool) -> Source:
 
 
 def architecture(transformers: Any, config: Any) -> Any:
-    """The class that the config names, or the language model of its kind."""
+    """The class that the config names, else the one that an AutoModel class has for the config.
+
+    SourceError if there is none.
+    """
     for name in config.architectures or ():
         if hasattr(transformers, name):
             return getattr(transformers, name)
@@ -70,7 +76,7 @@ def architecture(transformers: Any, config: Any) -> Any:
 
 
 def example_inputs(model: Any, config: Any) -> dict[str, Any]:
-    """Inputs of the kind the model's main input is, in sizes its config gives."""
+    """Random tokens, images or audio, as the model's main input, in the sizes of its config."""
     make = {
         "input_ids": token_inputs,
         "pixel_values": image_inputs,

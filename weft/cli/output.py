@@ -23,7 +23,7 @@ from rich.text import Text
 
 from weft.core.errors import SourceError, WeftError
 
-PIPE_WIDTH = 200  # columns where nobody's window sets them
+PIPE_WIDTH = 200  # columns where there is no terminal
 SPINNER_AFTER = 1.0  # seconds
 
 
@@ -34,7 +34,7 @@ def console(stream: Any = None) -> Console:
 
 
 def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> Group:
-    """A title and a table; a column of numbers stands to the right."""
+    """A title and a table; columns of numbers are right-aligned."""
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, column in enumerate(columns):
         numbers = all(is_number(row[i]) for row in rows)
@@ -61,7 +61,7 @@ def show(*parts: Group | str) -> None:
 
 
 def write_text(text: str, path: str | None) -> None:
-    """Exact text on stdout, or a file that is either whole or absent."""
+    """Writes text to stdout (None or "-") or to a file, in one step; SourceError if that fails."""
     text = text if text.endswith("\n") else text + "\n"
     if path is None or path == "-":
         sys.stdout.write(text)
@@ -84,7 +84,7 @@ def write_json(value: Any, path: str | None) -> None:
 
 
 def plain(value: Any) -> Any:
-    """JSON has no NaN or Infinity: those become null."""
+    """Replaces NaN and infinities by None, as JSON has none of them."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -93,14 +93,14 @@ def plain(value: Any) -> Any:
 
 
 def show_error(error: WeftError) -> None:
-    """One sentence and its place."""
+    """Prints an error's sentence and its place on stderr."""
     place = f"\n  at {error.where}" if error.where else ""
     sys.stderr.write(f"weft: {error.message}{place}\n")
 
 
 @contextmanager
 def working(message: str) -> Generator[None, None, None]:
-    """A spinner for what takes longer than a second, where somebody watches."""
+    """Shows a spinner once the block takes longer than a second, if stderr is a terminal."""
     if not sys.stderr.isatty():
         yield
         return

@@ -1,7 +1,7 @@
-"""OpenVINO and ONNX Runtime as backends: float32, torch's threads, tensors passed where they lie.
+"""OpenVINO and ONNX Runtime as backends: float32, as many threads as torch, tensors not copied.
 
 peer = openvino(Source(nn.ReLU(), (x,), {}, "relu"))
-run = peer.bind(x)          # inputs and outputs stay bound: what a peer is timed at
+run = peer.bind(x)          # binds inputs and outputs once, outside of what is timed
 run()[0]                    # the same memory at every call
 """
 
@@ -21,7 +21,7 @@ from weft.cli.program import Source, tensors
 from weft.core.errors import WeftError
 from weft.library.calls import TORCH_DTYPES
 
-# What a backend imports besides torch; a module that is not there leaves its column out.
+# Modules that a backend needs besides torch; without them the bench leaves it out.
 NEEDS = {"openvino": ("openvino",), "onnxruntime": ("onnxruntime", "onnx", "onnxscript")}
 ONNX_TYPES = {
     torch.float32: 1, torch.uint8: 2, torch.int8: 3, torch.int32: 6, torch.int64: 7,
@@ -31,14 +31,16 @@ Run = Callable[[], Sequence[torch.Tensor]]
 
 
 def missing(backend: str) -> list[str]:
-    """The modules that this backend needs and this Python has not."""
+    """The modules that a backend needs and that are not installed."""
     return [name for name in NEEDS.get(backend, ()) if importlib.util.find_spec(name) is None]
 
 
 @dataclass(frozen=True)
 class Peer:
-    """Called as the program is called; gives its tensors, flat. `take` and `give` say where the
-    tensors of the numbered inputs and outputs lie."""
+    """A compiled program: a call takes its arguments and returns its tensors as a flat list.
+
+    `take(i, tensor)` binds memory to input i, `give(i, tensor)` to output i; `infer` runs.
+    """
 
     outputs: Sequence[tuple[str, Sequence[Any], torch.dtype]]  # name, shape and type
     take: Callable[[int, torch.Tensor], None]
@@ -78,14 +80,14 @@ class Flat(nn.Module):
 
 
 def static(name: str, shape: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:
-    """Memory for an output whose shape is known; WeftError where it depends on values."""
+    """Memory for an output of a static shape; WeftError if the shape depends on values."""
     if not all(isinstance(extent, int) for extent in shape):
         raise WeftError(f"the shape of output {name} is not static: {list(shape)}")
     return torch.empty([int(extent) for extent in shape], dtype=dtype)
 
 
 def openvino(source: Source) -> Peer:
-    """Traced, as OpenVINO's own guide does it, with static shapes; exported where tracing fails."""
+    """Converts by tracing, as OpenVINO's guide does, or else by torch.export; shapes are static."""
     import openvino as ov
 
     given = tensors((source.args, source.kwargs))
@@ -121,7 +123,7 @@ def openvino(source: Source) -> Peer:
 
 
 def onnx_model(module: nn.Module, given: tuple[torch.Tensor, ...]) -> bytes:
-    """By the exporter of today; by the one before it, where that one has no translation."""
+    """A model file by torch's newer exporter, else by its older one (dynamo=False)."""
     with torch.no_grad():
         try:
             exported = torch.onnx.export(module, given, dynamo=True, verbose=False)
@@ -137,7 +139,7 @@ def onnx_model(module: nn.Module, given: tuple[torch.Tensor, ...]) -> bytes:
 
 
 def onnxruntime(source: Source) -> Peer:
-    """Through torch's own exporters; inputs and outputs are bound by address."""
+    """Converts by torch's exporters. Inputs and outputs are bound by address."""
     import onnxruntime as ort
 
     given = tensors((source.args, source.kwargs))
@@ -167,7 +169,7 @@ PEERS = {"openvino": openvino, "onnxruntime": onnxruntime}
 
 
 def restored(out: Any, eager: Any) -> Any:
-    """A peer's tensors in the structure and strides of eager's; its own choice of them is its."""
+    """A peer's tensors in the structure and strides of eager's, which a peer need not keep."""
     leaves, structure = pytree.tree_flatten(eager)
     expected = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len(expected) != len(leaves) or [t.shape for t in out] != [t.shape for t in expected]:

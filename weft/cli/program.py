@@ -1,4 +1,4 @@
-"""What a SOURCE turns into: a callable with the arguments to call it with, or IR text.
+"""The program that a SOURCE describes: a callable and its arguments, or IR text.
 
 Source(nn.RMSNorm(8), args=(torch.randn(2, 8),), kwargs={}, title="RMSNorm")
 """
@@ -29,11 +29,11 @@ class Source:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     title: str
-    file: str = "-c"  # where its code stands, for the places of errors
+    file: str = "-c"  # the file of its code, for error messages
 
     @property
     def wants_grad(self) -> bool:
-        """Gradients are recorded only where an argument asks for them."""
+        """Whether an argument requires a gradient; else none are recorded."""
         return any(tensor.requires_grad for tensor in tensors((self.args, self.kwargs)))
 
     def on(self, device: str) -> Source:
@@ -52,7 +52,7 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class IrText:
-    """A program as the text of one of weft's own levels."""
+    """A program as the text of one of weft's levels."""
 
     text: str
     title: str
@@ -60,18 +60,18 @@ class IrText:
 
 @dataclass(frozen=True)
 class SourceSpec:
-    """What the command line said; enough for another process to load the same program."""
+    """A SOURCE as the command line names it; another process can load the same program from it."""
 
     text: str | None = None  # -c TEXT
     path: str | None = None  # model folder, hub name, file.py:name or IR file
     seed: int = 0
-    meta: bool = field(default=False, kw_only=True)  # a model folder's weights need no values
-    device: str = field(default="cpu", kw_only=True)  # where modules and inputs are made
+    meta: bool = field(default=False, kw_only=True)  # weights of model folders have no values
+    device: str = field(default="cpu", kw_only=True)  # for modules and inputs
 
 
 @contextmanager
 def user_code(file: str, text: str | None = None) -> Generator[None, None, None]:
-    """Errors of the user's own code become one SourceError that names the line of `file`."""
+    """Turns errors of the user's code into a SourceError that names the line of `file`."""
     try:
         yield
     except WeftError:
@@ -93,17 +93,18 @@ def place(error: BaseException, file: str, text: str | None) -> str:
 
 
 def program_place(file: str) -> str:
-    """The last line of -c text is the program; of other files only the name is known."""
+    """The place of a whole program: the last line of -c text, of other files only the name."""
     lines = linecache.getlines(file) if file == "-c" else []
     return f"{file} line {len(lines)}:  {lines[-1].strip()}" if lines else file
 
 
 def from_object(value: Any, namespace: Mapping[str, Any], name: str, file: str = "-c") -> Source:
-    """A class, module or function with the example inputs that stand beside it.
+    """The program of a class, module or function, with example inputs.
 
-    A class is instantiated, with `get_init_inputs()` where that is defined. Example inputs are,
-    in this order: `example_inputs` of the object (a value, or a function without arguments), the
-    tensor defaults of its parameters, `example_inputs` or `get_inputs()` of the text around it.
+    A class is instantiated, with the arguments `get_init_inputs()` if that is defined. Example
+    inputs are the first of these: `example_inputs` of the object (a value, or a function without
+    arguments), the tensor defaults of its parameters, `example_inputs` or `get_inputs()` of the
+    `namespace`. SourceError if there are none, and parameters need values.
     """
     if isinstance(value, type):
         initial = namespace.get("get_init_inputs")
@@ -131,14 +132,14 @@ def parameters(value: Callable[..., Any]) -> list[inspect.Parameter]:
 
 
 def own_defaults(value: Callable[..., Any]) -> tuple[Any, ...] | None:
-    """The defaults of the parameters, as far as they are tensors, where the first is one."""
+    """The defaults of the leading parameters, as long as they are tensors; None for none."""
     defaults = [p.default for p in parameters(value)]
     tensors = tuple(takewhile(lambda d: isinstance(d, torch.Tensor), defaults))
     return tensors or None
 
 
 def without_inputs(value: Callable[..., Any], name: str) -> tuple[Any, ...]:
-    """A callable that needs no arguments; SourceError for one that does."""
+    """The arguments of a callable that needs none, (); SourceError if it needs some."""
     named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     missing = [p.name for p in parameters(value) if p.default is p.empty and p.kind in named]
     if missing:

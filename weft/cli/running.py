@@ -1,4 +1,4 @@
-"""`weft run`: the program's result, always checked, and beside other backends where asked.
+"""`weft run`: runs and checks a program; makes tables and JSON of its run, or of several backends.
 
 rows = run_once(load(spec), Options(), seed=0)
 all(row.verdict.passed for row in rows.outputs)
@@ -26,7 +26,7 @@ from weft.library.calls import TORCH_DTYPES
 from weft.options import Options, find_target
 from weft.runtime.nvidia import nvrtc
 
-ROWS = 16  # outputs a table shows
+ROWS = 16  # outputs that a table shows
 SHORT = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
@@ -49,7 +49,7 @@ class Outcome:
 
 
 def run_once(program: Source | IrText, options: Options, seed: int) -> Outcome:
-    """Compiles, runs and checks: PyTorch against float64 eager, IR text against its meaning."""
+    """Compiles, runs and checks: PyTorch against float64 eager, IR text against its interpreter."""
     if isinstance(program, IrText):
         return run_text(program, options, seed)
     with working("running eager"):
@@ -75,7 +75,7 @@ def run_text(program: IrText, options: Options, seed: int) -> Outcome:
 
 def rows(out: Any, verdicts: list[Verdict]) -> list[Output]:
     leaves = pytree.tree_leaves(out)
-    if len(leaves) != len(verdicts):  # another structure than eager's: one verdict says so
+    if len(leaves) != len(verdicts):  # the structure differs from eager's: there is one verdict
         return [Output("outputs", None, verdict) for verdict in verdicts]
     return [Output(kind(o), norm(o), v) for o, v in zip(leaves, verdicts, strict=True)]
 
@@ -164,7 +164,10 @@ def timed_externs(report: Report) -> list[tuple[tuple[str, str, str], float | No
 
 
 def require_stats(target: str) -> None:
-    """WeftError where nobody tells what kernels of the target take: before anything is compiled."""
+    """WeftError if registers and spills of kernels for a target are unknown (all but CUDA).
+
+    CompilerError if there is no NVRTC. This is checked before anything is compiled.
+    """
     language = getattr(find_target(target), "language", "C")
     if language != "cuda":
         raise WeftError(
@@ -175,7 +178,10 @@ def require_stats(target: str) -> None:
 
 
 def report_tables(title: str, compiled: Compiled, foretold: bool = False) -> list[Group | str]:
-    """The summary of `weft compile` and `weft run --profile`; `foretold`: nothing was measured."""
+    """The summary of `weft compile` and `weft run --profile`.
+
+    With `foretold` it has no columns of measurements.
+    """
     report = compiled.report
     on_gpu = any(k.launch is not None for k in report.kernels)
     columns = ["", "kernel", "predicted µs", "measured µs", *(LAUNCH_COLUMNS * on_gpu)]
@@ -218,7 +224,7 @@ def launch_cells(kernel: KernelReport) -> list[str]:
     return [*(number(count, "d") for count in counts), *map(number, shares)]
 
 
-# What a table says of a backend, by column.
+# The columns of the comparison, and the text of a cell.
 CELLS: dict[str, Callable[[Measurement, Comparison], str]] = {
     "backend": lambda m, _: m.backend,
     "ms": lambda m, _: milliseconds(m.ms),

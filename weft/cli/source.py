@@ -1,4 +1,4 @@
-"""SOURCE of the command line: -c text, file.py:name, a model folder, a hub name or an IR file.
+"""Loads a SOURCE: -c text, file.py:name, a model folder, a hub name or an IR file.
 
 load(SourceSpec(text="torch.randn(4) + 1"))      # -> Source
 load(SourceSpec(path="rmsnorm.tile"))            # -> IrText
@@ -21,7 +21,7 @@ KINDS = '-c "EXPRESSION", file.py:name, a model folder, a cached hub name or an 
 
 
 def load(spec: SourceSpec) -> Source | IrText:
-    """What the command line named; the seed decides every random value in it."""
+    """Loads a program; the seed decides every random value in it. SourceError if that fails."""
     torch.manual_seed(spec.seed)
     if spec.device == "cpu":
         return load_here(spec)
@@ -69,7 +69,7 @@ def load_ir(path: Path) -> IrText:
 
 
 def load_python(path: Path, attribute: str) -> Source:
-    """`file.py:name`: the file is imported, the name is a module, a class or a function in it."""
+    """Loads `file.py:name`: imports the file; the name is a module, class or function in it."""
     if not path.is_file():
         raise SourceError(f"no file {path}")
     file = str(path.resolve())

@@ -1,4 +1,4 @@
-"""`weft bench cpu|cuda`: every workload on every backend, beside what the machine can do.
+"""`weft bench cpu|cuda`: times every workload on every backend, beside the machine's limits.
 
 results = run(Settings("cpu", backends=("eager", "weft"), only="softmax"))
 results.rows[0].ratio("weft", "eager"), results.geomean("weft", BEST), results.rank_correlation
@@ -35,15 +35,15 @@ from weft.options import Options
 
 OURS = ("weft", "weft-frozen", "weft-dynamo")
 BEST = "best peer"
-DISTURBED = 1.2  # the median of rounds over the fastest
-PEER_ERROR = 1e-4  # a peer that is farther off computes in less than float32: it does not count
-NOTHING = 1 << 20  # bytes that a call may take more before they count
-FIRST = SourceSpec(text="torch.ones(4) + 1")  # a process's first program imports its compiler
+DISTURBED = 1.2  # median of rounds / fastest: above this, other work ran on the machine
+PEER_ERROR = 1e-4  # a peer with a larger error computes in less than float32, and does not count
+NOTHING = 1 << 20  # bytes by which memory may differ and still count as equal
+FIRST = SourceSpec(text="torch.ones(4) + 1")  # not timed: it imports the compiler
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What the bench of a device consists of; `enough` is the share of the best peer to reach."""
+    """The workloads and backends of a device. The goal is `enough` times the best peer's speed."""
 
     workloads: Mapping[str, Workload]
     backends: tuple[str, ...]
@@ -62,7 +62,7 @@ SUITES = {
 
 @dataclass(frozen=True)
 class Settings:
-    """`minutes` is how long workloads are begun; those that are not are told of."""
+    """The settings of a run. After `minutes` no workload begins; the summary lists those left."""
 
     device: str
     backends: tuple[str, ...]
@@ -79,7 +79,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Row:
-    """One workload: its work, and what each backend made of it."""
+    """One workload: its work, and a measurement of each backend."""
 
     name: str
     workload: Workload
@@ -87,11 +87,11 @@ class Row:
     measurements: Mapping[str, Measurement]
 
     def of(self, backend: str) -> Measurement:
-        """Its measurement; one without figures where it has none."""
+        """A backend's measurement; one without figures if there is none."""
         return self.measurements.get(backend, Measurement(backend))
 
     def ms(self, backend: str) -> float | None:
-        """The time that counts: of a result that is right."""
+        """The milliseconds of a backend, or of the best peer; None if it failed or is wrong."""
         if backend == BEST:
             return min(self.peers.values(), default=None)
         found = self.of(backend)
@@ -107,7 +107,7 @@ class Row:
         return min(self.peers, key=lambda b: self.peers[b], default=None)
 
     def ratio(self, backend: str, to: str) -> float | None:
-        """How many times as fast as `to`."""
+        """How many times as fast as `to` a backend is."""
         mine, other = self.ms(backend), self.ms(to)
         return other / mine if mine and other else None
 
@@ -117,13 +117,13 @@ class Row:
 
     @property
     def disturbed(self) -> bool:
-        """Rounds that differ this much were not alone on the machine."""
+        """Whether rounds of a backend differ so much that other work ran on the machine."""
         rounds = [m.rounds_ms for m in self.measurements.values() if m.rounds_ms]
         return any(statistics.median(r) > DISTURBED * min(r) for r in rounds)
 
 
 def trouble(found: Measurement) -> str | None:
-    """Why a measurement does not count; a peer need not round as well as eager does."""
+    """Why a measurement does not count; None if it does. A peer may have an error of PEER_ERROR."""
     verdict = found.verdict
     if found.failure is not None or verdict is None or verdict.passed:
         return found.failure
@@ -165,7 +165,7 @@ class Results:
         return self.limits.percent(row.work, row.ms(backend)) if row.work is not None else None
 
     def geomean(self, backend: str, to: str) -> float | None:
-        """Over the workloads that both ran."""
+        """The geometric mean of the ratios, over the workloads that both ran."""
         ratios = [r for row in self.rows if (r := row.ratio(backend, to)) is not None]
         return statistics.geometric_mean(ratios) if ratios else None
 
@@ -174,17 +174,17 @@ class Results:
         return [r.name for r in self.rows if (x := r.ratio(backend, to)) is not None and x < least]
 
     def compile_seconds(self, backend: str) -> float | None:
-        """The median over the workloads, first call included."""
+        """The median seconds to compile and call once, over the workloads."""
         found = [s for row in self.rows if (s := row.of(backend).compile_seconds) is not None]
         return statistics.median(found) if found else None
 
     def slow_to_compile(self, backend: str, to: str, most: float) -> list[str]:
-        """The workloads that took more than `most` of what `to` took."""
+        """The workloads that take `backend` more than `most` times as long to compile as `to`."""
         pairs = [(r, r.of(backend).compile_seconds, r.of(to).compile_seconds) for r in self.rows]
         return [r.name for r, mine, other in pairs if mine and other and mine > most * other]
 
     def hungry(self, backend: str, to: str) -> list[str]:
-        """The workloads whose call needs more memory, clearly."""
+        """The workloads whose call needs clearly more memory on `backend` than on `to`."""
         pairs = [(r.name, r.of(backend).peak_bytes, r.of(to).peak_bytes) for r in self.rows]
         return [
             name for name, mine, other in pairs
@@ -197,7 +197,7 @@ class Results:
 
     @cached_property
     def rank_correlation(self) -> float | None:
-        """Spearman's, of predicted and measured times where generated kernels are all there is."""
+        """Spearman's, of weft's predicted and measured times, over workloads without externs."""
         pairs = [
             (found.predicted_us, found.ms)
             for row in self.rows
@@ -211,7 +211,7 @@ class Results:
 
 
 def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
-    """The correlation of ranks; None for fewer than three pairs, or where all are equal."""
+    """Spearman's rank correlation; None for fewer than three pairs, or if one side is constant."""
     a, b = ranks(left), ranks(right)
     if len(a) < 3 or not a.std() or not b.std():
         return None
@@ -219,13 +219,13 @@ def spearman(left: Sequence[float], right: Sequence[float]) -> float | None:
 
 
 def ranks(values: Sequence[float]) -> np.ndarray:
-    """Equal values share the mean of their places."""
+    """The ranks of values, from 1; equal values share the mean of their ranks."""
     _, place, repeats = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
     return (np.cumsum(repeats) - (repeats - 1) / 2)[place]
 
 
 def chosen(only: str | None, device: str = "cpu") -> dict[str, Workload]:
-    """The workloads whose name or group the expression finds."""
+    """The workloads whose name or group the regular expression `only` finds."""
     workloads = SUITES[device].workloads
     try:
         pattern = re.compile(only or "", re.IGNORECASE)
@@ -240,7 +240,7 @@ def chosen(only: str | None, device: str = "cpu") -> dict[str, Workload]:
 
 
 def left_out(backends: Sequence[str]) -> dict[str, str]:
-    """Backends whose modules are not installed."""
+    """Backends whose modules are not installed, and why they are left out."""
     return {
         backend: f"{' and '.join(names)} not installed (pip install 'weft[bench]')"
         for backend in backends
@@ -292,12 +292,12 @@ def limits_of(device: str, threads: int, say: Callable[[str], None]) -> Limits:
         return measure(threads)
     say("measuring the device")
     place = torch.device(device, torch.cuda.current_device())
-    CUDAClock(place)  # f32 in f32 in this process as well
+    CUDAClock(place)  # turns TF32 off in this process as well
     return cuda_limits.measure(place)
 
 
 def habits_of(caches: Caches, threads: int) -> Habits:
-    """Measured in a process of their own."""
+    """Measures habits in a process of its own."""
     with Bench(["weft"], environment=caches.environment) as bench:
         return Habits(**bench.workers[0].ask(do="habits", threads=threads))
 
@@ -305,7 +305,7 @@ def habits_of(caches: Caches, threads: int) -> Habits:
 def hot_calls_of(
     caches: Caches, backends: Sequence[str], options: Options, say: Callable[[str], None]
 ) -> dict[str, HotCalls]:
-    """Of backends that are called as PyTorch is, each in a process of its own."""
+    """Measures hot calls of each backend in a process of its own; `backends` are without peers."""
     found: dict[str, HotCalls] = {}
     for backend in backends:
         say(f"hot calls of {backend}")
@@ -320,10 +320,10 @@ def hot_calls_of(
 
 @dataclass(frozen=True)
 class Caches:
-    """Caches of the bench's own, so that what is timed as compiling is compiled.
+    """The caches of a run, which are separate from the user's so that programs are compiled.
 
-    weft's has no program before each workload. Inductor's is empty at the start. Both keep their
-    headers, for what else is in them of one workload is of no use to another.
+    Programs are removed from weft's before each workload; Inductor's is empty at the start, since
+    what it holds of one workload is of no use to another. Both keep what they build of headers.
     """
 
     folder: Path
@@ -344,14 +344,14 @@ class Caches:
 
 
 def measured(bench: Bench, name: str, workload: Workload, settings: Settings) -> Row:
-    """A program that does not even load is a row of failures, and the suite goes on."""
+    """Measures one workload. If its program does not load, each backend has a failure."""
     spec = SourceSpec(text=workload.text, device=settings.device)
     try:
         source = load(spec)
         assert isinstance(source, Source)
         work = count(source)
         comparison = bench.compare(spec, settings.rounds, settings.seconds)
-    except (WeftError, RuntimeError) as error:  # of torch's: a device may be out of memory
+    except (WeftError, RuntimeError) as error:  # torch's, if a device is out of memory
         told = str(error).strip().split("\n")[0]
         failures = {b: Measurement(b, failure=told) for b in bench.backends}
         return Row(name, workload, None, failures)

@@ -81,7 +81,7 @@ def summary_lines(results: Results) -> list[str]:
 
 
 def hot_call_lines(results: Results) -> list[str]:
-    """A line for each kind of call: every backend's microseconds, and weft beside the others."""
+    """A line for each kind of call, with every backend's microseconds and weft's ratios to them."""
     calls, lines = results.hot_calls, list[str]()
     for name, title in TITLES.items() if calls else ():
         times = {backend: getattr(found, name) for backend, found in calls.items()}
@@ -171,7 +171,7 @@ def suite_json(results: Results) -> dict[str, Any]:
 
 
 def hot_calls_json(results: Results) -> dict[str, Any]:
-    """Microseconds by backend; of weft's also how many times those of the others."""
+    """Microseconds by backend; for weft's also their ratios to the others'."""
     calls = {backend: asdict(found) for backend, found in results.hot_calls.items()}
     others = {b: facts for b, facts in calls.items() if b not in OURS}
     return {
@@ -225,7 +225,7 @@ def machine(on_cpu: bool) -> dict[str, Any]:
 
 
 def gpu() -> dict[str, Any]:
-    """The device, and the parts that compile for it."""
+    """The CUDA device, and the versions of its driver and of NVRTC."""
     found = torch.cuda.get_device_properties(torch.cuda.current_device())
     driver = nvidia.driver()
     return {
@@ -244,7 +244,7 @@ def versions() -> dict[str, str]:
 
 
 def commit() -> str | None:
-    """The commit weft stands at, with + where files are not as committed; None elsewhere."""
+    """The commit of weft's checkout, with a + if files differ from it; None without a checkout."""
     git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--exclude=*"]
     found = subprocess.run([*git, "--abbrev=40", "--dirty=+"], capture_output=True, text=True)
     return found.stdout.strip() or None

@@ -1,4 +1,4 @@
-"""The workloads of `weft bench`, from workloads.toml: a suite lists names, a name is a program.
+"""The workloads of `weft bench` (workloads.toml): a suite lists names, a name selects a program.
 
 WORKLOADS["softmax 28x512x512"].text        # "nn.Softmax(dim=-1)(torch.randn(28,512,512))"
 CUDA_WORKLOADS["matmul 4096 bf16"].text     # f32 is without TF32; bf16 where LLMs use it
@@ -26,7 +26,7 @@ class Workload:
 
 
 def workload(name: str) -> Workload:
-    """The program of that name, in the sizes that the name gives."""
+    """The program of a name, with the sizes in that name."""
     plain = name.removesuffix(" bf16")
     to = "" if name == plain else ".bfloat16()"
     sizes: list[str] = re.findall(r"\d+", plain)
@@ -41,7 +41,7 @@ def suite(names: str) -> dict[str, Workload]:
 
 
 def in_turn(workloads: dict[str, Workload]) -> dict[str, Workload]:
-    """One of each group after the other: a bench that runs out of time has seen every group."""
+    """Orders workloads with their groups in turn: a bench that runs out of time has seen each."""
     groups = [[n for n, w in workloads.items() if w.group == group] for group in PROGRAMS]
     return {n: workloads[n] for turn in zip_longest(*groups) for n in turn if n is not None}
 

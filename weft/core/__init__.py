@@ -1,1 +1,1 @@
-"""Machinery that every level shares: nodes, types, rules, text, verification, passes."""
+"""What every level shares: nodes, types, rewrite rules, text forms, the pass log, errors."""

@@ -1,4 +1,4 @@
-"""Every error weft raises on purpose: one sentence that says what, where and what to do.
+"""Every error that weft raises on purpose. A message says what is wrong and what to do.
 
 raise UnsupportedOpError("aten.foo has no lowering", where="model.py line 12: y = foo(x)")
 """
@@ -10,7 +10,10 @@ from typing import Any
 
 
 class WeftError(Exception):
-    """Base of all errors weft raises. `where` names the place: file and line, torch source line."""
+    """Base of all errors that weft raises.
+
+    `where` names the place: a file and line, a line of the torch source, or a kernel.
+    """
 
     def __init__(self, message: str, where: str | None = None) -> None:
         super().__init__(message if where is None else f"{message}\n  at {where}")
@@ -19,18 +22,18 @@ class WeftError(Exception):
 
 
 def choice(what: str, value: Any, known: Collection[str]) -> Any:
-    """The value, where it is known; else WeftError."""
+    """Returns the value if it is one of `known`; otherwise raises WeftError, which lists them."""
     if value not in known:
         raise WeftError(f"unknown {what} {value!r}: one of {', '.join(known)}")
     return value
 
 
 class SourceError(WeftError):
-    """The SOURCE a user names cannot be read: a syntax error, a file or folder that is missing."""
+    """A SOURCE of the command line cannot be loaded or run: a missing file, a syntax error."""
 
 
 class UnsupportedOpError(WeftError):
-    """With fallback="error": an op (or dtype) that weft cannot generate code for."""
+    """An op, argument or dtype that weft cannot compile. With fallback="aten" ATen runs the op."""
 
 
 class CaptureError(WeftError):
@@ -38,7 +41,7 @@ class CaptureError(WeftError):
 
 
 class ExternMismatch(CaptureError):
-    """A library call gives something else than torch says that it does."""
+    """A library call returns another shape or dtype than torch predicted at capture."""
 
 
 class ParseError(WeftError):
@@ -50,20 +53,23 @@ class VerifyError(WeftError):
 
 
 class IndexOutOfRange(WeftError, IndexError, RuntimeError):
-    """A gather, embedding or x[i] reads outside its tensor; eager raises one of the two as well."""
+    """A gather, embedding or x[i] reads outside its tensor.
+
+    Eager raises IndexError or RuntimeError, depending on the op; this error is both.
+    """
 
     def __init__(self, where: str | None = None) -> None:
         super().__init__("an index is out of range of the tensor it reads", where)
 
 
 class DivisionByZero(WeftError, ZeroDivisionError, RuntimeError):
-    """An integer is divided by zero; eager raises a RuntimeError that reads so."""
+    """An integer is divided by zero. Eager raises a RuntimeError with such a message."""
 
     def __init__(self, where: str | None = None) -> None:
         super().__init__("ZeroDivisionError: an integer is divided by zero", where)
 
 
-FAULTS = {1: IndexOutOfRange, 2: DivisionByZero}  # by the numbers in runtime/weft.h
+FAULTS = {1: IndexOutOfRange, 2: DivisionByZero}  # by the fault numbers of runtime/weft.h
 
 
 class CompilerError(WeftError):

@@ -1,4 +1,4 @@
-"""A graph of whole tensors, at the torch and the tensor level: named inputs, nodes, outputs.
+"""A graph of whole tensors, as programs of the torch and tensor levels are.
 
 g = Graph("tensor", "main", inputs=(x, w), outputs=(y,))
 for node in g.nodes(): ...          # inputs first, arguments before users
@@ -14,7 +14,10 @@ from weft.core.node import Node, postorder, rebuild
 
 @dataclass(frozen=True)
 class Graph:
-    """Inputs and outputs are nodes; `names` and `origin` (torch lines) never affect meaning."""
+    """Inputs and outputs are nodes.
+
+    `names` holds names of nodes, `origin` their torch source lines. Neither affects the meaning.
+    """
 
     level: str
     name: str
@@ -27,7 +30,7 @@ class Graph:
         return postorder(*self.inputs, *self.outputs)
 
     def rewrite(self, change: Callable[[Node], Node | None]) -> Graph:
-        """Rewrite every node bottom-up; names and origins follow the nodes."""
+        """Rewrites every node as `rebuild` does; new nodes take over names and origins."""
         memo: dict[Node, Node] = {}
         outputs = rebuild(self.outputs, change, memo)
         names = {memo.get(n, n): name for n, name in self.names.items()} | self.names
@@ -35,7 +38,7 @@ class Graph:
         return Graph(self.level, self.name, self.inputs, outputs, names, made | self.origin)
 
     def users(self) -> dict[Node, list[Node]]:
-        """Who reads each node."""
+        """For each node the nodes that read it, each once."""
         users: dict[Node, list[Node]] = {n: [] for n in self.nodes()}
         for n in self.nodes():
             for a in dict.fromkeys(n.args):

@@ -1,4 +1,4 @@
-"""The one immutable, interned node that every level's terms are made of: `is` is equality.
+"""The immutable, interned node that terms of every level consist of: `is` is equality.
 
 x = make(Input("x", TensorType(f32, (4,))))
 y = make(Map(add), x, x)
@@ -20,20 +20,20 @@ from weft.core.types import Type
 
 
 class Op:
-    """What a node does, with its attributes; a subclass is a frozen dataclass made by `@op(name)`.
+    """What a node computes, with its attributes. A subclass is a frozen dataclass, see `op`.
 
-    A subclass names its operands: `def infer(self, x: TensorType, y: TensorType)`. The keywords
-    here, which nobody passes, tell the type checker that any operands may stand there.
+    A subclass names its arguments: `def infer(self, x: TensorType, y: TensorType)`. No caller
+    passes `**_`: it makes the type checker accept subclasses with any number of arguments.
     """
 
     name: ClassVar[str]
 
     def infer(self, *types: Any, **_: Any) -> Type:
-        """The result's type from the arguments' types; VerifyError when they do not fit."""
+        """The result's type from the arguments' types; VerifyError if they do not fit."""
         raise NotImplementedError(self.name)
 
     def evaluate(self, *values: Any, **_: Any) -> Any:
-        """The result on NumPy arrays: the op's meaning, used by the reference interpreters."""
+        """The result for NumPy arrays. This defines the op: the interpreters compute with it."""
         raise NotImplementedError(self.name)
 
 
@@ -43,7 +43,7 @@ C = TypeVar("C", bound=type[Op])
 
 @dataclass_transform(frozen_default=True)
 def op(name: str) -> Callable[[C], C]:
-    """Declare an op: register its class under `name` and make it a frozen dataclass."""
+    """Declares an op: registers its class under `name` and makes it a frozen dataclass."""
 
     def declare(cls: C) -> C:
         cls.name = name
@@ -54,13 +54,13 @@ def op(name: str) -> Callable[[C], C]:
 
 
 def declared_in(cls: type, folders: tuple[str, ...]) -> bool:
-    """Whether an op or statement is of one of those folders of weft, or from outside (a test's)."""
+    """Whether a class is declared in one of these folders of weft, or outside weft (in a test)."""
     package, _, module = cls.__module__.partition(".")
     return package != "weft" or module.split(".")[0] in folders
 
 
 def require(condition: bool, message: str, where: str | None = None) -> None:
-    """Raise VerifyError with that sentence unless the condition holds."""
+    """Raises VerifyError with this message unless the condition holds."""
     if not condition:
         raise VerifyError(message, where)
 
@@ -92,7 +92,10 @@ _interned: WeakValueDictionary[tuple[Op, tuple[Node, ...]], Node] = WeakValueDic
 
 
 def make(op: Op, *args: Node) -> Node:
-    """The node of that op and those arguments; the same object whenever they are the same."""
+    """The node of an op and its arguments: one object for equal ones.
+
+    VerifyError if the types of the arguments do not fit the op.
+    """
     key = (op, args)
     found = _interned.get(key)
     if found is None:
@@ -112,9 +115,11 @@ def bottom_up(
     compute: Callable[[K], V],
     below: Callable[[Any], Iterable[Any]] = lambda n: n.args,
 ) -> V:
-    """compute(root), after every node below it that `memo` lacks: terms may be deeper than calls.
+    """Computes a value for the root, after one for every node below it that `memo` lacks.
 
-    `compute` finds the values of the nodes below in `memo`. Any graph without cycles will do.
+    `compute` reads the values of the nodes below from `memo`, and `below` lists a node's
+    successors, in any graph without cycles. There is no recursion, because terms may be deeper
+    than Python's stack.
     """
     stack = [root]
     while stack:
@@ -142,7 +147,7 @@ def rebuild(
     change: Callable[[Node], Node | None],
     memo: dict[Node, Node] | None = None,
 ) -> tuple[Node, ...]:
-    """Rewrite bottom-up: `change` gets each node with its new arguments; None keeps it."""
+    """Rewrites bottom-up: `change` takes each node on its new arguments; None keeps that node."""
     done: dict[Node, Node] = {} if memo is None else memo
 
     def compute(node: Node) -> Node:
@@ -154,5 +159,5 @@ def rebuild(
 
 
 def substitute(roots: tuple[Node, ...], values: dict[Node, Node]) -> tuple[Node, ...]:
-    """Replace nodes by others wherever they stand in the roots."""
+    """Replaces each node of the roots that `values` maps to another one."""
     return rebuild(roots, lambda n: None, dict(values))

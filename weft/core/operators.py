@@ -1,4 +1,4 @@
-"""Python's operators over terms: patterns of rules and tensors of lowerings are both written so.
+"""Python's operators on terms: patterns of rules and tensors of lowerings both use them.
 
 x * y + 1        # apply("add", apply("multiply", x, y), 1)
 """
@@ -26,7 +26,7 @@ def _reflected(name: str) -> Callable[[T, Any], T]:
 
 
 class Operators:
-    """A term whose operators are pointwise functions by name; `==` stays Python's own."""
+    """A term whose operators `apply` a pointwise function by its name; `==` is not one of them."""
 
     def apply(self, name: str, *args: Any) -> Self:
         raise NotImplementedError

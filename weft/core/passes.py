@@ -1,6 +1,6 @@
-"""The pass runner: times every pass, and shows what it did to the text of the program.
+"""The pass log: runs and times each pass, and shows how it changed the text of the program.
 
-It prints where it is asked to, and logs at DEBUG: TORCH_LOGS=+weft shows each pass and its time.
+It prints if `verbose`, and logs at DEBUG: TORCH_LOGS=+weft shows each pass and its time.
 
 log = PassLog(verbose=2, out=sys.stdout)
 graph = log.run("n", "002_simplify", lambda g: simplify(g, log.fired), graph, print_graph)
@@ -24,12 +24,12 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class PassLog:
-    """What ran, for how long. verbose 1: a line per pass; verbose 2: its diff as well."""
+    """Runs passes and records their times. verbose=1 prints a line per pass, 2 also its diff."""
 
     verbose: int = 0
     out: TextIO = field(default_factory=lambda: sys.stdout)
-    seconds: dict[str, float] = field(default_factory=dict[str, float])  # by level letter
-    fired: Counter[str] = field(default_factory=Counter[str])  # rules, over the whole run
+    seconds: dict[str, float] = field(default_factory=dict[str, float])  # by the level's letter
+    fired: Counter[str] = field(default_factory=Counter[str])  # how often each rule fired
 
     def run(
         self,
@@ -39,7 +39,11 @@ class PassLog:
         program: P,
         text: Callable[[P], str] | None = None,
     ) -> P:
-        """Run one pass `change` called `name` (007_stage_inputs) of a level (its letter)."""
+        """Runs the pass `change` and returns its result.
+
+        `level` is a letter ("t"), `name` has a number ("007_stage_inputs"), and `text` prints a
+        program for the diff.
+        """
         fired = self.fired.copy()
         before = self.seconds.get(level, 0.0)
         after = self.time(level, lambda: change(program))
@@ -50,7 +54,7 @@ class PassLog:
         return after
 
     def time(self, level: str, work: Callable[[], P]) -> P:
-        """Work that is not a pass (capture, lowering, the C compiler), counted to a level."""
+        """Times work that is no pass (lowering, the C compiler); its seconds count to the level."""
         start = time.perf_counter()
         result = work()
         self.seconds[level] = self.seconds.get(level, 0.0) + time.perf_counter() - start

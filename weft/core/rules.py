@@ -26,7 +26,7 @@ Bindings = dict[str, Node]
 
 
 class Pattern(Operators):
-    """A term with holes, built by operators and `call`."""
+    """A term with wildcards, built with operators and `call`: what a rule matches or builds."""
 
     def apply(self, name: str, *args: Any) -> Any:
         return call(name, *args)
@@ -34,7 +34,7 @@ class Pattern(Operators):
 
 @dataclass(frozen=True)
 class Wildcard(Pattern):
-    """Stands for any node, or with `literal` for any constant; the same one everywhere."""
+    """Matches any node, or any constant if `literal`. All its occurrences match the same node."""
 
     name: str
     literal: bool = False
@@ -42,14 +42,14 @@ class Wildcard(Pattern):
 
 @dataclass(frozen=True)
 class Literal(Pattern):
-    """A constant of that value, whatever its dtype; 0.0 is not -0.0."""
+    """Matches a constant of this value, of any dtype; 0.0 does not match -0.0."""
 
     value: Number
 
 
 @dataclass(frozen=True)
 class Call(Pattern):
-    """A function ("add") or an op ("view") of arguments; `args` None takes any."""
+    """Matches a function ("add") or an op ("view") of these arguments; of any if `args` is None."""
 
     head: str
     args: tuple[Pattern, ...] | None
@@ -72,30 +72,30 @@ def call(head: str, *args: Pattern | Number) -> Call:
 
 
 def any_call(head: str) -> Call:
-    """That op or function with whatever arguments."""
+    """Matches an op or function with any arguments."""
     return Call(head, None)
 
 
 def function_name(node: Node) -> str | None:
-    """Name of the pointwise function the node applies, None for other ops."""
+    """The name of the pointwise function that the node applies; None for other ops."""
     function = getattr(node.op, "function", None)
     return None if function is None else function.name
 
 
 def literal_value(node: Node) -> Number | None:
-    """The constant a node is, None when it is not one. An op with a `value` is a literal."""
+    """The value of a constant: a node without arguments whose op has a `value`; else None."""
     return None if node.args else getattr(node.op, "value", None)
 
 
 def same_number(a: Number, b: Number) -> bool:
-    """Equal with the sign of zero told apart; a NaN is a NaN."""
+    """Whether two numbers are equal; 0.0 does not equal -0.0, and NaN equals NaN."""
     if a != a or b != b:
         return a != a and b != b
     return a == b and math.copysign(1, a) == math.copysign(1, b)
 
 
 def match(form: Pattern, node: Node, found: Bindings) -> Iterator[Bindings]:
-    """Every way the node fits the pattern, commutative arguments in both orders."""
+    """Yields `found` plus bindings for each match. Commutative arguments match in both orders."""
     if isinstance(form, Wildcard):
         bound = found.get(form.name)
         if bound is None and (not form.literal or literal_value(node) is not None):
@@ -128,9 +128,10 @@ def _match_all(
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """How a level builds what rules write: function calls, literals, and a node fitted to a type.
+    """How a level builds the nodes of replacements.
 
-    `fit(node, type)` spreads a value over a shape to have exactly that type; None where it cannot.
+    `call(name, *nodes)` applies a pointwise function, and `literal(value, dtype)` is a constant.
+    `fit(node, type)` broadcasts a node to exactly this type; None if that is impossible.
     """
 
     call: Callable[..., Node]
@@ -140,12 +141,14 @@ class Vocabulary:
 
 @dataclass(frozen=True)
 class Rule:
-    """One identity: where `pattern` fits and `when` holds, the term becomes `replacement`.
+    """A rewrite rule: a node that matches `pattern` becomes `replacement`, if `when` holds.
 
-    `replacement` is a pattern, or a function of wildcards (by parameter name), `node` (the root),
-    `op` (its op) and `build` (the vocabulary); None declines. `when` is a function in the same way.
+    `replacement` is a pattern, or a function that returns a node (None declines). The parameters
+    of the function are wildcards of the pattern, by name, and `node` (the root of the match), `op`
+    (the root's op) and `build` (the vocabulary), as far as it needs them. The side condition
+    `when` is such a function too: when=lambda x: x.type.dtype.is_float.
     `reassociates`: floats may round differently; integers stay exact.
-    `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap.
+    `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap-around.
     """
 
     name: str
@@ -156,7 +159,10 @@ class Rule:
     soundness: str = "exact"
 
     def apply(self, node: Node, build: Vocabulary) -> Node | None:
-        """The rewritten node, of the same type; None when the rule does not apply."""
+        """The rewritten node, of the same type; None if the rule does not apply.
+
+        WeftError if the replacement has another dtype.
+        """
         for found in match(self.pattern, node, {}):
             values: dict[str, Any] = {**found, "node": node, "op": node.op, "build": build}
             if self.when is not None and not _called(self.when, values):
@@ -181,12 +187,12 @@ def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """The function on the values it names its parameters after."""
+    """Calls the function with the values that its parameters name."""
     return function(*(values[p] for p in _parameters(function)))
 
 
 def _write(form: Pattern, found: Bindings, root: Node, build: Vocabulary) -> Node:
-    """A replacement pattern as a node; its literals have the root's dtype."""
+    """The node of a replacement pattern, whose literals get the root's dtype."""
     if isinstance(form, Wildcard):
         return found[form.name]
     if isinstance(form, Literal):
@@ -196,7 +202,7 @@ def _write(form: Pattern, found: Bindings, root: Node, build: Vocabulary) -> Nod
 
 
 class RuleSet:
-    """Rules of one vocabulary, indexed by the root's op and function, tried in their order."""
+    """Rules of one vocabulary, tried in order; WeftError if two have one name."""
 
     def __init__(self, build: Vocabulary, rules: Sequence[Rule]) -> None:
         self.build, self.rules = build, tuple(rules)
@@ -206,7 +212,7 @@ class RuleSet:
         self._index: dict[tuple[str, str | None], tuple[Rule, ...]] = {}
 
     def candidates(self, node: Node) -> tuple[Rule, ...]:
-        """The rules whose root is this node's op or function."""
+        """The rules whose pattern has this node's op or function at its root."""
         heads = (node.op.name, function_name(node))
         if heads not in self._index:
             fit = (r for r in self.rules if isinstance(r.pattern, Call) and r.pattern.head in heads)
@@ -214,7 +220,7 @@ class RuleSet:
         return self._index[heads]
 
     def step(self, node: Node, trace: Counter[str] | None = None) -> Node | None:
-        """The first rule that applies at this node's root; None when none does."""
+        """The result of the first rule that applies to this node; None if none does."""
         for rule in self.candidates(node):
             new = rule.apply(node, self.build)
             if new is not None:
@@ -224,7 +230,7 @@ class RuleSet:
         return None
 
     def rewrite(self, graph: Graph, trace: Counter[str] | None = None) -> Graph:
-        """The graph at a fixpoint. What a rule makes has the origin of what it replaced."""
+        """Rewrites a graph to a fixpoint. New nodes have the origin of the node they replace."""
         run = _Run(self, trace, dict(graph.origin))
         outputs = tuple(run.normal(r, None) for r in graph.outputs)
         names = {run.done.get(n, n): name for n, name in graph.names.items()} | graph.names
@@ -234,26 +240,26 @@ class RuleSet:
 
 
 class _Run:
-    """One rewriting of some roots: normal forms found so far, and where each node came from."""
+    """The state of one rewrite: the normal form (`done`) and the origin of each node so far."""
 
     def __init__(self, rules: RuleSet, trace: Counter[str] | None, origin: dict[Node, str]) -> None:
         self.rules, self.trace, self.origin = rules, trace, origin
         self.done: dict[Node, Node] = {}
-        self.depth = 0  # of rewrites of rewrites; a loop of rules ends with the term still right
+        self.depth = 0  # of nested rewrites: a cycle of rules ends at DEEPEST, with a correct term
 
     def normal(self, root: Node, source: str | None) -> Node:
-        """The root rewritten; what has no origin of its own comes from `source`."""
+        """The normal form of the root. Nodes without an origin get the origin `source`."""
         return bottom_up(root, self.done, lambda n: self._settle(n, self.origin.get(n, source)))
 
     def _settle(self, node: Node, source: str | None) -> Node:
-        """The normal form of a node whose arguments have theirs."""
+        """The normal form of a node; those of its arguments are in `done`."""
         args = tuple(self.done[a] for a in node.args)
         current = node if args == node.args else make(node.op, *args)
         if current in self.done:
             return self.done[current]
         if source is not None:
             self.origin.setdefault(current, source)
-        self.done[current] = current  # for the while: rules that lead back to it stop there
+        self.done[current] = current  # provisional: rules that lead back to this node stop
         after = self.rules.step(current, self.trace)
         if after is not None and self.depth < DEEPEST:
             self.depth += 1

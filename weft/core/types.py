@@ -17,7 +17,10 @@ import numpy as np
 
 @dataclass(frozen=True)
 class DType:
-    """An element type; `kind` is float, int, uint, bool or pair (two), `bits` count storage."""
+    """An element type; `bits` is its size in memory.
+
+    `kind` is float, int, uint, bool, pair (two bf16) or foreign (only library calls use it).
+    """
 
     name: str
     kind: str
@@ -38,12 +41,12 @@ class DType:
 
     @property
     def compute(self) -> DType:
-        """The type arithmetic is done in: 16-bit floats are stored, f32 is computed."""
+        """The dtype of arithmetic: f32 for 16-bit floats, which are only stored as such."""
         return f32 if self.is_float and self.bits == 16 else self
 
     @property
     def word(self) -> DType:
-        """What C and torch know it as."""
+        """The dtype of its values in C and torch, which hold a pair as an i32."""
         return i32 if self.kind == "pair" else self
 
     @property
@@ -65,19 +68,19 @@ i32 = DType("i32", "int", 32, np.dtype(np.int32))
 i64 = DType("i64", "int", 64, np.dtype(np.int64))
 u8 = DType("u8", "uint", 8, np.dtype(np.uint8))
 boolean = DType("bool", "bool", 8, np.dtype(np.bool_))
-bf16pair = DType("bf16pair", "pair", 32, np.dtype(np.complex64))  # low half, high half
+bf16pair = DType("bf16pair", "pair", 32, np.dtype(np.complex64))  # (low half, high half)
 
 DTYPES = {d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, boolean, bf16pair)}
 
 
-# Element types that only library calls use: torch's names, and what NumPy holds one in.
+# Element types that only library calls use, by torch's name, with the NumPy dtype that stores them.
 NUMPYS = ("complex64", "complex128", "uint16", "uint32", "uint64", "float8_e4m3fn", "float8_e5m2")
 HELD = {"complex32": np.dtype("uint32"), **{name: np.dtype(name) for name in NUMPYS}}
 FOREIGN = {name: DType(name, "foreign", 8 * d.itemsize, d) for name, d in HELD.items()}
 
 
 def dtype_of_literal(value: int | float | bool) -> DType:
-    """The dtype of a literal that names none: an int is i64, a float f32, a bool bool."""
+    """The dtype of a literal without one: an int is i64, a float f32, a bool bool."""
     return boolean if isinstance(value, bool) else f32 if isinstance(value, float) else i64
 
 
@@ -89,7 +92,7 @@ def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class TensorType:
-    """A whole tensor. `strides` is None for row-major; a buffer's own strides count elements."""
+    """The type of a whole tensor. `strides` count elements; None is row-major."""
 
     dtype: DType
     shape: tuple[int, ...]
@@ -110,12 +113,12 @@ class TensorType:
 
     @property
     def layout(self) -> tuple[int, ...]:
-        """Element strides, row-major when none are given."""
+        """The strides in elements, also of a row-major tensor."""
         return row_major(self.shape) if self.strides is None else self.strides
 
     @property
     def span(self) -> int:
-        """Elements from the first to one past the last, through the strides."""
+        """Elements of memory from the first to the last: f32[2,3]{8,1} spans 11."""
         if self.size == 0:
             return 0
         return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.layout, strict=True))
@@ -129,7 +132,7 @@ class TensorType:
 
 @dataclass(frozen=True)
 class TupleType:
-    """Type of a library call with several results; `part` takes one out."""
+    """The type of a library call with several results; the op `part` selects one of them."""
 
     parts: tuple[TensorType, ...]
 
@@ -139,7 +142,7 @@ class TupleType:
 
 @dataclass(frozen=True)
 class ScalarType:
-    """One value, or `lanes` of them side by side in a vector register."""
+    """The type of one value, or of a vector of `lanes` values."""
 
     dtype: DType
     lanes: int = 1

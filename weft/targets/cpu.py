@@ -1,8 +1,8 @@
 """Facts about CPUs as data: vector width, registers, caches, rates.
 
-t = host()              # the machine this runs on
+t = host()              # the CPU of this process
 t.lanes(4)              # f32 elements of a vector register
-t.isa                   # "avx2"; by hand: CPUS["avx2"], CPUS["neon"], CPUS["plain"]
+t.isa                   # "avx2"; others: CPUS["avx2"], CPUS["neon"], CPUS["plain"]
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CPUS = {
 
 
 def _cache_bytes(level: int, default: int) -> int:
-    """Of the second or third level: index0 and index1 are both of the first."""
+    """The size of the cache of level 2 or 3. In sysfs index0 and index1 are both of level 1."""
     try:
         text = Path(f"/sys/devices/system/cpu/cpu0/cache/index{level}/size").read_text().strip()
         return int(text.rstrip("KM")) * {"K": 1 << 10, "M": 1 << 20}.get(text[-1:], 1)
@@ -43,7 +43,7 @@ def _cache_bytes(level: int, default: int) -> int:
 
 
 def cpu_facts() -> dict[str, str]:
-    """What Linux says of the first processor, such as its "model name"; elsewhere nothing."""
+    """The first processor's entry of /proc/cpuinfo, with its "model name"; empty without one."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -53,7 +53,7 @@ def cpu_facts() -> dict[str, str]:
 
 
 def cpu_flags(facts: dict[str, str]) -> set[str]:
-    """The instruction set extensions, as x86 and Arm call them."""
+    """The instruction set extensions, by the names of Linux: "avx2", "asimd"."""
     return set((facts.get("flags") or facts.get("Features", "")).split())
 
 

@@ -1,11 +1,11 @@
 """Facts about GPUs as data: threads, shared memory, rates.
 
-GPUS["cuda:sm_90a"].warp        # 32 threads that run together
-In the cost model a multiprocessor is a core, and a warp the lanes of a vector of 4-byte elements.
+GPUS["cuda:sm_90a"].warp        # 32 threads
+In the cost model a multiprocessor is a core, and a warp is a vector of 4-byte elements.
 Sizes are from the CUDA C++ Programming Guide's table of technical specifications and AMD's CDNA
-white papers; rates are those of the usual board (A100, H200, RTX 5090, MI250X, MI300X), of one
-half of an MI250X, which is a device of its own. OpenCL and Metal stand for a small GPU of any make:
-what it has beyond shared memory and barriers is not assumed.
+white papers. Rates are those of the usual board (A100, H200, RTX 5090, MI250X, MI300X); an MI250X
+is two devices, and its rates are those of one. OpenCL and Metal stand for a small GPU of any make,
+of which only shared memory and barriers are assumed.
 """
 
 from __future__ import annotations
@@ -17,31 +17,31 @@ from weft.targets.machine import Machine
 
 @dataclass(frozen=True, kw_only=True)
 class GPU(Machine):
-    """One GPU target: `language` is what its kernels are written in, `arch` the compiler's name."""
+    """One GPU target: the language of its kernels, and its name for the compiler (`arch`)."""
 
     language: str
     arch: str
     warp: int = 32
-    exchanges: bool = True  # threads of a warp read each other's registers
-    threads: int = 256  # of a block, where more work would fill more
-    most: int = 256  # of a block whose warps share the work of few columns
-    shared: int = 99 << 10  # most shared memory of a block
-    async_copies: bool = True  # from global to shared memory, by threads
-    boxes: bool = False  # a copy engine takes boxes of tensors to shared memory (TMA)
-    matrix_units: bool = True  # products of 16-bit matrices, by warps
-    warpgroups: bool = False  # these by four warps, from shared memory
+    exchanges: bool = True  # shuffles: threads of a warp read each other's registers
+    threads: int = 256  # most threads of a block
+    most: int = 256  # most threads of a block whose warps share the work of few columns
+    shared: int = 99 << 10  # bytes of shared memory that a block can have
+    async_copies: bool = True  # threads copy from global to shared memory asynchronously
+    boxes: bool = False  # TMA: a copy engine fills shared memory with boxes of tensors
+    matrix_units: bool = True  # tensor cores: warps multiply 16-bit matrices (mma)
+    warpgroups: bool = False  # wgmma: four warps multiply matrices in shared memory
 
     def is_idle(self, threads: int) -> bool:
-        """Whether so many threads are too few to have enough loads under way."""
+        """Whether this many threads are too few to hide the latency of their loads."""
         return threads < self.cores * 4 * self.threads
 
     @property
     def simulated(self) -> bool:
-        """Whether the simulator runs its language."""
+        """Whether the simulator runs kernels in this language."""
         return self.language != "opencl"
 
     def lanes(self, element_bytes: int) -> int:
-        """Elements of a warp: threads, whatever their size."""
+        """Elements that a warp computes at once: one per thread, of any size."""
         return self.warp
 
 
@@ -56,7 +56,11 @@ def _gpu(
     warp: int = 32,
     warps_per_clock: int = 4,
 ) -> GPU:
-    """By number of multiprocessors, clock, memory bandwidth in GB/s, and bytes of two memories."""
+    """A GPU of `cores` multiprocessors.
+
+    `memory` is the bandwidth in GB/s, `l3` the bytes of the cache that all multiprocessors share,
+    `shared` the bytes of shared memory that a block can have.
+    """
     return GPU(
         language=language,
         arch=arch,
@@ -73,7 +77,7 @@ def _gpu(
         launch_us=2.0,
         fork_us=0.0,
         shared=shared,
-        table=min(shared, 48 << 10) // 16,  # of 8 bytes, in half of what needs no request
+        table=min(shared, 48 << 10) // 16,  # of 8 bytes, in half of a default block's 48 KB
         warp=warp,
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",

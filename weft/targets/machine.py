@@ -1,6 +1,6 @@
-"""What the cost model and the passes ask of any machine, CPU or GPU.
+"""The facts about a machine, CPU or GPU, that the cost model and the passes use.
 
-A GPU is described in the same words: a core is a multiprocessor, a vector register a warp's.
+Of a GPU a core is a multiprocessor, and a vector register is a register of all threads of a warp.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """Rates are per core; bytes unless a unit is named."""
+    """Facts about a machine. Rates are per core; sizes are in bytes unless a unit is named."""
 
     vector_bytes: int
     vector_registers: int = 32
-    l2: int = 1 << 20  # what one core has to itself
-    l3: int = 16 << 20  # what the cores share
+    l2: int = 1 << 20  # cache of one core
+    l3: int = 16 << 20  # cache that the cores share
     cores: int = 2
     vector_ops_per_ns: float = 5.0  # vector instructions started per nanosecond
     cache_bytes_per_ns: float = 60.0  # streaming from L2
     l3_bytes_per_ns: float = 40.0  # streaming from L3
-    memory_bytes_per_ns: float = 14.0  # streaming from memory, all cores together twice this
-    sector: int = 1  # bytes that memory moves at least, where a price counts them
-    table: int | None = None  # most elements of a table that a scatter changes; None: any number
+    memory_bytes_per_ns: float = 14.0  # streaming from memory; twice this on the two default cores
+    sector: int = 1  # bytes of the smallest transfer from memory; 1: prices ignore it
+    table: int | None = None  # most elements of a table that a scatter updates; None: no limit
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
-    body: float = 512.0  # vector instructions of an iteration that are fetched as fast as they run
-    operands: int = 64  # buffers of a kernel that share their bandwidth well
+    body: float = 512.0  # most vector instructions of an iteration: more miss the caches
+    operands: int = 64  # most buffers of a kernel: with more, bandwidth drops
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:
@@ -34,5 +34,5 @@ class Machine:
 
     @property
     def register_tile(self) -> tuple[int, int]:
-        """Rows and vectors of accumulators of a contraction: rows * vectors + operands fit."""
+        """Rows and vectors of a contraction's accumulators, which leave registers for operands."""
         return (8, 2) if self.vector_registers >= 32 else (4, 2)

@@ -1,6 +1,6 @@
-"""Text of programs: tokens, attributes, graphs, levels. weft/text.py reads and prints all levels.
+"""The text form: tokens, attributes, graphs, levels. weft/text.py reads and prints all levels.
 
-with located(text, "<text>"):       # an error of a verifier gets the line that it is about
+with located(text, "<text>"):       # an error of the verifier gets a line of the text
     verify(program)
 """
 
@@ -15,7 +15,7 @@ from weft.core.errors import VerifyError
 
 @contextmanager
 def located(text: str, filename: str) -> Generator[None, None, None]:
-    """A verifier names a kernel or a value; this adds the line of the text that declares it."""
+    """Adds to a VerifyError the line that declares the kernel or value which its message names."""
     try:
         yield
     except VerifyError as error:

@@ -1,8 +1,8 @@
-"""An op's attributes as text, from the fields of its dataclass and their type hints.
+"""Prints and reads the attributes of an op, by the fields of its dataclass and their type hints.
 
 show_attributes(Reduce(SUM, (2,)))              # {sum, axes=(2,)}
 read_attributes(cursor, Reduce, scope)          # Reduce(SUM, (2,))
-An attribute of a class of its own needs one row in CODECS; a new op needs nothing.
+A new class of attribute values needs one row in CODECS; a new op needs nothing.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from weft.core.types import DType, TensorType
 
 
 class Scope:
-    """What the names in a text stand for; the graph and nest readers say how."""
+    """Looks up the names in a text. The readers of graphs and of loop nests subclass it."""
 
     def operand(self, cursor: Cursor) -> Node:
-        """A node where an argument is expected."""
+        """Reads one argument."""
         raise NotImplementedError
 
     def arguments(self, cursor: Cursor) -> tuple[Node, ...]:
-        """(x, y); nothing at all is no arguments."""
+        """Reads (x, y); without parentheses there are no arguments."""
         return cursor.listed(lambda: self.operand(cursor), ")") if cursor.accept("(") else ()
 
     def buffer(self, cursor: Cursor) -> Any:
-        """A buffer by its name."""
+        """Reads the name of a buffer; only loop nests have buffers."""
         cursor.expected("an attribute, not a buffer")
 
 
 @dataclass(frozen=True)
 class Codec:
-    """How attributes of one class are written and read."""
+    """How attributes of one class are printed and read."""
 
     show: Callable[[Any], str]
     read: Callable[[Cursor, Scope], Any]
@@ -82,7 +82,10 @@ def show_attribute(value: Any) -> str:
 
 
 def show_attributes(op: Op) -> str:
-    """The fields that differ from their defaults; the first goes without a name when it can."""
+    """Prints the fields that differ from their defaults, as in {sum, axes=(2,)}.
+
+    The first field has no name, unless it is a tuple.
+    """
     items: list[str] = []
     for i, field in enumerate(fields(op)):  # type: ignore[arg-type]
         value = getattr(op, field.name)
@@ -97,12 +100,12 @@ def show_arguments(args: tuple[Node, ...], ref: Callable[[Node], str]) -> str:
 
 
 def show_op(node: Node, ref: Callable[[Node], str]) -> str:
-    """An op with its attributes and its arguments, each as `ref` shows it."""
+    """Prints an op, its attributes and its arguments by `ref`, as in reduce{sum, axes=(2,)}(x)."""
     return node.op.name + show_attributes(node.op) + show_arguments(node.args, ref)
 
 
 def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
-    """A value of the type that the hint names: of a class in CODECS, or a tuple of such values."""
+    """Reads a value of the type `hint`: of a class in CODECS, or a tuple of such values."""
     if typing.get_origin(hint) is tuple:
         of = typing.get_args(hint)[0]
         return cursor.listed(lambda: read_attribute(cursor, of, scope), "()")
@@ -113,7 +116,7 @@ def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
 
 
 def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
-    """{positional, name=value, ...}, or nothing where every field has a default."""
+    """Reads {value, name=value, ...}, or nothing if every field has a default."""
     declared = {f.name: f for f in fields(cls)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
 
@@ -142,11 +145,11 @@ def _hints(cls: type[Op]) -> dict[str, Any]:
 
 
 def make_node(cursor: Cursor, op: Op, *args: Node) -> Node:
-    """The node of an op read from text; whatever its type inference finds is told in place."""
+    """The node of an op from a text; an error of its type inference gets the line."""
     try:
         return make(op, *args)
     except VerifyError as e:
         raise VerifyError(e.message, str(cursor.line)) from e
-    except Exception as e:  # text can give an op any number and kind of arguments
+    except Exception as e:  # a text may have any number and type of arguments
         found = ", ".join(str(a.type) for a in args) or "no arguments"
         raise VerifyError(f"{op.name} does not take {found}", str(cursor.line)) from e

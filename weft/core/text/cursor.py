@@ -1,4 +1,4 @@
-"""A line of IR text as tokens, with a position: what every reader of text moves along.
+"""The tokens of a line of IR text, with a position; every reader of text reads from one.
 
 cursor = Cursor(Line(4, "v0 = add(in0, 0.5)", "<text>"))
 cursor.name(), cursor.expect("="), cursor.name()       # "v0", None, "add"
@@ -50,7 +50,7 @@ END = ("end", "")
 
 @dataclass(frozen=True)
 class Line:
-    """A line of a file; errors point at it."""
+    """A line of a file; error messages quote it."""
 
     number: int
     text: str
@@ -65,7 +65,7 @@ class Line:
 
 
 class Cursor:
-    """Tokens of a line and the position of the next one; `comment` is what follows a #."""
+    """The tokens of a line and the position of the next one; `comment` is the text after a #."""
 
     def __init__(self, line: Line, text: str | None = None) -> None:
         self.line = line
@@ -87,20 +87,20 @@ class Cursor:
         raise ParseError(sentence, str(self.line))
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> NoReturn:
-        """No such name: say so, and which known ones look like it."""
+        """Raises ParseError for an unknown name, with the known names that are similar."""
         close = get_close_matches(name, list(known), n=2, cutoff=0.5)
         self.fail(f"{what} {name}" + (f", did you mean {' or '.join(close)}?" if close else ""))
 
     def invalid(self, sentence: str) -> NoReturn:
-        """The text is well formed, but what it says breaks an invariant."""
+        """Raises VerifyError: the text is well formed, but breaks an invariant."""
         raise VerifyError(sentence, str(self.line))
 
     def one_of(self, what: str, known: Mapping[str, T]) -> T:
-        """What a name stands for; the error says that `what` is unknown."""
+        """Reads a name and looks it up; the error says that `what` is unknown."""
         return self.found(f"unknown {what}", self.name(f"a {what}"), known)
 
     def found(self, otherwise: str, name: str, known: Mapping[str, T]) -> T:
-        """What `name` stands for; the error begins with `otherwise`."""
+        """Looks up a name; ParseError, which begins with `otherwise`, if it is unknown."""
         return known[name] if name in known else self.unknown(otherwise, name, known)
 
     def define(self, known: MutableMapping[str, T], name: str, what: T) -> None:
@@ -116,7 +116,7 @@ class Cursor:
         return self.tokens[at] if at < len(self.tokens) else END
 
     def at_name(self, ahead: int = 0) -> bool:
-        """Whether a name stands there; one that is no identifier is written as a string."""
+        """Whether a token is a name. A name that is no identifier is a string."""
         return self.token(ahead)[0] in ("name", "string")
 
     def at_literal(self) -> bool:
@@ -160,7 +160,7 @@ class Cursor:
             self.fail(f"{text} is not a JSON string")
 
     def literal(self) -> Literal:
-        """A number or a bool; without a dtype an int is i64, a float f32, a bool bool."""
+        """Reads 0.5, 2:i32 or true; without a dtype an int is i64, a float f32, a bool bool."""
         sign = "-" if self.accept("-") else ""
         text, _, suffix = self._take("literal", "a literal").partition(":")
         value = WORDS.get(text)
@@ -183,16 +183,16 @@ class Cursor:
             self.fail(f"the number {text[:20]}... is too long")
 
     def integer(self) -> int:
-        """A plain whole number, as in shapes and attributes."""
+        """Reads a whole number without a dtype, as in shapes and attributes."""
         if not self.peek(int(self.peek() == "-")).isdigit():
             self.expected("a whole number")
         sign = -1 if self.accept("-") else 1
         return sign * int(self._number(self._take("literal", "a whole number")))
 
     def listed(self, item: Callable[[], T], marks: str) -> tuple[T, ...]:
-        """Comma-separated items between two marks such as "()"; a trailing comma is fine.
+        """Reads comma-separated items between two marks such as "()"; a trailing comma is fine.
 
-        ")" goes on to the closing mark where the opening one is behind, "" to the end of the line.
+        `marks` is ")" if the opening mark has been read, and "" if the items end with the line.
         """
         for opening in marks[:-1]:
             self.expect(opening)
@@ -209,14 +209,14 @@ class Cursor:
         return self.one_of("dtype", ELEMENT_TYPES)
 
     def extents(self) -> tuple[int, ...]:
-        """[16,64]."""
+        """Reads a shape: [16,64]."""
         extents = self.listed(self.integer, "[]")
         if any(n < 0 for n in extents):
             self.fail(f"negative extent {min(extents)}")
         return extents
 
     def tensor_type(self) -> TensorType:
-        """f32[16,64], or f32[16,64]{1,16} with strides."""
+        """Reads f32[16,64], or f32[16,64]{1,16} with strides."""
         dtype = self.dtype()
         shape = self.extents()
         strides = self.listed(self.integer, "}") if self.accept("{") else None
@@ -225,13 +225,13 @@ class Cursor:
         return TensorType(dtype, shape, strides)
 
     def result_type(self) -> TensorType | TupleType:
-        """f32[2,3], or (f32[2], i64[2]) for several results."""
+        """Reads f32[2,3], or (f32[2], i64[2]) for several results."""
         if self.accept("("):
             return TupleType(self.listed(self.tensor_type, ")"))
         return self.tensor_type()
 
     def scalar_type(self) -> ScalarType:
-        """f32, or f32x8 with lanes."""
+        """Reads f32, or f32x8 with lanes."""
         text = self.name("a dtype")
         found = re.fullmatch(r"(\w+?)(?:x([1-9]\d{0,5}))?", text)
         if found is None or found.group(1) not in DTYPES:
@@ -240,7 +240,7 @@ class Cursor:
 
 
 def show_name(name: str) -> str:
-    """A name as text: itself when it is an identifier, else quoted."""
+    """Prints a name: an identifier as it is, any other name as a string."""
     return name if is_identifier(name) else show_string(name)
 
 
@@ -249,13 +249,13 @@ def is_identifier(name: str) -> bool:
 
 
 def show_string(text: str) -> str:
-    """A string in double quotes as in JSON; in single quotes, as it is, if that saves escapes."""
+    """Prints a string as JSON, or in single quotes if that avoids escapes."""
     raw = '"' in text and text.isprintable() and not set("'\\") & set(text)
     return f"'{text}'" if raw else json.dumps(text, ensure_ascii=False)
 
 
 def show_literal(value: int | float | bool, dtype: DType) -> str:
-    """0.5 is f32, 2 is i64, true is bool; of any other dtype: 0.5:f64."""
+    """Prints 0.5 for f32, 2 for i64, true for bool; other dtypes are named, as in 0.5:f64."""
     return show_number(value) + ("" if dtype is dtype_of_literal(value) else f":{dtype}")
 
 

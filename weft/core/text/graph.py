@@ -1,4 +1,4 @@
-"""Graphs of whole tensors as text: one line per node, its type declared and checked.
+"""Prints and reads graphs of whole tensors: a line per node, with its type, which is checked.
 
 program tensor main
 input x: f32[16,64]
@@ -37,7 +37,7 @@ def show_graph(level: Level, graph: Graph) -> str:
 
 
 def _refs(graph: Graph) -> Ref:
-    """One identifier per node: its own name made unique, else v0, v1, ... in order."""
+    """Names each node: by its own name, made unique, else v0, v1, ... in order."""
     given = {n: getattr(n.op, "label", "input") for n in graph.inputs}
     taken = set(given.values())
     nodes = [n for n in graph.nodes() if n not in given and n.op.name != "scalar"]
@@ -57,7 +57,7 @@ def _refs(graph: Graph) -> Ref:
 
 
 def fresh(stem: str, taken: set[str]) -> str:
-    """The stem, with a number where that name is taken; it is taken then."""
+    """The stem, with a number if it is taken, as in x_1; adds the result to `taken`."""
     name, k = stem, 1
     while name in taken:
         name, k = f"{stem}_{k}", k + 1
@@ -66,7 +66,7 @@ def fresh(stem: str, taken: set[str]) -> str:
 
 
 def identifier(name: str) -> str:
-    """The name itself, or the nearest identifier."""
+    """The name as an identifier: layer-1 becomes layer_1, and 2x becomes _2x."""
     if is_identifier(name):
         return name
     plain = re.sub(r"\W", "_", name, flags=re.ASCII)
@@ -74,7 +74,7 @@ def identifier(name: str) -> str:
 
 
 class GraphScope(Scope):
-    """The nodes read so far, by name."""
+    """The nodes so far, by name."""
 
     def __init__(self, level: Level) -> None:
         self.level = level
@@ -87,7 +87,7 @@ class GraphScope(Scope):
         return cursor.found("undefined name", cursor.name("a node"), self.nodes)
 
     def node(self, cursor: Cursor, declared: str) -> Node:
-        """The right-hand side of a line; `declared` is the type written after it."""
+        """Reads the right-hand side of a line; `declared` is the type that follows it."""
         word = cursor.peek()
         if cursor.token()[0] != "name":
             cursor.expected("an op")
@@ -156,7 +156,10 @@ def _read_node(cursor: Cursor, scope: GraphScope) -> tuple[str, Node]:
 
 
 def read_declared(cursor: Cursor) -> str:
-    """The type after the last colon outside brackets, in its one spelling; "" for none."""
+    """The type after the last colon outside brackets, as weft prints it; "" if there is none.
+
+    The position of the cursor stays.
+    """
     depth, at = 0, None
     for i, (_, text) in enumerate(cursor.tokens):
         depth += (text in "([{") - (text in ")]}") if len(text) == 1 else 0

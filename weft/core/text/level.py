@@ -1,7 +1,7 @@
-"""A level that has text: which ops it takes, and how its programs are shown and read.
+"""The text form of a level: which ops it allows, and how its programs are printed and read.
 
 LOOP = Level("loop", ("scalar", "loop"), show_nest, read_nest, forms=NEST_FORMS)
-An op belongs to the folder it is declared in, so a new op needs no entry anywhere.
+A level allows the ops that its folders declare, so a new op needs no entry here.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any
 from weft.core.node import OPS, Node, declared_in
 from weft.core.text.cursor import Cursor, Line
 
-Ref = Callable[[Node], str]  # the text that stands for a node where another one reads it
+Ref = Callable[[Node], str]  # the text of a node as an argument of another
 
 
 @dataclass(frozen=True)
 class Forms:
-    """How a level writes what reads badly in the generic form, op{attribute, ...}(argument, ...).
+    """Special forms of terms and statements; the generic one is op{attribute, ...}(argument, ...).
 
-    A form is found by the op or the class of statement where it is shown; where it is read, by
-    the word it starts with, and a { if one follows; a statement that starts with a buffer, by
-    the mark that follows that.
+    `show` is keyed by the op's name, and `show_statement` by the class of the statement. `read`
+    is keyed by the first word, and in a nest also the { behind it: "load{". `read_statement` is
+    keyed by the first word if a name follows it, as in local x, else by the second token: "[" in
+    y[a0] = v0.
     """
 
     show: Mapping[str, Callable[[Node, Ref], str]] = field(default_factory=dict[str, Any])
@@ -35,15 +36,15 @@ class Forms:
     )
 
     def __or__(self, other: Forms) -> Forms:
-        """The forms of both."""
+        """The forms of both; those of `other` take precedence."""
         return Forms(*({**getattr(self, f.name), **getattr(other, f.name)} for f in fields(Forms)))
 
 
 @dataclass(frozen=True)
 class Level:
-    """One level. `folders` are those of weft whose ops it takes, `also` single ops of others.
+    """One level: it allows the ops that `folders` of weft declare, and the ops in `also`.
 
-    `dotted` reads a line that starts with a dotted word, such as aten.relu.default.
+    `dotted` reads a right-hand side that starts with a dotted word, such as aten.relu.default(x).
     """
 
     word: str
@@ -62,7 +63,7 @@ class Level:
         return [name for name, cls in OPS.items() if name in self.also or self.has(cls)]
 
     def check(self, cursor: Cursor, name: str) -> None:
-        """The op exists, and at this level."""
+        """ParseError for an unknown op, VerifyError for an op of another level."""
         if name not in OPS:
             cursor.unknown("unknown op", name, self.ops)
         if name not in self.also and not self.has(OPS[name]):
