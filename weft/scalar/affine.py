@@ -1,4 +1,4 @@
-"""Intervals and affine forms of index terms: what the simplifier reasons with.
+"""Intervals and affine forms of index terms, with which the simplifier reasons.
 
 linear(a0 * 64 + a1 + 3)           # {a0: 64, a1: 1}, 3
 bounds(a0 * 64 + a1, {a0: (0, 31), a1: (0, 63)})       # (0, 2047)
@@ -24,7 +24,11 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 
 
 class Known(dict[Node, Interval]):
-    """Ranges, with every interval, sum and division worked out under them so far."""
+    """Ranges of axes, with a cache of what follows from them.
+
+    The mapping itself caches intervals of terms. `sums` has intervals of affine forms without their
+    constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division.
+    """
 
     def __init__(self, ranges: Ranges) -> None:
         super().__init__(ranges)
@@ -58,7 +62,7 @@ def _bounds(node: Node, known: Known) -> Interval:
         return _combine(name, bounds(node.args[0], known), bounds(node.args[1], known))
     if name in ("floordiv", "floormod"):
         return _divide_bounds(name, bounds(node.args[0], known), value_of(node.args[1]))
-    if name == "checked_index":  # of a single element UNKNOWN, as a literal would hide the fault
+    if name == "checked_index":  # of extent 1 UNKNOWN: a literal would drop the check
         last = (value_of(node.args[1]) or 0) - 1
         return (0, last) if last > 0 else UNKNOWN
     if name == "where":
@@ -96,7 +100,10 @@ def _divide_bounds(name: str, a: Interval, by: int | float | bool | None) -> Int
 
 @lru_cache(maxsize=1 << 16)
 def linear(node: Node) -> Linear:
-    """Affine form over atoms (whatever is not +, - or * by a constant). Shared: only read it."""
+    """The affine form of a term over atoms: subterms other than +, - and * by a constant.
+
+    a0 * 64 + a1 // 8 + 3 -> {a0: 64, a1 // 8: 1}, 3. Cached: do not change the result.
+    """
     name = function_of(node)
     if isinstance(node.op, Constant):
         return {}, int(node.op.value)
@@ -118,12 +125,12 @@ def plus(a: Linear, b: Linear, k: int = 1) -> Linear:
     return {atom: v for atom, v in total.items() if v}, a[1] + k * b[1]
 
 
-# each comparison as a difference that is not negative: its order, and what is added to it
+# Comparison -> (order of its operands, constant) of the form in `slack`: lt is y - x - 1.
 SIGNS = {"lt": (-1, -1), "le": (-1, 0), "gt": (1, -1), "ge": (1, 0)}
 
 
 def slack(condition: Node) -> Linear | None:
-    """What is not negative where a comparison of i64 holds: y - x - 1 of x < y; None of others."""
+    """The form that is >= 0 just where an i64 comparison holds: y - x - 1 for x < y; else None."""
     name = function_of(condition)
     if name not in SIGNS or condition.args[0].type != ScalarType(i64):
         return None
@@ -134,7 +141,7 @@ def slack(condition: Node) -> Linear | None:
 
 @lru_cache(maxsize=1 << 16)
 def order(atom: Node) -> tuple[str, int, str]:
-    """A deterministic order of atoms: by first axis, then size, then structure."""
+    """A deterministic order of atoms: by least axis label, then depth, then structure."""
     if isinstance(atom.op, Axis):
         return atom.op.label, 0, ""
     inner = [order(a) for a in atom.args]
@@ -145,12 +152,12 @@ def order(atom: Node) -> tuple[str, int, str]:
 
 
 def _signed(value: int) -> int:
-    """The i64 that integer arithmetic leaves of it."""
+    """The value wrapped to i64."""
     return (value - LEAST) % 2**64 + LEAST
 
 
 def is_multiple(term: Node, of: int) -> bool:
-    """Whether the term is a multiple of a number whatever its variables are."""
+    """Whether the term is a multiple of a number for all values of its variables."""
     terms, offset = linear(term)
     return all(k % of == 0 for k in (*terms.values(), offset))
 
@@ -182,5 +189,5 @@ def linear_bounds(terms: Mapping[Node, int], offset: int, ranges: Ranges) -> Int
 
 
 def bounded(node: Node, ranges: Ranges) -> bool:
-    """The term has known bounds, so its affine form is its value: nothing wraps."""
+    """Whether the term has known bounds: nothing wraps, so its affine form is its value."""
     return linear_bounds(*linear(node), ranges) is not UNKNOWN

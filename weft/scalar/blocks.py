@@ -2,7 +2,7 @@
 
 loads(*nodes(block))                        # (x, w): the buffers it reads
 map_statements(block, change)               # change(statement), inner ones first
-substitute_block(block, {a0: constant(0)})  # a term for another wherever it stands
+substitute_block(block, {a0: constant(0)})  # replaces a term wherever it occurs
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def accesses(block: Block) -> list[tuple[Buffer, Index]]:
 
 
 def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) -> list[For]:
-    """Loops from `stmt` inwards, each the only statement of the one before, while they follow."""
+    """The perfect nest of loops from `stmt` inwards, as far as `follows` holds."""
     loops = [stmt]
     while len(loops[-1].body) == 1 and isinstance(inner := loops[-1].body[0], For):
         if not follows(inner):
@@ -63,7 +63,7 @@ def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) ->
 
 
 def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
-    """Rewrite every statement, a loop after what is inside it."""
+    """Rewrite every statement, a loop after the statements inside it."""
     inside = (
         replace(s, body=map_statements(s.body, change)) if isinstance(s, For) else s for s in block
     )
@@ -71,7 +71,7 @@ def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
 
 
 def rebound(block: Block, old: str, new: str) -> Block:
-    """The block with loops of one bind given another."""
+    """The block with loops of bind `old` bound to `new`."""
 
     def one(stmt: Stmt) -> Stmt:
         return replace(stmt, bind=new) if isinstance(stmt, For) and stmt.bind == old else stmt
@@ -90,7 +90,7 @@ def rewrite_block(
 def redirect(
     block: Block, buffers: Mapping[Buffer, Buffer], at: Callable[[Buffer, Index], Index]
 ) -> Block:
-    """The block over other buffers, each accessed at the place that `at` gives for the old one."""
+    """Replace buffers: an access of `old` at an index is one of buffers[old] at at(old, index)."""
 
     def load(node: Node) -> Node | None:
         touched = access(node)
@@ -108,5 +108,5 @@ def redirect(
 
 
 def substitute_block(block: Block, values: Mapping[Node, Node]) -> Block:
-    """Replace nodes by others wherever they stand in a block."""
+    """Replace nodes by others wherever they occur in a block."""
     return rewrite_block(block, lambda n: None, dict(values))

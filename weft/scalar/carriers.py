@@ -1,7 +1,7 @@
 """Folds in the reference interpreter: arrays of carriers, folded along the dimensions of loops.
 
 sums = Carriers(fold, depth=1, identity=[np.float32(0)], widen=False)
-sums.add([parts], loops=3)       # fold dimensions 2 and 1 of parts, combine with what is there
+sums.add([parts], loops=3)       # folds dimensions 2 and 1 of parts into sums.values
 sums.values
 """
 
@@ -20,7 +20,7 @@ Arrays = list[Any]  # one per carrier
 
 
 class Carriers:
-    """The carriers so far, each over the `depth` loops outside the one that declares the fold."""
+    """The values of a fold's carriers, each over the `depth` loops around the declaring loop."""
 
     def __init__(self, fold: Fold, depth: int, identity: Arrays, widen: bool) -> None:
         self.depth, self.identity, self.values = depth, identity, identity
@@ -37,19 +37,19 @@ class Carriers:
         }
 
     def combine(self, left: Arrays, right: Arrays) -> Arrays:
-        """The monoid's combine, on arrays."""
+        """Apply the monoid's combine to arrays."""
         known = self.literals | dict(zip(self.sides, (*left, *right), strict=True))
         return [evaluate_term(r, known) for r in self.results]
 
     def add(self, parts: Arrays, loops: int) -> Arrays:
-        """Fold the parts along their loops from `depth` on, innermost first, into the carriers."""
+        """Fold the parts over the loops from `depth` on, innermost first, into the values."""
         for axis in reversed(range(self.depth, loops)):
             parts = self._fold(parts, axis)
         self.values = self.combine(self.values, parts)
         return self.values
 
     def _fold(self, values: Arrays, axis: int) -> Arrays:
-        """Fold a dimension to length 1: the second half into the first, and again."""
+        """Fold a dimension to length 1: combine its halves, again and again."""
         while (n := values[0].shape[axis]) > 1:
             half = (n + 1) // 2
             early = _part(values, axis, slice(0, n - half))

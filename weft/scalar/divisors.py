@@ -1,4 +1,4 @@
-"""Divisors of index terms, whatever their variables are: they prove the alignment of accesses.
+"""Divisors of index terms for all values of their axes: they prove that accesses are aligned.
 
 divisor(a0 * 64 + c0, {c0: 4})      # 4
 """
@@ -13,17 +13,17 @@ from weft.scalar.affine import function_of, linear, slack
 from weft.scalar.nest import For
 from weft.scalar.ops import Axis, value_of
 
-Divisors = Mapping[Node, int]  # what the values of an axis are multiples of; 0: it is 0
+Divisors = Mapping[Node, int]  # axis -> a divisor of all its values; 0: the axis is 0
 
 
 def divisor(term: Node, known: Divisors) -> int:
-    """A number that the term is a multiple of; 0 where the term is 0."""
+    """A divisor of the term for all values of its axes; 0 where the term is always 0."""
     terms, offset = linear(term)
     return math.gcd(offset, of_terms(terms, known))
 
 
 def of_terms(terms: Mapping[Node, int], known: Divisors) -> int:
-    """The same for a sum of coefficients times atoms."""
+    """A divisor of the sum of coefficients times atoms."""
     return math.gcd(*(k * _of_atom(a, known) for a, k in terms.items()))
 
 
@@ -43,14 +43,17 @@ def _of_atom(atom: Node, known: Divisors) -> int:
 
 
 def of_axis(loop: For, known: Divisors) -> int:
-    """What every value of a loop's axis is a multiple of."""
+    """A divisor of every value of a loop's axis."""
     once = linear(loop.hi) == (linear(loop.lo)[0], linear(loop.lo)[1] + 1)
     first = divisor(loop.lo, known)
     return first if once else math.gcd(first, loop.step)
 
 
 def condition_of_all(term: Node, known: Divisors) -> frozenset[object]:
-    """A form that conditions share which hold together for neighbours of one aligned access."""
+    """A canonical form: conditions with equal forms hold for the same values of the axes.
+
+    Where a0 is a multiple of 4, a0 < 8 and a0 + 3 < 8 have one form: one mask serves four lanes.
+    """
     if function_of(term) == "and":
         return condition_of_all(term.args[0], known) | condition_of_all(term.args[1], known)
     found = slack(term)

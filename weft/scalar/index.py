@@ -1,4 +1,4 @@
-"""The index simplifier every level shares, over the bounds and affine forms of `affine`.
+"""The simplifier of index terms at every level, over the bounds and affine forms of affine.py.
 
 simplify((a0 * 64 + a1) // 64, {a0: (0, 31), a1: (0, 63)})         # a0
 simplify(c // 8 % 8 * 8 + c % 8, {c: (0, 999)})                    # c % 64
@@ -37,29 +37,29 @@ OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "l
 
 
 def _divisor(atom: Node, name: str) -> int:
-    """The positive constant that an atom divides by in that way, 0 for any other atom."""
+    """The positive constant c of an atom x // c or x % c, by `name`; 0 for any other atom."""
     by = value_of(atom.args[1]) if function_of(atom) == name else None
     return int(by) if by is not None and by > 0 else 0
 
 
 def divide(x: Node, by: int, ranges: Ranges) -> Node:
-    """x // by, simple: multiples of `by` pulled out, small parts dropped, divisions merged."""
+    """x // by, simplified: multiples of `by` pulled out, small parts dropped, divisions merged."""
     return _division("floordiv", _divide, x, by, ranges)
 
 
 def modulo(x: Node, by: int, ranges: Ranges) -> Node:
-    """x % by, simple: multiples of `by` dropped, small parts kept outside, moduli merged."""
+    """x % by, simplified: multiples of `by` dropped, small parts kept outside, moduli merged."""
     return _division("floormod", _modulo, x, by, ranges)
 
 
 def _division(
     name: str, form: Callable[[Node, int, Known], Linear], x: Node, by: int, ranges: Ranges
 ) -> Node:
-    """The division as `form` writes it, worked out once under these ranges."""
+    """The division in the affine form that `form` gives it, cached with the ranges."""
     known = as_known(ranges)
     key = (name, x, by)
     if key not in known.divisions:
-        plain = by != 1 and not bounded(x, known)  # could wrap: leave the program's own integers
+        plain = by != 1 and not bounded(x, known)  # x may wrap: leave it as it is
         new = apply(name, x, constant(by)) if plain else from_linear(*form(x, by, known))
         known.divisions[key] = new
     return known.divisions[key]
@@ -77,7 +77,7 @@ def _divide(x: Node, by: int, known: Known) -> Linear:
     whole, rest = _reduced(terms, by)
     quotient, remainder = divmod(offset, by)
     low, high = linear_bounds(rest, remainder, known)
-    if low // by == high // by:  # the rest lies in one block
+    if low // by == high // by:  # rest // by is one constant
         return whole, quotient + int(low // by)
     outside: Linear = (whole, quotient)
     split = _split(rest, remainder, by, known)
@@ -173,7 +173,10 @@ def _compare(name: str, a: Node, b: Node, known: Known) -> Node | None:
 
 
 def _canonical(less: bool, terms: Mapping[Node, int], limit: int, known: Known) -> Node | None:
-    """terms < limit (or >=): common factors divided out, the leading term on the left, positive."""
+    """The canonical form of terms < limit, or >= unless `less`.
+
+    Common factors are divided out; the leading term is on the left, with a positive coefficient.
+    """
     g = math.gcd(*terms.values())
     terms, limit = {a: k // g for a, k in terms.items()}, -(-limit // g)
     leading = min(terms, key=lambda a: (-abs(terms[a]), order(a)))
@@ -195,7 +198,7 @@ def _canonical(less: bool, terms: Mapping[Node, int], limit: int, known: Known) 
 
 
 def narrow(condition: Node | None, ranges: Ranges) -> Known:
-    """The ranges where the condition holds: its `sum < c` and `sum >= c` conjuncts put to use."""
+    """The ranges under a condition: its conjuncts `sum < c` and `sum >= c` narrow intervals."""
     known, facts = Known(ranges), dict(ranges)
     sums: dict[frozenset[tuple[Node, int]], Interval] = {}
     for part in _conjuncts(condition) if condition is not None else ():
@@ -221,7 +224,7 @@ def narrow(condition: Node | None, ranges: Ranges) -> Known:
 
 
 def step(node: Node, ranges: Ranges) -> Node | None:
-    """One simplification of a node whose arguments are already simple; None when there is none."""
+    """One simplification of a node whose operands are simplified; None when none applies."""
     name, known = function_of(node), as_known(ranges)
     if name is None:
         return None
@@ -269,7 +272,7 @@ def _step_logic(name: str, node: Node, known: Known) -> Node | None:
 
 
 def _conjuncts(node: Node) -> list[Node]:
-    """The conditions that a chain of `and` joins."""
+    """The operands of a tree of `and`."""
     parts, stack = [], [node]
     while stack:
         top = stack.pop()
@@ -278,7 +281,7 @@ def _conjuncts(node: Node) -> list[Node]:
 
 
 def simplify_node(node: Node, ranges: Ranges) -> Node | None:
-    """Repeat `step` on one node (its arguments simple) until nothing changes."""
+    """Repeat `step` on a node whose operands are simplified, up to 8 times; None for no change."""
     known, current = as_known(ranges), node
     for _ in range(8):
         after = step(current, known)
@@ -290,7 +293,7 @@ def simplify_node(node: Node, ranges: Ranges) -> Node | None:
 
 @lru_cache(maxsize=1 << 14)
 def _leaves(node: Node) -> tuple[Node, ...]:
-    """What a term's value depends on: its axes, and whatever else is not an application."""
+    """Axes and other nodes in a term that are neither an application nor a constant."""
     return tuple(n for n in postorder(node) if not isinstance(n.op, Apply | Constant))
 
 
@@ -303,7 +306,7 @@ def simplify(node: Node, ranges: Ranges) -> Node:
 
 @lru_cache(maxsize=1 << 15)
 def _simplify_over(node: Node, intervals: tuple[Interval | None, ...]) -> Node:
-    """The same, for the intervals of its leaves."""
+    """Simplify under the intervals of the leaves, which are the key of the cache."""
     known = zip(_leaves(node), intervals, strict=True)
     return _simplify(node, Known({leaf: found for leaf, found in known if found is not None}))
 

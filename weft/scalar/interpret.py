@@ -2,11 +2,6 @@
 
 run(program, [x, w])                 # outputs, in the order of program.outputs
 run(program, [x, w], widen=True)     # every float computed in float64
-
-Each loop of the nest is one dimension of every array: a term is computed for all iterations of the
-loops around it at once, where `place` puts it; a reduction folds its dimension by the monoid's own
-combine. A loop runs in chunks that keep arrays small; a chunk is one iteration where iterations
-depend on each other. The last dimension is a vector's lanes.
 """
 
 from __future__ import annotations
@@ -27,14 +22,17 @@ from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
 from weft.scalar.placing import place
 from weft.scalar.updates import lifted
 
-LIMIT = 1 << 18  # elements of an array over all open loops; more is done in chunks
+LIMIT = 1 << 18  # most elements of an array over the open loops: loops run in chunks of that size
 
 
 @dataclass(frozen=True)
 class Access:
-    """What one load or store touches: indices, where (None: everywhere), the value stored there.
+    """One load or store, over arrays with a dimension for each open loop.
 
-    `other` is what a load gives where the condition does not hold.
+    index       an array of indices for each axis of the buffer
+    condition   where the access happens, None for everywhere
+    other       the value of a load where the condition does not hold
+    value       the value that a store writes
     """
 
     buffer: nest.Buffer
@@ -44,7 +42,8 @@ class Access:
     value: Any = None
 
 
-# What memory ops touch, given their arguments, and statements, given the value of their terms.
+# The Access of a memory op, from its operands' values, or of a statement, from a function that
+# evaluates its terms.
 Accesses = Mapping[type, Callable[..., Access]]
 
 
@@ -69,7 +68,10 @@ def run(
     accesses: Accesses = SCALAR,
     widen: bool = False,
 ) -> list[np.ndarray]:
-    """Execute a program; inputs and outputs are arrays of their buffers' shapes."""
+    """Execute a program; inputs and outputs are arrays of their buffers' shapes.
+
+    VerifyError where an access is out of bounds or two iterations store to one element.
+    """
     memory = allocate(program, inputs, widen)
     with np.errstate(all="ignore"):
         for step in program.steps:
@@ -81,7 +83,13 @@ def run(
 
 
 class _Machine:
-    """One kernel's execution: the open loops, the terms known so far, and memory."""
+    """One kernel's execution: the open loops, the values of terms, and memory.
+
+    Each loop is one dimension of every array, and a vector's lanes are the last. A term is computed
+    where `place` puts it, for all iterations of the loops around it at once. A reduction folds its
+    dimension by the monoid's combine. A loop runs in chunks that keep arrays small; a chunk is one
+    iteration where iterations depend on each other.
+    """
 
     def __init__(
         self, kernel: nest.Kernel, memory: dict[str, Memory], accesses: Accesses, widen: bool
@@ -90,7 +98,7 @@ class _Machine:
         self.locals: dict[str, Memory] = {}
         self.loops: list[nest.For] = []
         self.sizes: list[int] = []  # iterations of each open loop that this chunk does
-        self.active: list[Any] = [None]  # by level: which of them run; None is all
+        self.active: list[Any] = [None]  # by depth: which of them run; None: all
         self.folds: dict[nest.Fold, Carriers] = {}
         self.known: dict[Node, Any] = {}
         self.parallel: dict[nest.For, bool] = {}
@@ -99,7 +107,7 @@ class _Machine:
     # Terms
 
     def value(self, term: Node) -> Any:
-        """The term over the open loops: a literal, or what was placed and computed before."""
+        """The term's value over the open loops, computed unless it is known."""
         return self.known[term] if term in self.known else self._compute(term)
 
     def _compute(self, node: Node) -> Any:
@@ -120,7 +128,7 @@ class _Machine:
         return value if value.dtype == dtype else value.astype(dtype)
 
     def _spread(self, value: Any, lanes: int) -> Any:
-        """With its lanes spelt out, where one value stood for all of them."""
+        """Broadcast a value to its number of lanes."""
         return np.broadcast_to(value, np.broadcast_shapes(np.shape(value), (lanes,)))
 
     # Memory
@@ -134,7 +142,7 @@ class _Machine:
         return found
 
     def _address(self, kind: str, access: Access, runs: Any) -> Any:
-        """Positions in the buffer's memory; an error where one that runs is out of bounds."""
+        """Offsets in the buffer's memory; an error where an active iteration is out of bounds."""
         memory, shape = self._memory(access.buffer), access.buffer.type.shape
         address = memory.base
         for k, (i, extent) in enumerate(zip(access.index, shape, strict=True)):
@@ -186,7 +194,7 @@ class _Machine:
                 raise self.error(f"{type(stmt).__name__} is no statement of this level")
 
     def _declare(self, buffer: nest.Buffer) -> None:
-        """Memory of its own for each iteration of the open loops."""
+        """Allocate a copy of a local buffer for each iteration of the open loops."""
         copies = math.prod(self.sizes)
         base = np.arange(copies).reshape(*self.sizes, *(1,) * (self.rank - len(self.sizes)))
         data = poison(copies * max(buffer.type.span, 1), element(buffer.type.dtype, self.widen))
@@ -221,7 +229,7 @@ class _Machine:
             self.known.update(zip(fold.accs, self.folds.pop(fold).values, strict=True))
 
     def _width(self, loop: nest.For) -> int:
-        """Iterations to do at once."""
+        """The number of iterations in a chunk."""
         if loop not in self.parallel:
             apart = loop.role == "reduce" and _separable(loop, self.accesses)
             self.parallel[loop] = loop.role == "free" or apart
@@ -250,7 +258,7 @@ class _Machine:
         self.known.update(zip(stmt.fold.running, values, strict=True))
 
     def _over_loops(self, value: Any, depth: int) -> Any:
-        """The value with the dimensions of the loops from `depth` in spelt out."""
+        """Broadcast the value over the loops from `depth` inwards."""
         loops = (1,) * depth + tuple(self.sizes[depth:])
         full = loops + (1,) * (self.rank - len(loops))
         return np.broadcast_to(value, np.broadcast_shapes(np.shape(value), full))
@@ -289,7 +297,7 @@ def _depth(body: nest.Block) -> int:
 
 
 def _separable(loop: nest.For, accesses: Accesses) -> bool:
-    """Whether the iterations of a reduce loop can run at once: none reads what another computed."""
+    """Whether a reduce loop's iterations can run at once: none reads what another computed."""
     inside = list(nest.walk(loop.body))
     nodes = set(postorder(*(t for s in inside for t in s.terms())))
     read = {n.op.buffer.name for n in nodes if type(n.op) in accesses}  # type: ignore[attr-defined]

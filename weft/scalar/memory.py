@@ -1,6 +1,6 @@
 """Memory of the reference interpreter: a flat array per buffer, and library calls on them.
 
-memory = allocate(program, inputs, widen=False)      # by buffer name; what is not written is poison
+memory = allocate(program, inputs, widen=False)      # by buffer name; poison until written
 logical(memory["x"], x.type)                         # the buffer's elements in its shape, a view
 run_call(call, memory)                               # the ATen op itself, through torch
 """
@@ -22,20 +22,20 @@ from weft.scalar.nest import Buffer, Call, Program
 
 @dataclass(frozen=True)
 class Memory:
-    """Flat storage; `base` is where each iteration's own copy of a local buffer starts."""
+    """Flat storage; `base` is the offset of each iteration's copy of a local buffer."""
 
     data: Any
     base: Any = 0
 
 
 def element(dtype: DType, widen: bool) -> Any:
-    """The NumPy type that stands for a dtype."""
+    """The NumPy dtype that holds a dtype; with `widen`, floats are f64 and pairs complex128."""
     wide = {"float": np.float64, "pair": np.complex128}
     return np.dtype(wide.get(dtype.kind, dtype.numpy)) if widen else dtype.numpy
 
 
 def poison(size: int, dtype: Any) -> Any:
-    """Memory nobody has written: NaN, or a number too large to index anything."""
+    """Unwritten memory: NaN, an integer too large for any index, or True."""
     if dtype.kind in "iu":
         return np.full(size, np.iinfo(dtype).max // 3, dtype)
     return np.full(size, True if dtype.kind == "b" else np.nan, dtype)
@@ -48,7 +48,10 @@ def logical(memory: Memory, type_: TensorType) -> Any:
 
 
 def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, Memory]:
-    """Memory for every buffer that a program names, the inputs filled."""
+    """Allocate every buffer that a program names and fill the inputs.
+
+    VerifyError for another number of inputs, or an input of another shape or dtype.
+    """
     if len(inputs) != len(program.inputs):
         raise VerifyError(f"{program.name} takes {len(program.inputs)} inputs, got {len(inputs)}")
     steps = [b for step in program.steps for b in (*step.inputs, *step.outputs)]
@@ -68,14 +71,14 @@ def allocate(program: Program, inputs: Sequence[Any], widen: bool) -> dict[str, 
 
 
 def as_tensor(array: np.ndarray) -> torch.Tensor:
-    """The same memory as torch sees it; what bf16 is to NumPy, torch does not know."""
+    """A torch tensor over the same memory; bf16 passes as int16, as torch rejects NumPy's."""
     if array.dtype == bf16.numpy:
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     return torch.from_numpy(array)
 
 
 def as_array(tensor: torch.Tensor) -> np.ndarray:
-    """The same memory as NumPy sees it."""
+    """A NumPy array over the memory of a torch tensor."""
     if tensor.dtype == torch.bfloat16:
         return tensor.view(torch.int16).numpy().view(bf16.numpy)
     return tensor.numpy()
@@ -101,7 +104,7 @@ def run_call(call: Call, memory: dict[str, Memory]) -> None:
 
 
 def both(a: Any, b: Any) -> Any:
-    """Where both masks hold; None holds everywhere."""
+    """The conjunction of two masks; None holds everywhere."""
     return b if a is None else a if b is None else np.logical_and(a, b)
 
 

@@ -1,8 +1,8 @@
 """Reductions as monoids: identity, lift, combine, project, all written as scalar terms.
 
 s = MONOIDS["sum"]
-s.combine((a,), (b,))            # (add(a, b),): C and NumPy both read this one meaning
-MONOIDS["welford"].carriers      # 3: count, mean, sum of squared deviations
+s.combine((a,), (b,))                    # (add(a, b),): C and the interpreter use these terms
+MONOIDS["welford"].carriers((f32,))      # 3 of f32: count, mean, sum of squared deviations
 """
 
 from __future__ import annotations
@@ -23,11 +23,16 @@ Terms = tuple[Node, ...]
 
 @dataclass(frozen=True)
 class Monoid:
-    """An associative fold. A value is lifted to carriers, carriers combine, and project to results.
+    """An associative fold. Its state is a tuple of carriers: argmax has two, value and position.
 
-    function  the pointwise function that combines two values, where that is all there is to it
-    indexed   beside an element, a reduction takes its flat position
-    reference the meaning in NumPy: arrays, axes -> array with folded axes kept at length 1
+    carriers  dtypes of the values -> dtypes of the carriers
+    identity  dtypes, of which the first decides -> the carriers of an empty fold
+    lift      the values of one element -> its carriers
+    combine   the carriers of two parts -> those of both
+    project   carriers -> results
+    function  name of the pointwise function where combine is a single one, else None
+    indexed   the values of an element are the element and its flat position
+    reference the meaning in NumPy: (array, axes) -> array with folded axes of length 1
     """
 
     name: str
@@ -64,7 +69,7 @@ Extreme = Callable[[Any], Any]  # of a NumPy dtype
 
 
 def _simple(name: str, function: str, ufunc: Any, start: Extreme) -> Monoid:
-    """The fold by one function from its identity, which `start` gives."""
+    """Register the fold by one function; `start` gives its identity for a NumPy dtype."""
 
     def reference(x: Any, axes: tuple[int, ...]) -> Any:
         out = ufunc.reduce(x, axis=axes, keepdims=True, initial=start(x.dtype), dtype=x.dtype)

@@ -1,10 +1,7 @@
-"""Loop nests: the ordered statements of a kernel over pure scalar terms.
+"""Loop nests of the loop, tile and kernel levels: ordered statements over pure scalar terms.
 
 For(a0, 0, 16, body=(Store(out, (a0,), relu(load x[a0])),))
-
-The loop, tile and kernel levels share these forms; each level's `ops.py` says which it allows.
-Terms are pure and interned: each is computed in the outermost block that binds all it depends on.
-placing.py makes those places explicit, for the printer, the interpreter and the emitters alike.
+Each term is computed in the outermost block that binds what it depends on (placing.py).
 """
 
 from __future__ import annotations
@@ -24,8 +21,11 @@ from weft.scalar.ops import Axis, Constant
 
 @dataclass(frozen=True)
 class Buffer:
-    """Memory a kernel reads or writes. `space` is global (a parameter), or local (its own), or
-    shared (a block's own). A `swizzle` of so many bytes permutes pieces as a copy engine does."""
+    """Memory that a kernel reads or writes.
+
+    space     global (a parameter of the kernel), local (its own) or shared (a block's own)
+    swizzle   32, 64 or 128: TMA permutes the 16-byte pieces of so many bytes; 0 for no swizzle
+    """
 
     name: str
     type: TensorType
@@ -37,15 +37,16 @@ class Buffer:
 
     @property
     def bytes(self) -> int:
-        """From its first element to its last."""
+        """Bytes from its first element to its last, both included."""
         return self.type.span * self.type.dtype.bytes
 
 
 @op("load")
 class Load(Op):
-    """Element of a buffer at i64 indices; `masked`: two more arguments, condition and default.
+    """The element of a buffer at i64 indices.
 
-    ahead   elements from here to what is wanted in the caches soon, 0 for nothing
+    masked  two more operands: a bool condition, and the value where it does not hold
+    ahead   distance in elements to an address that the load prefetches as well; 0 for none
     """
 
     buffer: Buffer
@@ -85,7 +86,7 @@ class Running(_Carrier):
 
 @dataclass(frozen=True)
 class Fold:
-    """The accumulators of one reduction: a monoid's carriers, by name."""
+    """The accumulators of one reduction or scan: a monoid's carriers, by name."""
 
     labels: tuple[str, ...]
     monoid: Monoid
@@ -106,7 +107,7 @@ class Fold:
 
 
 class Stmt:
-    """A statement; `uses` names the fields that hold its own terms: one, several, or None."""
+    """A statement; `uses` names the fields that hold its terms: a node, several, or None."""
 
     uses: ClassVar[tuple[str, ...]] = ()
 
@@ -131,19 +132,22 @@ def _mapped(held: Held, change: Callable[[Node], Node]) -> Held:
 Block = tuple[Stmt, ...]
 
 ROLES = ("free", "reduce", "scan")
-PARALLEL = ("parallel", "grid", "thread", "lane", "warp")  # binds: iterations at the same time
-PIPELINE = ("prologue", "ahead")  # copies for the first iterations of a loop, and for later ones
+PARALLEL = ("parallel", "grid", "thread", "lane", "warp")  # binds of concurrent iterations
+# Binds of loops that copy for a pipelined loop: for its first iterations, and for later ones.
+PIPELINE = ("prologue", "ahead")
 
 
 @dataclass(frozen=True, eq=False)
 class For(Stmt):
     """Iterate `axis` over lo, lo + step, ... < hi.
 
-    role    free (iterations are independent) or reduce (they update `folds`, declared here at
-            their identity), or scan (in order: the running fold is read)
-    bind    "" at the loop level; how the axis runs below it: parallel, serial, register (unrolled),
-            or vector16 (over lanes); on a GPU grid, thread, lane or warp (shared by threads that
-            have one iteration of the loop around it: neighbours, or of several warps)
+    role    free: iterations are independent; reduce: they update folds; scan: they run in order
+            and read the running fold
+    folds   the folds that this loop declares, which start at their identity
+    bind    how iterations run, "" at the loop level: parallel (on threads), serial, register
+            (unrolled), vector16 (over 16 lanes); on a GPU grid, thread, and lane or warp (among
+            the threads of one outer iteration: neighbours in a warp, or several warps). tile/ops.py
+            has them all.
     """
 
     axis: Node
@@ -168,7 +172,7 @@ class For(Stmt):
 
     @property
     def extent(self) -> int | None:
-        """Trip count times step when the bounds are literals."""
+        """hi - lo where both are literals, else None."""
         if isinstance(self.lo.op, Constant) and isinstance(self.hi.op, Constant):
             return int(self.hi.op.value) - int(self.lo.op.value)
         return None
@@ -180,10 +184,10 @@ class For(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Update(Stmt):
-    """fold <- combine(fold, lift(values)), which updates.py spells out.
+    """fold <- combine(fold, lift(values)); updates.py has the terms.
 
-    With `partial`, the values are carriers of another part of the same reduction. A sum of the
-    kernel level may take two factors: fold <- fma(x, y, fold).
+    With `partial`, the values are carriers already, of another part of the reduction. At the kernel
+    level a sum may take two values, the factors of a product: fold <- fma(x, y, fold).
     """
 
     fold: Fold
@@ -196,8 +200,8 @@ class Update(Stmt):
 class Store(Stmt):
     """buffer[index] = value, where `mask` holds if there is one.
 
-    how     "stream", past the caches; "async", not waited for: what it copies is there after a
-            barrier; "" for an ordinary store
+    how     "stream" bypasses the caches; "async" does not wait: its data is there after a barrier;
+            "" is an ordinary store
     """
 
     buffer: Buffer
@@ -217,7 +221,7 @@ class Local(Stmt):
 
 @dataclass(frozen=True, eq=False)
 class Let(Stmt):
-    """Placed form only: `term` is computed here and named."""
+    """Compute `term` here and name it; only in the placed form (placing.py)."""
 
     term: Node
     uses = ("term",)
@@ -235,7 +239,7 @@ class Kernel:
 
     @property
     def where(self) -> str | None:
-        """Its lines, as an error names them."""
+        """The torch lines as an error names them, None without any."""
         return "; ".join(self.origin) or None
 
 

@@ -1,7 +1,7 @@
-"""Scalar terms shared by the loop, tile and kernel levels, and the table of pointwise functions.
+"""Scalar terms of the loop, tile and kernel levels, and the table of pointwise functions.
 
-add(load(x, a0), constant(1.0, f32))     # terms are nodes; a Function row says what one does
-FUNCTIONS["add"].evaluate(x, y)          # and is also what the tensor level maps over tensors
+apply("add", x, constant(1.0, f32))      # a term: a node whose op is Apply(FUNCTIONS["add"])
+FUNCTIONS["add"].evaluate(a, b)          # its meaning in NumPy; `map` applies it to tensors
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Evaluate = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Function:
-    """A pointwise function: name, arity, how the result's dtype follows, meaning in NumPy.
+    """A pointwise function: its name, arity, meaning in NumPy (`evaluate`) and dtypes.
 
-    `result` is "same" (as the arguments), "bool", or a dtype, as of a cast. `domain` names the
-    kinds of arguments it takes. The first argument of `where` is the bool condition.
+    `result` is "same" (as the arguments), "bool", or a dtype, as of a cast. `domain` has the kinds
+    or names of the dtypes it takes. The first argument of `where` is the bool condition.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Function:
         return hash(self.name)
 
     def __call__(self, *args: Any) -> Any:
-        """The function of tensors (or patterns) and numbers, as an operator applies it."""
+        """Apply the function to tensors or patterns, and numbers, as Python's operators do."""
         return next(a for a in args if isinstance(a, Operators)).apply(self.name, *args)
 
     def infer_dtype(self, dtypes: tuple[DType, ...]) -> DType:
@@ -73,7 +73,7 @@ def function(name: str, arity: int, evaluate: Evaluate, *args: Any, **keywords: 
 
 
 def _each(one: Callable[[float], float], x: Any) -> Any:
-    """A function of one number at every place, computed in f64."""
+    """Apply a function of one number to every element, in f64."""
     found = np.vectorize(one, otypes=[np.float64])(np.asarray(x, np.float64))
     return found.astype(np.asarray(x).dtype)
 
@@ -133,13 +133,13 @@ def _cast_to(d: DType) -> Evaluate:
 
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
-    """x y + z, of f32 rounded once: an f64 holds their product."""
+    """x y + z in f64, which holds a product of f32 exactly, then in the dtype of the operands."""
     exact = np.asarray(x, np.float64) * y + z
     return exact.astype(np.result_type(x, y, z))
 
 
 def _pack_bf16(low: Any, high: Any) -> Any:
-    both = np.stack(np.broadcast_arrays(low, high), -1)  # f64 stays: complex128, else complex64
+    both = np.stack(np.broadcast_arrays(low, high), -1)  # f64: complex128, else complex64
     wide = both.astype(np.result_type(both.dtype, np.float32))
     return wide.view(np.result_type(wide.dtype, np.complex64))[..., 0]
 
@@ -217,9 +217,9 @@ dot_bf16 = function("dot_bf16", 2, _dot_bf16, DTYPES["f32"], ("pair",))  # (a, b
 SINGLE = [d for d in DTYPES.values() if d.kind != "pair"]
 CASTS = {d: function(str(d), 1, _cast_to(d), d) for d in SINGLE}  # f32(x), i64(x) ...
 
-# What a program in which every float is an f64 leaves out.
+# Functions that only round: without effect where every float is an f64 (`widen`).
 ROUNDINGS = {*(c for d, c in CASTS.items() if d.is_float), round_f16, round_bf16}
-SAFE = {checked_index: 0, checked_divisor: 1}  # the checks: a first argument without a fault
+SAFE = {checked_index: 0, checked_divisor: 1}  # check -> a first argument that passes it
 
 
 @op("axis")
@@ -234,7 +234,7 @@ class Axis(Op):
 
 @op("constant")
 class Constant(Op):
-    """A literal. `value` is a Python int, float or bool; NaNs are one value, -0.0 is not 0.0."""
+    """A literal. `value` is a Python int, float or bool; NaNs are equal, -0.0 and 0.0 are not."""
 
     value: int | float | bool
     dtype: DType
@@ -287,7 +287,7 @@ def apply(function: Function | str, *args: Node) -> Node:
 
 
 def guarded(check: Function, condition: Node, x: Node) -> Node:
-    """The argument of a check that is made only where the condition holds."""
+    """The argument x of a check, replaced by one that passes where the condition is off."""
     return apply(where, condition, x, constant(SAFE[check], x.type.dtype))
 
 
@@ -296,7 +296,7 @@ def cast(x: Node, dtype: DType) -> Node:
 
 
 def evaluate_term(term: Node, known: dict[Node, Any]) -> Any:
-    """A term on NumPy arrays; `known` has its variables, and then all it is made of."""
+    """Evaluate a term on NumPy arrays. `known` has its variables; it gains all subterms."""
     if term not in known:
         known[term] = term.op.evaluate(*(evaluate_term(a, known) for a in term.args))
     return known[term]

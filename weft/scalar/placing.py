@@ -1,4 +1,4 @@
-"""Where the terms of a nest are computed: each in the outermost block that binds what it needs.
+"""Places the terms of a nest: each in the outermost block that binds what it depends on.
 
 place(kernel.body)      # the same block with a Let before the first use of each term
 """
@@ -33,7 +33,7 @@ class _Placer:
         self.blocks: list[list[Stmt]] = []
         self.loops: list[int] = []  # serial number of the loop each frame belongs to
         self.bound: list[set[Node]] = []  # terms with a Let in each frame
-        self.depth: dict[Node, int] = {}  # of axes, accumulators
+        self.depth: dict[Node, int] = {}  # axis or accumulator -> frame that binds it
         self.written: dict[Buffer, list[int]] = {}  # local buffer -> loops around its last store
         self.reads: dict[Node, frozenset[Buffer]] = {}
         self.free: dict[Node, frozenset[Node]] = {}
@@ -46,7 +46,7 @@ class _Placer:
         self.loops.append(self.serial)
         if variable is not None:
             self.depth[variable] = len(self.blocks) - 1
-            for stmt in walk(stmts):  # before its store, what the iteration before has stored
+            for stmt in walk(stmts):  # a load may read what an earlier iteration stored
                 self._wrote(getattr(stmt, "buffer", None))
         for stmt in stmts:
             self.statement(stmt)
@@ -71,7 +71,7 @@ class _Placer:
         self.blocks[here].append(stmt)
 
     def _wrote(self, buffer: Buffer | None) -> None:
-        """After a store to a local buffer, what was read from it before is stale."""
+        """Forget the Lets that read a local buffer: a store to it makes them stale."""
         if buffer is None or buffer.space == "global":
             return
         self.written[buffer] = list(self.loops)
@@ -79,7 +79,7 @@ class _Placer:
             bound.difference_update([t for t in bound if buffer in self._locals(t)])
 
     def _updated(self, running: frozenset[Node]) -> None:
-        """After an update, what was computed from the value before is stale."""
+        """Forget the Lets that read a running value: an update makes them stale."""
         for bound in self.bound:
             stale = [t for t in bound if not running.isdisjoint(free_variables(t, self.free))]
             bound.difference_update(stale)
@@ -95,7 +95,7 @@ class _Placer:
         return bottom_up(term, self.reads, compute)
 
     def need(self, term: Node, memo: dict[Node, int]) -> int:
-        """Make sure a term is computed; the depth it is computed at."""
+        """Place a term and its subterms; return the depth of its block."""
         return bottom_up(term, memo, lambda t: self._place(t, memo))
 
     def _place(self, term: Node, memo: dict[Node, int]) -> int:
@@ -114,7 +114,7 @@ class _Placer:
         return depth
 
     def _visible(self, buffer: Buffer) -> int:
-        """A local buffer is read no further out than the innermost loop shared with its stores."""
+        """Least depth of a load of the buffer: the innermost loop shared with its last store."""
         pairs = zip(self.written.get(buffer, []), self.loops, strict=False)
         shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         return max(shared - 1, 0)
@@ -123,9 +123,9 @@ class _Placer:
 def place(
     block: Block, inline: Callable[[Node], bool] = lambda t: False, partial: bool = False
 ) -> Block:
-    """The block with Lets: each term once, in the outermost block that binds what it needs.
+    """The placed form of a block: a Let for each term, in the outermost block that binds it.
 
-    Terms for which `inline` holds get no Let (they are written where they are used). A `partial`
-    block stands inside loops that are not shown; VerifyError otherwise for an unbound variable.
+    Terms for which `inline` holds get no Let: they are written where they are used. A `partial`
+    block may use variables that loops around it bind. VerifyError for any other unbound variable.
     """
     return _Placer(inline, partial).block(block)

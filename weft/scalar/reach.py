@@ -13,17 +13,17 @@ from weft.scalar.nest import For
 from weft.scalar.ops import Constant, apply, constant, subtract
 
 Loops = dict[Node, For]  # by axis
-ROUNDS = 16
+ROUNDS = 16  # most ends of loops that one bound substitutes
 
 
 def extent_of(loop: For) -> int | None:
-    """hi - lo where it is a literal, and at least 0."""
+    """hi - lo, at least 0, where it is a literal; else None."""
     terms, offset = linear(apply(subtract, loop.hi, loop.lo))
     return None if terms else max(offset, 0)
 
 
 def longest(lo: Node, hi: Node) -> int | None:
-    """Literal bound on hi - lo, None when there is none."""
+    """A literal upper bound on hi - lo, None when there is none."""
     if function_of(hi) == "minimum":
         known = [n for n in (longest(lo, h) for h in hi.args) if n is not None]
         return min(known, default=None)
@@ -32,7 +32,7 @@ def longest(lo: Node, hi: Node) -> int | None:
 
 
 def reach(index: Node, loops: Loops) -> Interval:
-    """Least and greatest value, by putting in each loop's ends, innermost first."""
+    """The least and greatest value: substitutes the ends of each loop, innermost first."""
     return (_extreme(index, loops, -1, ROUNDS), _extreme(index, loops, 1, ROUNDS))
 
 
@@ -55,7 +55,7 @@ def _extreme(index: Node, loops: Loops, sign: int, rounds: int) -> float:
 
 
 def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
-    """Terms that an atom does not go beyond on that side."""
+    """Terms that bound an atom from above (`upper`) or from below."""
     loop = loops.get(atom)
     if loop is not None:
         if not upper:
@@ -72,7 +72,7 @@ def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
 
 
 def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
-    """How far the last value stays below an end that the loop does not go beyond."""
+    """How far the axis stays below `end` at least: a divisor of the step and of end - lo."""
     terms, offset = linear(apply(subtract, end, loop.lo))
     gap = loop.step
     for atom, factor in terms.items():

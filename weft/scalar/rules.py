@@ -1,8 +1,8 @@
-"""Identities of the pointwise functions, one row each, for scalar terms and for whole tensors.
+"""Rewrite rules of the pointwise functions, a row each, for scalar terms and for whole tensors.
 
 RULES.step(apply("multiply", x, constant(1.0)))        # x
-Every row says what it does to NaN, Inf, -0.0, rounding and integer wrap. "exact" means every bit
-but a NaN's payload. Subexpressions are shared by interning, so there is no rule for that.
+`soundness` says what a rule does to NaN, Inf, -0.0, rounding and integer wrap. "exact" keeps every
+bit but a NaN's payload. Interning shares subexpressions, so that no rule has to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def dtype_of(node: Node) -> DType:
 
 
 def is_type(*words: str) -> Callable[[Node], bool]:
-    """Whether x is of a dtype of one of these names or kinds."""
+    """A side condition: x has a dtype of one of these names or kinds."""
     return lambda x: not {dtype_of(x).kind, dtype_of(x).name}.isdisjoint(words)
 
 
@@ -49,13 +49,13 @@ logical, real, signed = is_type("bool"), is_type("float"), is_type("float", "int
 
 
 def fold(node: Node, build: Vocabulary) -> Node | None:
-    """A function of constants, computed in its own dtype as at run time."""
+    """f(constants) -> a constant, computed in the dtype of f, as at run time."""
     if not node.args or any(literal_value(n) is None for n in node.args):
         return None
     try:
         with np.errstate(all="ignore"):
             value = node.op.evaluate(*(n.op.evaluate() for n in node.args))
-    except (ValueError, ArithmeticError, LookupError):  # a power NumPy has not, a failed check
+    except (ValueError, ArithmeticError, LookupError):  # a power NumPy refuses, a failed check
         return None
     return build.literal(python_number(value, dtype_of(node)), dtype_of(node))
 
@@ -66,7 +66,7 @@ def python_number(value: object, dtype: DType) -> Number:
 
 
 def combine(node: Node, build: Vocabulary) -> Node | None:
-    """The same; None when a float leaves the normal range."""
+    """`fold`, but None for a float of 16 bits or outside 1e-30..1e30."""
     result = fold(node, build)
     if result is None or not real(node):
         return result
@@ -75,7 +75,7 @@ def combine(node: Node, build: Vocabulary) -> Node | None:
 
 
 def power_of_two(a: Node) -> bool:
-    """Its reciprocal is exact, and neither is near the ends of the exponent range."""
+    """Whether |a| is a power of two in 2^-14..2^14: its reciprocal is exact in every float."""
     value = abs(float(literal_value(a) or 0))
     return math.isfinite(value) and 2**-14 <= value <= 2**14 and math.frexp(value)[0] == 0.5
 
@@ -97,11 +97,12 @@ def regroup(
 
 
 def bound(name: str) -> Callable[..., Node | None]:
+    # f(f(x, a), b) -> f(x, f(a, b)), for maximum and minimum
     return regroup(name, name, folded=fold)
 
 
 def holds(wide: DType, narrow: DType) -> bool:
-    """Every value of `narrow` is a value of `wide`."""
+    """Whether every value of `narrow` is a value of `wide`."""
     if narrow.kind == "bool" or wide is narrow:
         return True
     if wide.is_float:
@@ -235,7 +236,7 @@ ROUNDING = [
 
 
 def identities(op: str) -> list[Rule]:
-    """The rows for terms whose functions are applied by that op: "apply" or "map"."""
+    """The rules for terms that apply functions by that op: "apply" or "map"."""
     return [
         Rule("fold", any_call(op), fold, soundness="computed in the dtype itself"),
         Rule("cast-same", any_call(op), cast_same),

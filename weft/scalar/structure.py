@@ -1,4 +1,4 @@
-"""Kernels up to the names of their buffers, and of their loops and accumulators.
+"""Compares kernels up to names of buffers; renames buffers, loops and accumulators.
 
 structure(a) == structure(b)          # the same loops over buffers of the same types
 rename_block(a.body, {x: y})          # the loops over other buffers
@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
-    """The block over other buffers."""
+    """The block with buffers replaced, at the same indices."""
 
     def change(node: Node) -> Node | None:
         op = _over(node.op, buffers)
@@ -33,7 +33,7 @@ def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
 
 
 def _over(part: T, buffers: Mapping[Buffer, Buffer]) -> T:
-    """An op or a statement over another buffer."""
+    """An op or a statement with its buffer replaced, if `buffers` has it."""
     old = getattr(part, "buffer", None)
     return replace(part, buffer=buffers[old]) if old in buffers else part  # type: ignore[type-var]
 
@@ -41,9 +41,9 @@ def _over(part: T, buffers: Mapping[Buffer, Buffer]) -> T:
 def renumber(
     body: Block, axes: Iterator[int] | None = None, accs: Iterator[int] | None = None
 ) -> Block:
-    """Name the loops a0, a1, ... and the accumulators acc0, ... by appearance, each its own.
+    """Name the loops a0, a1, ... and the accumulators acc0, acc1, ... in order of appearance.
 
-    Numbers come from `axes` and `accs` where blocks are to share a kernel.
+    All names differ. Blocks of one kernel take their numbers from the same `axes` and `accs`.
     """
     axes, accs = axes or count(), accs or count()
 
@@ -72,7 +72,7 @@ def renumber(
 
 
 def structure(kernel: Kernel) -> tuple[Any, ...]:
-    """A hashable value equal for kernels that differ only in the names of buffers."""
+    """A hashable value, equal for kernels that differ only in the names of buffers."""
     buffers = (*kernel.inputs, *kernel.outputs)
     own = (s.buffer for s in walk(kernel.body) if isinstance(s, nest.Local))
     plain = {b: Buffer(f"b{i}", b.type, b.space) for i, b in enumerate((*buffers, *own))}
@@ -101,12 +101,12 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
 
 
 def is_checked(block: Block) -> bool:
-    """Whether a function in the block can meet a fault."""
+    """Whether the block has a checked function, which may meet a fault."""
     return any(getattr(n.op, "function", None) in SAFE for n in nodes(block))
 
 
 def restates(body: Block) -> bool:
-    """Whether a nest packs pairs that lie so in memory: what it stores is what it reads."""
+    """Whether a nest packs bf16 pairs that lie in memory so already: it stores what it reads."""
     while len(body) == 1 and isinstance(body[0], For):
         body = body[0].body
     store = body[0] if len(body) == 1 else None

@@ -1,8 +1,8 @@
-"""Equal kernels of a program are scheduled and compiled once.
+"""Keeps one of equal kernels in a program, so that each is scheduled and compiled once.
 
 unique = Unique(program)              # unique.program has one kernel of each structure
-unique.restore(scheduled)             # every kernel again, each as the first of its structure
-unique.starts["add_2"]                # (0, 128): from which elements on it is handed its inputs
+unique.restore(scheduled)             # every kernel again, as the first of its structure
+unique.starts["add_2"]                # (0, 128): the elements at which its inputs begin
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ Place = tuple[int, ...]  # coordinates of an element
 
 
 def from_first(kernel: Kernel) -> tuple[Kernel, tuple[Place, ...]]:
-    """The kernel over its inputs from the first coordinates it reads on, and which these are.
+    """The kernel with each input moved to begin at the first coordinates it reads, and these.
 
-    A step of a loop that was unrolled reads its own row: over that row, all steps are the same.
+    load x[3, a0] -> load x[0, a0] and (3, 0): the steps of an unrolled loop, which read a row each,
+    become equal.
     """
     reads: dict[Buffer, list[Node]] = {b: [] for b in kernel.inputs if b not in kernel.outputs}
     for node in nodes(kernel.body):
@@ -41,7 +42,7 @@ def from_first(kernel: Kernel) -> tuple[Kernel, tuple[Place, ...]]:
 
 
 def _first(buffer: Buffer, reads: list[Node]) -> Place:
-    """In each dimension the least that all reads add; nothing where one is masked or goes down."""
+    """The least constant that the reads add in each dimension; all 0 where a read is masked."""
     rank = buffer.type.rank
     if not reads or any(n.op.masked for n in reads):  # type: ignore[attr-defined]
         return (0,) * rank
@@ -49,14 +50,14 @@ def _first(buffer: Buffer, reads: list[Node]) -> Place:
 
 
 def _constant(index: Node) -> int:
-    """What an index is at least, as all it adds to that is axes, which begin at 0 or later."""
+    """A lower bound of an index: its constant where it adds axes, which are >= 0; else 0."""
     terms, offset = linear(index)
     grows = all(k > 0 and isinstance(atom.op, Axis) for atom, k in terms.items())
     return max(offset, 0) if grows else 0
 
 
 def _shift(index: tuple[Node, ...], start: Place, sign: int) -> tuple[Node, ...]:
-    """The index so far on; a part that is no affine form stays itself."""
+    """The index + sign * start; a part that does not move stays as it is."""
     parts = ((linear(i), sign * n) for i, n in zip(index, start, strict=True))
     return tuple(
         from_linear(terms, offset + n) if n else i
@@ -65,16 +66,16 @@ def _shift(index: tuple[Node, ...], start: Place, sign: int) -> tuple[Node, ...]
 
 
 class Unique:
-    """A program with only the first kernel of each structure, and how to get the others back.
+    """`program` has only the first kernel of each structure; `restore` brings the others back.
 
-    With `starts`, kernels are of one structure too where they read other parts of their inputs:
-    `starts` says from which element on each kernel is handed these.
+    With `starts`, kernels that read different parts of their inputs alike share a structure too;
+    the property `starts` has the elements at which the parts begin.
     """
 
     def __init__(self, program: Program, starts: bool = False) -> None:
         self.full = program
-        self.first: dict[str, str] = {}  # kernel -> the kernel that stands for it
-        self.places: dict[str, tuple[Place, ...]] = {}  # of kernels that read parts alike
+        self.first: dict[str, str] = {}  # kernel -> the first kernel of its structure
+        self.places: dict[str, tuple[Place, ...]] = {}  # kernel -> where its parts begin
         kept: dict[str, Kernel] = {}
         seen: dict[tuple[Any, ...], str] = {}
         for kernel in program.kernels:
@@ -87,7 +88,7 @@ class Unique:
         self.program = replace(program, steps=tuple(kept[s.name] for s in steps))
 
     def _over_parts(self, kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
-        """Of kernels of different structures, one for all that read different parts alike."""
+        """Of the kernels that read different parts of their inputs alike, keep the first."""
         moved = {name: from_first(kernel) for name, kernel in kernels.items()}
         alike: dict[tuple[Any, ...], list[str]] = {}
         for name, (kernel, _) in moved.items():
@@ -107,7 +108,7 @@ class Unique:
 
     @property
     def starts(self) -> dict[str, tuple[int, ...]]:
-        """Of kernels that are handed parts of their inputs: the element where each begins."""
+        """For each kernel that takes parts of its inputs: the element at which each part begins."""
         layouts = {k.name: [b.type.layout for b in k.inputs] for k in self.full.kernels}
         return {
             name: tuple(
@@ -118,7 +119,7 @@ class Unique:
         }
 
     def restore(self, program: Program) -> Program:
-        """The full program at the level `program` was lowered to."""
+        """The full program at the level of `program`, which is `self.program` lowered."""
         made = {k.name: k for k in program.kernels}
         starts = self.starts
 
@@ -137,12 +138,12 @@ class Unique:
         return self.full.map_kernels(program.level, again)
 
     def all(self, facts: Mapping[str, T]) -> dict[str, T]:
-        """What is known of the first kernels, for every kernel."""
+        """Facts of the first kernels, by name, as facts of every kernel."""
         return {name: facts[first] for name, first in self.first.items()}
 
 
 def _over_others(found: Kernel, kernel: Kernel) -> Kernel:
-    """What was made of a kernel of its structure, over the buffers of the kernel."""
+    """The lowered kernel `found` of its structure, over the buffers of `kernel`."""
     pairs = zip((*found.inputs, *found.outputs), (*kernel.inputs, *kernel.outputs), strict=True)
     own = {b: replace(mine, type=b.type) for b, mine in pairs}
     inputs, outputs = (tuple(own[b] for b in bs) for bs in (found.inputs, found.outputs))
@@ -151,7 +152,7 @@ def _over_others(found: Kernel, kernel: Kernel) -> Kernel:
 
 
 def _over_whole(kernel: Kernel, start: Sequence[Place]) -> Kernel:
-    """The kernel over whole inputs, of which it was over what begins there."""
+    """The kernel over whole inputs: adds the start of each part to the indices."""
     first = {b: at for b, at in zip(kernel.inputs, start, strict=True) if any(at)}
 
     def change(node: Node) -> Node | None:

@@ -1,8 +1,8 @@
-"""What an update does to its fold: what it folds in, and what the accumulators become.
+"""The terms of an update: the carriers it folds in, and the accumulators' new values.
 
-lifted(Update(total, (x,)))         # (x,): combined with the accumulators
-fused(Update(total, (x * y,)))      # Update(total, (x, y)): a sum may take the factors of a product
-combined(Update(total, (x, y)))     # (fma(x, y, total),): rounded once
+lifted(Update(total, (x,)))         # (x,)
+fused(Update(total, (x * y,)))      # Update(total, (x, y)): a sum takes the factors of a product
+combined(Update(total, (x, y)))     # (fma(x, y, total),)
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ Terms = tuple[Node, ...]
 
 
 def is_product(update: Update) -> bool:
-    """Whether a sum is given the two factors of a product."""
+    """Whether the update is of a sum, and its values are the two factors of a product."""
     return update.fold.monoid is SUM and not update.partial and len(update.values) == 2
 
 
 def fused(update: Update) -> Update:
-    """The update by the factors of a product, where a sum adds one."""
+    """The update with a product's factors as its values, where it adds a product to a sum."""
     found = _factors(update.values[0]) if update.fold.monoid is SUM else ()
     return replace(update, values=found, partial=False) if len(found) == 2 else update
 
 
 def _factors(value: Node) -> Terms:
-    """Factors of a product of floats; of one under a condition, 0 where it does not hold."""
+    """The factors of a product in f32 or f64; () for any other term.
+
+    where(c, x * y, 0) has the factors where(c, x, 0) and where(c, y, 0).
+    """
     if function_of(value) == "multiply" and value.type.dtype in (f32, f64):
         return value.args
     if function_of(value) == "where" and value_of(value.args[2]) == 0:
@@ -41,21 +44,21 @@ def _factors(value: Node) -> Terms:
 
 
 def lifted(update: Update) -> Terms:
-    """The carriers that are combined with the accumulators."""
+    """The carriers that the update combines with the accumulators."""
     if is_product(update):
         return (apply(multiply, *update.values),)
     return update.values if update.partial else update.fold.monoid.lift(update.values)
 
 
 def combined(update: Update) -> Terms:
-    """What the accumulators become."""
+    """The new values of the accumulators."""
     if is_product(update):
         return (apply(fma, *update.values, *update.fold.accs),)
     return update.fold.monoid.combine(update.fold.accs, lifted(update))
 
 
 def guarded(update: Update, condition: Node) -> Update:
-    """The update where the condition holds; elsewhere the accumulators stay as they are."""
+    """The update under a condition: where it is off, the accumulators keep their values."""
     assert condition.type.dtype is boolean
     if is_product(update):
         values, none = update.values, tuple(constant(0, v.type.dtype) for v in update.values)

@@ -1,23 +1,23 @@
-"""What the verifiers of the loop, tile and kernel levels share: they differ in a `Level` each.
+"""The verifier of the loop, tile and kernel levels; a `Level` has what differs between them.
 
 A program
   1. is of the level it is verified at;
   2. has one element type and one layout for each buffer name;
   3. has steps that read inputs or what an earlier step wrote, and writes all its outputs.
 A kernel
-  4. uses only the statements, terms, roles and binds of its level, and runs iterations at the
-     same time only of a free loop, or of a reduction that threads share;
+  4. uses only the statements, terms, roles and binds of its level, and runs iterations
+     concurrently only in free loops, and in reductions that threads share;
   5. reads its inputs and local buffers, and stores to its outputs and local buffers;
-  6. stores to each output, to all of its elements where that can be told;
+  6. stores to each output, and to all its elements where these can be counted;
   7. uses a local buffer after it is declared, in the same block or inside it.
 A statement
-  8. uses an axis inside its loop, and does not bind one again there: passes substitute by axis;
-  9. reads an accumulator after its loop, a running value inside its scan after the update;
+  8. uses an axis only inside its loop, where no other loop binds it: passes substitute by axis;
+  9. reads an accumulator after its loop, a running value in its scan, after the update;
  10. indexes with i64, stores a value of the buffer's dtype under a bool mask;
- 11. stays inside buffers, where bounds can be told and no condition guards the access.
+ 11. stays inside buffers, where bounds are known and no condition guards the access.
 A fold
  12. is declared once, by a reduce or scan loop, with the carriers of its monoid;
- 13. is updated inside its loop, with no free loop in between, by values of its dtypes and lanes.
+ 13. is updated inside its loop, without a free loop between, by values of its dtypes and lanes.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ def _store(stmt: nest.Store) -> Touch | None:
 
 @dataclass(frozen=True)
 class Level:
-    """What a level is made of, and what its verifier adds to the invariants above.
+    """What a level allows, and the invariants that it adds to those above.
 
-    binds           patterns of what a loop may be bound to
-    folders         those of weft whose statements and terms it takes
-    touches         memory ops and statements beyond nest's: what they reach (None: guarded)
-    check           the level's own invariants of one statement or term
-    flat            whether kernels see a buffer as a run of elements
+    binds     regular expressions that its loops' binds match
+    folders   the folders of weft whose statements and terms it has
+    touches   classes of memory ops and statements beyond nest's -> the indices that one accesses,
+              None where a condition guards it
+    check     raises VerifyError for a statement or term that breaks an invariant of the level
+    flat      whether kernels see a buffer as a flat run of elements, whatever its shape elsewhere
     """
 
     name: str
@@ -69,7 +70,7 @@ class Level:
     flat: bool = False
 
 
-# What is wrong with a variable that is not in scope.
+# The errors for a variable that is not in scope.
 UNREADABLE: dict[type[Op], str] = {
     Axis: "axis {} is used outside its loop",
     nest.Acc: "{} is read, but no loop before here declares it",
@@ -78,7 +79,7 @@ UNREADABLE: dict[type[Op], str] = {
 
 
 def verify_program(program: nest.Program, level: Level) -> None:
-    """Raise VerifyError, a sentence with its place, unless the program holds to its level."""
+    """Raise VerifyError, which names the place, unless the program is valid at its level."""
     found = program.level
     require(found == level.name, f"{program.name} is a {found} program, not a {level.name} program")
     types: dict[str, TensorType] = {}
@@ -104,7 +105,7 @@ def verify_program(program: nest.Program, level: Level) -> None:
 
 
 class _Verifier:
-    """Checks one kernel from the outside in, keeping what is in scope."""
+    """Checks one kernel from the outside in, with the names that are in scope."""
 
     def __init__(self, kernel: nest.Kernel, level: Level) -> None:
         self.kernel, self.level = kernel, level
@@ -114,9 +115,9 @@ class _Verifier:
         self.here: nest.Stmt | None = None
         self.readable: set[Node] = set()  # axes, accumulators and running values in scope
         self.locals: set[nest.Buffer] = set()
-        self.folds: dict[nest.Fold, int] = {}  # of the open loops: loops outside the declaring one
+        self.folds: dict[nest.Fold, int] = {}  # fold of an open loop -> its depth
         self.labels: set[str] = set()
-        self.checked: dict[Node, None] = {}  # terms found right in this scope or one around it
+        self.checked: dict[Node, None] = {}  # valid terms of this scope or one around it
         self.covered: dict[nest.Buffer, int | None] = {}  # elements stored, None when not known
 
     def that(self, condition: bool, sentence: str) -> None:
@@ -309,5 +310,5 @@ class _Verifier:
 
 
 def _attained(index: Node) -> bool:
-    """Whether an index is affine in axes, so that the bounds `reach` finds are really reached."""
+    """Whether an index is affine in axes, so that it attains the bounds that `reach` finds."""
     return all(isinstance(atom.op, Axis) for atom in linear(index)[0])

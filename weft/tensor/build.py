@@ -1,4 +1,4 @@
-"""Readable constructors over the tensor primitives: what lowerings and rules are written in.
+"""Constructors over the tensor primitives, in which the lowerings of ATen ops are written.
 
 x = Tensor(make(Input("x", TensorType(f32, (16, 64)))))
 y = x * scalar.sigmoid(x + 1)              # numbers take the dtype of the tensor they meet
@@ -31,7 +31,7 @@ Extents = Sequence[int]
 
 @dataclass(frozen=True, eq=False)
 class Tensor(Operators):
-    """A node with the operators of arithmetic."""
+    """A node with Python's arithmetic operators."""
 
     node: Node
 
@@ -68,7 +68,11 @@ def literal(value: Number, dtype: DType) -> Tensor:
 
 
 def map_(function: Function, *args: Operand) -> Tensor:
-    """The function at every position; shapes broadcast, numbers take the tensors' dtype."""
+    """Apply the function at every position; shapes broadcast.
+
+    A number takes the dtype of the first tensor. Without tensors, all are f32 if one is a float,
+    else i64.
+    """
     values = args[1:] if function is scalar.where else args
     found = [a.dtype for a in values if isinstance(a, Tensor)]
     default = f32 if any(isinstance(a, float) for a in values) else i64
@@ -84,7 +88,7 @@ def cast(x: Tensor, dtype: DType) -> Tensor:
 
 
 def widen(x: Tensor) -> Tensor:
-    """A 16-bit float as the f32 it is computed in."""
+    """Cast a 16-bit float to f32, in which it is computed; other dtypes stay."""
     return cast(x, x.dtype.compute)
 
 
@@ -124,7 +128,7 @@ def full(shape: Sequence[int], value: Number, dtype: DType) -> Tensor:
 
 
 def broadcast_in(x: Tensor, shape: Sequence[int], axes: Sequence[int]) -> Tensor:
-    """Axis j of x runs along output axis axes[j] (or has length 1); other output axes repeat it."""
+    """Axis j of x runs along output axis axes[j] (or has length 1); x repeats along the others."""
     index = [
         constant(0) if n == 1 and shape[a] != 1 else position(a)
         for a, n in zip(axes, x.shape, strict=True)
@@ -178,7 +182,7 @@ def unsqueeze(x: Tensor, axis: int) -> Tensor:
 
 
 def insert_axes(x: Tensor, axes: Sequence[int], extents: Sequence[int]) -> Tensor:
-    """New output axes at those places, along which x repeats."""
+    """Insert axes of these extents at output positions `axes`; x repeats along them."""
     added = dict(zip(axes, extents, strict=True))
     rank = x.rank + len(added)
     old = iter(x.shape)
@@ -207,7 +211,7 @@ def flip(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def pad(x: Tensor, pads: Sequence[tuple[int, int]], fill: Number = 0) -> Tensor:
-    """`fill` before and after each axis; a negative amount crops."""
+    """Pad axis a with pads[a] = (before, after) elements of `fill`; a negative amount crops."""
     shape = [n + low + high for n, (low, high) in zip(x.shape, pads, strict=True)]
     index = [affine({a: 1}, -low) for a, (low, _) in enumerate(pads)]
     valid = all_of([within(i, n) for i, n in zip(index, x.shape, strict=True)])
@@ -215,7 +219,7 @@ def pad(x: Tensor, pads: Sequence[tuple[int, int]], fill: Number = 0) -> Tensor:
 
 
 def concat(pieces: Sequence[Tensor], axis: int) -> Tensor:
-    """Pieces one after another: a choice by position between padded views."""
+    """Concatenate along an axis: pad each piece to the full shape, then select by position."""
     pieces = [p for p in pieces if p.shape[axis]] or list(pieces[:1])
     extents = [p.shape[axis] for p in pieces]
     padded: list[Tensor] = []
@@ -281,13 +285,13 @@ def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool =
 
 
 def softmax(x: Tensor, axis: int) -> Tensor:
-    """With one division for a sum, which is at least 1, not one for each element."""
+    """Multiply by the reciprocal of the sum (at least 1): one division per sum, not per element."""
     weights = scalar.exp(x - reduce(MAX, x, (axis,), keep=True))
     return weights * (1.0 / total(weights, (axis,), keep=True))
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """[..., M, K] by [..., K, N]: products over a [..., M, N, K] box, summed along K."""
+    """[..., M, K] by [..., K, N] -> [..., M, N]: products over [..., M, N, K], summed along K."""
     batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     r = len(batch)
     box_shape = (*batch, a.shape[-2], b.shape[-1], a.shape[-1])

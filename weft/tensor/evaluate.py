@@ -22,7 +22,10 @@ from weft.tensor.ops import Extern, Input, Map, Scalar
 
 
 def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) -> list[np.ndarray]:
-    """The outputs for inputs in the graph's order; `widen` computes every float in f64."""
+    """The graph's outputs for inputs in its order; `widen` computes every float in f64.
+
+    VerifyError for another number of inputs, or an input of another shape or dtype.
+    """
     if len(inputs) != len(graph.inputs):
         raise VerifyError(f"{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}")
     values: dict[Node, Any] = {}
@@ -42,7 +45,7 @@ def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) ->
 
 
 def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
-    """One node on its arguments' values."""
+    """Evaluate one node on its operands' values."""
     op = node.op
     if isinstance(op, Extern):
         return call_extern(op, args, widen)
@@ -54,7 +57,7 @@ def evaluate_node(node: Node, args: Sequence[Any], widen: bool = False) -> Any:
 
 
 def call_extern(op: Extern, args: Sequence[Any], widen: bool = False) -> Any:
-    """Call the operator that an extern names; an array, or a tuple of them."""
+    """Call an extern's operator through torch; return an array, or a tuple of its results."""
     tensors = [to_torch(np.asarray(a)) for a in args]
     leaf = widened if widen else torch_object
     arguments, keywords = op.arguments.bind(tensors, leaf)

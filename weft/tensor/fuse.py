@@ -1,11 +1,6 @@
-"""Fusion: which tensors get a buffer, and which of them share a kernel.
+"""Fusion: decides which tensors get a buffer, and which of them share a kernel.
 
 groups = partition(graph, price, target)        # price(nest) -> microseconds
-Each tensor starts stored in a kernel of its own; the change that saves most is made first, and
-none is made that the price does not favour: inlining a tensor into every kernel that reads it,
-or joining two kernels over one iteration space (tensor/join.py). After bullet's greedy fusion,
-with prices. No kernel gets longer than the target's caches of instructions: work grows as the
-number of tensors does.
 """
 
 from __future__ import annotations
@@ -24,11 +19,20 @@ from weft.tensor.join import is_joinable, join_everything, join_greedily
 from weft.tensor.lower import root_shape
 
 Fuse = Literal["none", "greedy", "all"]
-SMALL = 64  # vector instructions: of equal savings, those in kernels this small come first
+SMALL = 64  # vector instructions in a size class: of equal savings, the smaller class comes first
 
 
 def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy") -> list[Group]:
-    """Groups of stored tensors, each one kernel (or one library call), in order of data flow."""
+    """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
+
+    "greedy" starts with most tensors stored, each in a kernel of its own. It then makes the change
+    that saves most microseconds, again and again, until no change saves any: first it inlines
+    tensors into all kernels that read them, then it joins kernels over one iteration space
+    (tensor/join.py). The order is that of greedy fusion in bullet (github.com/jw1912/bullet). No
+    kernel outgrows the target's instruction cache (`target.body`), so that compile time grows with
+    the number of tensors, not with its square.
+    "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
+    """
     groups = Groups(graph, price, target)
     store_initially(groups, fuse)
     if fuse == "greedy":
@@ -39,13 +43,13 @@ def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy"
     return groups.ordered()
 
 
-# ---- what stands stored at first
+# ---- what is stored at first
 
 
 def store_initially(groups: Groups, fuse: Fuse) -> None:
-    """Give every tensor a kernel of its own, except what is no more than a step to one reader."""
+    """Store each tensor in a kernel of its own, unless `_starts_stored` leaves it inlined."""
     users = groups.graph.users()
-    inlined: dict[Node, float] = {}  # weight of what a node adds to the kernel of a reader
+    inlined: dict[Node, float] = {}  # weight that inlining a node adds to its reader's kernel
     for node in groups.order:
         inlined[node] = weight(node) + sum(inlined[a] for a in dict.fromkeys(node.args))
         long = inlined[node] > groups.target.body / 2
@@ -62,7 +66,7 @@ def store_initially(groups: Groups, fuse: Fuse) -> None:
 
 
 def _starts_stored(node: Node, users: list[Node], fuse: Fuse, long: bool) -> bool:
-    """`long`: whether inlining it would make the kernel of its reader long."""
+    """Whether a tensor starts with a buffer; `long`: inlined, it would make a long kernel."""
     if not isinstance(node.op, ops.Map | ops.Reduce | ops.Gather):
         return False
     if _is_contraction(node, users) or _is_generated(node):
@@ -74,12 +78,12 @@ def _starts_stored(node: Node, users: list[Node], fuse: Fuse, long: bool) -> boo
 
 
 def _is_contraction(node: Node, users: list[Node]) -> bool:
-    """Products that are folded at once."""
+    """Whether the node is a contraction's product: larger than its sources, read by reductions."""
     return ops.is_expansion(node) and all(isinstance(u.op, ops.Reduce) for u in users)
 
 
 def _is_generated(node: Node) -> bool:
-    """Computed from coordinates and scalars alone: no memory would be saved."""
+    """Whether a map reads coordinates and scalars alone: a buffer would save no loads."""
     return isinstance(node.op, ops.Map) and all(
         isinstance(s.op, ops.Index | ops.Scalar) for s in ops.sources(node)
     )
@@ -89,11 +93,12 @@ def _is_generated(node: Node) -> bool:
 
 
 class _Inlining:
-    """Takes the inlining that saves most, until none saves anything."""
+    """Inlines the stored tensor that saves most, until none saves anything."""
 
     def __init__(self, groups: Groups) -> None:
         self.groups = groups
-        self.costs: dict[tuple[Kernel, Kernel], float] = {}  # of a kernel that took another in
+        # Microseconds of a reader with a kernel inlined into it, by (kernel, reader).
+        self.costs: dict[tuple[Kernel, Kernel], float] = {}
         self.heap: list[tuple[float, int, int, int, Node, tuple[Kernel, ...]]] = []
         self.tick = itertools.count()
 
@@ -122,18 +127,20 @@ class _Inlining:
                 heapq.heappush(self.heap, entry)
 
     def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:
-        """Microseconds. Short readers first: their loss may be more than what the rest can save.
+        """Microseconds that inlining the kernel into all readers saves; -inf where it saves none.
 
-        A reader saves no more than the kernel cost, which wrote what the reader reads.
+        A reader gets cheaper by at most `own.cost`, which bounds the saving from above. Short
+        readers are priced first, and pricing stops when the bound reaches 0.
         """
         if any(isinstance(kernel.outputs[0].op, ops.Extern) for kernel in readers):
             return -NEVER
         saved = own.cost + sum(kernel.cost for kernel in readers)
-        rest = sum(kernel.cost - own.cost for kernel in readers)  # the least of those not asked yet
+        # Lower bound on the merged cost of the readers that are not priced yet.
+        rest = sum(kernel.cost - own.cost for kernel in readers)
         for kernel in sorted(readers, key=lambda k: k.weight):
             if saved <= rest:
                 return -NEVER
-            pair = (own, kernel)  # all that the kernel of both depends on
+            pair = (own, kernel)  # the merged cost depends on these two alone
             if pair not in self.costs:
                 self.costs[pair] = self.groups.kernel(kernel.outputs, own.outputs).cost
             saved -= self.costs[pair]
@@ -141,10 +148,12 @@ class _Inlining:
         return saved
 
     def _is_better_joined(self, own: Kernel, readers: Sequence[Kernel], saved: float) -> bool:
-        """Whether its first reader would better compute and store it than all do so themselves.
+        """Whether joining the kernel with its first reader saves more than inlining it into all.
 
-        No third kernel stands between a kernel and the first of its readers. One that folds what
-        it reads may yet become an online fold with the next, which a stored tensor would prevent.
+        The joined kernel stores the tensor for the other readers. No third kernel stands between a
+        kernel and its first reader, so that joining makes no cycle. A reader of another shape
+        reduces the tensor: it may later become an online fold with the kernel after it, which a
+        stored tensor would prevent.
         """
         if len(readers) < 2 or not (is_joinable(own) and is_joinable(readers[0])):
             return False
@@ -157,7 +166,7 @@ class _Inlining:
         return own.cost + readers[0].cost - joined.cost > saved
 
     def _inline(self, node: Node, readers: Iterable[Kernel]) -> list[Node]:
-        """Do it; the stored tensors whose own inlining has a new price."""
+        """Inline the node; return the stored tensors whose own inlining has a new price."""
         groups = self.groups
         own = groups.kernels[node]
         groups.remove(node)

@@ -1,9 +1,8 @@
 """Groups of tensors that share a kernel, with their prices: the state that fusion changes.
 
 groups = Groups(graph, price, target)
-kernel = groups.kernel((y,))            # reads, weight and cost, while `groups.stored` have buffers
-groups.put(kernel)                      # in the place of the kernels that had its outputs
-Equal kernels are lowered and priced once, whatever their constants are.
+kernel = groups.kernel((y,))            # the kernel of y, with what it reads, its weight and cost
+groups.put(kernel)                      # replaces the kernels that stored its outputs
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from weft.tensor.lower import lower_group, root_shape
 
 Group = tuple[Node, ...]
 Price = Callable[[Block], float]
-Structure = tuple[tuple[int, ...], ...]  # of a kernel: ops, and the types of what it reads
+# A kernel as rows: the id of an op and the rows of its operands, or the id of a type it reads.
+Structure = tuple[tuple[int, ...], ...]
 NEVER = float("inf")
 
 
 def forced_to_store(graph: Graph) -> set[Node]:
-    """Tensors that must have a buffer: outputs, calls, scans, scatters and what calls read."""
+    """Tensors that need a buffer: outputs, scans, scatters, operands and results of externs."""
     found = {n for n in graph.outputs if not isinstance(n.op, ops.Input)}
     for node in graph.nodes():
         if isinstance(node.op, ops.Extern):
@@ -46,14 +46,14 @@ def weight(node: Node) -> float:
 
 @dataclass(eq=False)
 class Kernel:
-    """One group: the stored tensors its nest reads, its price, and the kernels it needs.
+    """One group of outputs, with the stored tensors that its nest reads and its price.
 
-    `above` has a bit of every kernel that this one needs, directly or not; `bit` is its own, and
-    after a join those of all its parts.
+    `bit` identifies the kernel: a bit of its own, or after a join the bits of all its parts.
+    `above` has the bits of all kernels that this one depends on, directly or not.
     """
 
     outputs: Group
-    place: int  # of its first output in the graph
+    place: int  # index of its first output in `graph.nodes()`
     reads: frozenset[Node] = frozenset()
     weight: float = 0.0  # vector instructions for one element
     cost: float = 0.0  # microseconds
@@ -61,7 +61,7 @@ class Kernel:
     above: int = 0
 
     def is_before(self, other: Kernel) -> bool:
-        """Whether the other kernel needs this one."""
+        """Whether the other kernel depends on this one."""
         return other.above & self.bit != 0
 
 
@@ -76,9 +76,10 @@ class Groups:
     target: Machine
     stored: set[Node] = field(default_factory=set)
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
-    reading: dict[Node, list[Kernel]] = field(default_factory=dict)  # by what they read; in order
-    prices: dict[Structure, float] = field(default_factory=dict)
-    numbers: dict[Hashable, int] = field(default_factory=dict)  # of ops and types
+    # Kernels by a tensor that they read, in graph order.
+    reading: dict[Node, list[Kernel]] = field(default_factory=dict)
+    prices: dict[Structure, float] = field(default_factory=dict)  # microseconds
+    numbers: dict[Hashable, int] = field(default_factory=dict)  # ids of ops and types
 
     def __post_init__(self) -> None:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
@@ -86,9 +87,10 @@ class Groups:
         self.forced = forced_to_store(self.graph)
 
     def kernel(self, outputs: Group, without: Iterable[Node] = ()) -> Kernel:
-        """The kernel of these outputs when the stored tensors, `without` some, have buffers.
+        """The kernel that computes the outputs from stored tensors, with those `without` inlined.
 
-        One `without` some is a trial: where it is longer than a kernel should be, it has no price.
+        Kernels that differ only in float constants or in offsets of slices are lowered and priced
+        once. A kernel `without` tensors is a trial: its cost is infinite where it is too long.
         """
         start = self.order[outputs[0]]
         if isinstance(outputs[0].op, ops.Extern):
@@ -123,7 +125,7 @@ class Groups:
         return kernel
 
     def is_short(self, *kernels: Kernel) -> bool:
-        """Whether the kernel of all these runs from the caches of instructions."""
+        """Whether one kernel of all these fits the instruction cache (`target.body`)."""
         return sum(k.weight for k in kernels) <= self.target.body
 
     def _number(self, fact: Hashable) -> int:
@@ -136,7 +138,7 @@ class Groups:
         return self.price(lower_group(outputs, buffers, buffers))
 
     def put(self, kernel: Kernel) -> None:
-        """Take the kernel in, in the place of those that had its outputs."""
+        """Add the kernel, in place of those that stored its outputs."""
         for node in kernel.outputs:
             self.remove(node)
             self.stored.add(node)
@@ -146,7 +148,7 @@ class Groups:
             insort(self.reading.setdefault(node, []), kernel, key=place)
 
     def remove(self, node: Node) -> None:
-        """Take out the kernel that stores the node, which needs a buffer no longer."""
+        """Remove the kernel that stores the node, which then has no buffer."""
         self.stored.discard(node)
         kernel = self.kernels.pop(node, None)
         for read in () if kernel is None else kernel.reads:
@@ -156,14 +158,14 @@ class Groups:
                 readers.pop(at)
 
     def readers(self, node: Node) -> list[Kernel]:
-        """Kernels that read the tensor, in the order of the graph."""
+        """Kernels that read the tensor, in graph order."""
         return self.reading.get(node, [])
 
     def all(self) -> list[Kernel]:
         return list(dict.fromkeys(self.kernels.values()))
 
     def ordered(self) -> list[Group]:
-        """Kernels such that each comes after those it reads."""
+        """The groups of all kernels, each after the kernels whose outputs it reads."""
 
         def before(kernel: Kernel) -> list[Kernel]:
             read = {self.kernels[n] for n in kernel.reads if n in self.kernels}
@@ -176,7 +178,7 @@ class Groups:
 
 
 def _kind(node: Node) -> Hashable:
-    """What of an op decides a price: of a float constant its type, of a slice not where it is."""
+    """The part of an op that decides a price: not a float's value, nor a slice's offset."""
     if isinstance(node.op, ops.Scalar) and node.op.dtype.is_float:
         return ops.Scalar, node.type
     if isinstance(node.op, ops.View) and node.op.valid is None:

@@ -1,9 +1,6 @@
-"""Joining: kernels over one iteration space that share what they read become one.
+"""Joins kernels over one iteration space that share tensors into one kernel.
 
-join_greedily(groups)       # best pair first, where the price of the nest of both favours it
-Pairs are ranked by the bytes that both touch, and equal ones by how short they are, so that many
-siblings join as in a tournament; a pair's nest is lowered when its turn comes. Each kernel meets
-the NEAREST readers of what it touches: pairs grow as kernels do, not as their square.
+join_greedily(groups)       # best pair first, wherever the joined kernel is cheaper
 """
 
 from __future__ import annotations
@@ -18,16 +15,22 @@ from weft.tensor import ops
 from weft.tensor.groups import Groups, Kernel, place
 from weft.tensor.lower import root_shape
 
-NEAREST = 16  # readers of a tensor, to either side, that a kernel may join
+NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paired with
 
 
 def join_greedily(groups: Groups) -> None:
-    """Join kernels over one iteration space that share what they read, best pair first."""
+    """Join pairs of kernels that share most bytes first, where the joined kernel is cheaper.
+
+    Of pairs with equal bytes the one with fewer outputs comes first: many siblings join as in a
+    tournament. A pair is lowered and priced when its turn comes. Each kernel is paired with the
+    NEAREST readers of each tensor that it reads or writes: the number of pairs grows with that of
+    kernels, not with its square.
+    """
     _Joining(groups).run()
 
 
 def join_everything(groups: Groups) -> None:
-    """One kernel for all outputs over the same space, wherever that is legal."""
+    """Join kernels over one iteration space wherever that is legal, whatever they cost."""
     joining = _Joining(groups)
     while True:
         pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
@@ -38,14 +41,14 @@ def join_everything(groups: Groups) -> None:
 
 
 def is_joinable(kernel: Kernel) -> bool:
-    """Whether other outputs may be computed in its loops."""
+    """Whether other outputs may be computed in the kernel's loops."""
     alone = ops.Extern | ops.Scan | ops.Scatter | ops.Part
     return not isinstance(kernel.outputs[0].op, alone)
 
 
 class _Joining:
     def __init__(self, groups: Groups) -> None:
-        """Works out, for every kernel, which others it needs."""
+        """Find the kernels that each kernel depends on."""
         self.groups = groups
         self.heap: list[tuple[int, int, int, int, int, Kernel, Kernel]] = []
         self.tick = itertools.count()
@@ -77,17 +80,17 @@ class _Joining:
                 heapq.heappush(self.heap, entry)
 
     def _shared(self, a: Kernel, b: Kernel) -> int:
-        """Bytes that both touch."""
+        """Bytes of the tensors that both read or write."""
         shared = {*a.reads, *a.outputs} & {*b.reads, *b.outputs}
         return sum(n.type.size * n.type.dtype.bytes for n in shared)
 
     def _is_small(self, a: Kernel, b: Kernel) -> bool:
-        """Whether both together have no more code and operands than a kernel should."""
+        """Whether the joined kernel keeps the target's limits of code and operands."""
         operands = {*a.reads, *b.reads, *a.outputs, *b.outputs}
         return self.groups.is_short(a, b) and len(operands) <= self.groups.target.operands
 
     def _near(self, kernel: Kernel) -> list[Kernel]:
-        """Kernels that read what it reads or makes, or make what it reads."""
+        """Kernels that read a tensor it reads or writes, or write one it reads."""
         if not is_joinable(kernel):
             return []
         found: dict[Kernel, None] = dict.fromkeys(self._makers(kernel))
@@ -106,7 +109,7 @@ class _Joining:
         return root_shape((*a.outputs, *b.outputs)) is not None and not self._makes_cycle(a, b)
 
     def _makes_cycle(self, a: Kernel, b: Kernel) -> bool:
-        """Whether one needs the other through a third kernel."""
+        """Whether one depends on the other through a third kernel."""
         return any(
             third is not y and y.is_before(third)
             for x, y in ((a, b), (b, a))
@@ -114,7 +117,7 @@ class _Joining:
         )
 
     def both(self, a: Kernel, b: Kernel) -> Kernel:
-        """The kernel of both, which stores what another reads, or what has to be stored."""
+        """The joined kernel; it stores what another kernel reads and what must be stored."""
         own = sorted((*a.outputs, *b.outputs), key=self.groups.order.__getitem__)
         outputs = tuple(n for n in own if self._is_stored(n, a, b))
         joined = self.groups.kernel(outputs, own)
@@ -127,7 +130,7 @@ class _Joining:
         return node in self.groups.forced or any(k is not a and k is not b for k in readers)
 
     def join(self, joined: Kernel, a: Kernel, b: Kernel) -> None:
-        """Put the kernel of both in their place; all below it need now what either needed."""
+        """Replace both by the joined kernel; kernels below it now depend on what either did."""
         for node in (*a.outputs, *b.outputs):
             self.groups.remove(node)
         self.groups.put(joined)

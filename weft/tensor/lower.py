@@ -22,9 +22,9 @@ from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
 
-Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or where it begins and ends, role
+Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or (lo, hi), role
 Buffers = Mapping[Node, nest.Buffer]
-# Rows and columns of the tables that a scatter of so many goes by; columns divide the columns.
+# (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
 Tables = Callable[[int, int], tuple[int, int]]
 
 
@@ -37,7 +37,7 @@ class Leaf:
 
 
 def variables(term: Node, memo: dict[Node, frozenset[Node]]) -> frozenset[Node]:
-    """Axes a term depends on; the axes of a reduction are its own."""
+    """Axes that a term depends on, without those that its reductions fold."""
 
     def compute(node: Node) -> frozenset[Node]:
         own = (node,) if isinstance(node.op, Axis) else ()
@@ -69,7 +69,10 @@ class _Nest:
         return tuple(out)
 
     def _open(self, leaves: list[Leaf], bound: frozenset[Node], starts: bool = False) -> nest.For:
-        """One loop around leaves that share it; a reduction's first loop declares its folds."""
+        """One loop around leaves that share it.
+
+        With `starts` it is the outermost loop of reductions, or a scan's: it declares their folds.
+        """
         variable, extent, role = leaves[0].loops[0]
         inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
         starts = starts or role == "scan"
@@ -81,7 +84,7 @@ class _Nest:
         return nest.For(variable, lo, hi, body, role=role, folds=folds)
 
     def _ready(self, leaves: list[Leaf], bound: frozenset[Node]) -> list[Node]:
-        """Reductions that can run in this block and depend on no other such reduction."""
+        """Reductions over the same axes that can run in this block, none depending on another."""
         terms = [t for leaf in leaves for t in leaf.stmt.terms()]
         found = [n for n in postorder(*terms) if isinstance(n.op, Folded)]
         ready = {n: None for n in found if variables(n, self.depends) <= bound}
@@ -92,7 +95,7 @@ class _Nest:
         return [n for n in first if n.op.axes == axes]  # type: ignore[attr-defined]
 
     def _reduce(self, ready: list[Node], leaves: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
-        """Loops that run the ready reductions, and the leaves reading their accumulators."""
+        """The updates of the ready reductions, and the leaves with accumulators in their place."""
         by_fold: dict[tuple[object, tuple[Node, ...]], list[Node]] = {}
         for n in ready:
             by_fold.setdefault((n.op.monoid, n.args), []).append(n)  # type: ignore[attr-defined]
@@ -114,12 +117,15 @@ class _Nest:
 
 
 def one_table(rows: int, columns: int) -> tuple[int, int]:
-    """The table of a scatter that nothing has scheduled: all of it."""
+    """The default table of a scatter: all rows and columns."""
     return rows, columns
 
 
 def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
-    """The iteration space shared by the outputs; None when their shapes do not align."""
+    """The iteration space that the outputs share; None when their shapes do not align.
+
+    Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1).
+    """
     shapes = [o.type.shape for o in outputs]
     if len({len(s) for s in shapes}) != 1:
         return None
@@ -131,7 +137,7 @@ def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
 def lower_group(
     outputs: tuple[Node, ...], buffers: Buffers, written: Buffers, tables: Tables = one_table
 ) -> nest.Block:
-    """The nest that computes a group's outputs from tensors that have buffers."""
+    """The nest that computes a group's outputs in `written` from tensors in `buffers`."""
     op = outputs[0].op
     if isinstance(op, Scan | Scatter) and 0 in outputs[0].type.shape:
         return ()
@@ -147,7 +153,7 @@ def lower_group(
     leaves: list[Leaf] = []
     for node in outputs:
         shape = node.type.shape
-        if 0 in shape:  # nothing to store; and what does not depend on the empty axis is not there
+        if 0 in shape:  # nothing to store
             continue
         index = tuple(a if d != 1 else constant(0) for a, d in zip(axes, shape, strict=True))
         value = terms.of(node, index, stored=False)
@@ -174,9 +180,9 @@ def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> n
 def _lower_scatter(
     node: Node, op: Scatter, buffers: Buffers, written: Buffers, tables: Tables
 ) -> nest.Block:
-    """A table of the indexed axis, and some columns of the last: filled, folded into, stored.
+    """Nests over local tables, each filled from the base, folded into, and stored.
 
-    A table with fewer rows than that axis has ignores the values that go to the other rows.
+    A table with fewer rows than the indexed axis skips the values of other rows.
     """
     shape, last = node.type.shape, len(node.type.shape) - 1
     rows, n = shape[op.axis], shape[last] if op.axis != last else 1
@@ -231,8 +237,8 @@ def lower(
 ) -> nest.Program:
     """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
 
-    `layouts` gives each output's strides; every output has memory of its own, so an output that
-    is an input, or stands twice, is copied. `tables` sizes the tables of scatters.
+    `layouts` has each output's strides. Every output has memory of its own: one that is an input,
+    or is returned twice, is copied. `tables` sizes the tables of scatters.
     """
     taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
 
@@ -242,7 +248,7 @@ def lower(
     wanted = layouts or tuple(o.type for o in graph.outputs)
     called = {a for group in groups if isinstance(group[0].op, Extern) for a in group[0].args}
     placed = [p for p in zip(graph.outputs, wanted, strict=True) if p[0] not in called]
-    direct = dict(reversed(placed))  # of each, the first; library calls read rows
+    direct = dict(reversed(placed))  # its first layout; externs read row-major
     buffers: dict[Node, nest.Buffer] = {
         n: nest.Buffer(n.op.label, n.op.tensor) for n in graph.inputs if isinstance(n.op, Input)
     }

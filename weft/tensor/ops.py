@@ -32,12 +32,12 @@ def positions(rank: int) -> tuple[Node, ...]:
 
 
 def moved(terms: tuple[Node, ...], index: tuple[Node, ...]) -> tuple[Node, ...]:
-    """Terms over i0, i1, ... read at other places."""
+    """The terms with `index` substituted for i0, i1, ...: index maps compose so."""
     return substitute(terms, dict(zip(positions(len(index)), index, strict=True)))
 
 
 def box(shape: Shape, stem: str = "i") -> dict[Node, Interval]:
-    """Ranges of i0, i1, ... over a shape."""
+    """The range of each axis variable i0, i1, ... over a shape, both ends included."""
     return {axis(f"{stem}{i}"): (0, max(n - 1, 0)) for i, n in enumerate(shape)}
 
 
@@ -48,7 +48,7 @@ def _grid(shape: Shape) -> dict[Node, Any]:
 
 @op("input")
 class Input(Op):
-    """A tensor the caller gives, with the strides it comes in."""
+    """A tensor that the caller passes; `tensor` has its strides, the node's type is row-major."""
 
     label: str
     tensor: TensorType
@@ -77,7 +77,7 @@ class Scalar(Op):
 
 @op("map")
 class Map(Op):
-    """Apply a pointwise function; arguments share one shape, or are rank-0.
+    """Apply a pointwise function; operands have one shape, or rank 0.
 
     m = map{add}(x, y)      x: f32[16,64], y: f32[16,64] or f32[] -> m: f32[16,64]
     """
@@ -101,6 +101,7 @@ class Reduce(Op):
     """Fold `axes` with a monoid; a folded axis keeps length 1.
 
     r = reduce{sum, axes=(1,)}(x)        x: f32[16,64] -> r: f32[16,1]
+    The result has x's dtype, or i64 where the monoid is indexed (argmax, argmin).
     """
 
     monoid: Monoid
@@ -123,7 +124,8 @@ class Reduce(Op):
 class View(Op):
     """out[i0, i1, ...] = x[index] where `valid` holds, `fill` elsewhere.
 
-    One index map is permute, expand, slice, flip, reshape, pad, unfold and their compositions.
+    One index map expresses permute, expand, slice, flip, reshape, pad, unfold and their
+    compositions.
     v = view{[16,64] -> (i1, i0)}(x)                        # transpose of x: f32[64,16]
     v = view{[18] -> (i0 - 1) if i0 >= 1 and ... else 0}(x) # pad
     """
@@ -175,12 +177,12 @@ class Index(Op):
 
 @op("gather")
 class Gather(Op):
-    """out[p] = x[index(p)], where some of the indices are tensors' elements.
+    """out[p] = x[index(p)], where tensors hold the indices along `axes`.
 
-    g = gather{axes=(0,)}(x, rows)    x: f32[V,D], rows: i64[N,D] -> g[n, d] = x[rows[n, d], d]
-    Every index tensor has the output's shape; the axes of x not in `axes` are read at the
-    coordinate `rest` names for them (an output axis each). An index outside x is an error; with
-    `wraps`, one below 0 counts from the end.
+    g = gather{axes=(0,), rest=(1,)}(x, rows)            g[n, d] = x[rows[n, d], d]
+    Operands: x, then for each axis in `axes` an i64 tensor of the output's shape. `rest` names an
+    output axis for each other axis of x, which is read at that coordinate. With `wraps`, a negative
+    index counts from the end. IndexOutOfRange for an index outside x.
     """
 
     axes: tuple[int, ...]
@@ -211,7 +213,7 @@ SCANNING = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.
 
 @op("scan")
 class Scan(Op):
-    """Running fold along one axis: out[..., i, ...] folds elements 0..i."""
+    """Running fold along one axis: out[..., i, ...] folds elements 0 to i, both included."""
 
     monoid: Monoid
     axis: int
@@ -226,10 +228,11 @@ class Scan(Op):
 
 @op("scatter")
 class Scatter(Op):
-    """Values folded into a base where an index says: out[.., index[p], ..] with x[p], p in order.
+    """Fold each value into the element of a base that its index selects.
 
-    Arguments: base, index (i64) and values; `axis` is the one that is indexed, along the others
-    all three are as long. IndexOutOfRange for an index that the axis has not.
+    out = base, then out[.., index[p], ..] = combine(out[.., index[p], ..], x[p]) for p in order
+    Operands: base, index (i64) and values x; index and x have one shape. `axis` is the indexed
+    axis; along every other axis all three have one length. IndexOutOfRange for an index outside it.
     """
 
     monoid: Monoid
@@ -265,9 +268,9 @@ class LibraryCall(Op):
 
 @op("extern")
 class Extern(LibraryCall):
-    """The ATen op itself, with the reason why no code is generated.
+    """An ATen op that torch runs; `reason` says why weft generates no code for it.
 
-    A random call has the random call before it as a further, last operand.
+    The last operand of a random op is the random op before it: draws stay in order.
     """
 
     reason: str = field(default="", compare=False)
@@ -287,11 +290,11 @@ class Part(Op):
 
 
 def sources(node: Node) -> set[Node]:
-    """Tensors a node is computed from, seen through views."""
+    """The operands of a node, each view replaced by the tensors that it reads."""
     found = (sources(a) if isinstance(a.op, View) else {a} for a in node.args)
     return set[Node]().union(*found)
 
 
 def is_expansion(node: Node) -> bool:
-    """A map larger than all it reads: the products of a contraction."""
+    """Whether a map has more elements than its sources together, as a contraction's product has."""
     return isinstance(node.op, Map) and node.type.size > sum(s.type.size for s in sources(node))

@@ -2,11 +2,11 @@
 
 before  v = map{multiply}(view(f32(x)), view(f32(w)))          x: bf16[M,K], w: bf16[N,K]
         reduce{sum, axes=(2,)}(v)
-after   p = map{pack_bf16}(view{(i0, 2 i1)}(x), view{(i0, 2 i1 + 1)}(x)): bf16pair[M,K/2], q so of w
+after   p = map{pack_bf16}(view{(i0, 2 i1)}(x), view{(i0, 2 i1 + 1)}(x)): bf16pair[M,K/2], q from w
         reduce{sum, axes=(2,)}(map{dot_bf16}(view(p), view(q)))
 
 For CPUs that multiply and add a pair at once (vdpbf16ps). Products of bf16 are exact in f32: only
-the order of the sums changes. The last word of an odd K ends with 0.
+the order of the sums changes. If K is odd, the last word is padded with 0.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weft.tensor.ops import Map, Reduce, View, box, moved, positions
 from weft.tensor.rules import simplify as simplified
 from weft.tensor.rules_view import viewed
 
-REUSE = 4  # products for which each value is read: fewer do not pay for packing it
+REUSE = 4  # least number of products that read a value: with fewer, packing does not pay
 
 
 def pair_bf16(graph: Graph) -> Graph:
-    """Pair every sum of products of bf16 that reads each value often enough."""
+    """Pair every sum of bf16 products that reads each value at least REUSE times."""
     paired = graph.rewrite(_paired)
     return graph if paired.outputs == graph.outputs else simplified(paired)
 
@@ -50,7 +50,7 @@ def _paired(node: Node) -> Node | None:
 
 @dataclass(frozen=True)
 class _Read:
-    """One element of a bf16 tensor for each product: where it is, and where it is not but a 0."""
+    """A factor of the products: source[index] over their shape where `valid` holds, 0 elsewhere."""
 
     source: Node
     shape: tuple[int, ...]
@@ -58,7 +58,7 @@ class _Read:
     valid: Node
 
     def words(self, r: int) -> Node | None:
-        """The same read of words, half as many along axis r; None where pairs are not words."""
+        """The factor as words, half as many along axis r; None where neighbours are no word."""
         extents = self.source.type.shape
         shape = tuple(-(-n // 2) if a == r else n for a, n in enumerate(self.shape))
         even, odd = (self._at(affine({r: 2}, half), r, shape) for half in (0, 1))
@@ -76,13 +76,13 @@ class _Read:
         return viewed(make(Map(pack_bf16), *halves), shape, index, even[-1])
 
     def _at(self, place: Node, r: int, shape: tuple[int, ...]) -> tuple[Node, ...]:
-        """The index and the condition with that for i_r, over a shape."""
+        """The index terms and `valid` with `place` for i_r, simplified over a shape."""
         index = tuple(place if a == r else i for a, i in enumerate(positions(len(shape))))
         return tuple(simplify(t, box(shape)) for t in moved((*self.index, self.valid), index))
 
 
 def _read(node: Node) -> _Read | None:
-    """The bf16 tensor that holds a factor's values, behind views and a widening."""
+    """The read of a factor through views and casts to f32; None if its source is not bf16."""
     shape, index, valid = node.type.shape, positions(node.type.rank), TRUE
     while isinstance(view := node.op, View) or function_name(node) == "f32":
         if isinstance(view, View):

@@ -1,7 +1,7 @@
-"""The tensor level's equalities, all of them in one set, run to a fixpoint.
+"""All rewrite rules of the tensor level, as one set that runs to a fixpoint.
 
 graph = simplify(graph, trace)      # `trace` counts the rules that fired
-Equal subexpressions are one node by interning, and what no output reaches is no longer there.
+Interning shares equal subexpressions, and a graph holds only what its outputs reach.
 """
 
 from __future__ import annotations
@@ -19,5 +19,5 @@ RULES = RuleSet(TENSORS, [*identities("map"), *MAPS, *VIEWS, *REDUCTIONS])
 
 
 def simplify(graph: Graph, trace: Counter[str] | None = None) -> Graph:
-    """The graph that no rule improves; its float results may round differently."""
+    """Rewrite the graph until no rule applies; its float results may round differently."""
     return RULES.rewrite(graph, trace)

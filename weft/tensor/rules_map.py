@@ -1,8 +1,8 @@
-"""Equalities of maps with views and coordinates: compute on the smaller tensor, then spread it.
+"""Rewrite rules for maps of views and coordinates: compute on the smaller tensor, then view that.
 
-map{f}(broadcast x, broadcast y)   broadcast(map{f}(x, y))
-map{f}(view x, view y)             view(map{f}(x, y)), for one and the same view
-All rows evaluate the same function on the same elements, fewer times: every bit is kept.
+map{f}(broadcast x, broadcast y) -> broadcast(map{f}(x, y))
+map{f}(view x, view y)           -> view(map{f}(x, y)), if both views are the same
+All rules evaluate the same function on the same elements, fewer times: results keep every bit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ TENSORS = Vocabulary(
 
 
 def take_scalars(node: Node) -> Node | None:
-    """A rank-0 tensor spread over the shape is taken as it is."""
+    """map{f}(x, broadcast s) -> map{f}(x, s), where s has rank 0."""
 
     def source(x: Node) -> Node:
         spread = isinstance(x.op, View) and x.op.valid is None and x.args[0].type.rank == 0
@@ -45,8 +45,8 @@ def _tensors(node: Node) -> list[Node]:
 
 
 def pull_view(node: Node, op: Map) -> Node | None:
-    """Every tensor argument is the same view, of tensors no larger than the result."""
-    if op.function in SAFE:  # nothing unseen is checked
+    """map{f}(view x, view y) -> view(map{f}(x, y)), if x is no larger than the result."""
+    if op.function in SAFE:  # a check must not see elements outside the view
         return None
     tensors = _tensors(node)
     views = [a.op for a in tensors if isinstance(a.op, View)]
@@ -64,7 +64,7 @@ def pull_view(node: Node, op: Map) -> Node | None:
 
 
 def _fill(node: Node) -> Number | None:
-    """What the function gives where every masked view gives its fill."""
+    """The function's value where every masked view is its fill; None unless that is constant."""
     values = [
         scalar(a.op.fill, a.type.dtype) if isinstance(a.op, View) and a.type.rank else a
         for a in node.args
@@ -74,7 +74,7 @@ def _fill(node: Node) -> Number | None:
 
 
 def before_broadcast(node: Node) -> Node | None:
-    """No argument depends on some axis: compute one position of it, then repeat that."""
+    """Where no operand depends on an axis: compute one position along it, then broadcast."""
     terms: list[Node | None] = []
     for a in _tensors(node):
         if isinstance(a.op, View):
@@ -100,7 +100,7 @@ def before_broadcast(node: Node) -> Node | None:
 
 
 def map_of_index(node: Node, op: Map) -> Node | None:
-    """Integers and bools computed from coordinates alone are one index term."""
+    """map{f}(index{t}, c) -> index{f(t, c)}, for i64 and bool."""
     if op.function.name not in INDEXABLE or node.type.dtype not in (i64, boolean):
         return None
     terms: list[Node] = []

@@ -1,7 +1,7 @@
-"""Equalities of reductions and scans: fold fewer elements, fewer times.
+"""Rewrite rules for reductions and scans: fold fewer elements, fewer times.
 
-reduce{sum, (1,)}(reduce{sum, (2,)}(x))      reduce{sum, (1, 2)}(x)
-reduce{max, (0,)}(broadcast x)               broadcast x
+reduce{sum, (1,)}(reduce{sum, (2,)}(x)) -> reduce{sum, (1, 2)}(x)
+reduce{max, (0,)}(broadcast x)          -> broadcast x
 """
 
 from __future__ import annotations
@@ -21,13 +21,14 @@ from weft.tensor.rules_view import axes_of, full, scalar, viewed
 x, *_ = wildcards("x y")
 a, *_ = constants("a b")
 
-# Of one element these give the element; of equal elements the last four do.
+# Monoids whose fold of one element is that element.
 IDENTITY_OF_ONE = {"sum", "product", "max", "min", "any", "all"}
+# Monoids whose fold of equal elements is that element.
 IDEMPOTENT = {"max", "min", "any", "all"}
 
 
 def drop_unit_axes(node: Node, op: Reduce) -> Node | None:
-    """Axes of length 1 fold nothing."""
+    """Drop folded axes of length 1, and the reduction if no other is left."""
     monoid, source = op.monoid, node.args[0]
     axes = tuple(i for i in op.axes if source.type.shape[i] != 1)
     if not axes and monoid.name not in IDENTITY_OF_ONE:
@@ -36,7 +37,7 @@ def drop_unit_axes(node: Node, op: Reduce) -> Node | None:
 
 
 def reduce_empty(node: Node, op: Reduce) -> Node | None:
-    """No elements along a folded axis: the fold's value of nothing."""
+    """reduce{m}(x) -> the identity of m, where a folded axis has length 0."""
     source, monoid = node.args[0].type, op.monoid
     if monoid.name not in IDENTITY_OF_ONE or all(source.shape[i] for i in op.axes):
         return None
@@ -45,19 +46,20 @@ def reduce_empty(node: Node, op: Reduce) -> Node | None:
 
 
 def merge(node: Node, op: Reduce) -> Node | None:
+    # reduce{m, a}(reduce{m, b}(x)) -> reduce{m, a + b}(x)
     inner = node.args[0].op
     assert isinstance(inner, Reduce)
     monoid = op.monoid
     if monoid is not inner.monoid or monoid.name not in IDENTITY_OF_ONE:
         return None
-    if is_expansion(node.args[0].args[0]):  # a contraction: computed once, folded where it is used
+    if is_expansion(node.args[0].args[0]):  # the inner fold is a contraction: keep it
         return None
     axes = tuple(sorted({*op.axes, *inner.axes}))
     return make(Reduce(monoid, axes), node.args[0].args[0])
 
 
 def through_permutation(node: Node, op: Reduce) -> Node | None:
-    """A fold of permuted axes, or of axes of length 1 added and dropped, folds the source's."""
+    """reduce(view x) -> view(reduce x), where the view permutes axes, adds or drops unit axes."""
     source = node.args[0]
     view, monoid = source.op, op.monoid
     assert isinstance(view, View)
@@ -78,7 +80,7 @@ def through_permutation(node: Node, op: Reduce) -> Node | None:
 
 
 def through_broadcast(node: Node, op: Reduce) -> Node | None:
-    """A fold along axes that a view repeats: once for max, n times the value for a sum."""
+    """Along axes that a view repeats n times: max(view x) -> max(x), sum(view x) -> n * sum(x)."""
     view, monoid, dtype = node.args[0].op, op.monoid, node.type.dtype
     assert isinstance(view, View)
     summed = monoid.name == "sum" and dtype.kind != "bool"
@@ -88,7 +90,7 @@ def through_broadcast(node: Node, op: Reduce) -> Node | None:
         return None
     times = math.prod(view.shape[i] for i in repeated)
     if dtype.is_float and times >= 2**15:
-        return None  # the count must be a number of the dtype
+        return None  # the count must be in the dtype's range
     shape = tuple(1 if i in repeated else n for i, n in enumerate(view.shape))
     small = viewed(node.args[0].args[0], shape, view.index, view.valid, view.fill)
     out = make(Reduce(monoid, op.axes), small)
@@ -96,16 +98,16 @@ def through_broadcast(node: Node, op: Reduce) -> Node | None:
 
 
 def _times(x: Node, n: int) -> Node:
-    """n * x, with an integer n wrapped as the sum would wrap."""
+    """n * x; for integers n wraps, as the sum would."""
     dtype = x.type.dtype
     count = python_number(np.asarray(n).astype(dtype.numpy), dtype)
     return TENSORS.call("multiply", x, scalar(count, dtype))
 
 
 def scale_after(node: Node, op: Reduce, x: Node, a: Node, build: Vocabulary) -> Node | None:
-    """sum(x * a) -> sum(x) * a: one multiplication; of floats by no less than 1.
+    """sum(x * a) -> sum(x) * a: one multiplication. For floats only where 1 <= |a| <= 1e6.
 
-    Below 1 the sum of x may overflow where that of x * a does not.
+    Below 1, the sum of x may overflow where that of x * a does not.
     """
     value, dtype = abs(float(literal_value(a) or 0)), node.type.dtype
     scales = dtype.is_integer or (dtype.bits >= 32 and 1 <= value <= 1e6)
@@ -115,6 +117,7 @@ def scale_after(node: Node, op: Reduce, x: Node, a: Node, build: Vocabulary) -> 
 
 
 def negate_after(op: Reduce, x: Node, build: Vocabulary) -> Node | None:
+    # sum(-x) -> -sum(x)
     return build.call("negate", make(op, x)) if op.monoid.name == "sum" else None
 
 

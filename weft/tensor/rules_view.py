@@ -1,8 +1,8 @@
-"""Equalities of views and coordinates: index maps are composed and simplified.
+"""Rewrite rules for views and coordinates: compose and simplify index maps.
 
-view(view(x, b), a)       one view, by substituting a's index terms into b's
-view(x, identity)         x
-All rows move elements and change none, so NaN, Inf, -0.0 and integers pass through them.
+view(view(x, b), a) -> one view, by substitution of a's index terms into b's
+view(x, identity)   -> x
+All rules move elements and change none: NaN, Inf, -0.0 and integers keep every bit.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def scalar(value: Number, dtype: DType) -> Node:
 
 
 def full(shape: Shape, value: Node) -> Node:
-    """A rank-0 tensor at every place of a shape."""
+    """A rank-0 tensor broadcast to a shape."""
     return value if value.type.shape == shape else make(View(shape, ()), value)
 
 
@@ -33,7 +33,7 @@ def axes_of(*terms: Node | None) -> set[Node]:
 
 
 def is_identity(x: Node, shape: Shape, index: Terms) -> bool:
-    """Each output element is the element of x at its own place."""
+    """Whether every output element is the element of x at the same coordinates."""
     return x.type.shape == shape and all(
         i is position(a) or (n == 1 and value_of(i) == 0)
         for a, (i, n) in enumerate(zip(index, shape, strict=True))
@@ -43,7 +43,7 @@ def is_identity(x: Node, shape: Shape, index: Terms) -> bool:
 def viewed(
     x: Node, shape: Shape, index: Terms, valid: Node | None = None, fill: Number = 0
 ) -> Node:
-    """The simplest tensor equal to that view of x."""
+    """That view of x in its simplest form: x itself, a constant, or simplified index terms."""
     ranges = box(shape)
     valid = TRUE if valid is None else simplify(valid, ranges)
     if valid is FALSE or (valid is not TRUE and 0 in x.type.shape):
@@ -75,7 +75,7 @@ def compose(node: Node, op: View) -> Node | None:
 
 
 def view_of_index(node: Node, op: View) -> Node:
-    """A view of coordinates is made of coordinates."""
+    """view(index{t}) -> index{t with the view's index terms substituted}."""
     (term,) = moved((node.args[0].op.term,), op.index)  # type: ignore[attr-defined]
     if op.valid is not None:
         term = apply(where, op.valid, term, constant(op.fill, term.type.dtype))

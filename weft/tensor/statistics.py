@@ -2,7 +2,7 @@
 
 graph = fold_in_one_pass(graph, price)
 sum((x - mean(x))^2)  ->  reduce{welford}(x)          sum(exp(x - max(x)))  ->  reduce{sumexp}(x)
-Both are exact in real arithmetic and round differently; Welford 1962, Milakov and Gimelshein 2018.
+Equal in real arithmetic, rounded differently; Welford 1962, Milakov and Gimelshein 2018.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Price = Callable[[Block], float]
 
 
 def fold_in_one_pass(graph: Graph, price: Price) -> Graph:
-    """Replace a two-pass statistic by its monoid wherever the price of the nest is lower."""
+    """Replace a two-pass statistic by a one-pass monoid wherever the nest's price is lower."""
 
     def change(node: Node) -> Node | None:
         found = _statistic(node)
@@ -37,7 +37,7 @@ def fold_in_one_pass(graph: Graph, price: Price) -> Graph:
 
 
 def _price(node: Node, x: Node, price: Price) -> float:
-    """Price of the kernel that computes `node` from a stored x (and all else it reads)."""
+    """Price of the kernel that computes `node` from x and other tensors, which have buffers."""
 
     def is_read(n: Node) -> bool:
         return n is x or is_stored_only(n)
@@ -50,7 +50,7 @@ def _price(node: Node, x: Node, price: Price) -> float:
 
 
 def _statistic(node: Node) -> tuple[Monoid, Node] | None:
-    """The monoid that computes a sum directly from x, when it is a known statistic of x."""
+    """The monoid and the x whose statistic the node is: welford or sumexp; else None."""
     if not isinstance(node.op, Reduce) or node.op.monoid is not SUM or not node.type.dtype.is_float:
         return None
     value, axes = node.args[0], node.op.axes
@@ -69,7 +69,7 @@ def _statistic(node: Node) -> tuple[Monoid, Node] | None:
 
 
 def _statistic_of(view: Node, x: Node, axes: tuple[int, ...]) -> Node | None:
-    """What `view` broadcasts along the folded axes back to the shape of x."""
+    """The tensor that `view` broadcasts along the folded axes to x's shape; else None."""
     if not isinstance(view.op, View) or view.type.shape != x.type.shape:
         return None
     (source,) = view.args

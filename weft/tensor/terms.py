@@ -1,7 +1,7 @@
-"""A tensor as a scalar term over its coordinates: fusion is substitution of index maps.
+"""Turns tensors into scalar terms over coordinates: fusion is substitution of index maps.
 
 t = Terms(buffers).of(node, (a0, a1))      # add(load x[a0, a1], load bias[a1])
-Producers that have a buffer become loads; all others are inlined, reductions as `Folded` terms.
+Operands with a buffer become loads; all others are inlined, reductions as `Folded` terms.
 """
 
 from __future__ import annotations
@@ -22,7 +22,11 @@ Index_ = tuple[Node, ...]
 
 @op("folded")
 class Folded(Op):
-    """One carrier of a reduction over its own axes (label, extent); arguments are its values."""
+    """One carrier of a reduction's result; `axes` are (label, extent), operands the folded values.
+
+    folded{sum, axes=(("r1_0_64", 64),), carrier=0}(load x[a0, r1_0_64])
+    tensor/lower.py turns it into loops over `axes` and an accumulator.
+    """
 
     monoid: Monoid
     axes: tuple[tuple[str, int], ...]
@@ -36,12 +40,12 @@ class Folded(Op):
         return tuple(axis(label) for label, _ in self.axes)
 
 
-_Request = tuple[Node, Index_, Node | None]  # an element of a tensor, and where it is wanted
-Steps = Generator[_Request, Node, Node]
+_Request = tuple[Node, Index_, Node | None]  # a tensor, an element's index, the mask around it
+Steps = Generator[_Request, Node, Node]  # yields requests, receives their terms, returns a term
 
 
 class Terms:
-    """Terms of tensors in one kernel. `ranges` grows with the axes of the reductions met."""
+    """The terms of one kernel's tensors; `ranges` gains the axes of each reduction."""
 
     def __init__(self, buffers: Mapping[Node, Buffer], ranges: dict[Node, Interval]) -> None:
         self.buffers = buffers
@@ -50,16 +54,16 @@ class Terms:
         self.heights: dict[Node, int] = {}
 
     def of(self, node: Node, index: Index_, mask: Node | None = None, stored: bool = True) -> Node:
-        """The element of `node` at `index`; loads inside happen only where `mask` holds.
+        """The term of `node` at `index`; its loads happen only where `mask` holds.
 
-        With stored=False the node itself is computed even if it has a buffer (it is an output).
+        With stored=False the term computes the node even if that has a buffer, as outputs do.
         """
         wanted = (node, index, mask)
         value = self._known(wanted) if stored else self.memo.get(wanted)
         if value is not None:
             return value
         open_ = [(wanted, self._build(*wanted))]
-        while open_:  # on a stack of its own: graphs are deeper than calls may be
+        while open_:  # a stack, as graphs are deeper than Python's calls may be
             request, steps = open_[-1]
             try:
                 needed = next(steps) if value is None else steps.send(value)
@@ -79,7 +83,10 @@ class Terms:
         return self.memo.get(request)
 
     def _load(self, buffer: Buffer, index: Index_, mask: Node | None) -> Node:
-        """What is read where the mask does not hold is not used: only its place has to exist."""
+        """A load; masked only where its index may leave the buffer.
+
+        Nothing uses the value where the mask is off, so the address alone must be valid there.
+        """
         dtype = buffer.type.dtype
         reached = (bounds(i, self.ranges) for i in index)
         if mask is None or all(
@@ -89,7 +96,7 @@ class Terms:
         return widen(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype)
 
     def _build(self, node: Node, index: Index_, mask: Node | None) -> Steps:
-        """The term, from the terms it asks for."""
+        """Build the term from those of its operands, which it requests by `yield`."""
         match node.op:
             case Scalar(value=value, dtype=dtype):
                 return constant(value, dtype.compute)
@@ -142,14 +149,18 @@ class Terms:
         for a, out_axis in zip(left, gather.rest, strict=True):
             inner[a] = index[out_axis]
         value = yield (source, tuple(inner), mask)
-        for a in gather.axes:  # where there is but one place no address needs the index: check it
+        # An axis of length 1 drops out of the address, and its check with it: `where` keeps that.
+        for a in gather.axes:
             if source.type.shape[a] == 1 and inner[a] is not constant(0):
                 found = apply("eq", inner[a], constant(0))
                 value = apply("where", found, value, constant(0, value.type.dtype))
         return value
 
     def height(self, node: Node) -> int:
-        """Reductions nested below a node in this kernel; names axes so that siblings share them."""
+        """The depth of nested reductions below a node in this kernel.
+
+        It is part of axis labels, so that sibling reductions share axes.
+        """
 
         def below(n: Node) -> list[Node]:
             return [a for a in n.args if a not in self.buffers]
@@ -192,12 +203,12 @@ class Terms:
 
 
 def widen(term: Node, dtype: DType) -> Node:
-    """16-bit floats are computed in f32."""
+    """A term of a stored dtype as it is computed: 16-bit floats in f32."""
     return term if dtype.compute is dtype else apply(CASTS[dtype.compute], term)
 
 
 def stored(term: Node, dtype: DType) -> Node:
-    """The value in the dtype that a buffer stores."""
+    """The term cast to the dtype of a buffer; cancels a widening from it or a rounding to it."""
     widened = function_of(term) == str(dtype.compute) and term.args[0].type.dtype is dtype
     if widened or function_of(term) == f"round_{dtype}":
         term = term.args[0]
@@ -207,7 +218,7 @@ def stored(term: Node, dtype: DType) -> Node:
 def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
     """Apply a function in compute precision; a cast to a 16-bit float becomes a rounding in f32."""
     if function not in CASTS.values():
-        if source.bits == 16 and source.name in function.domain:  # takes values as they are stored
+        if source.bits == 16 and source.name in function.domain:  # it takes the stored dtype
             args = [stored(a, source) for a in args]
         return apply(function, *args)
     target = function.result
@@ -221,5 +232,5 @@ def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
 
 
 def is_stored_only(node: Node) -> bool:
-    """Nodes that have no term: they live in a buffer."""
+    """Whether a node has no term, so that it needs a buffer."""
     return not isinstance(node.op, Scalar | Map | View | Index | Gather | Reduce)

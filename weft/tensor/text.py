@@ -1,4 +1,4 @@
-"""Text of the tensor level; the generic form serves every op but the two with index maps.
+"""Text of the tensor level: forms of the two ops with index terms; others have the generic form.
 
 v0 = view{[16,64] -> (i1, i0)}(x): f32[16,64]
 v1 = view{[18] -> (i0 - 1) where i0 >= 1 and i0 < 17 else 0.0}(y): f32[18]
@@ -41,7 +41,7 @@ def _show_index(node: Node, ref: Ref) -> str:
 
 
 class Positions(TermReader):
-    """Terms over the coordinates i0, i1, ... of an output."""
+    """Reads terms over the coordinates i0, i1, ... of an output."""
 
     def __init__(self, rank: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class Positions(TermReader):
 
 
 def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:
-    """The word, and {[16,64] -> up to the index."""
+    """Read the op's name and `{[16,64] ->`; return the shape and a reader of its terms."""
     cursor.name()
     cursor.expect("{")
     shape = cursor.extents()

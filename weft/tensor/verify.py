@@ -1,12 +1,12 @@
-"""What a valid tensor program is. verify(graph) raises VerifyError at the first broken line.
+"""Verifies a tensor program: verify(graph) raises VerifyError for the first broken invariant.
 
 1. The graph's level is "tensor"; its nodes are tensor ops only.
 2. Every node has the type that its op infers from its arguments' types.
 3. Inputs are `input` nodes with different labels, and every `input` node is one of them.
 4. Outputs are tensors; only a `part` reads an extern of several results, within their number.
-5. Index terms are i64 (masks bool) over the output's own axes i0, i1, ... and nothing else.
+5. Index terms read the output's own axes i0, i1, ... alone; a view's are i64, its mask is bool.
 6. A view reads inside its source wherever its mask holds.
-7. Folded axes are different; a scan's monoid can scan; a scalar's value is of its dtype.
+7. Folded axes differ; a scan or scatter has a monoid of SCANNING; a scalar's value fits its dtype.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from weft.tensor.ops import Input, Shape, View, box, position
 from weft.tensor.rules_view import axes_of
 
 TENSOR_OPS = tuple(cls for cls in OPS.values() if cls.__module__ == ops.__name__)
-POINTS = 1 << 20  # how many places a bound that arithmetic cannot prove is tried at
+POINTS = 1 << 20  # most positions at which an index without proved bounds is evaluated
 
 
 def verify(graph: Graph) -> None:
-    """Raise VerifyError with a sentence, the node's name and its source line, unless valid."""
+    """Raise VerifyError unless the graph is valid; it has the node's name and its torch line."""
     told = f"{graph.name} is a program of the {graph.level} level, not tensor"
     require(graph.level == "tensor", told)
     for check in (check_op, check_uses, check_type, check_declared, check_place, check_attributes):
@@ -61,7 +61,7 @@ def check_declared(node: Node, graph: Graph) -> None:
 
 
 def check_place(node: Node, graph: Graph) -> None:
-    """Inputs are what the graph says, and outputs are single tensors."""
+    """`input` nodes are inputs of the graph, by different labels; outputs are single tensors."""
     if isinstance(op := node.op, Input):
         require(node in graph.inputs, f"reads {op.label}, which is not an input of the graph")
         labels = [getattr(n.op, "label", "") for n in graph.inputs]
@@ -98,7 +98,7 @@ def check_attributes(node: Node, graph: Graph) -> None:
 
 
 def check_term(term: Node, shape: Shape) -> None:
-    """A term over the axes of the shape, of pointwise functions and constants."""
+    """The term is i64 or bool, of pointwise functions, constants and the axes of the shape."""
     axes = {position(i) for i in range(len(shape))}
     for n in postorder(term):
         scalar = isinstance(n.op, Axis | Constant | Apply)
@@ -131,7 +131,7 @@ def check_view(node: Node, view: View) -> None:
 
 
 def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> bool:
-    """Arithmetic alone shows that the index lies in 0..extent where the mask holds."""
+    """Whether interval arithmetic proves 0 <= term < extent wherever the mask holds."""
     ranges = box(shape)
     known = narrow(None if valid is None else simplify(valid, ranges), ranges)
     low, high = linear_bounds(*linear(simplify(term, known)), known)
@@ -141,7 +141,7 @@ def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> 
 def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[int, int]:
     """Least and greatest value of an index where the mask holds, (0, -1) where it never does.
 
-    Where a box has too many places, it is tried at places spread evenly over each axis.
+    Evaluates all positions, or beyond POINTS of them some, spread evenly over each axis.
     """
     used = axes_of(term, valid)
     extents = {position(i): n for i, n in enumerate(shape) if position(i) in used}

@@ -1,9 +1,9 @@
-"""What an update says about its fold, so that most loops need not declare their accumulators.
+"""Infers folds from updates: acc0 <- add(acc0, v1) is a sum of v1's dtype.
 
-for a2 in 0..64:  # reduce              declares acc0: the outermost of the reducing loops
-    acc0 <- add(acc0, v1)               around its first update; a sum of v1's dtype
-for a2 in 0..64:  # reduce into acc0    declared here, because a free loop stands in between
-for a2 in 0..64:  # reduce into sum(acc0: f32x8)        declared in full
+for a2 in 0..64:  # reduce                         the default: the outermost of the reduce loops
+                                                   around the first update declares acc0
+for a2 in 0..64:  # reduce into acc0               this loop declares acc0
+for a2 in 0..64:  # reduce into sum(acc0: f32x8)   it declares acc0 in full
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def fold_of(
 
 
 def infer_fold(update: Update) -> Fold | None:
-    """The same, of a statement; None when its values do not fit the monoid."""
+    """The fold that an update implies; None when its values do not fit the monoid."""
     try:
         return fold_of(update.fold.labels, update.fold.monoid, update.values, update.partial)
     except IndexError:
@@ -35,5 +35,5 @@ def infer_fold(update: Update) -> Fold | None:
 
 
 def is_default_place(path: tuple[For, ...], parent: For | None) -> bool:
-    """Whether an update's fold is declared by the outermost loop of `path` around it, untold."""
+    """Whether path[0] by default declares the fold of an update inside the loops of `path`."""
     return all(f.role != "free" for f in path) and (parent is None or parent.role == "free")

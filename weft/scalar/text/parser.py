@@ -1,7 +1,7 @@
 """Reads programs of loop nests: the loop, tile and kernel levels.
 
 program = read_nest(LOOP, "main", lines)
-Lets only name terms; the statements hold the terms themselves, the very nodes that were printed.
+A let only names a term: statements hold the terms themselves, the same nodes that were printed.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _read_for(cursor: Cursor, lines: deque[Line], indent: int, scope: NestScope)
 
 
 def _read_annotation(cursor: Cursor) -> Loop:
-    """free parallel; reduce serial into acc0, sum(acc1: f32x8)."""
+    """Read `free parallel`, or `reduce serial into acc0, sum(acc1: f32x8)`."""
     loop = Loop()
     if not cursor.peek():
         return loop
@@ -90,7 +90,7 @@ def _read_annotation(cursor: Cursor) -> Loop:
 
 
 def _read_fold(cursor: Cursor) -> Fold:
-    """sum(acc0: f32x8)."""
+    """Read `sum(acc0: f32x8)`."""
     monoid = cursor.one_of("monoid", MONOIDS)
 
     def item() -> tuple[str, ScalarType]:
@@ -106,7 +106,7 @@ def _read_fold(cursor: Cursor) -> Fold:
 
 
 def _declared(cursor: Cursor, loop: Loop) -> tuple[Fold, ...]:
-    """The loop's folds: those of the header in its order, then the others as they came."""
+    """The loop's folds: those of its header, then the others, in order of their updates."""
     missing = [label for label in loop.listed if label not in loop.folds]
     if missing:
         cursor.fail(f"accumulator {missing[0]} is declared but never updated")
@@ -118,7 +118,7 @@ def _declared(cursor: Cursor, loop: Loop) -> tuple[Fold, ...]:
 
 
 def _read_signature(cursor: Cursor) -> tuple[tuple[Buffer, ...], tuple[Buffer, ...]]:
-    """(x: f32[4], y: f32[4]) -> z: f32[4], several results in parentheses."""
+    """Read `(x: f32[4], y: f32[4]) -> z: f32[4]`; several outputs are in parentheses."""
     inputs = cursor.listed(lambda: read_buffer(cursor), "()")
     cursor.expect("->")
     if cursor.accept("("):
@@ -127,7 +127,7 @@ def _read_signature(cursor: Cursor) -> tuple[tuple[Buffer, ...], tuple[Buffer, .
 
 
 class _Buffers:
-    """The buffers a program has so far: its inputs, then what its steps write."""
+    """The buffers of a program up to here: its inputs, then the outputs of its steps."""
 
     def __init__(self, level: Level) -> None:
         self.level = level
@@ -140,7 +140,7 @@ class _Buffers:
         self.known |= {b.name: b for b in buffers}
 
     def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
-        """A step reads what is there; the kernel level sees a buffer flat, so its shape differs."""
+        """The buffers are declared, with these types; at the kernel level shapes may differ."""
         for buffer in buffers:
             known = cursor.found("undefined buffer", buffer.name, self.known)
             same = known.type.dtype is buffer.type.dtype
@@ -173,7 +173,7 @@ def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
 
 
 def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
-    """y; with a type where the last kernel sees the buffer differently."""
+    """Read `y`, or `y: f32[4]` where its type is not that of the step that writes it."""
     known = cursor.found("undefined buffer", cursor.name("a buffer"), buffers.known)
     if not cursor.accept(":"):
         return known

@@ -1,7 +1,7 @@
 """Prints programs of loop nests: the loop, tile and kernel levels.
 
 print(show_nest(LOOP, program))       # program loop main, input x: f32[4], kernel relu(...) -> ...
-Statements are printed from the placed form, so each term has one name where it is computed.
+It prints the placed form, in which each term has a name where it is computed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def show_kernel(kernel: nest.Kernel, forms: Forms = NEST_FORMS) -> list[str]:
 
 
 class _Printer:
-    """Names terms as their Lets come up, and forgets them at the end of their block."""
+    """Names terms at their Lets, and forgets the names at the end of the block."""
 
     def __init__(self, kernel: nest.Kernel, forms: Forms) -> None:
         self.forms = forms
@@ -82,7 +82,7 @@ class _Printer:
                 yield from self.block(stmt.body, indent + INDENT, stmt)
             elif not isinstance(stmt, nest.Let):
                 yield f"{indent}{self.statement(stmt)}"
-            else:  # a second let of a term is a new name: a local buffer was written in between
+            else:  # a second Let is a new name: a store in between changed its value
                 text = show_call(stmt.term, self.ref, self.forms.show)
                 self.names[stmt.term] = self.fresh(stmt.term)
                 yield f"{indent}{self.names[stmt.term]} = {text}"
@@ -101,7 +101,7 @@ class _Printer:
         return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{into}"
 
     def folds(self, loop: nest.For, parent: nest.For | None) -> list[str]:
-        """Nothing where the updates say it all; labels; or monoid(label: type)."""
+        """The folds after `into`: none where updates imply them, labels, or monoid(label: type)."""
         first = _first_updates(loop)
         known = [
             infer_fold(first[f.labels][0]) == f if f.labels in first else False for f in loop.folds
@@ -142,7 +142,7 @@ class _Printer:
 
 
 def _loads_first(stmts: nest.Block) -> Iterator[nest.Stmt]:
-    """Among neighbouring lets, the loads that need no other one before those that compute."""
+    """In each run of Lets, move the loads that read no other Let of the run to the front."""
     for is_let, group in groupby(stmts, lambda s: isinstance(s, nest.Let)):
         run = list(group)
         terms = {t for s in run for t in s.terms()} if is_let else set[Node]()
@@ -155,7 +155,7 @@ def _loads_first(stmts: nest.Block) -> Iterator[nest.Stmt]:
 
 
 def _labels(kernel: nest.Kernel) -> set[str]:
-    """Names a kernel has already: of buffers, axes, accumulators."""
+    """The names of a kernel's buffers, axes and accumulators."""
     taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
     for stmt in nest.walk(kernel.body):
         if isinstance(stmt, nest.For):
@@ -193,7 +193,7 @@ def _show_fold(fold: nest.Fold, known: bool) -> str:
 
 
 def describe(stmt: nest.Stmt) -> str:
-    """A statement for an error's sentence."""
+    """A statement as an error message names it."""
     match stmt:
         case nest.For():
             return f"for {stmt.label}"

@@ -1,4 +1,4 @@
-"""Reads the statements of loop nests, all but the loops themselves.
+"""Reads the statements of loop nests, except for the loops.
 
 scope = NestScope(LOOP, {"x": x, "y": y})
 read_statement(Cursor(Line(7, "y[a0] = v0", "<text>")), scope)       # Store(y, (a0,), v0)
@@ -22,7 +22,7 @@ from weft.scalar.text.terms import SHOW, TermReader
 
 
 def read_buffer(cursor: Cursor) -> Buffer:
-    """x: f32[16,64]."""
+    """Read `x: f32[16,64]`."""
     name = cursor.name("a buffer")
     cursor.expect(":")
     return Buffer(name, cursor.tensor_type())
@@ -30,7 +30,7 @@ def read_buffer(cursor: Cursor) -> Buffer:
 
 @dataclass
 class Loop:
-    """A loop being read: how it runs, and its folds as they turn up."""
+    """A loop while it is read: its role, its bind and its folds up to here."""
 
     role: str = "free"
     bind: str = ""
@@ -39,7 +39,7 @@ class Loop:
 
 
 class NestScope(TermReader):
-    """The names of one kernel: one frame of terms and buffers for each open block."""
+    """The names of one kernel, with a frame of terms and buffers for each open block."""
 
     def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
         super().__init__(level.forms.read)
@@ -84,7 +84,7 @@ class NestScope(TermReader):
         return term
 
     def indices(self, cursor: Cursor, buffer: Buffer) -> tuple[Node, ...]:
-        """[a0, a1]: one index for each axis of the buffer."""
+        """Read `[a0, a1]`: one index for each axis of the buffer."""
         found = cursor.listed(lambda: self.index_term(cursor), "[]")
         if len(found) != buffer.type.rank:
             count = f"{len(found)} {'index' if len(found) == 1 else 'indices'}"
@@ -93,7 +93,7 @@ class NestScope(TermReader):
 
 
 def read_load(cursor: Cursor, scope: NestScope) -> Node:
-    """load x[a0, a1], or load x[a0] if v0 else 0.0; the word itself is behind the cursor."""
+    """Read `x[a0, a1]`, `x[a0] if v0 else 0.0` or `x[a0] ahead 64`, after the word load."""
     buffer = scope.buffer(cursor)
     index = scope.indices(cursor, buffer)
     mask = read_mask(cursor, scope)
@@ -102,7 +102,7 @@ def read_load(cursor: Cursor, scope: NestScope) -> Node:
 
 
 def read_mask(cursor: Cursor, scope: NestScope) -> tuple[Node, ...]:
-    """if v2 else 0.0, or nothing."""
+    """Read `if v2 else 0.0`; () where there is no `if`."""
     if not cursor.accept("if"):
         return ()
     condition = scope.condition(cursor)
@@ -137,7 +137,7 @@ def _read_store(cursor: Cursor, scope: NestScope) -> Store:
 
 
 def read_how(cursor: Cursor) -> str:
-    """The word at the end of a store, if there is one."""
+    """Read the word at the end of a store, if there is one."""
     return next((word for word in ("stream", "async") if cursor.accept(word)), "")
 
 
@@ -177,7 +177,7 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
 
 
 def _read_product(cursor: Cursor, scope: NestScope, labels: list[str]) -> Update:
-    """fma(x, y, acc0): a sum of products, behind the word."""
+    """Read `(x, y, acc0)` after the word fma: the update of a sum by a product."""
     cursor.expect("(")
     values: list[Node] = []
     for _ in range(2):
@@ -198,7 +198,7 @@ def _fold(
     values: tuple[Node, ...],
     partial: bool,
 ) -> Fold:
-    """The fold an update belongs to: declared by a loop around it, or implied here at first."""
+    """The fold of an update: a loop around it has the fold, or this first update implies it."""
     for loop in reversed(scope.loops):
         if labels[0] in loop.folds:
             fold = loop.folds[labels[0]]
@@ -237,7 +237,7 @@ NEST_FORMS = Forms(
 
 
 def read_statement(cursor: Cursor, scope: NestScope) -> Stmt | None:
-    """A statement of one line; None for a let, which only names a term."""
+    """Read a statement of one line; None for a let, which only names a term."""
     if not cursor.at_name():
         cursor.expected("a statement")
     mark = cursor.peek() if cursor.at_name(1) else cursor.peek(1)

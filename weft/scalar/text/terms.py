@@ -2,7 +2,7 @@
 
 show_term(a0 * 64 + a1 - 1)             # a0 * 64 + a1 - 1
 TermReader().expression(cursor)         # the term again, the very same node
-add(x, constant(-1)) reads x - 1; a true subtraction of a literal reads subtract(x, 1).
+add(x, constant(-1)) prints as x - 1; a true subtraction of a literal prints as subtract(x, 1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Acc, Buffer, Load, Running
 from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function
 
-# function: how it is written between its arguments, how tightly that binds
+# Function -> (infix symbol, precedence).
 INFIX = {
     "or": ("or", 1),
     "and": ("and", 2),
@@ -37,7 +37,7 @@ INFIX = {
 }
 OPERATORS = {symbol: (name, level) for name, (symbol, level) in INFIX.items()}
 COMPARISON = 3
-SHORT = {"minimum": "min", "maximum": "max"}  # of indices
+SHORT = {"minimum": "min", "maximum": "max"}  # in index terms
 LONG = {short: name for name, short in SHORT.items()}
 INDEX = {"add", "subtract", "multiply", "floordiv", "floormod", *SHORT}
 INLINE_SIZE = 40  # a larger index term gets a name
@@ -48,7 +48,7 @@ def is_index(node: Node) -> bool:
 
 
 def is_negative(node: Node) -> bool:
-    """A literal that reads better subtracted."""
+    """Whether the term is a negative literal, which prints as a subtraction."""
     value = node.op.value if isinstance(node.op, Constant) else 0
     return type(value) is int and -(2**63) < value < 0
 
@@ -74,7 +74,7 @@ def show_term(
     outer: int = 0,
     forms: Show = SHOW,
 ) -> str:
-    """A term inside an expression that binds as tightly as `outer`; `named` gives known names."""
+    """The text of a term in an expression of precedence `outer`; `named` has names of terms."""
     name = named(term)
     if name is not None:
         return name
@@ -108,7 +108,7 @@ def _infix(
 
 
 def show_call(term: Node, ref: Ref, forms: Show = SHOW) -> str:
-    """A function or op applied to its arguments, each as `ref` shows it."""
+    """The text of a function or op with its arguments, each as `ref` shows it."""
     if isinstance(term.op, Apply):
         name = term.op.function.name
         short = SHORT.get(name) if all(map(is_index, term.args)) else None
@@ -117,12 +117,12 @@ def show_call(term: Node, ref: Ref, forms: Show = SHOW) -> str:
 
 
 def is_inline(term: Node, sizes: dict[Node, int]) -> bool:
-    """Index arithmetic on axes and literals is written where it is used, unless it is large."""
+    """Whether a term is written where it is used: small arithmetic on axes and literals."""
     return 0 < _size(term, sizes) <= INLINE_SIZE
 
 
 def _size(term: Node, sizes: dict[Node, int]) -> int:
-    """Written size of pure index arithmetic, 0 for any other term."""
+    """Nodes in a term of index arithmetic alone, each occurrence counted; 0 for other terms."""
     if term not in sizes:
         if isinstance(term.op, Axis | Constant) and is_index(term):
             sizes[term] = 1
@@ -135,10 +135,10 @@ def _size(term: Node, sizes: dict[Node, int]) -> int:
 
 
 class TermReader(Scope):
-    """Reads terms; here a name is an axis, a nest's scope knows more."""
+    """Reads terms. A name is an axis; NestScope also knows lets and accumulators."""
 
     def __init__(self, forms: Mapping[str, Callable[[Cursor, Any], Node]] | None = None) -> None:
-        self.forms = forms or {}  # other than calls, by how they start
+        self.forms = forms or {}  # other than calls, by their first word
 
     def ops(self) -> list[str]:
         """Names of the ops that may stand in a term."""
@@ -157,7 +157,7 @@ class TermReader(Scope):
         return self.expression(cursor)
 
     def expression(self, cursor: Cursor, outer: int = 0) -> Node:
-        """Operators from `outer` upwards, left to right."""
+        """Read an expression of operators that bind more tightly than `outer`."""
         left = self._operand(cursor)
         while True:
             name, level = OPERATORS.get(cursor.peek(), ("", -1))
@@ -196,7 +196,7 @@ class TermReader(Scope):
         return self.name(cursor, cursor.name())
 
     def call(self, cursor: Cursor) -> Node:
-        """add(x, y), or an op with attributes, or a form of its own such as load x[a0]."""
+        """Read `add(x, y)`, an op with attributes, or a form of its own such as `load x[a0]`."""
         word, after = cursor.peek(), cursor.token(1)
         form = word if after[0] in ("name", "string") else word + after[1]
         if form in self.forms:
@@ -216,7 +216,7 @@ class TermReader(Scope):
         return make_node(cursor, op, *self.arguments(cursor))
 
     def index_term(self, cursor: Cursor) -> Node:
-        """An expression that must be an i64 index."""
+        """Read an expression that must be an i64 index."""
         term = self.expression(cursor)
         if not is_index(term):
             cursor.invalid(f"an index must be i64, not {term.type}")
