@@ -42,6 +42,8 @@ INVALID = {
     "v0: exp takes 1 arguments, got 2": lambda: Node(ops.Map(exp), (X, X), TensorType(f32, (4, 6))),
     "v0: reduce does not take 2 arguments": lambda: Node(ops.Reduce(SUM, (0,)), (X, X), X.type),
     "v0: an output has several results": two_results,
+    "v0: part 2 of a call with 2 results": lambda: Node(ops.Part(2), (two_results(),), X.type),
+    "v0: part -1 of a call with 2 results": lambda: Node(ops.Part(-1), (two_results(),), X.type),
     "v0: takes a part of what has one result": lambda: Node(ops.Part(0), (X,), X.type),
     "v0: view reads index 6 of axis 1, which has 6 elements": lambda: view(
         ROW, apply(add, COLUMN, constant(1))

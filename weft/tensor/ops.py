@@ -283,6 +283,8 @@ class Part(Op):
     number: int
 
     def infer(self, whole: TupleType) -> TensorType:
+        inside = 0 <= self.number < len(whole.parts)
+        require(inside, f"part {self.number} of a call with {len(whole.parts)} results")
         return whole.parts[self.number]
 
     def evaluate(self, whole: Any) -> Any:
