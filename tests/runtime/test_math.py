@@ -52,6 +52,22 @@ F64 = {
     "tanh": (2, np.tanh),
     "sigmoid": (2, lambda x: np.where(x < 0, np.exp(-abs(x)), 1) / (1 + np.exp(-abs(x)))),
     "erf": (3, np.vectorize(math.erf)),
+    "exp2": (1.5, np.exp2),
+    "expm1": (2, np.expm1),
+    "sinh": (2.5, np.sinh),
+    "cosh": (2, np.cosh),
+    "log2": (1.5, np.log2),
+    "log10": (1.5, np.log10),
+    "log1p": (1.5, np.log1p),
+    "asinh": (3, np.arcsinh),
+    "acosh": (3, np.arccosh),
+    "atanh": (3, np.arctanh),
+    "sin": (1.5, np.sin),
+    "cos": (1.5, np.cos),
+    "tan": (3, np.tan),
+    "asin": (2, np.arcsin),
+    "acos": (2, np.arccos),
+    "atan": (1.5, np.arctan),
 }
 BINARY = {
     ("pow", "f32"): (1, torch.pow),
@@ -59,7 +75,7 @@ BINARY = {
 }
 UNARY = [(op, "f32") for op in F32] + [(op, "f64") for op in F64]
 FUSED = [("fma", "f32"), ("fma", "f64")]
-LANES_OF_LIBM = [("lgamma", "f32"), ("digamma", "f32"), ("digamma", "f64"), ("sin", "f64")]
+LANES_OF_LIBM = [("lgamma", "f32"), ("digamma", "f32"), ("digamma", "f64"), ("erfc", "f64")]
 
 
 def source(lanes: int) -> str:
@@ -172,6 +188,18 @@ def test_f64_functions_are_accurate(built, op):
     error = ulps(built(op, x), reference)
     worst = int(error.argmax())
     assert error[worst] <= bound, f"{op}({x[worst]!r}) is off by {error[worst]} ulp"
+
+
+@pytest.mark.parametrize("op", F64)
+def test_f64_special_values_are_exact(built, op):
+    x = np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 2, -2, 5e-324, -5e-324, 1e308, -1e308])
+    with np.errstate(all="ignore"):
+        expected = F64[op][1](x)
+    y = built(op, x)
+    error = ulps(y, expected.astype(np.longdouble))
+    assert (error <= np.where(np.isin(x, [0, np.inf, -np.inf]), 0.51, 3)).all(), f"{op}: {y}"
+    same_sign = np.signbit(y) == np.signbit(expected)
+    assert (same_sign | np.isnan(expected)).all(), f"{op}: {y} for {expected}"
 
 
 @pytest.mark.parametrize("op", ["pow", "atan2"])

@@ -5,11 +5,10 @@
 //     store_f32x16(y, exp_f32x16(load_f32x16(x)));
 //
 // One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
-// sigmoid erf sin cos, f64 exp log tanh sigmoid erf. Other f64 functions call libm lane by lane.
+// sigmoid erf sin cos, and most of weft_math_f64.h. A few functions call libm lane by lane.
 //
 // Sources. Own minimax fits: f32 erf by table, exp, exp2, expm1, log1p, tanh, atan, asin, sinh.
-// Juffa's published polynomials: f32 erf without a table, sin, cos. fdlibm: f64 log. Cephes: f64
-// tanh, erf. Taylor series: f64 exp.
+// Juffa's published polynomials: f32 erf without a table, sin, cos.
 
 #define WEFT_KEEP_TEMPLATE
 #include "weft_vector.h"
@@ -396,41 +395,42 @@ WEFT_FN V(f32) F(sin_quadrant, f32)(V(f32) r, V(i32) j) {
     return AS(f32, AS(i32, y) ^ ((j & 2) << 30));
 }
 
-// Replace the lanes of y whose x the reduction cannot serve.
-#define WEFT_FAR(op)                                                                               \
-    static __attribute__((noinline, cold, unused)) void F(op##_far, f32)(const f32 *x, f32 *y) {   \
+// Replaces the lanes of y whose x the reduction cannot serve, by libm.
+#define WEFT_FAR(op, d, f, limit)                                                                  \
+    static __attribute__((noinline, cold, unused)) void F(op##_far, d)(const d *x, d *y) {         \
         for (int i = 0; i < L; i++)                                                                \
-            if (__builtin_fabsf(x[i]) > 1e5f) y[i] = __builtin_##op##f(x[i]);                      \
+            if (__builtin_fabs(x[i]) > limit) y[i] = __builtin_##op##f(x[i]);                      \
     }
-WEFT_FAR(sin)
-WEFT_FAR(cos)
-WEFT_FAR(tan)
-#undef WEFT_FAR
-#define WEFT_NEAR_OR_FAR(op, x, y)                                                                 \
-    if (__builtin_expect(F(fold_or, bool)(F(gt, f32)(F(abs, f32)(x), SPLAT(f32, 1e5f))), 0)) {     \
-        WEFT_LANEWISE(f32) far_x = {x}, far_y = {y};                                               \
-        F(op##_far, f32)(far_x.lane, far_y.lane);                                                  \
+#define WEFT_NEAR_OR_FAR(op, d, limit, x, y)                                                       \
+    if (__builtin_expect(F(fold_or, bool)(F(gt, d)(F(abs, d)(x), SPLAT(d, limit))), 0)) {          \
+        WEFT_LANEWISE(d) far_x = {x}, far_y = {y};                                                 \
+        F(op##_far, d)(far_x.lane, far_y.lane);                                                    \
         return far_y.v;                                                                            \
     }                                                                                              \
     return y;
+
+#define WEFT_F32_NEAR 1e5f
+WEFT_FAR(sin, f32, f, WEFT_F32_NEAR)
+WEFT_FAR(cos, f32, f, WEFT_F32_NEAR)
+WEFT_FAR(tan, f32, f, WEFT_F32_NEAR)
 
 WEFT_FN V(f32) F(sin, f32)(V(f32) x) {
     V(i32) j, sign = AS(i32, x) & (i32)0x80000000;  // by |x|, which keeps sin(-0) = -0
     V(f32) r = F(trig_reduce, f32)(F(abs, f32)(x), &j);
     V(f32) y = AS(f32, AS(i32, F(sin_quadrant, f32)(r, j)) ^ sign);
-    WEFT_NEAR_OR_FAR(sin, x, y)
+    WEFT_NEAR_OR_FAR(sin, f32, WEFT_F32_NEAR, x, y)
 }
 WEFT_FN V(f32) F(cos, f32)(V(f32) x) {
     V(i32) j;
     V(f32) r = F(trig_reduce, f32)(x, &j), y = F(sin_quadrant, f32)(r, j + 1);
-    WEFT_NEAR_OR_FAR(cos, x, y)
+    WEFT_NEAR_OR_FAR(cos, f32, WEFT_F32_NEAR, x, y)
 }
 static inline V(f32) F(tan, f32)(V(f32) x) {
     V(i32) j, sign = AS(i32, x) & (i32)0x80000000;
     V(f32) r = F(trig_reduce, f32)(F(abs, f32)(x), &j);
     V(f32) y = F(sin_quadrant, f32)(r, j) / F(sin_quadrant, f32)(r, j + 1);
     y = AS(f32, AS(i32, y) ^ sign);
-    WEFT_NEAR_OR_FAR(tan, x, y)
+    WEFT_NEAR_OR_FAR(tan, f32, WEFT_F32_NEAR, x, y)
 }
 
 // ---- inverse trigonometric
@@ -489,112 +489,7 @@ static inline V(f32) F(acos, f32)(V(f32) x) {
     return F(select, f32)(far, upper, middle);
 }
 
-// ---- f64
-
-#if defined(WEFT_AVX512) && WEFT_LANES >= 2 && !defined(__clang__)
-WEFT_MAP_CHUNKS_2(scale, f64, 8)
-#else
-WEFT_FN V(f64) F(scale, f64)(V(f64) p, V(f64) n) {
-    V(f64) h = FMA(f64, n, 0.5, 0x1.8p52) - 0x1.8p52;
-    V(i64) low = AS(i64, h + (0x1.8p52 + 1023)) << 52;
-    V(i64) high = AS(i64, (n - h) + (0x1.8p52 + 1023)) << 52;
-    p = F(select, f64)(F(lt, f64)(n, SPLAT(f64, WEFT_SCALE_F64_ZERO)), SPLAT(f64, 0), p);
-    return p * AS(f64, low) * AS(f64, high);
-}
-#endif
-
-WEFT_FN V(f64) F(exp, f64)(V(f64) x) {
-    x = F(lesser, f64)(SPLAT(f64, 710), F(greater, f64)(SPLAT(f64, -746), x));
-    V(f64) n = FMA(f64, x, 1.4426950408889634, 0x1.8p52) - 0x1.8p52;
-    V(f64) r = FMA(f64, n, -6.93147180369123816490e-01, x);
-    r = FMA(f64, n, -1.90821492927058770002e-10, r);
-    V(f64) q = FMA(f64, r, 1 / 6227020800., 1 / 479001600.);
-    q = FMA(f64, q, r, 1 / 39916800.);
-    q = FMA(f64, q, r, 1 / 3628800.);
-    q = FMA(f64, q, r, 1 / 362880.);
-    q = FMA(f64, q, r, 1 / 40320.);
-    q = FMA(f64, q, r, 1 / 5040.);
-    q = FMA(f64, q, r, 1 / 720.);
-    q = FMA(f64, q, r, 1 / 120.);
-    q = FMA(f64, q, r, 1 / 24.);
-    q = FMA(f64, q, r, 1 / 6.);
-    q = FMA(f64, q, r, 0.5);
-    return F(scale, f64)(FMA(f64, q * r, r, r) + 1, n);
-}
-
-// k is had from the exponent bits by a float subtraction, for machines that cannot convert i64.
-WEFT_FN V(f64) F(log, f64)(V(f64) x) {
-    BOOL subnormal = F(lt, f64)(x, SPLAT(f64, 0x1p-1022));
-    V(u64) a = AS(u64, F(select, f64)(subnormal, x * 0x1p54, x));
-    V(u64) e = (a - 0x3fe6a09e667f3bcdull + (1024ull << 52)) >> 52;  // 1024 + k, 2^-k x > sqrt(1/2)
-    V(f64) k = AS(f64, e | 0x4330000000000000ull) - (0x1p52 + 1024);
-    k = F(select, f64)(subnormal, k - 54, k);
-    V(f64) f = AS(f64, a - (e << 52) + (1024ull << 52)) - 1, s = f / (f + 2), z = s * s, w = z * z;
-    V(f64) odd = FMA(f64, w, 1.531383769920937332e-01, 2.222219843214978396e-01);
-    odd = FMA(f64, odd, w, 3.999999999940941908e-01);
-    V(f64) even = FMA(f64, w, 1.479819860511658591e-01, 1.818357216161805012e-01);
-    even = FMA(f64, even, w, 2.857142874366239149e-01);
-    even = FMA(f64, even, w, 6.666666666666735130e-01);
-    V(f64) half = f * f * 0.5, sum = FMA(f64, even, z, FMA(f64, odd, w, half));
-    sum = FMA(f64, s, sum, k * 1.90821492927058770002e-10);
-    V(f64) y = FMA(f64, k, 6.93147180369123816490e-01, -((half - sum) - f));
-    V(f64) zero = SPLAT(f64, 0), inf = SPLAT(f64, __builtin_inf());
-    V(f64) other = F(select, f64)(F(lt, f64)(x, zero), SPLAT(f64, __builtin_nan("")), x);
-    other = F(select, f64)(F(eq, f64)(x, zero), -inf, other);
-    return F(select, f64)(F(gt, f64)(x, zero) & F(lt, f64)(x, inf), y, other);
-}
-
-WEFT_FN V(f64) F(sigmoid, f64)(V(f64) x) {
-    V(f64) t = F(exp, f64)(-F(abs, f64)(x)), d = t + 1, lost = (1 - d) + t;
-    V(f64) y = F(select, f64)(F(lt, f64)(x, SPLAT(f64, 0)), t, SPLAT(f64, 1)) / d;
-    return FMA(f64, -y, lost, y);
-}
-
-// Below 0.625 a rational function, above it 1 - 2 / (e^2x + 1): one division serves both.
-WEFT_FN V(f64) F(tanh, f64)(V(f64) x) {
-    V(f64) a = F(abs, f64)(x), z = a * a, e = F(exp, f64)(a * 2);
-    V(f64) p = FMA(f64, z, -9.64399179425052238628e-1, -9.92877231001918586564e1);
-    p = FMA(f64, p, z, -1.61468768441708447952e3);
-    V(f64) q = FMA(f64, z + 1.12811678491632931402e2, z, 2.23548839060100448583e3);
-    q = FMA(f64, q, z, 4.84406305325125486048e3);
-    BOOL small = F(lt, f64)(a, SPLAT(f64, 0.625));
-    V(f64) ratio = F(select, f64)(small, z * p, SPLAT(f64, -2)) / F(select, f64)(small, q, e + 1);
-    return F(copysign, f64)(F(select, f64)(small, FMA(f64, a, ratio, a), ratio + 1), x);
-}
-
-// Below 1 a rational function, above it 1 - e^-xx P/Q.
-static inline V(f64) F(erf, f64)(V(f64) x) {
-    V(f64) a = F(lesser, f64)(SPLAT(f64, 6), F(abs, f64)(x)), z = a * a;
-    V(f64) t = FMA(f64, z, 9.60497373987051638749e0, 9.00260197203842689217e1);
-    t = FMA(f64, t, z, 2.23200534594684319226e3);
-    t = FMA(f64, t, z, 7.00332514112805075473e3);
-    t = FMA(f64, t, z, 5.55923013010394962768e4);
-    V(f64) u = z + 3.35617141647503099647e1;
-    u = FMA(f64, u, z, 5.21357949780152679795e2);
-    u = FMA(f64, u, z, 4.59432382970980127987e3);
-    u = FMA(f64, u, z, 2.26290000613890934246e4);
-    u = FMA(f64, u, z, 4.92673942608635921086e4);
-    V(f64) p = FMA(f64, a, 2.46196981473530512524e-10, 5.64189564831068821977e-1);
-    p = FMA(f64, p, a, 7.46321056442269912687e0);
-    p = FMA(f64, p, a, 4.86371970985681366614e1);
-    p = FMA(f64, p, a, 1.96520832956077098242e2);
-    p = FMA(f64, p, a, 5.26445194995477358631e2);
-    p = FMA(f64, p, a, 9.34528527171957607540e2);
-    p = FMA(f64, p, a, 1.02755188689515710272e3);
-    p = FMA(f64, p, a, 5.57535335369399327526e2);
-    V(f64) q = a + 1.32281951154744992508e1;
-    q = FMA(f64, q, a, 8.67072140885989742329e1);
-    q = FMA(f64, q, a, 3.54937778887819891062e2);
-    q = FMA(f64, q, a, 9.75708501743205489753e2);
-    q = FMA(f64, q, a, 1.82390916687909736289e3);
-    q = FMA(f64, q, a, 2.24633760818710981792e3);
-    q = FMA(f64, q, a, 1.65666309194161350182e3);
-    q = FMA(f64, q, a, 5.57535340817727675546e2);
-    BOOL small = F(lt, f64)(a, SPLAT(f64, 1));
-    V(f64) ratio = F(select, f64)(small, t, p) / F(select, f64)(small, u, q);
-    V(f64) r = F(select, f64)(small, a * ratio, FMA(f64, -F(exp, f64)(-z), ratio, 1));
-    return F(copysign, f64)(r, x);
-}
+#include "weft_math_f64.h"
 
 // ---- checks
 
@@ -624,14 +519,10 @@ static inline V(f32) F(pow, f32)(V(f32) x, V(f32) y) {
 
 WEFT_LIBM(lgamma, f32, f) WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
 WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
-WEFT_LIBM(exp2, f64, ) WEFT_LIBM(expm1, f64, ) WEFT_LIBM(sinh, f64, ) WEFT_LIBM(cosh, f64, )
-WEFT_LIBM(log2, f64, ) WEFT_LIBM(log10, f64, ) WEFT_LIBM(log1p, f64, )
-WEFT_LIBM(sin, f64, ) WEFT_LIBM(cos, f64, ) WEFT_LIBM(tan, f64, )
-WEFT_LIBM(asin, f64, ) WEFT_LIBM(acos, f64, ) WEFT_LIBM(atan, f64, )
-WEFT_LIBM(asinh, f64, ) WEFT_LIBM(acosh, f64, ) WEFT_LIBM(atanh, f64, )
 WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, ) WEFT_MAP_LANES(digamma, f64, weft_digamma_f64)
 WEFT_MAP_LANES_2(atan2, f64, __builtin_atan2) WEFT_MAP_LANES_2(pow, f64, __builtin_pow)
 
+#undef WEFT_FAR
 #undef WEFT_NEAR_OR_FAR
 #undef WEFT_LANES
 #define WEFT_END_TEMPLATE
