@@ -2,7 +2,8 @@
 
 Every operation runs in float64, and a result that the dtype cannot hold becomes one of the numbers
 beside it, at random; what results differ by, run to run, is what rounding alone explains. Values
-that the dtype holds (inputs, what is moved or selected of them) stay as they are.
+that the dtype holds (inputs, what is moved or selected of them) stay as they are. An operation that
+adds many terms rounds inside, too: its operands are moved by an ulp or two beforehand.
 
 D. S. Parker, "Monte Carlo Arithmetic: exploiting randomness in floating-point arithmetic", 1997.
 """
@@ -14,9 +15,11 @@ from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_leaves
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 RUNS = 6
+SUMS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "sum", "mean", "cumsum",
+        "convolution", "convolution_backward")  # fmt: skip
 
 
 class RandomRounding(TorchDispatchMode):
@@ -30,22 +33,29 @@ class RandomRounding(TorchDispatchMode):
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if func.overloadpacket.__name__ in SUMS:
+            args = tree_map_only(torch.Tensor, self.moved, args)
         out = func(*args, **(kwargs or {}))
         for t in tree_leaves(out):
             if isinstance(t, torch.Tensor) and t.dtype is torch.float64 and t.numel():
                 self.round_(t)
         return out
 
+    def moved(self, t: torch.Tensor) -> torch.Tensor:
+        """The tensor with every element an ulp or two away."""
+        return t + self.ulps(t) if t.dtype is torch.float64 else t
+
+    def ulps(self, t: torch.Tensor) -> torch.Tensor:
+        """-2, -1, 1 or 2 ulp of the dtype for each element, so that equal errors rarely cancel."""
+        count = torch.randint(0, 4, t.shape, generator=self.generator).double() - 2
+        ulp = torch.exp2(torch.frexp(t).exponent.double() - 1) * self.info.eps
+        return (count + (count >= 0)) * ulp.clamp(min=self.info.smallest_normal * self.info.eps)
+
     def round_(self, t: torch.Tensor) -> None:
         near = t.to(self.dtype).double()
         inexact = (near != t) & t.isfinite() & near.isfinite()
-        if not bool(inexact.any()):  # always so where `t` is a view of what was rounded
-            return
-        ulps = torch.randint(0, 4, t.shape, generator=self.generator).double() - 2
-        ulps += ulps >= 0  # -2, -1, 1 or 2, so that equal errors rarely cancel
-        ulp = torch.exp2(torch.frexp(near).exponent.double() - 1) * self.info.eps
-        ulp = ulp.clamp(min=self.info.smallest_normal * self.info.eps)
-        t.copy_(torch.where(inexact, (near + ulps * ulp).to(self.dtype).double(), t))
+        if bool(inexact.any()):  # never so where `t` is a view of what was rounded
+            t.copy_(torch.where(inexact, (near + self.ulps(near)).to(self.dtype).double(), t))
 
 
 def spread(

@@ -59,3 +59,13 @@ def test_rounding_of_a_sum_that_cancels() -> None:
     assert compare(rounded + 4e-4, rounded, program())
     assert not compare(rounded + 4e-4, rounded, program(), moved)
     assert compare(rounded + 4e-2, rounded, program(), moved)
+
+
+def test_rounding_inside_a_sum() -> None:
+    """A matrix product rounds at each of its terms, which are larger than what they add up to."""
+    x = torch.tensor([[1e4, 1.0, -1e4]], dtype=torch.float64)
+    y = torch.tensor([[1.0], [1.0], [1.0]], dtype=torch.float64)
+    moved = spread(lambda: x @ y, x @ y)
+    assert compare((x @ y).float() + 1e-3, (x @ y).float(), x @ y)
+    assert not compare((x @ y).float() + 1e-3, (x @ y).float(), x @ y, moved)
+    assert compare((x @ y).float() + 1e-1, (x @ y).float(), x @ y, moved)
