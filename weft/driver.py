@@ -16,7 +16,7 @@ import torch
 from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.core.graph import Graph
-from weft.core.passes import PassLog
+from weft.core.passes import PassLog, call_by_name
 from weft.core.text import located
 from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
@@ -52,9 +52,6 @@ from weft.tensor.statistics import fold_in_one_pass
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
-from weft.tile.passes.programs.chunk_reduce import chunk_reduce
-from weft.tile.passes.programs.merge_rows import merge_rows
-from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.price.cost import kernel_time_us
 from weft.tile.price.tables import tables
 from weft.tile.schedule import check_machine, schedule_for
@@ -108,7 +105,7 @@ def lower(
 ) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
-    schedule = schedule_for(target, options.left_out)
+    schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
     price, sizes = partial(kernel_time_us, target=target), partial(tables, target=target)
     program: Any = start
     made, unique = {program.level: program}, None
@@ -132,13 +129,9 @@ def lower(
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, target, options.fuse))
         down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
-        if isinstance(target, CPU):
-            run("l", "001_pack_constants", partial(pack_constants, constants=fixed, target=target))
-        if isinstance(target, CPU) and options.fuse == "greedy":
-            run("l", "002_merge_rows", partial(merge_rows, price=price, target=target))
+        facts = {"target": target, "price": price, "constants": fixed}
         for name, step in schedule.program:
-            if options.fuse == "greedy" or step is not chunk_reduce:
-                run("l", name, partial(step, target=target))
+            run("l", name, lambda p, step=step: call_by_name(step, {**facts, "program": p}))
     if program.level == "loop":
         unique = Unique(program, starts=isinstance(target, CPU))
         take(replace(unique.program, level="tile"))

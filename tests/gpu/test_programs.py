@@ -13,6 +13,7 @@ import weft
 from tests.gpu.programs import PROGRAMS
 from weft.driver import compile_text
 from weft.options import Options
+from weft.targets.cpu import CPUS
 from weft.targets.gpu import GPUS
 from weft.tile.schedule import schedule_for
 
@@ -52,14 +53,15 @@ def test_a_pass_that_does_not_exist_cannot_be_left_out(target: str) -> None:
         f.prepare(torch.ones(3))
 
 
-def test_a_name_and_its_number_are_one_pass() -> None:
+@pytest.mark.parametrize("target", [GPUS["cuda:sm_80"], CPUS["avx2"]], ids=["gpu", "cpu"])
+def test_a_name_and_its_number_are_one_pass(target: Any) -> None:
     """Numbers are places in the order of the passes, over the program and then over kernels."""
-    whole = schedule_for(GPUS["cuda:sm_80"])
+    whole = schedule_for(target)
     names = [name for name, _ in (*whole.program, *whole.kernels)]
     assert [int(name[:3]) for name in names] == list(range(1, len(names) + 1))
     for number, name in (n.split("_", 1) for n in names):
-        left = schedule_for(GPUS["cuda:sm_80"], [name])
-        assert left == schedule_for(GPUS["cuda:sm_80"], [number]) != whole
+        left = schedule_for(target, [name])
+        assert left == schedule_for(target, [number]) != whole
 
 
 @pytest.mark.parametrize("level", ["tile", "kernel"])

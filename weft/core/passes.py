@@ -10,13 +10,15 @@ log.seconds["n"]                      # compile time of the level, for the repor
 from __future__ import annotations
 
 import difflib
+import inspect
 import logging
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TextIO, TypeVar
+from functools import cache
+from typing import Any, TextIO, TypeVar
 
 P = TypeVar("P")
 logger = logging.getLogger(__name__)
@@ -78,3 +80,14 @@ class PassLog:
 def _diff(before: str, after: str) -> list[str]:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
     return list(lines)
+
+
+@cache
+def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
+    """The names of a function's parameters, in order."""
+    return tuple(inspect.signature(function).parameters)
+
+
+def call_by_name(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Calls the function with the values that its parameters name."""
+    return function(*(values[p] for p in parameters(function)))

@@ -7,18 +7,17 @@ graph = rules.rewrite(graph, trace)          # trace counts which rules fired
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 from weft.core.errors import WeftError
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up, make, postorder
 from weft.core.operators import Operators
+from weft.core.passes import call_by_name
 
 DEEPEST = 100
 Number = int | float | bool
@@ -165,10 +164,10 @@ class Rule:
         """
         for found in match(self.pattern, node, {}):
             values: dict[str, Any] = {**found, "node": node, "op": node.op, "build": build}
-            if self.when is not None and not _called(self.when, values):
+            if self.when is not None and not call_by_name(self.when, values):
                 continue
             if callable(self.replacement):
-                new = _called(self.replacement, values)
+                new = call_by_name(self.replacement, values)
             else:
                 new = _write(pattern(self.replacement), found, node, build)
             if new is None or new is node:
@@ -179,16 +178,6 @@ class Rule:
             if fitted is not None:
                 return fitted
         return None
-
-
-@cache
-def _parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    return tuple(inspect.signature(function).parameters)
-
-
-def _called(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
-    """Calls the function with the values that its parameters name."""
-    return function(*(values[p] for p in _parameters(function)))
 
 
 def _write(form: Pattern, found: Bindings, root: Node, build: Vocabulary) -> Node:

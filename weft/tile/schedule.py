@@ -44,7 +44,9 @@ from weft.tile.passes.gpu.tensorize_wgmma import tensorize_wgmma
 from weft.tile.passes.gpu.tileify import tileify
 from weft.tile.passes.gpu.tma_copy import tma_copy
 from weft.tile.passes.programs.chunk_reduce import chunk_reduce
+from weft.tile.passes.programs.merge_rows import merge_rows
 from weft.tile.passes.programs.narrow_buffers import narrow_buffers
+from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.passes.programs.split_matmul_k import split_matmul_k
 
 Step = Callable[[Kernel, Machine], Kernel]
@@ -57,9 +59,27 @@ def numbered(passes: Sequence[T], first: int = 1) -> tuple[tuple[str, T], ...]:
     return tuple((f"{i:03}_{p.__name__}", p) for i, p in enumerate(passes, first))
 
 
-# Passes over kernels, on a CPU. Order matters: contractions claim their loops before what is left
-# gets a vector axis, and threads come after, when the price of a nest is that of its final form.
-# Sums are blocked last: their loops no longer have literal lengths.
+# Passes over the whole program, at the loop level. Their parameters are the program and, by name,
+# what they need: the target, the price of a kernel's body in us, the inputs that are constants.
+CPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
+    (
+        pack_constants,
+        merge_rows,
+    )
+)
+GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
+    (
+        narrow_buffers,
+        chunk_reduce,  # before what it merges is split over the grid
+        split_matmul_k,
+    )
+)
+MERGES = (merge_rows, chunk_reduce)  # which fuse="none" and fuse="all" leave out
+
+# Passes over kernels, on a CPU. Their numbers go on from those of CPU_PROGRAM. Order matters:
+# contractions claim their loops before what is left gets a vector axis, and threads come after,
+# when the price of a nest is that of its final form. Sums are blocked last: their loops no longer
+# have literal lengths.
 CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
     (
         split_ranges,
@@ -76,16 +96,8 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
         stream_stores,
         skip_masked,
         prefetch_rows,
-    )
-)
-
-# Passes over the whole program, at the loop level, on a GPU.
-GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
-    (
-        narrow_buffers,
-        chunk_reduce,  # before what it merges is split over the grid
-        split_matmul_k,
-    )
+    ),
+    first=len(CPU_PROGRAM) + 1,
 )
 
 # Passes over kernels, on a GPU. Their numbers go on from those of GPU_PROGRAM.
@@ -122,12 +134,16 @@ class Schedule(NamedTuple):
     kernels: tuple[tuple[str, Callable[..., Kernel]], ...]
 
 
-def schedule_for(target: CPU | GPU, left_out: Sequence[str] = ()) -> Schedule:
-    """The schedule of a target without some passes, which may be named stage_inputs or 009."""
+def schedule_for(target: CPU | GPU, left_out: Sequence[str] = (), merges: bool = True) -> Schedule:
+    """The schedule of a target without some passes, which may be named stage_inputs or 009.
+
+    Without `merges` no pass merges kernels.
+    """
     on_gpu = isinstance(target, GPU)
-    program, kernels = (GPU_PROGRAM, GPU_SCHEDULE) if on_gpu else ((), CPU_SCHEDULE)
+    program, kernels = (GPU_PROGRAM, GPU_SCHEDULE) if on_gpu else (CPU_PROGRAM, CPU_SCHEDULE)
     known = {alias: name for name, _ in (*program, *kernels) for alias in (name[4:], name[:3])}
     left = {known[choice("pass", alias, known)] for alias in left_out}
+    left |= {name for name, step in program if step in MERGES and not merges}
     return Schedule(
         tuple((name, step) for name, step in program if name not in left),
         tuple((name, step) for name, step in kernels if name not in left),

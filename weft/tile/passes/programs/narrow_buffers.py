@@ -20,7 +20,7 @@ ROUNDED = {round_bf16: bf16, round_f16: f16}
 EXACT = (0.0, float("inf"), float("-inf"))  # in 16 bits
 
 
-def narrow_buffers(program: Program, target: object = None) -> Program:
+def narrow_buffers(program: Program) -> Program:
     """Narrow every buffer between kernels that only rounded values are stored to."""
     fixed = {b.name for b in (*program.inputs, *program.outputs)}
     fixed |= {b.name for s in program.steps if isinstance(s, Call) for b in (*s.inputs, *s.outputs)}
