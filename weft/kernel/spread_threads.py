@@ -47,7 +47,7 @@ def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
 def threads_of(body: Block, target: GPU) -> int:
     """A power of two, of whole warps, and no more than the longest loop over threads can use."""
     threads, most = target.warp, _most(body, target)
-    limit = target.most if _sharing(body, "warp") > 1 else target.threads
+    limit = target.shared_threads if _sharing(body, "warp") > 1 else target.threads
     while threads < min(most, limit):
         threads *= 2
     return threads

@@ -115,7 +115,7 @@ def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
     def sum_of() -> Fold:
         name = cursor.name("an accumulator")
         known = {n: f for loop in scope.loops for n, f in loop.folds.items()}
-        return cursor.found("undefined accumulator", name, known)
+        return cursor.look_up("undefined accumulator", name, known)
 
     sums = [sum_of()]
     while cursor.accept(","):

@@ -24,7 +24,7 @@ class GPU(Machine):
     warp: int = 32
     exchanges: bool = True  # shuffles: threads of a warp read each other's registers
     threads: int = 256  # most threads of a block
-    most: int = 256  # most threads of a block whose warps share the work of few columns
+    shared_threads: int = 256  # most threads of a block whose warps share the work of few columns
     shared: int = 99 << 10  # bytes of shared memory that a block can have
     async_copies: bool = True  # threads copy from global to shared memory asynchronously
     boxes: bool = False  # TMA: a copy engine fills shared memory with boxes of tensors
@@ -77,11 +77,12 @@ def _gpu(
         launch_us=2.0,
         fork_us=0.0,
         shared=shared,
-        table=min(shared, 48 << 10) // 16,  # of 8 bytes, in half of a default block's 48 KB
+        table_elements=min(shared, 48 << 10)
+        // 16,  # of 8 bytes, in half of a default block's 48 KB
         warp=warp,
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
-        most=512 if language in ("cuda", "hip") else 256,
+        shared_threads=512 if language in ("cuda", "hip") else 256,
         boxes=language == "cuda" and arch != "sm_80",
         matrix_units=language == "cuda",
         warpgroups=arch == "sm_90a",

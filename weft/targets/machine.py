@@ -22,11 +22,11 @@ class Machine:
     l3_bytes_per_ns: float = 40.0  # streaming from L3
     memory_bytes_per_ns: float = 14.0  # streaming from memory; twice this on the two default cores
     sector: int = 1  # bytes of the smallest transfer from memory; 1: prices ignore it
-    table: int | None = None  # most elements of a table that a scatter updates; None: no limit
+    table_elements: int | None = None  # most of a table that a scatter updates; None: no limit
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
-    body: float = 512.0  # most vector instructions of an iteration: more miss the caches
-    operands: int = 64  # most buffers of a kernel: with more, bandwidth drops
+    kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches
+    kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:

@@ -29,8 +29,8 @@ def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy"
     that saves most microseconds, again and again, until no change saves any: first it inlines
     tensors into all kernels that read them, then it joins kernels over one iteration space
     (tensor/join.py). The order is that of greedy fusion in bullet (github.com/jw1912/bullet). No
-    kernel outgrows the target's instruction cache (`target.body`), so that compile time grows with
-    the number of tensors, not with its square.
+    kernel has more than `target.kernel_instructions`, which its instruction cache holds, so that
+    compile time grows with the number of tensors, not with its square.
     "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
     """
     groups = Groups(graph, price, target)
@@ -52,7 +52,7 @@ def store_initially(groups: Groups, fuse: Fuse) -> None:
     inlined: dict[Node, float] = {}  # weight that inlining a node adds to its reader's kernel
     for node in groups.order:
         inlined[node] = weight(node) + sum(inlined[a] for a in dict.fromkeys(node.args))
-        long = inlined[node] > groups.target.body / 2
+        long = inlined[node] > groups.target.kernel_instructions / 2
         if node in groups.forced or (
             fuse != "all" and _starts_stored(node, users[node], fuse, long)
         ):

@@ -125,8 +125,8 @@ class Groups:
         return kernel
 
     def is_short(self, *kernels: Kernel) -> bool:
-        """Whether one kernel of all these fits the instruction cache (`target.body`)."""
-        return sum(k.weight for k in kernels) <= self.target.body
+        """Whether one kernel of all these is no longer than `target.kernel_instructions`."""
+        return sum(k.weight for k in kernels) <= self.target.kernel_instructions
 
     def _number(self, fact: Hashable) -> int:
         return self.numbers.setdefault(fact, len(self.numbers))

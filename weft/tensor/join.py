@@ -87,7 +87,7 @@ class _Joining:
     def _is_small(self, a: Kernel, b: Kernel) -> bool:
         """Whether the joined kernel keeps the target's limits of code and operands."""
         operands = {*a.reads, *b.reads, *a.outputs, *b.outputs}
-        return self.groups.is_short(a, b) and len(operands) <= self.groups.target.operands
+        return self.groups.is_short(a, b) and len(operands) <= self.groups.target.kernel_buffers
 
     def _near(self, kernel: Kernel) -> list[Kernel]:
         """Kernels that read a tensor it reads or writes, or write one it reads."""

@@ -48,7 +48,7 @@ class Positions(TermReader):
         self.known = {n.op.label: n for n in positions(rank) if isinstance(n.op, Axis)}
 
     def name(self, cursor: Cursor, name: str) -> Node:
-        return cursor.found("undefined name", name, self.known)
+        return cursor.look_up("undefined name", name, self.known)
 
 
 def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:

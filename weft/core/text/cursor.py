@@ -97,9 +97,9 @@ class Cursor:
 
     def one_of(self, what: str, known: Mapping[str, T]) -> T:
         """Reads a name and looks it up; the error says that `what` is unknown."""
-        return self.found(f"unknown {what}", self.name(f"a {what}"), known)
+        return self.look_up(f"unknown {what}", self.name(f"a {what}"), known)
 
-    def found(self, otherwise: str, name: str, known: Mapping[str, T]) -> T:
+    def look_up(self, otherwise: str, name: str, known: Mapping[str, T]) -> T:
         """Looks up a name; ParseError, which begins with `otherwise`, if it is unknown."""
         return known[name] if name in known else self.unknown(otherwise, name, known)
 

@@ -84,7 +84,7 @@ class GraphScope(Scope):
         if cursor.at_literal():
             value, dtype = cursor.literal()
             return make_node(cursor, OPS["scalar"](value, dtype))  # type: ignore[call-arg]
-        return cursor.found("undefined name", cursor.name("a node"), self.nodes)
+        return cursor.look_up("undefined name", cursor.name("a node"), self.nodes)
 
     def node(self, cursor: Cursor, declared: str) -> Node:
         """Reads the right-hand side of a line; `declared` is the type that follows it."""

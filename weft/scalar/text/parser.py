@@ -142,7 +142,7 @@ class _Buffers:
     def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
         """The buffers are declared, with these types; at the kernel level shapes may differ."""
         for buffer in buffers:
-            known = cursor.found("undefined buffer", buffer.name, self.known)
+            known = cursor.look_up("undefined buffer", buffer.name, self.known)
             same = known.type.dtype is buffer.type.dtype
             if not same or (self.level.word != "kernel" and str(known.type) != str(buffer.type)):
                 told = f"{buffer.name} is declared {buffer.type} here, but {known.type} before"
@@ -174,7 +174,7 @@ def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:
 
 def _read_output(cursor: Cursor, buffers: _Buffers) -> Buffer:
     """Read `y`, or `y: f32[4]` where its type is not that of the step that writes it."""
-    known = cursor.found("undefined buffer", cursor.name("a buffer"), buffers.known)
+    known = cursor.look_up("undefined buffer", cursor.name("a buffer"), buffers.known)
     if not cursor.accept(":"):
         return known
     found = Buffer(known.name, cursor.tensor_type())

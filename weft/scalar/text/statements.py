@@ -67,7 +67,7 @@ class NestScope(TermReader):
         return cursor.unknown("undefined name", name, [*self.terms, *words])
 
     def buffer(self, cursor: Cursor) -> Buffer:
-        return cursor.found("undefined buffer", cursor.name("a buffer"), self.buffers)
+        return cursor.look_up("undefined buffer", cursor.name("a buffer"), self.buffers)
 
     def running(self, cursor: Cursor, name: str) -> Node:
         for loop in reversed(self.loops):

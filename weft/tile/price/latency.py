@@ -42,7 +42,7 @@ def _nest(stmt: For, target: GPU) -> float:
     elif not around:
         share *= target.cores  # a reduction alone, which is split
     elif not chosen.isdisjoint(f.axis for f in around):  # a column for each thread
-        share, count = target.most // target.warp if target.is_idle(count) else 1, 1
+        share, count = target.shared_threads // target.warp if target.is_idle(count) else 1, 1
     elif loops:  # a block has several short ones
         count *= min(1.0, max(map(_turns, loops)) / share)
     waves = max(1.0, count / blocks / target.cores)

@@ -13,7 +13,7 @@ LEAST = 16  # columns, so that rows are read by whole vectors
 
 def tables(rows: int, columns: int, target: Machine) -> tuple[int, int]:
     """Rows and columns of a table: all rows, and columns that divide, where memory allows."""
-    most = target.table
+    most = target.table_elements
     wide = max(LEAST, CACHED // rows) if most is None else 2 * LEAST
     width = max(d for d in range(1, min(columns, wide) + 1) if columns % d == 0)
     return (rows if most is None else min(rows, most // width)), width
