@@ -25,6 +25,7 @@ from typing import Any, Protocol
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.graph import Captured, Runner
@@ -193,12 +194,12 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         weft = self._weft
-        if torch.compiler.is_compiling():  # inside somebody else's torch.compile
+        if is_compiling():  # inside somebody else's torch.compile
             return weft.fn(*args, **kwargs)
         hot = weft.next
         if hot is not None and forward_ad._current_level < 0:
             frame = {"args": args, "kwargs": kwargs, "fn": weft.fn}
-            if hot.fits(frame):
+            if hot.guards.cache_entry is not None and hot.check(frame):  # hot.fits(frame), inline
                 weft.last, weft.next = hot, hot.then or hot
                 return hot.run(*args, **kwargs)
         return weft.call(args, kwargs)
