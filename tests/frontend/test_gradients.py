@@ -153,3 +153,20 @@ def test_the_largest_is_found_again(shape: tuple[int, ...], extremum: Any) -> No
         weft.compile(program)(ours).backward()
         program(eager).backward()
         torch.testing.assert_close(ours.grad, eager.grad, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_drawn_is_compared_once() -> None:
+    """Drawn again for the backward, it would be other numbers."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        drawn = torch.multinomial(x, 8, replacement=True).float()
+        return torch.where(drawn == x, x * 2, x * 3)
+
+    f = weft.compile(program)
+    for seed in range(4):
+        ours, eager = (torch.arange(8.0).requires_grad_() for _ in range(2))
+        for x, function in ((ours, f), (eager, program)):
+            torch.manual_seed(seed)
+            function(x).sum().backward()
+        assert torch.equal(ours.grad, eager.grad)
+    assert not any("rng_state" in reason for reason in f.reasons)

@@ -102,13 +102,14 @@ def _base(n: torch.fx.Node) -> torch.fx.Node:
 
 
 def _path(first: torch.fx.Node, last: torch.fx.Node) -> list[torch.fx.Node]:
-    """The nodes that make `last` of `first` alone; none where it takes anything else."""
+    """The nodes that make `last` of `first` alone; none where it takes more, or random numbers."""
     path, waiting = list[torch.fx.Node](), [last]
     while waiting:
         node = waiting.pop()
         if node is first or node in path:
             continue
-        if node.op != "call_function" or not node.all_input_nodes:
+        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+        if node.op != "call_function" or not node.all_input_nodes or random:
             return []
         path.append(node)
         waiting += node.all_input_nodes
