@@ -82,15 +82,18 @@ def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
     The gradient of amax looks for elements equal to it. A sum computed again may be another in its
     last bit, then none is: the tensor is kept, and its largest element is found again.
     """
+    again: set[torch.fx.Node] = set()
+    operands: set[torch.fx.Node] = set()
     for node in joint.graph.nodes:
         if node.target in (aten.eq.Tensor, aten.ne.Tensor) and _is_float(node.args[0]):
-            operands = [_base(operand) for operand in node.all_input_nodes]
-            again = [path for a in operands for b in operands if (path := _path(a, b))]
-            for step in (node, *(n for path in again for n in path)):
-                step.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-            for operand in operands:
-                if operand.op == "call_function" and not any(operand in path for path in again):
-                    operand.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+            pair = [_base(operand) for operand in node.all_input_nodes]
+            operands.update(n for n in pair if n.op == "call_function")
+            again.add(node)
+            again.update(n for first in pair for last in pair for n in _path(first, last))
+    for node in operands - again:
+        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
+    for node in again:
+        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
     return min_cut_rematerialization_partition(joint, inputs, **options)
 
 
@@ -101,19 +104,20 @@ def _base(n: torch.fx.Node) -> torch.fx.Node:
     return n
 
 
-def _path(first: torch.fx.Node, last: torch.fx.Node) -> list[torch.fx.Node]:
+def _path(first: torch.fx.Node, last: torch.fx.Node) -> set[torch.fx.Node]:
     """The nodes that make `last` of `first` alone; none where it takes more, or random numbers."""
-    path, waiting = list[torch.fx.Node](), [last]
+    path: set[torch.fx.Node] = set()
+    waiting = [last]
     while waiting:
         node = waiting.pop()
         if node is first or node in path:
             continue
         random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
         if node.op != "call_function" or not node.all_input_nodes or random:
-            return []
-        path.append(node)
+            return set()
+        path.add(node)
         waiting += node.all_input_nodes
-    return path if first is not last else []
+    return path
 
 
 def _is_float(n: Any) -> bool:

@@ -23,22 +23,18 @@
 #define WEFT_SCALE_F32_ZERO -150.5f
 #define WEFT_SCALE_F64_ZERO -1075.5
 #if defined(WEFT_AVX512) && !defined(__clang__)
-#define WEFT_SCALE(T, cmp, scalef, limit, ...)                                                     \
-    WEFT_REGISTER_OP_2(                                                                            \
-        scale, T,                                                                                  \
-        scalef(v, w, (T){}, cmp(w, (T){} + limit, 5, -1 __VA_ARGS__) __VA_ARGS__))  // 5: not <
-WEFT_SCALE(f32x16, __builtin_ia32_cmpps512_mask, __builtin_ia32_scalefps512_mask,
-           WEFT_SCALE_F32_ZERO, , 4)
-WEFT_SCALE(f32x8, __builtin_ia32_cmpps256_mask, __builtin_ia32_scalefps256_mask,
-           WEFT_SCALE_F32_ZERO)
-WEFT_SCALE(f32x4, __builtin_ia32_cmpps128_mask, __builtin_ia32_scalefps128_mask,
-           WEFT_SCALE_F32_ZERO)
-WEFT_SCALE(f64x8, __builtin_ia32_cmppd512_mask, __builtin_ia32_scalefpd512_mask,
-           WEFT_SCALE_F64_ZERO, , 4)
-WEFT_SCALE(f64x4, __builtin_ia32_cmppd256_mask, __builtin_ia32_scalefpd256_mask,
-           WEFT_SCALE_F64_ZERO)
-WEFT_SCALE(f64x2, __builtin_ia32_cmppd128_mask, __builtin_ia32_scalefpd128_mask,
-           WEFT_SCALE_F64_ZERO)
+#define WEFT_SCALE(T, s, zero, ...)  /* 5: not less than */                                        \
+    WEFT_REGISTER_OP_2(scale, T,                                                                   \
+                       __builtin_ia32_scalef##s##_mask(                                            \
+                           v, w, (T){},                                                            \
+                           __builtin_ia32_cmp##s##_mask(w, (T){} + zero, 5, -1 __VA_ARGS__)        \
+                               __VA_ARGS__))
+WEFT_SCALE(f32x16, ps512, WEFT_SCALE_F32_ZERO, , 4)  // 4: rounds as usual
+WEFT_SCALE(f32x8, ps256, WEFT_SCALE_F32_ZERO)
+WEFT_SCALE(f32x4, ps128, WEFT_SCALE_F32_ZERO)
+WEFT_SCALE(f64x8, pd512, WEFT_SCALE_F64_ZERO, , 4)
+WEFT_SCALE(f64x4, pd256, WEFT_SCALE_F64_ZERO)
+WEFT_SCALE(f64x2, pd128, WEFT_SCALE_F64_ZERO)
 #undef WEFT_SCALE
 #endif
 

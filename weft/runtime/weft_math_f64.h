@@ -33,7 +33,7 @@ WEFT_FN V(f64) F(expm1_near, f64)(V(f64) r) {
     q = FMA(f64, q, r, 0.5);
     return FMA(f64, q * r, r, r);
 }
-// e^x - 1 as 2^n (1 + m) - 1 for |x| < 1e9: returns m.
+// e^x is 2^n (1 + m) for |x| < 1e9: returns m.
 WEFT_FN V(f64) F(exp_parts, f64)(V(f64) x, V(f64) *n) {
     *n = FMA(f64, x, 1.4426950408889634, 0x1.8p52) - 0x1.8p52;
     V(f64) r = FMA(f64, *n, -6.93147180369123816490e-01, x);
