@@ -25,6 +25,7 @@ LAYERS: dict[str, set[str]] = {
     "frontend": {"core", "library", "scalar", "targets", "tensor.ops", "tensor.build"},
     "tensor": {"core", "library", "scalar", "targets"},
     "loop": {"core", "scalar", "targets"},
+    "interpret": {"core", "library", "scalar", "tensor.ops", "kernel.ops"},
     "tile": {"core", "scalar", "targets"},
     "kernel": {"core", "scalar", "targets"},
     "emit": {"core", "scalar", "targets", "kernel.ops"},
@@ -34,10 +35,21 @@ LAYERS: dict[str, set[str]] = {
     "sim": {"core", "targets", "config", "runtime.cache", "runtime.compiler"},
     # Above them. link is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
-    "link": {"core", "config", "scalar", "targets", "emit.gpu", "runtime", "sim"},
+    "link": {
+        "core",
+        "config",
+        "interpret.memory",
+        "scalar",
+        "targets",
+        "emit.gpu",
+        "runtime",
+        "sim",
+    },
     "text": {"core", "frontend.text", "tensor.text", "scalar.text", "kernel.text"},
     "driver": {"*"},
-    "checking": {"core", "driver", "frontend.graph", "link.places", "options", "scalar"},
+    "checking": {
+        *("core", "driver", "frontend.graph", "interpret", "link.places", "options", "scalar"),
+    },
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
         *("weft", "driver", "checking", "options", "core.errors", "library.calls"),

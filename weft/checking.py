@@ -21,10 +21,10 @@ import torch
 from weft.core.passes import PassLog
 from weft.driver import Artifact, Builder, build, lower, runnable
 from weft.frontend.graph import Captured, Runner
+from weft.interpret import nests as interpret
+from weft.interpret.memory import as_array, as_tensor
 from weft.link.places import run_or_refuse
 from weft.options import Options, find_target
-from weft.scalar import interpret
-from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.nest import Kernel, Program
 
 

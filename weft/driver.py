@@ -26,7 +26,9 @@ from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
 from weft.frontend.specialise import Session
-from weft.kernel import interpret as kernel_interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
+from weft.interpret.tensors import evaluate, to_numpy
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.link import cpu, gpu, simulator
@@ -37,14 +39,12 @@ from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.runtime.tlparse import trace
-from weft.scalar import interpret
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import verify as tensor_verify
-from weft.tensor.evaluate import evaluate, to_numpy
 from weft.tensor.fuse import partition
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify

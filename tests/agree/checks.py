@@ -18,9 +18,9 @@ from weft.core.passes import PassLog
 from weft.frontend import torch_level
 from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured
-from weft.kernel import interpret as kernel_interpret
-from weft.scalar import interpret
-from weft.tensor.evaluate import evaluate
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
+from weft.interpret.tensors import evaluate
 from weft.text import parse_program, print_program
 
 FLOOR = {torch.float64: 1e-12, torch.float32: 1e-6, torch.float16: 2e-3, torch.bfloat16: 1.6e-2}

@@ -34,7 +34,7 @@ from weft.frontend.aten.table import overload
 from weft.frontend.capture import capture
 from weft.frontend.graph import Captured
 from weft.frontend.lower import to_tensor
-from weft.tensor.evaluate import evaluate
+from weft.interpret.tensors import evaluate
 
 TOLERANCE = {
     torch.float16: 2e-3,

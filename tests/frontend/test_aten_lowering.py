@@ -14,7 +14,7 @@ from weft.core.graph import Graph
 from weft.frontend.calling import capture_call
 from weft.frontend.lower import to_tensor
 from weft.frontend.torch_level import evaluate
-from weft.tensor import evaluate as tensor_level
+from weft.interpret import tensors as tensor_level
 from weft.tensor.ops import Extern, Gather, Part, Reduce
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from weft.interpret import nests as interpret
 from weft.loop import verify
-from weft.scalar import interpret
 from weft.text import parse_program, print_program
 from weft.tile.passes.programs.narrow_buffers import narrow_buffers
 

@@ -13,10 +13,10 @@ import pytest
 
 from weft.core.errors import WeftError
 from weft.emit.gpu import emit_gpu
-from weft.kernel import interpret as kernel_interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
-from weft.scalar import interpret
 from weft.targets.gpu import GPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify

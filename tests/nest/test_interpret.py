@@ -33,9 +33,9 @@ from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.node import make
 from weft.core.types import TensorType, bf16, boolean, f16, f32, f64, i8, i64
+from weft.interpret import nests as interpret
+from weft.interpret.nests import run
 from weft.loop.verify import verify
-from weft.scalar import interpret
-from weft.scalar.interpret import run
 from weft.scalar.monoid import MAX, MONOIDS, WELFORD
 from weft.scalar.nest import Buffer, Call, Fold, For, Load, Local, Program, Store, Update
 from weft.scalar.ops import apply, cast

@@ -26,7 +26,7 @@ from tests.nest.build import (
 from weft.core.errors import VerifyError
 from weft.core.node import Node, make
 from weft.driver import compile_text
-from weft.kernel.interpret import run
+from weft.interpret.kernels import run
 from weft.kernel.ops import (
     Extract,
     Shuffle,

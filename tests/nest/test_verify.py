@@ -30,9 +30,9 @@ from tests.nest.build import (
 from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.types import TensorType, f32, f64, i64
+from weft.interpret.nests import run
 from weft.kernel.ops import VectorStore, lanes_of
 from weft.loop.verify import verify as verify_loop
-from weft.scalar.interpret import run
 from weft.scalar.monoid import WELFORD
 from weft.scalar.nest import Buffer, Call, Fold, For, Let, Local, Program, Store, Update
 from weft.scalar.ops import apply, cast

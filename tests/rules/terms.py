@@ -15,7 +15,7 @@ from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.rules import Call, Literal, Pattern, RuleSet, Vocabulary, Wildcard
 from weft.core.types import DTYPES, DType, TensorType, boolean, f32
-from weft.tensor.evaluate import evaluate
+from weft.interpret.tensors import evaluate
 from weft.tensor.ops import Input, Reduce, Scan
 
 SHAPE = (3, 8)

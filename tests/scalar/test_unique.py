@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 import weft
-from weft.kernel import interpret as kernel_interpret
-from weft.scalar import interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
 from weft.scalar.nest import Program
 from weft.scalar.unique import Unique
 from weft.text import parse_program

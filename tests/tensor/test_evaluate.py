@@ -12,9 +12,9 @@ from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.types import TensorType, bf16, f16, f32, i64
+from weft.interpret.tensors import evaluate, to_numpy, to_torch
 from weft.tensor import build
 from weft.tensor.build import Tensor
-from weft.tensor.evaluate import evaluate, to_numpy, to_torch
 from weft.tensor.ops import Extern, Input, Part
 
 X = Tensor(make(Input("x", TensorType(f32, (16, 64)))))

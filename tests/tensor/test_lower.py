@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from weft.scalar import interpret
+from weft.interpret import nests as interpret
 from weft.scalar.nest import Kernel
 from weft.tensor.lower import lower
 from weft.text import parse_program, print_program

@@ -11,9 +11,9 @@ import torch
 from torch.nn import functional as F
 
 import weft
+from weft.interpret.tensors import evaluate
 from weft.scalar.structure import restates
 from weft.targets.cpu import CPUS
-from weft.tensor.evaluate import evaluate
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.verify import verify
 from weft.text import parse_program, print_program

@@ -16,11 +16,11 @@ from weft.core.graph import Graph
 from weft.core.node import postorder
 from weft.core.rules import RuleSet
 from weft.core.types import f32, i64
+from weft.interpret.tensors import evaluate
 from weft.scalar import ops as functions
 from weft.scalar.monoid import MAX, PRODUCT, SUM
 from weft.tensor import build
 from weft.tensor.build import Tensor
-from weft.tensor.evaluate import evaluate
 from weft.tensor.ops import Input, Map, Reduce, Scalar, Scan, View
 from weft.tensor.rules import RULES, TENSORS, simplify
 from weft.tensor.verify import verify

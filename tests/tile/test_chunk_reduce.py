@@ -12,8 +12,8 @@ from torch.nn import functional as F
 
 import weft
 from tests.gpu.opencl import opencl_device
+from weft.interpret import nests as interpret
 from weft.loop import verify
-from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.gpu import GPUS
 from weft.text import parse_program, print_program

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from tests.tile.test_passes import close, inputs_of
-from weft.kernel import interpret as kernel_interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
-from weft.scalar import interpret
 from weft.scalar.nest import For, Program
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program

@@ -11,10 +11,10 @@ import pytest
 import torch
 
 import weft
-from weft.kernel import interpret as kernel_interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
 from weft.kernel.verify import verify as verify_kernel
 from weft.loop.verify import verify as verify_loop
-from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program

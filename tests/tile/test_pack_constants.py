@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.kernel import interpret as kernel_interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
 from weft.loop.verify import verify as verify_loop
-from weft.scalar import interpret
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile.lower import kernels as lower

@@ -11,9 +11,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from weft.kernel import interpret as kernel_interpret
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
-from weft.scalar import interpret
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program

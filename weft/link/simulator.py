@@ -13,8 +13,8 @@ import torch
 
 from weft.core.errors import WeftError
 from weft.emit.gpu import Launch
+from weft.interpret.memory import as_array, as_tensor
 from weft.link.program import Emitted
-from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.nest import Buffer, Call
 from weft.sim import TensorMap, simulate
 from weft.targets.gpu import GPU

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import postorder
-from weft.scalar.memory import element
+from weft.interpret.memory import element
 from weft.scalar.nest import Fold
 from weft.scalar.ops import Constant, evaluate_term
 

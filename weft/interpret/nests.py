@@ -15,9 +15,18 @@ import numpy as np
 
 from weft.core.errors import VerifyError
 from weft.core.node import Node, postorder
+from weft.interpret.carriers import Carriers
+from weft.interpret.memory import (
+    Memory,
+    allocate,
+    both,
+    element,
+    logical,
+    poison,
+    repeats,
+    run_call,
+)
 from weft.scalar import nest
-from weft.scalar.carriers import Carriers
-from weft.scalar.memory import Memory, allocate, both, element, logical, poison, repeats, run_call
 from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
 from weft.scalar.placing import place
 from weft.scalar.updates import lifted

@@ -15,8 +15,8 @@ import torch
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
+from weft.interpret.memory import as_array, as_tensor
 from weft.library.calls import operator, torch_object, widened
-from weft.scalar.memory import as_array, as_tensor
 from weft.scalar.ops import ROUNDINGS
 from weft.tensor.ops import Extern, Input, Map, Scalar
 

@@ -1,6 +1,6 @@
-"""The reference interpreter of kernel programs: scalar/interpret.py, with vector accesses added.
+"""The reference interpreter of kernel programs: interpret/nests.py, with vector accesses added.
 
-run(program, [x, w])      # as weft.scalar.interpret.run; buffers are flat, lanes the last dimension
+run(program, [x, w])      # as weft.interpret.nests.run; buffers are flat, lanes the last dimension
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import numpy as np
 
 from weft.core.errors import WeftError
 from weft.core.node import Node
+from weft.interpret import nests as interpret
+from weft.interpret.memory import both
+from weft.interpret.nests import SCALAR, Access
 from weft.kernel.ops import Barrier, Box, Mma, ThreadXor, VectorLoad, VectorStore
-from weft.scalar import interpret
 from weft.scalar.blocks import nodes
-from weft.scalar.interpret import SCALAR, Access
-from weft.scalar.memory import both
 from weft.scalar.nest import Program, walk
 
 
