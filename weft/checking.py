@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from typing import Any
 
 import torch
 
@@ -26,6 +27,8 @@ from weft.interpret.memory import as_array, as_tensor
 from weft.link.places import run_or_refuse
 from weft.options import Options, find_target
 from weft.scalar.nest import Kernel, Program
+from weft.scalar.ops import constant
+from weft.scalar.resize import sizes_of, with_sizes
 
 
 @dataclass(frozen=True)
@@ -71,11 +74,14 @@ def checker(
     run, _ = runnable(levels, options, log, program.name, {}, place)
     run = run_or_refuse(run, place, find_target(options.target), options.simulate)
 
-    def check(tensors: Sequence[torch.Tensor]) -> list[KernelResult]:
+    def check(given: Sequence[Any]) -> list[KernelResult]:
+        tensors, numbers = given[: len(program.inputs)], given[len(program.inputs) :]
         values = dict(zip(program.inputs, tensors, strict=True))
-        values |= dict(zip(program.outputs, run(tensors), strict=True))
+        values |= dict(zip(program.outputs, run(given), strict=True))
         held = {b.name: value.detach().cpu() for b, value in values.items()}
-        return [r for kernels in by_output(program) for r in results_of(kernels, held)]
+        sizes = zip(sizes_of(program).values(), map(constant, numbers), strict=True)
+        nests = with_sizes(program, dict(sizes))
+        return [r for kernels in by_output(nests) for r in results_of(kernels, held)]
 
     return check
 

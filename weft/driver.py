@@ -14,8 +14,9 @@ from typing import Any
 import torch
 
 from weft.config import config
-from weft.core.errors import WeftError, choice
+from weft.core.errors import CaptureError, WeftError, choice
 from weft.core.graph import Graph
+from weft.core.node import Node
 from weft.core.passes import PassLog, call_by_name
 from weft.core.text import located
 from weft.emit.gpu import Launch
@@ -32,7 +33,7 @@ from weft.interpret.tensors import evaluate, to_numpy
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.link import cpu, gpu, simulator
-from weft.link.key import program_key, relink
+from weft.link.key import bounds_of, program_key, relink
 from weft.link.places import device_of, misplaced, run_or_refuse
 from weft.link.program import Emitted, Linked, described, without_restatements
 from weft.loop import verify as loop_verify
@@ -40,6 +41,7 @@ from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import KernelReport, Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Kernel, Program
+from weft.scalar.resize import at_shapes, at_some_sizes, hinted, sizes_in, sizes_of
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
@@ -76,6 +78,7 @@ class Levels:
     symbols: Mapping[str, str]  # kernel -> C function
     launches: Mapping[str, Launch]  # of GPU kernels, by symbol
     language: str  # of the sources
+    sizes: tuple[Node, ...] = ()  # the symbols that a call has values for, in order
 
     def program(self, level: str) -> Any:
         """The whole program at that level; WeftError where it started below."""
@@ -101,12 +104,17 @@ def on_kernels(program: Program, step: Callable[..., Kernel], target: CPU | GPU)
 
 
 def lower(
-    start: Any, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
+    start: Any,
+    options: Options,
+    log: PassLog,
+    layouts: Any = None,
+    fixed: Collection[int] = (),
 ) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
-    price, sizes = partial(kernel_time_us, target=target), partial(tables, target=target)
+    free, sizes = tuple(sizes_of(start).values()), partial(tables, target=target)
+    price = hinted(partial(kernel_time_us, target=target), free)
     program: Any = start
     made, unique = {program.level: program}, None
 
@@ -133,7 +141,7 @@ def lower(
         for name, step in schedule.program:
             run("l", name, lambda p, step=step: call_by_name(step, {**facts, "program": p}))
     if program.level == "loop":
-        unique = Unique(program, starts=isinstance(target, CPU))
+        unique = Unique(program, starts=isinstance(target, CPU) and not free)
         take(replace(unique.program, level="tile"))
         for name, step in schedule.kernels:
             run("t", name, partial(on_kernels, step=step, target=target))
@@ -142,9 +150,9 @@ def lower(
         down("k", tile_lower.lower)
         for name, step in GPU_THREADS if isinstance(target, GPU) else ():
             run("k", name, partial(on_kernels, step=step, target=target))
-    symbols, sources, launches = log.time("s", lambda: sources_of(made, target))
+    symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
     symbols = unique.all(symbols) if unique else symbols
-    return Levels(made, unique, sources, symbols, launches, target.language)
+    return Levels(made, unique, sources, symbols, launches, target.language, free)
 
 
 # ---- captured programs
@@ -161,6 +169,8 @@ class Artifact:
 def build(captured: Captured, options: Options) -> Runner:
     """What runs a captured program: from the cache when it was compiled before."""
     options = options.on(captured.place)
+    if captured.sizes and not isinstance(find_target(options.target), CPU):
+        raise CaptureError("programs for any size are compiled for CPUs alone")
     log = PassLog(options.verbose)
     log.seconds["capture"] = captured.seconds
     graph, layouts = captured.graph, captured.layouts
@@ -168,6 +178,7 @@ def build(captured: Captured, options: Options) -> Runner:
     writes = {results + i: placeholder for i, placeholder in enumerate(captured.mutations)}
     constants = captured.constants() if options.freeze else ()
     facts = (layouts, writes, constants, options, find_target(options.target))
+    facts = (*facts, *map(bounds_of, sizes_of(graph).values()))
     key = log.time("g", lambda: program_key(graph, *facts))
     levels = cache(partial(lower, graph, options, log, layouts, constants))
     where = (captured.place, find_target(options.target), options.simulate)
@@ -199,10 +210,13 @@ def runnable(
     unique, made = levels.unique, levels.made
     program = unique.full if unique else made.get("tile", made["kernel"])
     first = unique.program if unique else program
-    priced = {k.name: kernel_time_us(k.body, target) for k in first.kernels}
+    price = hinted(partial(kernel_time_us, target=target), levels.sizes)
+    priced = {k.name: price(k.body) for k in first.kernels}
     facts = (unique.all(priced), unique.starts) if unique else (priced, {})
     program = without_restatements(program)
-    emitted = Emitted(program, levels.symbols, levels.sources, levels.launches, *facts)
+    emitted = Emitted(
+        program, levels.symbols, levels.sources, levels.launches, *facts, sizes=levels.sizes
+    )
     if isinstance(target, CPU):
         linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):
@@ -240,7 +254,8 @@ class Builder:
 
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
-        return Session(self, self.options.fallback == "error", config.debug, title)
+        strict, dynamic = self.options.fallback == "error", bool(self.options.dynamic)
+        return Session(self, strict, config.debug, title, dynamic)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
@@ -265,11 +280,13 @@ def compile(
     """Compile a module or function; also a decorator, with or without arguments.
 
     The result is called as the original: results, dtypes, strides and aliasing are eager's.
-    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met,
-    whatever `dynamic` says. `f.ir(level)` is the text of a level, `f.report` what was made.
+    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met.
+    `f.ir(level)` is the text of a level, `f.report` what was made.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
+    dynamic   True: one program for all sizes of the inputs from 2 on, on a CPU; a size that decides
+              what the program does is fixed. Else each size has a program of its own
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls
@@ -339,14 +356,17 @@ class TextProgram:
 
     @property
     def inputs(self) -> list[tuple[str, str, tuple[int, ...]]]:
-        """Name, dtype and shape of every input."""
-        given = self.levels.made["kernel"].inputs
+        """Name, dtype and shape of every input; a size that is no number has its hint there."""
+        given = next(at_some_sizes(self.levels.made["kernel"])).inputs
         return [(b.name, str(b.type.dtype), b.type.shape) for b in given]
 
     def __call__(self, *args: torch.Tensor) -> Any:
-        types = [(b.type.shape, b.type.layout) for b in self.levels.made["kernel"].inputs]
+        whole, shapes = self.levels.made["kernel"], [tuple(a.shape) for a in args]
+        sizes, program = sizes_in(whole, shapes), at_shapes(whole, shapes)
+        types = [(b.type.shape, b.type.layout) for b in program.inputs]
         given = zip(args, types, strict=True)
-        out = self.run([a.new_empty_strided(*t, device=self.place).copy_(a) for a, t in given])
+        tensors = [a.new_empty_strided(*t, device=self.place).copy_(a) for a, t in given]
+        out = self.run((*tensors, *sizes.values()))
         return out[0] if len(out) == 1 else out
 
     def ir(self, level: str) -> str:

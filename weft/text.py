@@ -14,6 +14,7 @@ from weft.core.text.cursor import Cursor, Line
 from weft.frontend.text import TORCH
 from weft.kernel.text import KERNEL
 from weft.scalar.text import LOOP, TILE
+from weft.scalar.text.sizes import reading, show_sizes
 from weft.tensor.text import TENSOR
 
 LEVELS = {level.word: level for level in (TORCH, TENSOR, LOOP, TILE, KERNEL)}
@@ -24,7 +25,8 @@ def print_program(program: Any) -> str:
     if program.level not in LEVELS:
         raise VerifyError(f"a program of the {program.level} level has no text form")
     level = LEVELS[program.level]
-    return level.show(level, program)
+    first, rest = level.show(level, program).split("\n", 1)
+    return "\n".join([first, *show_sizes(program), rest])
 
 
 def parse_program(text: str, filename: str = "<text>") -> Any:
@@ -40,6 +42,7 @@ def parse_program(text: str, filename: str = "<text>") -> Any:
     name = cursor.name("the program's name")
     cursor.end()
     try:
-        return level.read(level, name, lines[1:])
+        with reading(lines[1:]) as rest:
+            return level.read(level, name, rest)
     except RecursionError as e:
         raise ParseError("the text is nested too deeply", filename) from e

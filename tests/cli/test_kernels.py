@@ -79,6 +79,7 @@ def command(*arguments: str) -> int:
 @pytest.mark.usefixtures("uncached")
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert command("-c", PROGRAM, "--check", "--fuse", "none") == 0
+    assert command("-c", PROGRAM, "--check", "--fuse", "none", "--dynamic") == 0
     out = capsys.readouterr().out
     assert "4 kernel outputs against their loop nests in float64: passed" in out
     plant(monkeypatch, "tanh", "tanh_f32", "sin_f32")

@@ -184,7 +184,7 @@ def test_extern_of_another_shape_is_an_error(tools: Toolchain) -> None:
 def test_extern_arguments_round_trip(tools: Toolchain) -> None:
     tree = encode(
         ["x", [2, None, True], torch.float64, torch.device("cpu"), float("-inf"), "none"],
-        lambda value: value if value == "x" else None,
+        lambda value: {"tensor": value} if value == "x" else None,
     )
     assert json.loads(json.dumps(tree)) == tree
     kwargs = encode(torch.float64, lambda value: None)

@@ -53,6 +53,7 @@ FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")
 PassesOption = Annotated[
     str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
 ]
+DynamicOption = Annotated[bool, typer.Option("--dynamic", help="one program for all sizes")]
 SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
 VerboseOption = Annotated[
     int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
@@ -69,6 +70,7 @@ def compile_command(
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
     fallback: FallbackOption = "aten",
+    dynamic: DynamicOption = False,
     passes: PassesOption = "",
     verbose: VerboseOption = 0,
     output: Annotated[
@@ -87,7 +89,8 @@ def compile_command(
     if stats:
         running.require_stats(target)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
-    chosen = Options.of({**keywords, "passes": passes, "profile": stats})
+    keywords |= {"dynamic": dynamic, "passes": passes, "profile": stats}
+    chosen = Options.of(keywords)
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
     with working("compiling"), redirect_stdout(sys.stderr if as_json else sys.stdout):
@@ -125,14 +128,15 @@ def run_command(
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
     fallback: FallbackOption = "aten",
+    dynamic: DynamicOption = False,
     passes: PassesOption = "",
     verbose: VerboseOption = 0,
     seed: SeedOption = 0,
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
-    keywords["passes"] = passes
-    chosen = Options.of({**keywords, "profile": profile, "simulate": simulate})
+    keywords |= {"dynamic": dynamic, "passes": passes, "profile": profile, "simulate": simulate}
+    chosen = Options.of(keywords)
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
     if bench:
@@ -186,6 +190,7 @@ def minify_command(
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
     fallback: FallbackOption = "aten",
+    dynamic: DynamicOption = False,
     passes: PassesOption = "",
     output: Annotated[
         str | None, typer.Option("-o", metavar="PATH", help="a file to write")

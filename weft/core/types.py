@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import mul
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -84,9 +85,26 @@ def dtype_of_literal(value: int | float | bool) -> DType:
     return boolean if isinstance(value, bool) else f32 if isinstance(value, float) else i64
 
 
+class Symbolic:
+    """A size that is no number, where shapes and strides have an int.
+
+    `term` computes it. scalar/sizes.py has its arithmetic, which is that of ints.
+    """
+
+    term: Any
+
+    def at_least(self, least: int) -> int:
+        """The greater one of both."""
+        raise NotImplementedError
+
+
+def at_least(least: int, extent: Any) -> Any:
+    return extent.at_least(least) if isinstance(extent, Symbolic) else max(extent, least)
+
+
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Element strides of a contiguous tensor, last axis fastest."""
-    sizes = (max(extent, 1) for extent in reversed(shape))
+    sizes = (at_least(1, extent) for extent in reversed(shape))
     return tuple(accumulate(sizes, mul, initial=1))[-2::-1]
 
 

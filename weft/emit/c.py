@@ -6,7 +6,7 @@ Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lan
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from weft.core.node import Node, bottom_up, postorder
@@ -16,6 +16,7 @@ from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
 from weft.scalar.placing import place
+from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked
 from weft.scalar.updates import combined
 
@@ -38,9 +39,16 @@ class Emitter(Terms):
     integer = "i64"  # of loops
     parameter = "{const}{type} *restrict {name}"
 
-    def __init__(self, kernel: nest.Kernel, symbol: str, reserved: Collection[str] = ()) -> None:
+    def __init__(
+        self,
+        kernel: nest.Kernel,
+        symbol: str,
+        reserved: Collection[str] = (),
+        sizes: Sequence[str] = (),
+    ) -> None:
         super().__init__()
         self.kernel, self.symbol = kernel, symbol
+        self.sizes = sizes  # of the program, which a kernel that knows any takes as an array
         self.spelt.taken.update(reserved)  # names beyond C's
         for buffer in (*kernel.inputs, *kernel.outputs):
             self.spelt.of(buffer.name)
@@ -229,12 +237,23 @@ class Emitter(Terms):
             found.append(self.parameter.format(**fields))
         return found
 
+    def take_sizes(self, parameters: list[str]) -> None:
+        """Add the array of sizes, and read from it the ones that the kernel uses."""
+        own = sizes_of(self.kernel)
+        name = self.spelt.fresh("sizes")
+        parameters += [f"const i64 *restrict {name}"] if own else []
+        for label in own:
+            size = self.declare(self.variable(label), self.integer)
+            place = f"{name}[{self.sizes.index(label)}]"
+            self.line(1, f"const {self.integer} {size} = {place};")
+
     def file(self) -> str:
-        parameters = ", ".join(self.parameters()) or "void"
+        parameters = self.parameters()
+        self.take_sizes(parameters)
         body = place(self.kernel.body, unnamed)
         self.block(body, 1)
         self.scratch = max(self.scratch, self.current.scratch)
-        head = f"void {self.symbol}({parameters}) {{"
+        head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
         lines = [*self.functions, head, *_whole(self.current), "}", ""]
         size = [f"enum {{ scratch_bytes = {self.scratch} }};"] if self.scratch else []
         return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])
@@ -265,6 +284,6 @@ def _whole(function: _Function) -> list[str]:
     ]
 
 
-def emit_kernel(kernel: nest.Kernel, symbol: str) -> str:
-    """One C file that defines `symbol` over the kernel's inputs, then its outputs."""
-    return Emitter(kernel, symbol).file()
+def emit_kernel(kernel: nest.Kernel, symbol: str, sizes: Sequence[str] = ()) -> str:
+    """One C file that defines `symbol` over the kernel's inputs, its outputs, and the sizes."""
+    return Emitter(kernel, symbol, sizes=sizes).file()

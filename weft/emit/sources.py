@@ -6,7 +6,7 @@ texts[symbols["relu"]]           # #include "weft_opencl.cl" ...
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weft.core.errors import WeftError
@@ -22,7 +22,7 @@ from weft.targets.gpu import GPU
 Sources = tuple[dict[str, str], dict[str, str], dict[str, Launch]]
 
 
-def sources_of(made: Mapping[str, Any], target: CPU | GPU) -> Sources:
+def sources_of(made: Mapping[str, Any], target: CPU | GPU, sizes: Sequence[str] = ()) -> Sources:
     """Symbols by kernel, and by symbol the texts, and the launches of GPU kernels.
 
     `made` is the program by level; the loops stand above a GPU kernel, where there are any.
@@ -30,7 +30,8 @@ def sources_of(made: Mapping[str, Any], target: CPU | GPU) -> Sources:
     kernels, names = made["kernel"].kernels, Names()
     symbols = {k.name: names.of(f"k_{k.name}") for k in kernels}
     if isinstance(target, CPU):
-        return symbols, {symbols[k.name]: emit_kernel(k, symbols[k.name]) for k in kernels}, {}
+        texts = {symbols[k.name]: emit_kernel(k, symbols[k.name], sizes) for k in kernels}
+        return symbols, texts, {}
     nests = made["loop"].kernels if "loop" in made else ()
     meant, language = {k.name: show_kernel(k) for k in nests}, LANGUAGES[target.language]
     each = ((k, symbols[k.name]) for k in kernels)

@@ -15,7 +15,7 @@ from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.index import Interval, bounds
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, add, dot_bf16
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
 
@@ -26,7 +26,7 @@ def inline(term: Node) -> bool:
     return (
         isinstance(term.op, Apply)
         and term.type == ScalarType(i64)
-        and all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
+        and all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
     )
 
 
@@ -153,7 +153,7 @@ class Terms:
             return self.use(self.names[term])
         if isinstance(term.op, Constant):
             return self.literal(term.op.value, register(term.type.dtype))
-        if isinstance(term.op, Acc | Running | Axis):
+        if isinstance(term.op, Acc | Running | Axis | Symbol):
             return self.use(self.variable(term.op.label))
         return self.index(term) if inline(term) else f"({self.value(term)})"
 

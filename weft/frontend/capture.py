@@ -16,10 +16,11 @@ import re
 import time
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_flatten
@@ -30,10 +31,12 @@ from weft.core.node import Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
+from weft.frontend.extents import extent, replaced, settle, shape_env_of, sources
 from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer, program_line
+from weft.scalar.resize import Resize, sizes_of, with_sizes
 from weft.tensor.ops import Part
 
 
@@ -80,7 +83,10 @@ def _capture(
     shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
-    tracer = Tracer(FakeTensorMode(allow_non_fake_inputs=True))
+    shape_env = shape_env_of(inputs)
+    if shape_env is not None and shape_env.frozen:
+        raise CaptureError("a size that torch takes no guards of any more")
+    tracer = Tracer(_fake_mode(inputs) if shape_env else FakeTensorMode(allow_non_fake_inputs=True))
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
@@ -94,7 +100,7 @@ def _capture(
                 captured = _finish(tracer, out, title)
         if modes() != before or not torch.equal(drawn, torch.get_rng_state()):
             raise CaptureError("the graph changes a mode of torch or seeds its generator")
-        return captured
+        return captured and with_settled_sizes(captured, shape_env, inputs)
     except Exception as error:
         message = str(error).strip().split("\n")[0]
         told = f"{type(error).__name__}: {message}"
@@ -103,6 +109,40 @@ def _capture(
         if isinstance(error, DynamicOutputShapeException):
             told = f"the shape of what {error.func} gives depends on values"
         raise Uncaptured(told, tracer.location or None, steps.node) from error
+
+
+def _fake_mode(inputs: Sequence[Any]) -> FakeTensorMode:
+    """The mode of inputs that are fake already, with the sizes that torch knows by name."""
+    mode = detect_fake_mode(inputs)
+    assert mode is not None
+    mode.allow_non_fake_inputs = True
+    return mode
+
+
+def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]) -> Captured:
+    """The graph over sizes s0, s1, ... with what torch knows of them by now."""
+    if shape_env is None:
+        return captured
+    told = (captured.graph, captured.layouts, tuple(captured.leaves))
+    known = replaced(shape_env, sizes_of(told).values())
+    told, changed = with_sizes(told, known), Resize(known)
+    used = sizes_of(told).values()
+    places = sources(inputs)
+    if any(n not in places for n in used):
+        raise CaptureError("a size that no input has by itself")
+    order = [n for n in places if n in used]
+    settled = settle(shape_env, order)
+    graph, layouts, leaves = with_sizes(told, settled)
+    nodes = Resize(settled)
+    placeholders = [replace(p, node=nodes.of(changed.of(p.node))) for p in captured.placeholders]
+    return replace(
+        captured,
+        graph=graph,
+        layouts=layouts,
+        leaves=list(leaves),
+        placeholders=placeholders,
+        sizes={settled[n]: places[n] for n in order},
+    )
 
 
 @dataclass(frozen=True)
@@ -166,7 +206,7 @@ def _inputs(
     out: list[Any] = []
     for position, (leaf, name) in enumerate(zip(inputs, names, strict=True)):
         if not isinstance(leaf, torch.Tensor):
-            is_constant = isinstance(leaf, CONSTANTS)
+            is_constant = isinstance(leaf, (*CONSTANTS, torch.SymInt))
             out.append(leaf if is_constant else _Opaque(position, type(leaf).__name__))
             continue
         storage = leaf.untyped_storage()._cdata if shared else 0
@@ -278,14 +318,17 @@ def _outputs(tracer: Tracer, flat: list[Any]) -> tuple[list[tuple[Node, TensorTy
 def _geometry(ref: Ref, owner: Ref) -> Geometry:
     if ref.fake.dtype != owner.fake.dtype:
         raise CaptureError("an output that views another tensor's bytes as another dtype")
+    shape, strides = (tuple(map(extent, n)) for n in (ref.fake.shape, ref.fake.stride()))
     offset = ref.fake.storage_offset() - owner.fake.storage_offset()
-    return Geometry(tuple(ref.fake.shape), ref.fake.stride(), int(offset))
+    return Geometry(shape, strides, extent(offset))
 
 
 def _other(leaf: Any) -> Leaf:
     """A leaf that is no tensor."""
     if isinstance(leaf, _Opaque):
         return Leaf("input", leaf.position)
+    if isinstance(leaf, torch.SymInt):
+        return Leaf("size", constant=extent(leaf))
     if not isinstance(leaf, CONSTANTS) or isinstance(leaf, FakeTensor):
         raise CaptureError(f"a result of type {type(leaf).__name__}")
     return Leaf("constant", constant=leaf)

@@ -6,7 +6,7 @@ y, view = call(x, weight)             # what the FX graph returns
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -15,7 +15,11 @@ import torch
 from torch.utils._pytree import tree_unflatten
 
 from weft.core.errors import ExternMismatch
+from weft.core.node import Node
+from weft.frontend.extents import Source
 from weft.frontend.graph import Captured, Leaf, Placeholder, Runner
+from weft.scalar.ops import constant
+from weft.scalar.resize import sizes_of, with_sizes
 
 Values = Sequence[Any]
 
@@ -34,16 +38,26 @@ def entry(
     plain = tree.type is tuple and all(map(is_result, leaves, range(len(leaves))))
     plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
+    measure = [_measure(captured.sizes[n]) for n in sizes_of(captured.graph).values()]
 
     def call(*inputs: Any) -> Any:
         tensors = inputs if straight else tuple([r(inputs) for r in read])
+        given: Any = (*tensors, *[m(inputs) for m in measure]) if measure else tensors
         try:
-            results = run(tensors)
+            results = run(given)
         except ExternMismatch as error:
             return otherwise(error)(*inputs)
         return results if plain else wrap(results, tensors, inputs)
 
     return call
+
+
+def _measure(source: Source) -> Callable[[Values], int]:
+    """A size, from the inputs."""
+    position, dimension = source.position, source.dimension
+    if dimension is None:
+        return itemgetter(position)
+    return source.of if source.strides else lambda inputs: inputs[position].shape[dimension]
 
 
 def is_input(p: Placeholder, position: int) -> bool:
@@ -68,7 +82,7 @@ Write = Callable[[Values, Values, Values], Any]  # of results, placeholders' ten
 
 def _wrap(captured: Captured) -> Write:
     """Outputs, from the results, the placeholders' tensors and the inputs."""
-    write = [_writer(leaf) for leaf in captured.leaves]
+    write = [_writer(leaf, captured.sizes) for leaf in captured.leaves]
     tree = captured.out_tree
     if tree.is_leaf():
         return write[0]
@@ -77,10 +91,15 @@ def _wrap(captured: Captured) -> Write:
     return lambda *sources: make([w(*sources) for w in write])
 
 
-def _writer(leaf: Leaf) -> Write:
+def _writer(leaf: Leaf, sizes: Mapping[Node, Source]) -> Write:
     """One leaf of the output."""
     index, geometry = leaf.index, leaf.geometry
-    if leaf.kind == "constant":
+    measure = {n: _measure(s) for n, s in sizes.items()} if sizes_of(leaf) else {}
+    if measure:
+        return lambda results, tensors, inputs: _writer(
+            with_sizes(leaf, {n: constant(m(inputs)) for n, m in measure.items()}), {}
+        )(results, tensors, inputs)
+    if leaf.kind in ("constant", "size"):
         return lambda *_: leaf.constant
     if leaf.kind == "input":
         return lambda results, tensors, inputs: inputs[index]

@@ -7,7 +7,7 @@ captured.graph, captured.placeholders, captured.layouts, captured.mutations, cap
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import torch
@@ -16,11 +16,13 @@ from torch.utils._pytree import TreeSpec
 from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.core.types import TensorType
+from weft.frontend.extents import Source
 
-# What a back end makes of a captured program. It takes one tensor per placeholder, in order,
-# writes every mutation into its placeholder's tensor and returns one fresh tensor per result
-# with exactly the shape, strides and dtype of its layout.
-Runner = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+# What a back end makes of a captured program. It takes one tensor per placeholder, in order, and
+# then the numbers that the graph's sizes are, by label. It writes every mutation into its
+# placeholder's tensor and returns one fresh tensor per result with exactly the shape, strides and
+# dtype of its layout.
+Runner = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
 
 
 @dataclass(frozen=True)
@@ -61,9 +63,10 @@ class Leaf:
     placeholder  the tensor of placeholders[index] itself, or the view `geometry` of it
     input        the FX graph's input number `index`, an object that is no tensor
     constant     the object `constant`
+    size         the number that the size `constant` is
     """
 
-    kind: Literal["result", "placeholder", "input", "constant"]
+    kind: Literal["result", "placeholder", "input", "constant", "size"]
     index: int = 0
     geometry: Geometry | None = None
     constant: Any = None
@@ -86,6 +89,7 @@ class Captured:
     out_tree: TreeSpec
     place: torch.device  # where its tensors are, whatever the target
     numbers: dict[int, Any]  # by position, inputs of one element whose value the trace has read
+    sizes: dict[Node, Source] = field(default_factory=dict[Node, Source])  # by symbol, in order
     seconds: float = 0.0
 
     def constants(self) -> tuple[int, ...]:

@@ -107,6 +107,8 @@ def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[No
 
 
 def _leaf(tag: str, value: Any) -> Any:
+    if tag == "size":
+        return value
     if tag == "complex":
         raise Decline("no code is generated for complex numbers")
     found = torch_object(tag, value)
@@ -115,7 +117,7 @@ def _leaf(tag: str, value: Any) -> Any:
 
 def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Tensor:
     """A row's result in the dtype and shape torch promises: nothing, where that is empty."""
-    if not isinstance(value, Tensor) or not wanted.size:
+    if not isinstance(value, Tensor) or 0 in wanted.shape:
         number = 0 if value is None or isinstance(value, Tensor) else value
         return full(wanted.shape, number, wanted.dtype)
     out = cast(value, wanted.dtype)

@@ -108,7 +108,7 @@ class Frames:
             assert frames is not None, "its frames are gone with it"
             return frames.compiled_by(graph, examples)
 
-        options: Any = {"nopython": session.strict, "dynamic": False}
+        options: Any = {"nopython": session.strict, "dynamic": session.dynamic}
         context: Any = dynamo.optimize(backend, **options)
         if hasattr(context, "callback"):  # not so where TORCHDYNAMO_DISABLE is set
             context.callback = _Converter(context.callback, self)

@@ -57,6 +57,8 @@ class Assumptions:
         `inputs` satisfy the record. Overlap is looked at only where it matters: `alone` says that
         the program writes to inputs.
         """
+        if self.is_general:
+            return self._general_check(inputs, alone)
         places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
         tensors = [inputs[i] for i in places]
         plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
@@ -84,6 +86,56 @@ class Assumptions:
             and guards.check(*[given[i] for i in places])
         )
 
+    @property
+    def is_general(self) -> bool:
+        """Whether sizes of the inputs are no numbers."""
+        return any(map(has_any, self.inputs))
+
+    def fit(self, inputs: Sequence[Any]) -> bool:
+        """Whether this record holds for inputs, whatever their sizes where it has none."""
+        found = Assumptions.of(inputs)
+        same = len(found.inputs) == len(self.inputs) and found.modes == self.modes
+        return same and all(map(fits, self.inputs, found.inputs))
+
+    def _general_check(self, inputs: Sequence[Any], alone: bool) -> Check:
+        """The check of a record for any size; how sizes depend on each other is Dynamo's guard."""
+        places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+        tensors = [inputs[i] for i in places]
+        plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
+        if not plain or (alone and len(tensors) > 1) or not tensors:
+            return lambda *given: self.fit(given) and not sharing(given)
+        free = [[None if n is ANY else n for n in self.inputs[i][1]] for i in places]
+        steps = [[None if n is ANY else n for n in self.inputs[i][2]] for i in places]
+        make: Any = TensorGuards
+        guards = make(*tensors, dynamic_dims_sizes=free, dynamic_dims_strides=steps)
+        same_modes, count = GlobalStateGuard(), len(inputs)
+        others = [i for i in range(len(inputs)) if i not in places]
+        rest = [(i, type(inputs[i]), self.inputs[i][1]) for i in others]
+        return lambda *given: (
+            len(given) == count
+            and same_modes.check()
+            and all(type(given[i]) is kind and (v is ANY or v == given[i]) for i, kind, v in rest)
+            and guards.check(*[given[i] for i in places])
+        )
+
+
+class Any_:
+    """Stands in a record for a size that is no number."""
+
+
+ANY = Any_()
+
+
+def has_any(told: Any) -> bool:
+    return told is ANY or (isinstance(told, tuple) and any(map(has_any, told)))
+
+
+def fits(told: Any, found: Any) -> bool:
+    """Whether what was found is what a record tells, or a size where it tells of any."""
+    if isinstance(told, tuple) and isinstance(found, tuple):
+        return len(told) == len(found) and all(map(fits, told, found))
+    return told is ANY or told == found
+
 
 def equal(given: Sequence[Any], rest: Sequence[tuple[int, type, Any]], tensors: int) -> bool:
     """Whether those of `rest` are of the same type and value, and so many tensors stand beside."""
@@ -94,15 +146,21 @@ def equal(given: Sequence[Any], rest: Sequence[tuple[int, type, Any]], tensors: 
 
 def fact(value: Any) -> Any:
     """What is assumed of one input."""
+    if isinstance(value, torch.SymInt):
+        return int, ANY
     if not isinstance(value, torch.Tensor):
         # repr tells -0.0 from 0.0, and lets nan equal nan
         exact = repr(value) if isinstance(value, (float, complex)) else value
         return (type(value), exact) if isinstance(value, CONSTANTS) else type(value)
     kind = torch.Tensor if type(value) in PLAIN else type(value)
-    strides = value.stride() if value.layout is torch.strided else value.layout
+    strides = sized(value.stride()) if value.layout is torch.strided else value.layout
     wants = torch.is_grad_enabled() and value.requires_grad
     lazy = value.is_conj(), value.is_neg()
-    return kind, tuple(value.shape), strides, value.dtype, value.device, wants, *lazy
+    return kind, sized(value.shape), strides, value.dtype, value.device, wants, *lazy
+
+
+def sized(sizes: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple(ANY if isinstance(n, torch.SymInt) else n for n in sizes)
 
 
 def sharing(inputs: Sequence[Any]) -> tuple[tuple[int, int], ...]:

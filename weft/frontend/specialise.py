@@ -24,14 +24,17 @@ from typing import Any
 
 import torch
 from torch._dynamo.convert_frame import compile_lock
+from torch._dynamo.exc import RestartAnalysis
 from torch.autograd import forward_ad
 from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
 from weft.core.errors import CacheError, CaptureError, NoCompiler, UnsupportedOpError, WeftError
+from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture
 from weft.frontend.entry import entry
+from weft.frontend.extents import Source, pin, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.record import CONSTANTS, Assumptions, Check
 
@@ -43,6 +46,7 @@ FX = torch.fx.GraphModule
 SPECIALISATIONS = 64  # of one graph, after which the one used least recently goes
 # Errors that are no property of the graph: the machine, the disk, an option.
 ENVIRONMENT = (WeftError, CacheError, NoCompiler)
+ROUNDS = 8  # sizes that are given up one after another
 VALUES = 8  # numbers that a graph is specialised to, after which it runs in eager
 
 
@@ -61,6 +65,7 @@ class Session:
     strict: bool = False  # fallback="error": what cannot be compiled is an error
     debug: bool = False  # a defect of weft's own is raised as well
     title: str = "graph"
+    dynamic: bool = False  # whether one program serves all sizes that Dynamo leaves free
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -68,6 +73,16 @@ class Session:
         run = self.build(captured)
         self.programs.append(run)
         return run
+
+    def specialise(self, error: Exception) -> None:
+        """Note why something is compiled for each size by itself."""
+        if type(error) in ENVIRONMENT:
+            raise error
+        told = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+        first = told.strip().split("\n")[0]
+        log.info("%s is compiled for each size by itself: %s", self.title, first)
+        if self.debug and not isinstance(error, WeftError):
+            raise error
 
     def refuse(self, error: Exception) -> None:
         """Note why something runs in eager; raises where that is not wanted."""
@@ -123,6 +138,9 @@ class GraphProgram:
         self.graph, self.session, self.names = graph, session, names
         self.differentiate = differentiate
         self.specials: OrderedDict[Assumptions, list[Special]] = OrderedDict()
+        self.settled: Mapping[Node, Source] = {}  # what the last trace called sizes
+        self.free = False  # whether it is called with other sizes
+        self.general: Special | None = None  # for any size
         self.recent: Special | None = None
         self.lock = threading.RLock()
         self.whole = False  # whether the frame that it is of made no other graph
@@ -138,22 +156,47 @@ class GraphProgram:
         return special.call(*inputs)
 
     def prepare(self, examples: Sequence[Any]) -> None:
-        """Compile for inputs like these (real or fake), if all their sizes are numbers."""
-        fixed = all(isinstance(x, (torch.Tensor, *CONSTANTS)) for x in examples)
-        sizes = (n for x in examples if isinstance(x, torch.Tensor) for n in x.shape)
-        if fixed and all(type(n) is int for n in sizes):
-            self._find(examples)
+        """Compile for inputs like these (real or fake): for any size where theirs are no numbers.
+
+        What cannot be compiled for any size is compiled for each that it is called with.
+        """
+        examples = with_free_sizes(self.graph, examples)
+        if shape_env_of(examples) is None:
+            if all(isinstance(x, (torch.Tensor, *CONSTANTS)) for x in examples):
+                self._find(examples)
+            return
+        self.free = True
+        for _ in range(ROUNDS if self.session.dynamic else 0):
+            try:
+                self.general = self._compiled(Assumptions.of(examples), examples)
+            except (
+                RestartAnalysis
+            ):  # Dynamo's own: it takes a float for a constant, and begins again
+                raise
+            except Exception as error:
+                self.session.specialise(error)
+                if pin(error, examples, self.settled):
+                    continue
+            break
 
     @property
     def direct(self) -> Callable[..., Any]:
         """The call without a check, for a caller who has made sure of the inputs."""
         found = [s for row in self.specials.values() for s in row]
+        found += [self.general] if self.general is not None else []
         alone = len(found) == 1 and not found[0].numbers and not found[0].writes
+        alone = alone and (not self.free or found[0] is self.general)
         return found[0].call if alone else self
 
     def _known(self, inputs: Sequence[Any]) -> Special | None:
         """The specialisation whose fast check these inputs pass, the one used last first."""
         with self.lock:
+            general = self.general
+            if general is not None:
+                if general.check is None and general.assumed.fit(inputs):
+                    general.arm(inputs)
+                if general.check is not None and general.check(*inputs):
+                    return general
             for assumed, row in reversed(self.specials.items()):
                 for special in row:
                     if special.check is not None and special.check(*inputs):
@@ -194,18 +237,22 @@ class GraphProgram:
         try:
             if known >= VALUES:
                 raise CaptureError(f"a number it reads has had {known} values")
-            if self._wants_gradients(inputs):
-                assert self.differentiate is not None
-                return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
-            with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
-                captured = capture(self.graph, inputs, self.names, self.session.title)
-                run = self.session.compiled(captured)
-            call = entry(captured, run, len(inputs), self._in_eager)
-            return Special(assumed, call, captured.numbers, bool(captured.mutations))
+            return self._compiled(assumed, inputs)
         except Exception as error:
             self.session.refuse(error)
             at = error.node if isinstance(error, Uncaptured) else None
             return Special(assumed, self._in_parts(at), {}, True)
+
+    def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
+        if self._wants_gradients(inputs):
+            assert self.differentiate is not None
+            return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
+        with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
+            captured = capture(self.graph, inputs, self.names, self.session.title)
+            self.settled = captured.sizes
+            run = self.session.compiled(captured)
+        call = entry(captured, run, len(inputs), self._in_eager)
+        return Special(assumed, call, captured.numbers, bool(captured.mutations))
 
     def _wants_gradients(self, inputs: Sequence[Any]) -> bool:
         """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""

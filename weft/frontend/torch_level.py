@@ -18,7 +18,9 @@ from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, op
 from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
+from weft.frontend.extents import extent
 from weft.library.calls import TORCH_DTYPES, encode, operator, torch_object, widened
+from weft.scalar.resize import at_shapes, at_some_sizes
 from weft.tensor.ops import LibraryCall
 
 DTYPE_OF: dict[torch.dtype, DType] = {
@@ -37,7 +39,7 @@ def dtype_of(dtype: torch.dtype) -> DType:
 
 def type_of(tensor: torch.Tensor) -> TensorType:
     """Strides are kept where they are not row-major (those of axes of length 1 don't matter)."""
-    shape, strides = tuple(tensor.shape), tensor.stride()
+    shape, strides = (tuple(map(extent, sizes)) for sizes in (tensor.shape, tensor.stride()))
     told = zip(shape, strides, row_major(shape), strict=True)
     plain = 0 in shape or all(n == 1 or s == t for n, s, t in told)
     return TensorType(dtype_of(tensor.dtype), shape, None if plain else strides)
@@ -65,20 +67,34 @@ def encode_call(
 ) -> tuple[Arguments, tuple[Node, ...]]:
     """The arguments of a call, and its operands: the nodes that {"tensor": i} stand for."""
     nodes: dict[Node, int] = {}
+    sizes: dict[Any, int] = {}
 
-    def number_of(value: Any) -> int | None:
-        return nodes.setdefault(value, len(nodes)) if isinstance(value, Node) else None
+    def place(value: Any) -> dict[str, Any] | None:
+        if isinstance(value, Node):
+            return {"tensor": nodes.setdefault(value, len(nodes))}
+        if not isinstance(value, torch.SymInt):
+            return None
+        size = extent(value)
+        return {"size": sizes.setdefault(size, len(sizes))}
 
-    encoded = [encode(a, number_of) for a in args]
-    keywords = {k: encode(a, number_of) for k, a in kwargs.items()}
-    return Arguments.of(encoded, keywords), tuple(nodes)
+    encoded = [encode(a, place) for a in args]
+    keywords = {k: encode(a, place) for k, a in kwargs.items()}
+    return Arguments.of(encoded, keywords, tuple(sizes)), tuple(nodes)
 
 
 # --- checking -----------------------------------------------------------------------------------
 
 
 def verify(graph: Graph) -> None:
-    """Every call gives what it declares: torch itself runs it on tensors without values."""
+    """Every call gives what it declares: torch itself runs it on tensors without values.
+
+    A program for any size is verified at some sizes.
+    """
+    for at_sizes in at_some_sizes(graph):
+        _verify(at_sizes)
+
+
+def _verify(graph: Graph) -> None:
     for node in graph.nodes():
         if not isinstance(node.op, Aten):
             continue
@@ -121,6 +137,7 @@ def evaluate(
     graph: Graph, inputs: Sequence[torch.Tensor], double: bool = False
 ) -> list[torch.Tensor]:
     """Run every call through torch; `double` does all floating-point work in float64."""
+    graph = at_shapes(graph, (tuple(t.shape) for t in inputs))
     values: dict[Node, Any] = {}
     for node, given in zip(graph.inputs, inputs, strict=True):
         values[node] = given.double() if double and given.is_floating_point() else given

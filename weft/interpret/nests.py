@@ -29,6 +29,7 @@ from weft.interpret.memory import (
 from weft.scalar import nest
 from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
 from weft.scalar.placing import place
+from weft.scalar.resize import at_shapes
 from weft.scalar.updates import lifted
 
 LIMIT = 1 << 18  # most elements of an array over the open loops: loops run in chunks of that size
@@ -79,8 +80,10 @@ def run(
 ) -> list[np.ndarray]:
     """Execute a program; inputs and outputs are arrays of their buffers' shapes.
 
-    VerifyError where an access is out of bounds or two iterations store to one element.
+    VerifyError where an access is out of bounds or two iterations store to one element. A program
+    for any size runs at the sizes of its inputs.
     """
+    program = at_shapes(program, map(np.shape, inputs))
     memory = allocate(program, inputs, widen)
     with np.errstate(all="ignore"):
         for step in program.steps:

@@ -18,6 +18,7 @@ from weft.core.node import Node
 from weft.interpret.memory import as_array, as_tensor
 from weft.library.calls import operator, torch_object, widened
 from weft.scalar.ops import ROUNDINGS
+from weft.scalar.resize import at_shapes
 from weft.tensor.ops import Extern, Input, Map, Scalar
 
 
@@ -28,6 +29,7 @@ def evaluate(graph: Graph, inputs: Sequence[np.ndarray], widen: bool = False) ->
     """
     if len(inputs) != len(graph.inputs):
         raise VerifyError(f"{graph.name} takes {len(graph.inputs)} inputs, got {len(inputs)}")
+    graph = at_shapes(graph, map(np.shape, inputs))
     values: dict[Node, Any] = {}
     for node, value in zip(graph.inputs, inputs, strict=True):
         array = np.asarray(value)

@@ -38,17 +38,22 @@ def operator(target: str) -> Any:
         raise UnsupportedOpError(f"this torch has no operator {target}") from error
 
 
-def encode(value: Any, place: Callable[[Any], int | str | None]) -> Any:
-    """An argument as JSON; `place` is what stands for a tensor, None for all other values."""
-    at = place(value)
-    if at is not None:
-        return {"tensor": at}
+def encode(value: Any, place: Callable[[Any], dict[str, Any] | None]) -> Any:
+    """An argument as JSON; `place` is what stands for a tensor, or for a size that is no number.
+
+    It is None for all other values.
+    """
+    found = place(value)
+    if found is not None:
+        return found
     for tag, kind in TAGS.items():
         if isinstance(value, kind):
             return {tag: str(value).removeprefix("torch.")}
     match value:
         case None | bool() | int() | str():
             return value
+        case torch.SymFloat():  # of a size: torch guards that it stays
+            return encode(float(value), place)
         case float():
             return value if math.isfinite(value) else {"float": str(value)}
         case complex():
@@ -63,6 +68,8 @@ def encode(value: Any, place: Callable[[Any], int | str | None]) -> Any:
 
 def torch_object(tag: str, value: Any) -> Any:
     """What a tagged leaf stands for, unless it is a tensor."""
+    if tag == "size":
+        return value
     if tag in TAGS:
         return getattr(torch, value)
     if tag not in MADE:

@@ -14,10 +14,19 @@ from typing import Any
 import torch
 
 from weft.core.graph import Graph
+from weft.core.node import Node
 from weft.link import cpu, gpu
 from weft.link.program import Linked
+from weft.scalar.ops import Symbol
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
+
+
+def bounds_of(symbol: Node) -> tuple[Any, ...]:
+    """What of a size decides the code: not its hint, so that one entry serves all sizes."""
+    s = symbol.op
+    assert isinstance(s, Symbol)
+    return s.label, s.low, s.high, s.divisor
 
 
 @cache

@@ -14,10 +14,13 @@ from typing import Any
 import torch
 
 from weft import runtime
+from weft.core.node import Node
+from weft.core.types import Symbolic
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import Report
 from weft.scalar.nest import Buffer, Call, Kernel, Program
+from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
@@ -36,6 +39,7 @@ class Emitted:
     launches: Mapping[str, Any]  # of GPU kernels
     predicted: Mapping[str, float]
     starts: Mapping[str, tuple[int, ...]]
+    sizes: tuple[Node, ...] = ()  # the symbols that a call has values for
 
 
 @dataclass
@@ -114,6 +118,7 @@ def make_spec(
     Steps that only constants decide come first and run once.
     """
     program = emitted.program
+    sizes = emitted.sizes
     kept = {b.name for step in once(program, constants) for b in step.outputs}
     buffers = {b.name: _buffer(b, "input", i) for i, b in enumerate(program.inputs)}
     returned = [b for i, b in enumerate(program.outputs) if i not in writes]
@@ -130,6 +135,7 @@ def make_spec(
             buffers.setdefault(b.name, _buffer(known, kind))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
+            args = (*args, runtime.SIZES) if sizes and sizes_of(step) else args
             symbol, content = emitted.symbols[step.name], None
             starts = _bytes(step, emitted.starts.get(step.name, ()))
             if any(b.name in kept for b in step.outputs):
@@ -143,9 +149,11 @@ def make_spec(
         into, value = program.inputs[target].name, program.outputs[i].name
         args = ({"tensor": into}, {"tensor": value})
         steps.append(runtime.Extern(WRITE, args, {}, (None,)))
-    return runtime.ProgramSpec(
-        tuple(buffers.values()), tuple(steps), tuple(b.name for b in returned)
-    )
+    if sizes:
+        buffers[runtime.SIZES] = runtime.size_buffer(len(sizes))
+    hints = tuple((node.op.label, node.op.hint) for node in sizes)  # type: ignore[attr-defined]
+    outputs = tuple(b.name for b in returned)
+    return runtime.ProgramSpec(tuple(buffers.values()), tuple(steps), outputs, hints)
 
 
 def once(program: Program, constants: Collection[int]) -> list[Kernel]:
@@ -156,6 +164,7 @@ def once(program: Program, constants: Collection[int]) -> list[Kernel]:
     found: list[Kernel] = []
     for step in program.steps:
         fixed = isinstance(step, Kernel) and all(b.name in known for b in step.inputs)
+        fixed = fixed and not sizes_of(step)
         if isinstance(step, Kernel) and fixed and not any(b.name in returned for b in step.outputs):
             known.update(b.name for b in step.outputs)
             found.append(step)
@@ -173,12 +182,26 @@ def _bytes(kernel: Kernel, starts: Sequence[int]) -> tuple[int, ...]:
 
 
 def _buffer(b: Buffer, kind: Any, index: int = 0) -> runtime.Buffer:
-    return runtime.Buffer(b.name, str(b.type.dtype.word), b.type.shape, b.type.layout, kind, index)
+    shape, strides = map(_extents, (b.type.shape, b.type.layout))
+    return runtime.Buffer(b.name, str(b.type.dtype.word), shape, strides, kind, index)
+
+
+def _tagged(tag: str, value: Any) -> Any:
+    return value if tag == "size" and isinstance(value, int) else {tag: _text(value)}
+
+
+def _text(value: Any) -> Any:
+    return str(value) if isinstance(value, Symbolic) else value
+
+
+def _extents(sizes: tuple[int, ...]) -> tuple[Any, ...]:
+    """Sizes that are no numbers as the runtime knows them: as text."""
+    return tuple(map(_text, sizes))
 
 
 def _extern(call: Call, read: Collection[str]) -> runtime.Extern:
     """A library call; a result nobody reads is dropped, for it may be undefined."""
     places = [{"tensor": b.name} for b in call.inputs]
-    args, kwargs = call.arguments.bind(places, lambda tag, value: {tag: value})
+    args, kwargs = call.arguments.bind(places, _tagged)
     outputs = tuple(b.name if b.name in read else None for b in call.outputs)
     return runtime.Extern(call.target, tuple(args), kwargs, outputs)

@@ -4,6 +4,17 @@ It takes source text and a launch spec (spec.py), never IR. Start reading at pro
 """
 
 from weft.runtime.program import Program, build, load
+from weft.runtime.sizes import SIZES, size_buffer
 from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
 
-__all__ = ["Buffer", "Call", "Extern", "Program", "ProgramSpec", "build", "load"]
+__all__ = [
+    "SIZES",
+    "Buffer",
+    "Call",
+    "Extern",
+    "Program",
+    "ProgramSpec",
+    "build",
+    "load",
+    "size_buffer",
+]

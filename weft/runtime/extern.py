@@ -33,6 +33,8 @@ def express(tree: Any, tensor: Callable[[str], str], namespace: dict[str, Any]) 
     leaf = cast(dict[str, Any], tree)
     if "tensor" in leaf:
         return tensor(leaf["tensor"])
+    if "size" in leaf:
+        return str(leaf["size"])
     name = f"k{len(namespace)}"
     namespace[name] = torch_object(*next(iter(leaf.items())))
     return name

@@ -13,6 +13,7 @@ import torch
 
 from weft.runtime.extern import torch_dtype
 from weft.runtime.plan import Plan, Slot, plan
+from weft.runtime.sizes import at_sizes, groups_of
 from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec, names_in
 
 
@@ -42,7 +43,8 @@ class Layout:
     bound: frozenset[str]
     addressed: frozenset[str]
     segments: tuple[Segment, ...]
-    plan: Plan
+    plan: Plan  # of the sizes that are known, or else expected
+    groups: tuple[tuple[str, ...], ...] = ()  # temporaries that share a place, where sizes vary
 
     def in_arena(self, name: str) -> bool:
         """Whether a buffer's memory is part of the arena."""
@@ -50,8 +52,8 @@ class Layout:
 
     def arena_view(self, arena: torch.Tensor, name: str) -> torch.Tensor:
         """A temporary as a torch tensor, for externs."""
-        b, dtype = self.buffers[name], torch_dtype(self.buffers[name].dtype)
         start = self.plan.offsets[name]
+        b, dtype = self.buffers[name], torch_dtype(self.buffers[name].dtype)
         with torch.inference_mode(False), torch.no_grad():
             memory = arena[start : start + b.span * dtype.itemsize].view(dtype)
             return memory.as_strided(b.shape, b.strides, memory.storage_offset())
@@ -65,11 +67,13 @@ def lay_out(spec: ProgramSpec) -> Layout:
         for name in names_in(step):
             lives[name] = (lives.get(name, (number, number))[0], number)
     bound = bound_buffers(spec, buffers, lives)
+    expected = {b.name: b for b in at_sizes(spec, dict(spec.sizes)).buffers}
     slots = [
-        Slot(name, buffers[name].span * item_bytes(buffers[name]), *life)
+        Slot(name, expected[name].span * item_bytes(buffers[name]), *life)
         for name, life in lives.items()
         if buffers[name].kind == "temp" and name not in bound
     ]
+    groups = groups_of(slots) if spec.sizes else []
     calls = (step for step in spec.steps if isinstance(step, Call))
     return Layout(
         spec=spec,
@@ -80,6 +84,7 @@ def lay_out(spec: ProgramSpec) -> Layout:
         addressed=frozenset(name for call in calls for name in call.args),
         segments=cut_segments(spec),
         plan=plan(slots),
+        groups=tuple(tuple(s.name for s in group) for group in groups),
     )
 
 

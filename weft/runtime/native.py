@@ -5,7 +5,8 @@ c_source(layout)        # int weft_segment0(void **b, ...): addresses, then the 
 
 from __future__ import annotations
 
-from weft.runtime.layout import Layout, Segment
+from weft.runtime.layout import Layout, Segment, item_bytes
+from weft.runtime.sizes import arena_source
 from weft.runtime.spec import Call, names_in
 
 
@@ -39,6 +40,9 @@ def c_source(layout: Layout) -> str:
         zip(native_segments(layout), fresh_buffers(layout), strict=True)
     ):
         lines += segment_source(layout, number, segment, fresh)
+    if layout.spec.sizes:
+        items = {name: item_bytes(b) for name, b in layout.buffers.items()}
+        lines += arena_source(layout.spec, layout.groups, items, layout.index)
     return "\n".join(lines) + "\n"
 
 

@@ -15,6 +15,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,8 @@ from weft.runtime.cache import digest
 from weft.runtime.layout import Layout, Segment, item_bytes, lay_out
 from weft.runtime.loaded import Loaded
 from weft.runtime.native import c_source, is_checked, native_segments
+from weft.runtime.plan import Plan
+from weft.runtime.sizes import SIZES, at_sizes
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
@@ -80,6 +83,9 @@ class Program(Loaded):
         self.path = path
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp), *tensor_data())
+        if layout.spec.sizes:
+            self.library.weft_arena.restype = ctypes.c_int64
+            self.library.weft_arena.argtypes = [ctypes.c_void_p] * 3
         self.title = path.parent.name[:8]
         self.segments = [self.segment(*one) for one in enumerate(native_segments(layout))]
         self.run = self.function()
@@ -100,6 +106,7 @@ class Program(Loaded):
     def names(self, views: list[str]) -> Mapping[str, Any]:
         return {
             "new_frame": lambda: self.new_frame(views),
+            "resize": lambda frame, sizes: self.resize(frame, sizes, views),
             "empty": empty_strided,
             "large_empty": large_empty,
             "threads": torch.get_num_threads,
@@ -118,11 +125,45 @@ class Program(Loaded):
         """The array of addresses, temporaries filled in, and an arena with views."""
         layout = self.layout
         addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
+        at = ctypes.addressof(addresses)
+        if layout.spec.sizes:
+            return (addresses, at, None, [None, ()], None, *views)  # `resize` finds the rest
         arena = allocate_arena(layout.plan.total)
         for name, offset in layout.plan.offsets.items():
             addresses[layout.index[name]] = arena.data_ptr() + offset
         tensors = [layout.arena_view(arena, name) for name in views]
-        return (addresses, ctypes.addressof(addresses), arena, [None, ()], *tensors)
+        return (addresses, at, arena, [None, ()], None, *tensors)
+
+    def resize(
+        self, frame: tuple[Any, ...], sizes: tuple[int, ...], views: list[str]
+    ) -> tuple[Any, ...]:
+        """The frame for other sizes: kernels read them from an array that lies behind the arena."""
+        addresses, at, arena, kept, *_ = frame
+        array = (ctypes.c_int64 * len(sizes))(*sizes)
+        total = self.library.weft_arena(at, None, array)
+        if arena is None or arena.numel() < total + ctypes.sizeof(array):
+            arena = allocate_arena(total + ctypes.sizeof(array))
+        start = arena.data_ptr()
+        self.library.weft_arena(at, start, array)
+        ctypes.memmove(start + total, array, ctypes.sizeof(array))
+        if SIZES in self.layout.index:
+            addresses[self.layout.index[SIZES]] = start + total
+        tensors = self.views(arena, addresses, sizes, views) if views else ()
+        return (addresses, at, arena, kept, sizes, *tensors)
+
+    def views(
+        self, arena: torch.Tensor, addresses: Any, sizes: tuple[int, ...], names: list[str]
+    ) -> list[torch.Tensor]:
+        """Temporaries as tensors, for externs, at these sizes."""
+        known = dict(zip((label for label, _ in self.spec.sizes), sizes, strict=True))
+        buffers = {b.name: b for b in at_sizes(self.spec, known).buffers if b.name in names}
+        start, found = (
+            arena.data_ptr(),
+            {name: addresses[self.layout.index[name]] for name in names},
+        )
+        plan = Plan({name: at - start for name, at in found.items()}, arena.numel())
+        layout = replace(self.layout, plan=plan, buffers=buffers)
+        return [layout.arena_view(arena, name) for name in names]
 
     def bind(self, addresses: ctypes.Array[ctypes.c_void_p]) -> list[torch.Tensor]:
         """Address what once steps make, in memory shared by all that make the same."""

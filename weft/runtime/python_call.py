@@ -13,6 +13,7 @@ from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment
 from weft.runtime.native import fresh_buffers, is_checked, once_inputs
+from weft.runtime.sizes import shown
 from weft.runtime.spec import Buffer, Call, Extern, names_in
 
 # All in one call; each by itself, timed; each by itself, as a row of torch's profiler.
@@ -71,14 +72,19 @@ class PythonSource:
         """Fetch inputs and allocate outputs that are about to be used for the first time."""
         for name in step_names:
             b = self.layout.buffers[name]
-            if name not in self.ready and b.kind != "kept" and not self.layout.in_arena(name):
+            own = b.kind in ("kept", "sizes") or self.layout.in_arena(name)
+            if name not in self.ready and not own:
                 self.hold(name, f"inputs[{b.index}]" if b.kind == "input" else self.fresh(b))
 
     def fresh(self, b: Buffer) -> str:
         """Allocate an output."""
         dtype = torch_dtype(b.dtype)
-        empty = "large_empty" if b.span * dtype.itemsize >= LARGE else "empty"
-        return f"{empty}({b.shape}, {b.strides}, {self.constant(dtype)})"
+        most = LARGE // dtype.itemsize
+        if isinstance(b.span, str):
+            empty = f"(large_empty if {b.span} >= {most} else empty)"
+        else:
+            empty = "large_empty" if b.span >= most else "empty"
+        return f"{empty}({shown(b.shape)}, {shown(b.strides)}, {self.constant(dtype)})"
 
     def segment(self, segment: Segment) -> None:
         """One native call; when profiling, one for each of its steps."""
@@ -157,7 +163,7 @@ class PythonSource:
         b = self.layout.buffers[name]
         dtype = self.constant(torch_dtype(b.dtype))
         args = "".join(f"{self.tensor(read)}, " for read in step.reads)
-        layout = f"{b.shape}, {b.strides}, {dtype}, ({args})"
+        layout = f"{shown(b.shape)}, {shown(b.strides)}, {dtype}, ({args})"
         self.hold(name, f"{self.constant(bind)}({result}, {layout})")
 
     def release(self, segment: Segment) -> None:
@@ -207,5 +213,10 @@ def opening(source: PythonSource) -> list[str]:
         watched = ["if profiling():", "    return recorded()(inputs)"]
         first = ["if type(inputs) is not tuple:", "    inputs = tuple(inputs)"]
         lines = [*first, *(watched if source.steps == "together" else []), *lines]
-        lines.append(f"{', '.join(['p', 'at', '_', 'kept', *(view for view, _ in views)])} = frame")
+        labels = [label for label, _ in source.layout.spec.sizes]
+        if labels:
+            last = f"{', '.join(labels)}, = sizes = inputs[{-len(labels)}:]"
+            lines += [last, "if frame[4] != sizes:", "    frame = resize(frame, sizes)"]
+        held = ["p", "at", "_", "kept", "_", *(view for view, _ in views)]
+        lines.append(f"{', '.join(held)} = frame")
     return [*lines, "times = []"] if source.steps == "timed" else lines

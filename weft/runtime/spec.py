@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 
 from weft.core.errors import VerifyError
 
-Kind = Literal["input", "output", "temp", "kept"]
+Kind = Literal["input", "output", "temp", "kept", "sizes"]
+Extent = Any  # an int, or text: an expression over the program's sizes
 Json = dict[str, Any]
 
 
@@ -25,21 +26,25 @@ class Buffer:
     output   allocated afresh by every call
     temp     in the arena, alive from the first step that names it to the last
     kept     the result of a `once` step: calls, and other programs, share its memory
+    sizes    an i64 for each size that the call decides
     """
 
     name: str
     dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    shape: tuple[Extent, ...]
+    strides: tuple[Extent, ...]
     kind: Kind
     index: int = 0
 
     @property
-    def span(self) -> int:
+    def span(self) -> Extent:
         """Elements from the first to one past the last."""
         if 0 in self.shape:
             return 0
-        return 1 + sum((n - 1) * s for n, s in zip(self.shape, self.strides, strict=True))
+        steps = [*zip(self.shape, self.strides, strict=True)]
+        if any(isinstance(n, str) for n in (*self.shape, *self.strides)):
+            return " + ".join(["1", *(f"(({n}) - 1) * ({s})" for n, s in steps)])
+        return 1 + sum((n - 1) * s for n, s in steps)
 
 
 @dataclass(frozen=True)
@@ -84,11 +89,16 @@ Step = Call | Extern
 
 @dataclass(frozen=True)
 class ProgramSpec:
-    """A whole program: all buffers, the steps in order, and the buffers that a call returns."""
+    """A whole program: all buffers, the steps in order, and the buffers that a call returns.
+
+    `sizes` are the names of what calls decide, in order, each with the number that plans count on.
+    A call gets their values after its tensors.
+    """
 
     buffers: tuple[Buffer, ...]
     steps: tuple[Step, ...]
     outputs: tuple[str, ...]
+    sizes: tuple[tuple[str, int], ...] = ()
 
     def __post_init__(self) -> None:
         verify(self)
@@ -99,6 +109,7 @@ class ProgramSpec:
             "buffers": [astuple(b) for b in self.buffers],
             "steps": [(type(s).__name__, *astuple(s)) for s in self.steps],
             "outputs": list(self.outputs),
+            "sizes": [list(size) for size in self.sizes],
         }
 
     @staticmethod
@@ -109,6 +120,7 @@ class ProgramSpec:
             tuple(Buffer(*with_tuples(row)) for row in tree["buffers"]),
             tuple(kinds[kind](*with_tuples(row)) for kind, *row in tree["steps"]),
             tuple(tree["outputs"]),
+            tuple((label, hint) for label, hint in tree["sizes"]),
         )
 
 

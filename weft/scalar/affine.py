@@ -2,20 +2,25 @@
 
 linear(a0 * 64 + a1 + 3)           # {a0: 64, a1: 1}, 3
 bounds(a0 * 64 + a1, {a0: (0, 31), a1: (0, 63)})       # (0, 2047)
+Over sizes forms are polynomials, whose atoms may be products: a0 * s1 is one. symbols.py bounds
+them, where intervals are too coarse.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import math
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Iterable, Mapping
+from functools import lru_cache, reduce
+from weakref import WeakKeyDictionary
 
-from weft.core.node import Node
-from weft.core.types import ScalarType, i64
-from weft.scalar.ops import Apply, Axis, Constant, add, apply, constant, multiply, value_of
+from weft.core.node import Node, bottom_up
+from weft.core.types import ScalarType, Symbolic, i64
+from weft.scalar.ops import Apply, Axis, Constant, Symbol, add, apply, constant, multiply, value_of
 
 Interval = tuple[float, float]  # inclusive; infinite where nothing is known
+# Of axes. The end of an interval may be a size (a Symbolic); those that `bounds` gives never are.
 Ranges = Mapping[Node, Interval]
 Linear = tuple[dict[Node, int], int]  # sum of coefficient * atom, plus a constant
 
@@ -27,13 +32,19 @@ class Known(dict[Node, Interval]):
     """Ranges of axes, with a cache of what follows from them.
 
     The mapping itself caches intervals of terms. `sums` has intervals of affine forms without their
-    constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division.
+    constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division;
+    `last` has the greatest values of axes where those are no numbers, `least` the least values of
+    forms without their constant, which follow from these.
     """
 
     def __init__(self, ranges: Ranges) -> None:
-        super().__init__(ranges)
+        last = {a: high.term for a, (_, high) in ranges.items() if isinstance(high, Symbolic)}
+        numbers = {a: (ranges[a][0], bounds(term, {})[1]) for a, term in last.items()}
+        super().__init__({**ranges, **numbers} if last else ranges)
+        self.last: dict[Node, Node] = {**getattr(ranges, "last", {}), **last}
         self.sums: dict[frozenset[tuple[Node, int]], Interval] = {}
-        self.divisions: dict[tuple[str, Node, int], Node] = {}
+        self.divisions: dict[tuple[str, Node, int | Node], Node] = {}
+        self.least: dict[frozenset[tuple[Node, int]], float] = {}
 
 
 def as_known(ranges: Ranges) -> Known:
@@ -57,13 +68,15 @@ def bounds(node: Node, ranges: Ranges) -> Interval:
 def _bounds(node: Node, known: Known) -> Interval:
     if isinstance(node.op, Constant):
         return (node.op.value, node.op.value)
+    if isinstance(node.op, Symbol):
+        return (node.op.low, node.op.high)
     name = function_of(node)
     if name in ("add", "subtract", "multiply", "minimum", "maximum"):
         return _combine(name, bounds(node.args[0], known), bounds(node.args[1], known))
     if name in ("floordiv", "floormod"):
-        return _divide_bounds(name, bounds(node.args[0], known), value_of(node.args[1]))
+        return _divide_bounds(name, bounds(node.args[0], known), bounds(node.args[1], known))
     if name == "checked_index":  # of extent 1 UNKNOWN: a literal would drop the check
-        last = (value_of(node.args[1]) or 0) - 1
+        last = bounds(node.args[1], known)[1] - 1
         return (0, last) if last > 0 else UNKNOWN
     if name == "where":
         a, b = bounds(node.args[1], known), bounds(node.args[2], known)
@@ -71,7 +84,8 @@ def _bounds(node: Node, known: Known) -> Interval:
     return UNKNOWN
 
 
-def _in_range(low: float, high: float) -> Interval:
+def in_range(low: float, high: float) -> Interval:
+    """The interval; UNKNOWN where a value in it could wrap."""
     return (low, high) if low >= LEAST and high <= GREATEST else UNKNOWN
 
 
@@ -83,19 +97,20 @@ def _combine(name: str, a: Interval, b: Interval) -> Interval:
     if not all(map(math.isfinite, a + b)):
         return UNKNOWN
     if name == "add":
-        return _in_range(a[0] + b[0], a[1] + b[1])
+        return in_range(a[0] + b[0], a[1] + b[1])
     if name == "subtract":
-        return _in_range(a[0] - b[1], a[1] - b[0])
+        return in_range(a[0] - b[1], a[1] - b[0])
     corners = [x * y for x in a for y in b]
-    return _in_range(min(corners), max(corners))
+    return in_range(min(corners), max(corners))
 
 
-def _divide_bounds(name: str, a: Interval, by: int | float | bool | None) -> Interval:
-    if by is None or by <= 0:
+def _divide_bounds(name: str, a: Interval, by: Interval) -> Interval:
+    if by[0] <= 0 or math.isinf(by[1]):
         return UNKNOWN
     if name == "floormod":
-        return a if a[0] >= 0 and a[1] < by else (0, by - 1)
-    return tuple(v if math.isinf(v) else v // by for v in a)  # type: ignore[return-value]
+        return a if a[0] >= 0 and a[1] < by[0] else (0, by[1] - 1)
+    low, high = ([v if math.isinf(v) else v // b for b in by] for v in a)
+    return min(low), max(high)
 
 
 @lru_cache(maxsize=1 << 16)
@@ -114,7 +129,43 @@ def linear(node: Node) -> Linear:
             k = value_of(y)
             if k is not None:
                 return plus(({}, 0), linear(x), int(k))
+        if any(map(has_symbol, node.args)):
+            return times(linear(node.args[0]), linear(node.args[1]))
     return {node: 1}, 0
+
+
+_symbolic: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
+
+
+def has_symbol(term: Node) -> bool:
+    """Whether a term depends on a size that is no number."""
+
+    def compute(node: Node) -> bool:
+        return isinstance(node.op, Symbol) or any(_symbolic[a] for a in node.args)
+
+    return type(term.op) is not Axis and bottom_up(term, _symbolic, compute)  # type: ignore[arg-type]
+
+
+def factors(atom: Node) -> tuple[Node, ...]:
+    """What an atom is the product of: of a0 * s1, (a0, s1)."""
+    if function_of(atom) != "multiply" or not has_symbol(atom):
+        return (atom,)
+    return (*factors(atom.args[0]), *factors(atom.args[1]))
+
+
+def product(parts: Iterable[Node]) -> Node:
+    """The atom that is the product of others, which have an order."""
+    first, *rest = sorted(parts, key=order)
+    return reduce(lambda x, y: apply(multiply, x, y), rest, first)
+
+
+def times(a: Linear, b: Linear) -> Linear:
+    """a * b"""
+    total = plus(({}, a[1] * b[1]), (a[0], 0), b[1])
+    total = plus(total, (b[0], 0), a[1])
+    for (x, k), (y, v) in itertools.product(a[0].items(), b[0].items()):
+        total = plus(total, ({product((*factors(x), *factors(y))): k * v}, 0))
+    return total
 
 
 def plus(a: Linear, b: Linear, k: int = 1) -> Linear:
@@ -142,7 +193,7 @@ def slack(condition: Node) -> Linear | None:
 @lru_cache(maxsize=1 << 16)
 def order(atom: Node) -> tuple[str, int, str]:
     """A deterministic order of atoms: by least axis label, then depth, then structure."""
-    if isinstance(atom.op, Axis):
+    if isinstance(atom.op, Axis | Symbol):
         return atom.op.label, 0, ""
     inner = [order(a) for a in atom.args]
     label = min((o[0] for o in inner if o[0]), default="")
@@ -171,23 +222,3 @@ def from_linear(terms: Mapping[Node, int], offset: int) -> Node:
     if total is None:
         return constant(_signed(offset))
     return total if offset == 0 else apply(add, total, constant(_signed(offset)))
-
-
-def linear_bounds(terms: Mapping[Node, int], offset: int, ranges: Ranges) -> Interval:
-    """Bounds of an affine form; UNKNOWN where a part is, or where the sum could wrap."""
-    known = as_known(ranges)
-    low = high = offset
-    for atom, k in terms.items():
-        a, b = bounds(atom, known)
-        if math.isinf(a) or math.isinf(b):
-            return UNKNOWN
-        low, high = low + min(a * k, b * k), high + max(a * k, b * k)
-    if known.sums:
-        a, b = known.sums.get(frozenset(terms.items()), UNKNOWN)
-        low, high = max(low, a + offset), min(high, b + offset)
-    return _in_range(low, high)
-
-
-def bounded(node: Node, ranges: Ranges) -> bool:
-    """Whether the term has known bounds: nothing wraps, so its affine form is its value."""
-    return linear_bounds(*linear(node), ranges) is not UNKNOWN

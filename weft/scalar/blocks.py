@@ -41,7 +41,7 @@ def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
     """The element offset of an index, by the buffer's strides."""
     total: Node = constant(0)
     for term, stride, extent in zip(index, buffer.type.layout, buffer.type.shape, strict=True):
-        if stride and extent != 1:
+        if stride != 0 and extent != 1:
             total = apply("add", total, apply("multiply", term, constant(stride)))
     return simplify(total, ranges)
 

@@ -21,16 +21,20 @@ from weft.scalar.affine import (
     Linear,
     Ranges,
     as_known,
-    bounded,
     bounds,
+    factors,
     from_linear,
     function_of,
+    has_symbol,
     linear,
-    linear_bounds,
     order,
     plus,
+    product,
+    slack,
+    times,
 )
 from weft.scalar.ops import Apply, Constant, apply, constant, value_of
+from weft.scalar.symbols import bounded, linear_bounds, long_division, quotient
 
 TRUE, FALSE = constant(True), constant(False)
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
@@ -63,6 +67,25 @@ def _division(
         new = apply(name, x, constant(by)) if plain else from_linear(*form(x, by, known))
         known.divisions[key] = new
     return known.divisions[key]
+
+
+def _by_size(name: str, x: Node, by: Node, known: Known) -> Node | None:
+    """x // by or x % by, where `by` is a size that is no number."""
+    if bounds(by, known)[0] <= 0 or not bounded(x, known):
+        return None
+    found = quotient(linear(x), linear(by), known)
+    if found is not None:
+        return from_linear(*found[name == "floormod"])
+    whole, rest = long_division(linear(x), linear(by))
+    step = math.gcd(linear(by)[1], *linear(by)[0].values())
+    split = _split(*rest, step, known) if step > 1 else None
+    if split is not None:  # (g * big + small) // (g * b) = big // b, and % is g * (big % b) + small
+        g, big, small = split
+        smaller = from_linear(*long_division(linear(by), ({}, g))[0])
+        digit = linear(simplify(apply(name, from_linear(*big), smaller), known))
+        return from_linear(*(plus(small, digit, g) if name == "floormod" else plus(whole, digit)))
+    left = apply(name, from_linear(*rest), by)
+    return left if name == "floormod" else from_linear(*plus(whole, ({left: 1}, 0)))
 
 
 def _reduced(terms: Mapping[Node, int], by: int) -> tuple[dict[Node, int], dict[Node, int]]:
@@ -139,6 +162,9 @@ def _rejoin(form: Linear, known: Known) -> Linear | None:
     for atom, k in terms.items():
         c = _divisor(atom, "floormod")
         if not c:
+            whole = _rejoin_size(form, atom, known)
+            if whole is not None:
+                return whole
             continue
         x = atom.args[0]
         quotient = linear(divide(x, c, known))
@@ -153,6 +179,24 @@ def _rejoin(form: Linear, known: Known) -> Linear | None:
                 rest = plus(form, ({atom: k, other: v}, 0), -1)
                 return plus(rest, linear(modulo(x, c * d, known)), k)
     return None
+
+
+def _rejoin_size(form: Linear, atom: Node, known: Known) -> Linear | None:
+    """The same for x // s * s + x % s, where s is a size and the sum may be multiplied."""
+    parts = factors(atom)
+    digit = next((f for f in parts if function_of(f) == "floormod"), None)
+    if digit is None or not has_symbol(digit.args[1]):
+        return None
+    x, by = map(linear, digit.args)
+    rest = [f for f in parts if f is not digit]
+    scale: Linear = ({product(rest): 1} if rest else {}, 0 if rest else 1)
+    scale = times(scale, ({}, form[0][atom]))
+    quotient = linear(simplify(apply("floordiv", *digit.args), known))
+    removed = times(times(quotient, by), scale)
+    if not removed[0] or removed[1] or any(form[0].get(a) != k for a, k in removed[0].items()):
+        return None
+    left = plus(plus(form, removed, -1), ({atom: form[0][atom]}, 0), -1)
+    return plus(left, times(x, scale))
 
 
 def _compare(name: str, a: Node, b: Node, known: Known) -> Node | None:
@@ -204,6 +248,9 @@ def narrow(condition: Node | None, ranges: Ranges) -> Known:
     for part in _conjuncts(condition) if condition is not None else ():
         name = function_of(part)
         limit = value_of(part.args[1]) if name in ("lt", "ge") else None
+        if has_symbol(part) and (found := slack(part)) is not None:
+            sums[frozenset(found[0].items())] = (-found[1], math.inf)
+            continue
         if limit is None or part.args[0].type.dtype is not i64:
             continue
         terms, offset = linear(part.args[0])
@@ -223,6 +270,15 @@ def narrow(condition: Node | None, ranges: Ranges) -> Known:
     return narrowed
 
 
+def inside(term: Node, extent: int, ranges: Ranges) -> bool:
+    """Whether 0 <= term < extent is proved; the extent may be a size."""
+    known = as_known(ranges)
+    form = linear(simplify(term, known))
+    if linear_bounds(*form, known)[0] < 0:
+        return False
+    return linear_bounds(*plus(linear(constant(extent)), form, -1), known)[0] >= 1
+
+
 def step(node: Node, ranges: Ranges) -> Node | None:
     """One simplification of a node whose operands are simplified; None when none applies."""
     name, known = function_of(node), as_known(ranges)
@@ -234,6 +290,11 @@ def step(node: Node, ranges: Ranges) -> Node | None:
         return None
     if name in ("floordiv", "floormod"):
         by = value_of(node.args[1])
+        if by is None and has_symbol(node.args[1]):
+            key = (name, node.args[0], node.args[1])
+            if key not in known.divisions:
+                known.divisions[key] = _by_size(*key, known) or node
+            return known.divisions[key]
         if not by or by < 0:
             return None
         return (divide if name == "floordiv" else modulo)(node.args[0], int(by), known)

@@ -16,7 +16,7 @@ from weft.core.arguments import Arguments
 from weft.core.node import Node, Op, bottom_up, make, op, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
-from weft.scalar.ops import Axis, Constant
+from weft.scalar.ops import Axis, Constant, Symbol
 
 
 @dataclass(frozen=True)
@@ -301,5 +301,5 @@ def is_variable(term: Node) -> bool:
 
 
 def is_atom(term: Node) -> bool:
-    """Terms that need no Let: variables and literals."""
-    return isinstance(term.op, Constant) or is_variable(term)
+    """Terms that need no Let: variables, literals and sizes."""
+    return isinstance(term.op, Constant | Symbol) or is_variable(term)

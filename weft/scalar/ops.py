@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.errors import DivisionByZero, IndexOutOfRange
 from weft.core.node import Node, Op, make, op, require
 from weft.core.operators import Operators
-from weft.core.types import DTYPES, DType, ScalarType, boolean, dtype_of_literal, i64
+from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
 
 Evaluate = Callable[..., Any]
 
@@ -232,6 +232,23 @@ class Axis(Op):
         return ScalarType(i64)
 
 
+@op("size")
+class Symbol(Op):
+    """A size that is known when the program is called, an i64: low <= size <= high.
+
+    Prices are those of the size `hint`. `divisor` divides every value.
+    """
+
+    label: str
+    low: int
+    high: int
+    hint: int
+    divisor: int = 1
+
+    def infer(self) -> ScalarType:
+        return ScalarType(i64)
+
+
 @op("constant")
 class Constant(Op):
     """A literal. `value` is a Python int, float or bool; NaNs are equal, -0.0 and 0.0 are not."""
@@ -276,7 +293,9 @@ def axis(label: str) -> Node:
 
 
 def constant(value: int | float | bool, dtype: DType | None = None) -> Node:
-    """A literal; without a dtype an int is i64, a float f32, a bool bool."""
+    """A literal; without a dtype an int is i64, a float f32, a bool bool. Of a size, its term."""
+    if isinstance(value, Symbolic):
+        return value.term
     dtype = dtype or dtype_of_literal(value)
     return make(Constant(dtype.python(value), dtype))
 

@@ -22,7 +22,7 @@ from weft.scalar.nest import (
     is_atom,
     walk,
 )
-from weft.scalar.ops import Constant
+from weft.scalar.ops import Constant, Symbol
 
 
 class _Placer:
@@ -100,7 +100,7 @@ class _Placer:
 
     def _place(self, term: Node, memo: dict[Node, int]) -> int:
         if is_atom(term):
-            if isinstance(term.op, Constant):
+            if isinstance(term.op, Constant | Symbol):
                 return 0
             known = term in self.depth or self.partial
             require(known, f"{getattr(term.op, 'label', term.op)} is used outside its loop")

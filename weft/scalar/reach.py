@@ -8,9 +8,19 @@ from __future__ import annotations
 import math
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval, Ranges, bounds, from_linear, function_of, linear, plus
-from weft.scalar.nest import For
+from weft.scalar.affine import (
+    Interval,
+    Ranges,
+    bounds,
+    from_linear,
+    function_of,
+    has_symbol,
+    linear,
+    plus,
+)
+from weft.scalar.nest import For, free_variables
 from weft.scalar.ops import Constant, apply, constant, subtract
+from weft.scalar.sizes import size
 
 Loops = dict[Node, For]  # by axis
 ROUNDS = 16  # most ends of loops that one bound substitutes
@@ -94,6 +104,8 @@ def _ranges(loops: Loops) -> dict[Node, Interval]:
 def axis_range(loop: For, ranges: Ranges) -> Interval:
     """The least and greatest value of the loop's axis."""
     low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
+    if has_symbol(loop.hi) and not free_variables(loop.hi):
+        return low, size(apply(subtract, loop.hi, constant(1)))
     high = max(low, high - _least_gap(loop, loop.hi))
     if isinstance(loop.lo.op, Constant) and isinstance(loop.hi.op, Constant):
         high = low + (high - low) // loop.step * loop.step

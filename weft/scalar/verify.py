@@ -34,6 +34,7 @@ from weft.scalar import nest
 from weft.scalar.affine import linear
 from weft.scalar.ops import Axis, Constant
 from weft.scalar.reach import Loops, extent_of, reach
+from weft.scalar.resize import at_some_sizes
 from weft.scalar.text.printer import describe
 from weft.scalar.text.terms import show_term
 from weft.scalar.updates import is_product, lifted
@@ -79,7 +80,15 @@ UNREADABLE: dict[type[Op], str] = {
 
 
 def verify_program(program: nest.Program, level: Level) -> None:
-    """Raise VerifyError, which names the place, unless the program is valid at its level."""
+    """Raise VerifyError, which names the place, unless the program is valid at its level.
+
+    A program for any size is verified at some sizes.
+    """
+    for at_sizes in at_some_sizes(program):
+        _verify_program(at_sizes, level)
+
+
+def _verify_program(program: nest.Program, level: Level) -> None:
     found = program.level
     require(found == level.name, f"{program.name} is a {found} program, not a {level.name} program")
     types: dict[str, TensorType] = {}

@@ -14,11 +14,12 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.node import Node, make
+from weft.core.node import Node, make, require
 from weft.core.operators import Operators
-from weft.core.types import DType, TensorType, f32, i64, row_major
+from weft.core.types import DType, Symbolic, TensorType, at_least, f32, i64, row_major
 from weft.scalar import ops as scalar
-from weft.scalar.index import TRUE, from_linear, simplify
+from weft.scalar.affine import from_linear, linear, plus, times
+from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
 from weft.tensor import ops
@@ -61,7 +62,9 @@ Operand = Tensor | int | float | bool
 
 
 def literal(value: Number, dtype: DType) -> Tensor:
-    """A rank-0 constant; an integer wraps as a cast to that dtype does."""
+    """A rank-0 constant, or a size; an integer wraps as a cast to that dtype does."""
+    if isinstance(value, Symbolic):
+        return cast(index_of((), value.term), dtype)
     if dtype.python is int:
         value = np.asarray(int(value)).astype(dtype.numpy).item()
     return Tensor(make(ops.Scalar(dtype.python(value), dtype)))
@@ -78,9 +81,20 @@ def map_(function: Function, *args: Operand) -> Tensor:
     default = f32 if any(isinstance(a, float) for a in values) else i64
     dtype = found[0] if found else default
     tensors = [a if isinstance(a, Tensor) else literal(a, dtype) for a in args]
-    shape = np.broadcast_shapes(*(t.shape for t in tensors))
+    shape = broadcast_shape(*(t.shape for t in tensors))
     aligned = [t if t.rank == 0 else broadcast(t, shape) for t in tensors]
     return Tensor(make(ops.Map(function), *(t.node for t in aligned)))
+
+
+def broadcast_shape(*shapes: Shape) -> Shape:
+    """The shape that all broadcast to, aligned at the end; VerifyError where there is none."""
+    rank = max(map(len, shapes), default=0)
+    found: list[int] = []
+    for row in zip(*((*(1,) * (rank - len(s)), *s) for s in shapes), strict=True):
+        extents = dict.fromkeys(n for n in row if n != 1)
+        require(len(extents) <= 1, f"no broadcast of {' and '.join(map(str, extents))} elements")
+        found += [*extents] or [1]
+    return tuple(found)
 
 
 def cast(x: Tensor, dtype: DType) -> Tensor:
@@ -97,7 +111,10 @@ def widen(x: Tensor) -> Tensor:
 
 def affine(coefficients: Mapping[int, int], offset: int = 0) -> Node:
     """The index term sum(k * i_axis) + offset."""
-    return from_linear({position(a): k for a, k in coefficients.items() if k}, offset)
+    total = linear(constant(offset))
+    for a, k in coefficients.items():
+        total = plus(total, times(({position(a): 1}, 0), linear(constant(k))))
+    return from_linear(*total)
 
 
 def within(index: Node, extent: int) -> Node:
@@ -167,7 +184,7 @@ def unravel(flat: Node, shape: Shape) -> list[Node]:
     """Coordinates of a row-major position."""
     outer = [apply(scalar.floordiv, flat, constant(stride)) for stride in row_major(shape)]
     inside = zip(outer, shape, strict=True)
-    return [apply(scalar.floormod, at, constant(max(extent, 1))) for at, extent in inside]
+    return [apply(scalar.floormod, at, constant(at_least(1, extent))) for at, extent in inside]
 
 
 def squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:
@@ -272,16 +289,22 @@ def extent_of(x: Tensor, axes: Sequence[int]) -> int:
 
 
 def mean(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
-    n = extent_of(x, axes)
-    return total(x, axes, keep) * (1 / n if n else math.nan)
+    return total(x, axes, keep) * inverse(extent_of(x, axes), x.dtype)
+
+
+def inverse(n: float, dtype: DType) -> Operand:
+    """1 / n, NaN of 0; of a size it is computed when the program is called."""
+    if isinstance(n, Symbolic):
+        return 1.0 / literal(n, dtype)
+    return 1 / n if n else math.nan
 
 
 def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool = False) -> Tensor:
     """Two passes: the mean, then the squared deviations from it."""
     deviation = x - mean(x, axes, keep=True)
-    freedom = max(extent_of(x, axes) - correction, 0)
+    freedom = at_least(0, extent_of(x, axes) - correction)
     squares = total(deviation * deviation, axes, keep)
-    return squares * (1 / freedom) if freedom else squares / 0.0
+    return squares * inverse(freedom, x.dtype) if freedom else squares / 0.0
 
 
 def softmax(x: Tensor, axis: int) -> Tensor:
@@ -292,7 +315,7 @@ def softmax(x: Tensor, axis: int) -> Tensor:
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
     """[..., M, K] by [..., K, N] -> [..., M, N]: products over [..., M, N, K], summed along K."""
-    batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     r = len(batch)
     box_shape = (*batch, a.shape[-2], b.shape[-1], a.shape[-1])
     lead_a, lead_b = range(r - a.rank + 2, r), range(r - b.rank + 2, r)

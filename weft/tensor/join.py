@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from weft.core.node import Node
+from weft.scalar.sizes import hint
 from weft.tensor import ops
 from weft.tensor.groups import Groups, Kernel, place
 from weft.tensor.lower import root_shape
@@ -82,7 +83,7 @@ class _Joining:
     def _shared(self, a: Kernel, b: Kernel) -> int:
         """Bytes of the tensors that both read or write."""
         shared = {*a.reads, *a.outputs} & {*b.reads, *b.outputs}
-        return sum(n.type.size * n.type.dtype.bytes for n in shared)
+        return sum(hint(n.type.size) * n.type.dtype.bytes for n in shared)
 
     def _is_small(self, a: Kernel, b: Kernel) -> bool:
         """Whether the joined kernel keeps the target's limits of code and operands."""

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up, make, postorder
 from weft.core.text.graph import fresh
-from weft.core.types import TensorType
+from weft.core.types import Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.affine import Interval
 from weft.scalar.blocks import loads, nodes, substitute_block
@@ -80,7 +80,7 @@ class _Nest:
             leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, nest.Update)
         )
         body = self.block(inner, bound | {variable})
-        lo, hi = (constant(0), constant(extent)) if isinstance(extent, int) else extent
+        lo, hi = extent if isinstance(extent, tuple) else (constant(0), constant(extent))
         return nest.For(variable, lo, hi, body, role=role, folds=folds)
 
     def _ready(self, leaves: list[Leaf], bound: frozenset[Node]) -> list[Node]:
@@ -129,9 +129,15 @@ def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
     shapes = [o.type.shape for o in outputs]
     if len({len(s) for s in shapes}) != 1:
         return None
-    root = tuple(max(d) for d in zip(*shapes, strict=True))
+    root = tuple(map(_common, zip(*shapes, strict=True)))
     fits = all(d in (1, r) for s in shapes for d, r in zip(s, root, strict=True))
     return root if fits or all(0 in s for s in shapes) else None
+
+
+def _common(extents: tuple[int, ...]) -> int:
+    """The longest; a size is longer than 1, and fits nothing but itself and 1."""
+    sizes = [n for n in extents if isinstance(n, Symbolic)]
+    return sizes[0] if sizes else max(extents)
 
 
 def lower_group(

@@ -14,10 +14,11 @@ import numpy as np
 
 from weft.core.arguments import Arguments
 from weft.core.node import Node, Op, op, require, substitute
-from weft.core.types import DType, TensorType, TupleType, i64
+from weft.core.types import DType, Symbolic, TensorType, TupleType, i64
 from weft.scalar.index import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Constant, Function, axis, checked_index, evaluate_term
+from weft.scalar.sizes import hint
 
 Shape = tuple[int, ...]
 
@@ -38,7 +39,12 @@ def moved(terms: tuple[Node, ...], index: tuple[Node, ...]) -> tuple[Node, ...]:
 
 def box(shape: Shape, stem: str = "i") -> dict[Node, Interval]:
     """The range of each axis variable i0, i1, ... over a shape, both ends included."""
-    return {axis(f"{stem}{i}"): (0, max(n - 1, 0)) for i, n in enumerate(shape)}
+    return {axis(f"{stem}{i}"): (0, last_of(n)) for i, n in enumerate(shape)}
+
+
+def last_of(extent: int) -> int:
+    """The last coordinate along an axis, 0 of an empty one; of a size that is no number, it - 1."""
+    return extent - 1 if isinstance(extent, Symbolic) else max(extent - 1, 0)
 
 
 def _grid(shape: Shape) -> dict[Node, Any]:
@@ -86,7 +92,7 @@ class Map(Op):
 
     def infer(self, *types: TensorType) -> TensorType:
         shapes = {t.shape for t in types if t.rank}
-        told = " and ".join(map(str, sorted(shapes)))
+        told = " and ".join(sorted(map(str, shapes)))
         require(len(shapes) <= 1, f"map {self.function} of shapes {told}")
         dtype = self.function.infer_dtype(tuple(t.dtype for t in types))
         return TensorType(dtype, next(iter(shapes), ()))
@@ -299,4 +305,6 @@ def sources(node: Node) -> set[Node]:
 
 def is_expansion(node: Node) -> bool:
     """Whether a map has more elements than its sources together, as a contraction's product has."""
-    return isinstance(node.op, Map) and node.type.size > sum(s.type.size for s in sources(node))
+    if not isinstance(node.op, Map):
+        return False
+    return hint(node.type.size) > sum(hint(s.type.size) for s in sources(node))

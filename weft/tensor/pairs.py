@@ -21,6 +21,7 @@ from weft.scalar.affine import is_multiple
 from weft.scalar.index import TRUE, from_linear, linear, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import CASTS, apply, bitand, dot_bf16, pack_bf16
+from weft.scalar.sizes import hint
 from weft.tensor.build import Tensor, affine, along, pad
 from weft.tensor.ops import Map, Reduce, View, box, moved, positions
 from weft.tensor.rules import simplify as simplified
@@ -40,7 +41,7 @@ def _paired(node: Node) -> Node | None:
         return None
     (product,) = node.args
     reads = [_read(a) for a in product.args] if function_name(product) == "multiply" else []
-    found = [r for r in reads if r and product.type.size >= REUSE * r.source.type.size]
+    found = [r for r in reads if r and hint(product.type.size) >= REUSE * hint(r.source.type.size)]
     for axis in reversed(node.op.axes) if len(found) == 2 else ():
         left, right = (r.words(axis) for r in found)
         if left is not None and right is not None:

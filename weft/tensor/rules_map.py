@@ -13,6 +13,7 @@ from weft.core.types import boolean, i64
 from weft.scalar.index import simplify
 from weft.scalar.ops import FUNCTIONS, SAFE, apply, constant
 from weft.scalar.rules import fold
+from weft.scalar.sizes import hint, repeats
 from weft.tensor.ops import Index, Map, View, box, position
 from weft.tensor.rules_view import Terms, axes_of, full, scalar, viewed
 
@@ -54,7 +55,11 @@ def pull_view(node: Node, op: Map) -> Node | None:
         return None
     first, sources = views[0], {a.args[0].type.shape for a in tensors}
     where_from = {(v.index, v.valid) for v in views}
-    if len(where_from) > 1 or len(sources) > 1 or tensors[0].args[0].type.size > node.type.size:
+    if (
+        len(where_from) > 1
+        or len(sources) > 1
+        or hint(tensors[0].args[0].type.size) > hint(node.type.size)
+    ):
         return None
     inner = make(node.op, *(a.args[0] if a.type.rank else a for a in node.args))
     fill = _fill(node) if first.valid is not None else 0
@@ -84,7 +89,7 @@ def before_broadcast(node: Node) -> Node | None:
         else:
             return None
     used, shape = axes_of(*terms), node.type.shape
-    missing = [i for i, n in enumerate(shape) if n > 1 and position(i) not in used]
+    missing = [i for i, n in enumerate(shape) if repeats(n) and position(i) not in used]
     if not missing:
         return None
     small = tuple(1 if i in missing else n for i, n in enumerate(shape))

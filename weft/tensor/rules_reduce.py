@@ -12,8 +12,10 @@ import numpy as np
 
 from weft.core.node import Node, make
 from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
+from weft.core.types import Symbolic
 from weft.scalar.ops import constant, value_of
 from weft.scalar.rules import python_number
+from weft.scalar.sizes import repeats
 from weft.tensor.ops import Reduce, Scan, View, is_expansion, position
 from weft.tensor.rules_map import TENSORS
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
@@ -85,12 +87,12 @@ def through_broadcast(node: Node, op: Reduce) -> Node | None:
     assert isinstance(view, View)
     summed = monoid.name == "sum" and dtype.kind != "bool"
     used = axes_of(*view.index, view.valid)
-    repeated = [i for i in op.axes if position(i) not in used and view.shape[i] > 1]
+    repeated = [i for i in op.axes if position(i) not in used and repeats(view.shape[i])]
     if not repeated or not (summed or monoid.name in IDEMPOTENT):
         return None
     times = math.prod(view.shape[i] for i in repeated)
-    if dtype.is_float and times >= 2**15:
-        return None  # the count must be in the dtype's range
+    if isinstance(times, Symbolic) or (dtype.is_float and times >= 2**15):
+        return None  # the count must be a number in the dtype's range
     shape = tuple(1 if i in repeated else n for i, n in enumerate(view.shape))
     small = viewed(node.args[0].args[0], shape, view.index, view.valid, view.fill)
     out = make(Reduce(monoid, op.axes), small)

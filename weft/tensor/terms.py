@@ -10,12 +10,12 @@ from collections.abc import Generator, Mapping
 
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
-from weft.scalar.affine import bounds, function_of
-from weft.scalar.index import FALSE, TRUE, Interval, simplify
+from weft.scalar.affine import function_of
+from weft.scalar.index import FALSE, TRUE, Interval, inside, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, checked_index, constant, guarded
-from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, moved
+from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
 
 Index_ = tuple[Node, ...]
 
@@ -88,10 +88,8 @@ class Terms:
         Nothing uses the value where the mask is off, so the address alone must be valid there.
         """
         dtype = buffer.type.dtype
-        reached = (bounds(i, self.ranges) for i in index)
-        if mask is None or all(
-            low >= 0 and high < n for (low, high), n in zip(reached, buffer.type.shape, strict=True)
-        ):
+        extents = zip(index, buffer.type.shape, strict=True)
+        if mask is None or all(inside(i, n, self.ranges) for i, n in extents):
             return widen(make(Load(buffer), *index), dtype)
         return widen(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype)
 
@@ -186,7 +184,7 @@ class Terms:
                 continue
             label = f"r{level}_{k}_{extent}"
             inner[a] = axis(label)
-            self.ranges[inner[a]] = (0, max(extent - 1, 0))
+            self.ranges[inner[a]] = (0, last_of(extent))
             axes.append((label, extent))
             scaled = apply("multiply", position_term, constant(extent))
             position_term = simplify(apply("add", scaled, inner[a]), self.ranges)

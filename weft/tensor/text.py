@@ -14,7 +14,7 @@ from weft.core.text.graph import GraphScope, read_graph, show_graph
 from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import boolean
 from weft.scalar.ops import Axis
-from weft.scalar.text.terms import TermReader, show_term
+from weft.scalar.text.terms import SIZES, TermReader, show_term
 from weft.tensor.ops import Index, Shape, View, positions
 
 
@@ -46,6 +46,7 @@ class Positions(TermReader):
     def __init__(self, rank: int) -> None:
         super().__init__()
         self.known = {n.op.label: n for n in positions(rank) if isinstance(n.op, Axis)}
+        self.known |= SIZES.get({})
 
     def name(self, cursor: Cursor, name: str) -> Node:
         return cursor.look_up("undefined name", name, self.known)

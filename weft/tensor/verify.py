@@ -19,8 +19,9 @@ from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import OPS, Node, postorder, require
 from weft.core.types import TensorType, TupleType, boolean, i64
-from weft.scalar.index import linear, linear_bounds, narrow, simplify
-from weft.scalar.ops import Apply, Axis, Constant, evaluate_term
+from weft.scalar.index import inside, narrow, simplify
+from weft.scalar.ops import Apply, Axis, Constant, Symbol, evaluate_term
+from weft.scalar.resize import at_some_sizes
 from weft.tensor import ops
 from weft.tensor.ops import Input, Shape, View, box, position
 from weft.tensor.rules_view import axes_of
@@ -101,7 +102,7 @@ def check_term(term: Node, shape: Shape) -> None:
     """The term is i64 or bool, of pointwise functions, constants and the axes of the shape."""
     axes = {position(i) for i in range(len(shape))}
     for n in postorder(term):
-        scalar = isinstance(n.op, Axis | Constant | Apply)
+        scalar = isinstance(n.op, Axis | Constant | Symbol | Apply)
         require(scalar, f"{n.op.name} stands in an index term")
         if isinstance(n.op, Axis):
             told = f"an axis that a rank-{len(shape)} result lacks"
@@ -118,24 +119,24 @@ def check_view(node: Node, view: View) -> None:
         check_term(view.valid, view.shape)
         dtype = view.valid.type.dtype
         require(dtype is boolean, f"its mask is {dtype}, not bool")
-    if math.prod(view.shape) == 0:
+    if 0 in view.shape:
         return
     for axis, (term, extent) in enumerate(zip(view.index, node.args[0].type.shape, strict=True)):
         if proved_inside(term, view.valid, view.shape, extent):
             continue
-        low, high = index_range(term, view.valid, view.shape)
-        inside = low > high or (low >= 0 and high < extent)
-        wrong = low if low < 0 else high
-        told = f"view reads index {wrong} of axis {axis}, which has {extent} elements"
-        require(inside, told)
+        for index, valid, shape, most in at_some_sizes((term, view.valid, view.shape, extent)):
+            low, high = index_range(index, valid, shape)
+            reached = low > high or (low >= 0 and high < most)
+            wrong = low if low < 0 else high
+            told = f"view reads index {wrong} of axis {axis}, which has {most} elements"
+            require(reached, told)
 
 
 def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> bool:
     """Whether interval arithmetic proves 0 <= term < extent wherever the mask holds."""
     ranges = box(shape)
     known = narrow(None if valid is None else simplify(valid, ranges), ranges)
-    low, high = linear_bounds(*linear(simplify(term, known)), known)
-    return low >= 0 and high < extent
+    return inside(term, extent, known)
 
 
 def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[int, int]:

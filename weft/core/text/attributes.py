@@ -16,7 +16,7 @@ from typing import Any
 from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
 from weft.core.node import Node, Op, make
-from weft.core.text.cursor import Cursor, show_number, show_string
+from weft.core.text.cursor import READ_SIZE, Cursor, show_number, show_string
 from weft.core.types import DType, TensorType
 
 
@@ -53,8 +53,13 @@ def _read_flag(cursor: Cursor, scope: Scope) -> Any:
 def read_arguments(cursor: Cursor) -> Arguments:
     """The arguments of a library call, a string of JSON."""
     text = cursor.string()
+    read = READ_SIZE.get()
+
+    def size(expression: str) -> Any:
+        return read(Cursor(cursor.line, expression)) if read else cursor.fail("no sizes here")
+
     try:
-        return Arguments(text)
+        return Arguments.read(text, size)
     except (ValueError, AttributeError):
         cursor.fail(f"{text!r} is no list of arguments in JSON")
 
@@ -64,7 +69,7 @@ CODECS: dict[type, Codec] = {
     int: Codec(show_number, lambda cursor, scope: cursor.integer()),
     str: Codec(show_string, lambda cursor, scope: cursor.string()),
     Arguments: Codec(
-        lambda given: show_string(given.text), lambda cursor, scope: read_arguments(cursor)
+        lambda given: show_string(given.shown()), lambda cursor, scope: read_arguments(cursor)
     ),
     DType: Codec(str, lambda cursor, scope: cursor.dtype()),
     TensorType: Codec(str, lambda cursor, scope: cursor.tensor_type()),

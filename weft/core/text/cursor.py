@@ -10,6 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from contextvars import ContextVar
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import NoReturn, TypeVar
@@ -46,6 +47,8 @@ TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 END = ("end", "")
+# What reads a size that is no number, while a text is read that declares some.
+READ_SIZE: ContextVar[Callable[[Cursor], int] | None] = ContextVar("read_size", default=None)
 
 
 @dataclass(frozen=True)
@@ -210,16 +213,22 @@ class Cursor:
 
     def extents(self) -> tuple[int, ...]:
         """Reads a shape: [16,64]."""
-        extents = self.listed(self.integer, "[]")
-        if any(n < 0 for n in extents):
-            self.fail(f"negative extent {min(extents)}")
+        extents = self.listed(self.extent, "[]")
+        negative = [n for n in extents if isinstance(n, int) and n < 0]  # pyright: ignore
+        if negative:
+            self.fail(f"negative extent {min(negative)}")
         return extents
+
+    def extent(self) -> int:
+        """Reads a whole number, or an expression of the sizes that the program declares."""
+        read = READ_SIZE.get()
+        return self.integer() if self.at_literal() or read is None else read(self)
 
     def tensor_type(self) -> TensorType:
         """Reads f32[16,64], or f32[16,64]{1,16} with strides."""
         dtype = self.dtype()
         shape = self.extents()
-        strides = self.listed(self.integer, "}") if self.accept("{") else None
+        strides = self.listed(self.extent, "}") if self.accept("{") else None
         if strides is not None and len(strides) != len(shape):
             self.fail(f"{len(strides)} strides for {len(shape)} axes")
         return TensorType(dtype, shape, strides)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from weft.core.node import Node
+from weft.core.types import at_least
 from weft.frontend.aten.table import Row, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window
 from weft.scalar.ops import apply, constant
@@ -17,7 +18,7 @@ from weft.tensor.ops import position
 
 def channel_of(axis: int, inner: int, here: int, there: int) -> Node:
     """(a // here) * there + inner: a channel of the other side, in the group that a is in."""
-    group = apply("floordiv", position(axis), constant(max(here, 1)))
+    group = apply("floordiv", position(axis), constant(at_least(1, here)))
     return apply("add", apply("multiply", group, constant(there)), position(inner))
 
 
@@ -36,7 +37,7 @@ def convolved(
     taps = range(3 + n, 3 + 2 * n)
     move = window.spread if transposed else window.gather
     windows = move(x, shape, [position(0), source], range(2, 2 + n), taps)
-    local = apply("floormod", position(1), constant(max(ins, 1)))
+    local = apply("floormod", position(1), constant(at_least(1, ins)))
     filters = [source, local] if transposed else [position(1), position(2 + n)]
     chosen = view(weight, shape, [*filters, *map(position, taps)])
     return total(windows * chosen, range(2 + n, 3 + 2 * n))

@@ -9,25 +9,30 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.core.types import DType, f64, i64
-from weft.frontend.aten.table import Row, rows
-from weft.tensor.build import Number, Tensor, affine, cast, index_of, iota
+from weft.core.types import DType, Symbolic, f64, i64
+from weft.frontend.aten.table import Row, require, rows
+from weft.scalar.sizes import larger
+from weft.tensor.build import Number, Tensor, affine, cast, index_of, iota, literal
 
 
-def arange(
-    start: Number, end: Number, step: Number = 1, dtype: DType | None = None, **_: Any
-) -> Tensor:
+def arange(start: Any, end: Any, step: Any = 1, dtype: DType | None = None, **_: Any) -> Tensor:
     """start + i * step, in f64 unless the result is an integer."""
     given = (start, end, step)
-    whole = all(isinstance(v, int) for v in given) if dtype is None else dtype.is_integer
-    if whole and dtype in (None, i64):
-        start, end, step = (int(v) for v in given)
-    shape = (max(0, math.ceil((end - start) / step)),)
-    if whole:
-        return index_of(shape, affine({0: int(step)}, int(start)))
+    whole = all(isinstance(v, int | Symbolic) for v in given)
+    if any(isinstance(v, Symbolic) for v in given):
+        require(whole, "numbers between sizes")
+        shape = (larger((end - start + step - (1 if step > 0 else -1)) // step, 0),)
+    else:
+        whole = whole if dtype is None else dtype.is_integer
+        if whole and dtype in (None, i64):
+            start, end, step = (int(v) for v in given)
+        shape = (max(0, math.ceil((end - start) / step)),)
+    if whole and (dtype is None or dtype.is_integer):
+        start, step = (v if isinstance(v, Symbolic) else int(v) for v in (start, step))
+        return index_of(shape, affine({0: step}, start))
     i = cast(iota(shape, 0), f64)
     scaled = i if step == 1 else i * float(step)
-    return scaled if start == 0 else scaled + float(start)
+    return scaled if start == 0 else scaled + literal(start, f64)
 
 
 def filled(*args: Any, fill_value: Number | None = None, **_: Any) -> Number:

@@ -15,7 +15,18 @@ from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, on_axis, require, rows
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import checked_index, eq
-from weft.tensor.build import Tensor, broadcast_in, cast, full, iota, mean, reshape, scatter, total
+from weft.tensor.build import (
+    Tensor,
+    broadcast_in,
+    broadcast_shape,
+    cast,
+    full,
+    iota,
+    mean,
+    reshape,
+    scatter,
+    total,
+)
 from weft.tensor.ops import Gather, Index
 
 Axes = Sequence[int]
@@ -83,7 +94,7 @@ def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     masks = any(t.dtype in (boolean, u8) for _, t in given)
     require(not masks, "a mask's result has no fixed shape")
     axes = [a for a, _ in given]
-    joint = np.broadcast_shapes(*(t.shape for _, t in given))
+    joint = broadcast_shape(*(t.shape for _, t in given))
     kept = [a for a in range(x.rank) if a not in axes]
     beside = axes == list(range(axes[0], axes[0] + len(axes)))
     lead = sum(a < axes[0] for a in kept) if beside else 0

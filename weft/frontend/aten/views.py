@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.core.node import Node
-from weft.core.types import row_major
+from weft.core.types import Symbolic, at_least, row_major
 from weft.frontend.aten.table import Row, axis_of, on_axis, require, rows
 from weft.scalar.ops import apply, constant, where
+from weft.scalar.sizes import larger, smaller
 from weft.tensor import build
 from weft.tensor.build import Number, Tensor, affine, reshape
 from weft.tensor.ops import position, positions
@@ -22,8 +23,18 @@ Bound = int | None  # of a slice
 
 def slice_range(extent: int, start: Bound, end: Bound, step: int) -> tuple[int, int]:
     """First position and number of positions of start:end:step."""
+    if any(isinstance(n, Symbolic) for n in (extent, start, end)):
+        first = _clamped(0 if start is None else start, extent)
+        last = extent if end is None else _clamped(end, extent)
+        return first, larger((last - first + step - 1) // step, 0)
     places = range(extent)[start:end:step]
     return places.start, len(places)
+
+
+def _clamped(place: int, extent: int) -> int:
+    """A position counted from the start, between 0 and the extent."""
+    place = place if place >= 0 else larger(place + extent, 0)
+    return smaller(place, extent)
 
 
 def slice_tensor(
@@ -101,7 +112,9 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     extra = len(repeats) - x.rank
     x = build.insert_axes(x, range(extra), (1,) * extra)
     shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
-    index = [apply("floormod", position(a), constant(max(n, 1))) for a, n in enumerate(x.shape)]
+    index = [
+        apply("floormod", position(a), constant(at_least(1, n))) for a, n in enumerate(x.shape)
+    ]
     return build.view(x, shape, index)
 
 

@@ -15,7 +15,7 @@ from weft.core.text.level import Level
 from weft.core.types import ScalarType
 from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
-from weft.scalar.ops import Axis
+from weft.scalar.ops import Axis, Symbol
 from weft.scalar.text.statements import Loop, NestScope, read_buffer, read_statement
 
 
@@ -55,6 +55,8 @@ def _read_for(cursor: Cursor, lines: deque[Line], indent: int, scope: NestScope)
     loop = _read_annotation(Cursor(cursor.line, cursor.comment.partition("#")[0]))
     variable = make_node(cursor, Axis(label))
     scope.open()
+    if isinstance(getattr(scope.terms.get(label), "op", None), Symbol):
+        del scope.terms.maps[-1][label]  # a size that this kernel does not use
     cursor.define(scope.terms, label, variable)
     scope.loops.append(loop)
     inside = lines[0].indent if lines else 0

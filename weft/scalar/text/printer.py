@@ -49,7 +49,7 @@ def _show_signature(inputs: Iterable[nest.Buffer], outputs: tuple[nest.Buffer, .
 
 
 def _show_call(call: nest.Call) -> str:
-    text = f"call {show_name(call.target)}({show_string(call.arguments.text)}) "
+    text = f"call {show_name(call.target)}({show_string(call.arguments.shown())}) "
     text += _show_signature(call.inputs, call.outputs)
     return text + (f" because {show_string(call.reason)}" if call.reason else "")
 

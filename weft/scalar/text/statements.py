@@ -18,7 +18,7 @@ from weft.core.types import boolean
 from weft.scalar.monoid import MONOIDS, SUM, Monoid
 from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
 from weft.scalar.text.folds import FOLDS, fold_of
-from weft.scalar.text.terms import SHOW, TermReader
+from weft.scalar.text.terms import SHOW, SIZES, TermReader
 
 
 def read_buffer(cursor: Cursor) -> Buffer:
@@ -44,7 +44,7 @@ class NestScope(TermReader):
     def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
         super().__init__(level.forms.read)
         self.level = level
-        self.terms: ChainMap[str, Node] = ChainMap()
+        self.terms: ChainMap[str, Node] = ChainMap(dict(SIZES.get({})))
         self.buffers: ChainMap[str, Buffer] = ChainMap(buffers)
         self.loops: list[Loop] = []
 

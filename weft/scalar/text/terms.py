@@ -8,6 +8,7 @@ add(x, constant(-1)) prints as x - 1; a true subtraction of a literal prints as 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from weft.core.node import OPS, Node
@@ -17,7 +18,7 @@ from weft.core.text.level import Ref
 from weft.core.types import boolean, i64
 from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Acc, Buffer, Load, Running
-from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function
+from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function, Symbol
 
 # Function -> (infix symbol, precedence).
 INFIX = {
@@ -40,6 +41,7 @@ COMPARISON = 3
 SHORT = {"minimum": "min", "maximum": "max"}  # in index terms
 LONG = {short: name for name, short in SHORT.items()}
 INDEX = {"add", "subtract", "multiply", "floordiv", "floormod", *SHORT}
+SIZES: ContextVar[Mapping[str, Node]] = ContextVar("sizes")  # by label, of the text being read
 INLINE_SIZE = 40  # a larger index term gets a name
 
 
@@ -81,7 +83,7 @@ def show_term(
     match term.op:
         case Constant(value=value, dtype=dtype):
             return show_literal(value, dtype)
-        case Axis(label=label) | Acc(label=label):
+        case Axis(label=label) | Symbol(label=label) | Acc(label=label):
             return show_name(label)
         case Running(label=label):
             return f"running {show_name(label)}"
@@ -124,7 +126,7 @@ def is_inline(term: Node, sizes: dict[Node, int]) -> bool:
 def _size(term: Node, sizes: dict[Node, int]) -> int:
     """Nodes in a term of index arithmetic alone, each occurrence counted; 0 for other terms."""
     if term not in sizes:
-        if isinstance(term.op, Axis | Constant) and is_index(term):
+        if isinstance(term.op, Axis | Constant | Symbol) and is_index(term):
             sizes[term] = 1
         elif isinstance(term.op, Apply) and term.op.function.name in INDEX and is_index(term):
             parts = [_size(a, sizes) for a in term.args]
@@ -148,7 +150,7 @@ class TermReader(Scope):
         """Whether an op may stand in a term here."""
 
     def name(self, cursor: Cursor, name: str) -> Node:
-        return make_node(cursor, Axis(name))
+        return SIZES.get({}).get(name) or make_node(cursor, Axis(name))
 
     def running(self, cursor: Cursor, name: str) -> Node:
         return cursor.fail(f"running {name} outside a loop")

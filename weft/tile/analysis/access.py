@@ -13,23 +13,49 @@ from typing import NamedTuple
 
 from weft.core.node import Node, bottom_up, postorder
 from weft.core.types import boolean, i64
+from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import access, address, loops_from
 from weft.scalar.index import Interval, function_of, linear
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, Function, apply, dot_bf16, multiply
+from weft.scalar.ops import (
+    CASTS,
+    Apply,
+    Axis,
+    Constant,
+    Function,
+    Symbol,
+    apply,
+    constant,
+    dot_bf16,
+    multiply,
+    subtract,
+)
 from weft.scalar.reach import axis_range, longest
+from weft.scalar.sizes import hint, size
 
 Ranges = dict[Node, Interval]
 
 
 def trips(stmt: For) -> int:
-    """The number of iterations: exact for literal bounds, else the most that lo..min(..) allows."""
+    """The number of iterations: exact for literal bounds, else the most that lo..min(..) allows.
+
+    Of a loop that ends at a size it is that of the size's hint: good for prices, not for proofs.
+    """
     extent = stmt.extent
     if extent is None:
-        extent = longest(stmt.lo, stmt.hi)
+        extent = length(stmt)
         assert extent is not None, f"loop {stmt.label} has no literal length"
     return max(0, math.ceil(extent / stmt.step))
+
+
+def length(stmt: For) -> int | None:
+    """The most that hi - lo can be, or what it is where sizes are their hints; None for neither."""
+    most = longest(stmt.lo, stmt.hi)
+    if most is not None or not has_symbol(stmt.hi):
+        return most
+    extent = size(apply(subtract, stmt.hi, stmt.lo))
+    return None if free_variables(constant(extent)) else hint(extent)
 
 
 def divisors(count: int) -> list[int]:
@@ -66,7 +92,7 @@ def is_index(term: Node) -> bool:
     """Whether a term is arithmetic on axes and literals alone."""
     if term.type.dtype not in (i64, boolean):
         return False
-    return all(isinstance(n.op, Apply | Axis | Constant) for n in postorder(term))
+    return all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
 
 
 def term_cost(term: Node) -> float:

@@ -14,13 +14,14 @@ from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
+from weft.scalar.resize import sizes_of
 
 
 class Labels:
     """Fresh loop and buffer names in one kernel."""
 
     def __init__(self, body: Block) -> None:
-        self.loops = {s.label for s in walk(body) if isinstance(s, For)}
+        self.loops = {s.label for s in walk(body) if isinstance(s, For)} | {*sizes_of(body)}
         self.buffers: set[str] = set()
 
     def axis(self, stem: str) -> Node:

@@ -12,11 +12,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, make, rebuild
-from weft.scalar.affine import is_multiple
+from weft.scalar.affine import has_symbol, is_multiple
 from weft.scalar.blocks import rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt
-from weft.scalar.ops import Constant, add, apply, axis, constant, subtract
+from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply, subtract
 from weft.scalar.reach import axis_range
 
 Ranges = dict[Node, Interval]
@@ -61,9 +61,14 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.append(stmt)
             continue
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
+        if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid":
+            out.extend(_split_at_size(stmt, extent, ranges))
+            continue
         if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
             even = stmt.step > 1 and is_multiple(extent, stmt.step)
+            blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in stmt.body)
+            even = even or (stmt.step == 1 and blocks)  # a block of one is full
             body = simplify_block(_full(stmt), inner) if even else stmt.body
             out.append(replace(stmt, body=peel(body, inner)))
             continue
@@ -92,6 +97,30 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
     if len(parts) == 1 and whole and isinstance(parts[0], For):
         return [replace(parts[0], folds=stmt.folds)]
     return [scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)]
+
+
+def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> list[Stmt]:
+    """Full blocks, and a loop over the rest, of less than one block and nothing unrolled."""
+    step = constant(stmt.step)
+    whole = apply(multiply, apply(floordiv, extent, step), step)
+    end = simplify(apply(add, stmt.lo, whole), ranges)
+    first, last = replace(stmt, hi=end, folds=()), replace(stmt, lo=end, folds=())
+    inner = ranges | {stmt.axis: axis_range(first, ranges)}
+    first = replace(first, body=peel(simplify_block(_full(stmt), inner), inner))
+    parts = [first] if end is simplify(stmt.hi, ranges) else [first, _rolled(last)]
+    if not stmt.folds:
+        return [*parts]
+    if len(parts) == 1:
+        return [replace(first, folds=stmt.folds)]
+    return [scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)]
+
+
+def _rolled(stmt: Stmt) -> Stmt:
+    """The nest with serial loops for unrolled ones, whose lengths are no literals there."""
+    if not isinstance(stmt, For):
+        return stmt
+    bind = "serial" if stmt.bind in ("register", "parallel") else stmt.bind
+    return replace(stmt, bind=bind, body=tuple(map(_rolled, stmt.body)))
 
 
 def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:

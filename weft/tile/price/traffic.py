@@ -15,8 +15,9 @@ from weft.scalar.blocks import access, address
 from weft.scalar.nest import Block, Buffer, For, Let, free_variables, walk
 from weft.scalar.ops import Axis
 from weft.scalar.placing import place
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import contraction, longest, stride_along
+from weft.tile.analysis.access import contraction, length, stride_along
 
 Axes = frozenset[Node]
 Traffic = dict[tuple[Buffer, Axes], float]  # bytes, by what is read and the axes that decide where
@@ -82,14 +83,14 @@ class _Count:
 
     def loop(self, stmt: For) -> Traffic:
         inner = self.block(stmt.body)
-        turns = stmt.lanes or (longest(stmt.lo, stmt.hi) or stmt.step) / stmt.step
+        turns = stmt.lanes or (length(stmt) or stmt.step) / stmt.step
         stays = stmt.axis in self.blocked or sum(inner.values()) <= self.cache
         start = free_variables(stmt.lo, self.free)
         total: Traffic = {}
         for (b, axes), n in inner.items():
             moves = stmt.axis in axes
             key = b, (axes - {stmt.axis}) | start if moves else axes
-            most = min(turns * n, b.bytes) if moves else n
+            most = min(turns * n, hint(b.bytes)) if moves else n
             total[key] = total.get(key, 0.0) + (most if stays else turns * n)
         return total
 

@@ -18,6 +18,7 @@ from dataclasses import replace
 from itertools import chain
 
 from weft.core.types import f32, f64
+from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import substitute_block
 from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM, WELFORD
@@ -29,6 +30,7 @@ from weft.tile.moves.loops import Labels, ending, over, upto
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
+MOST = 1 << 20  # terms that a loop is thought to have at most where a size decides
 SHARE = {"thread": 256, "warp": 16}  # threads that share a loop
 IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each thread
 
@@ -103,6 +105,7 @@ def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
 def _trips(stmt: For, ranges: Ranges) -> int:
     """The most iterations that one thread runs one after another."""
     most = longest(stmt.lo, stmt.hi) or bounds(apply(subtract, stmt.hi, stmt.lo), ranges)[1]
+    most = min(most, MOST) if has_symbol(stmt.hi) else most
     together = stmt.role == "free" or (stmt.bind not in IN_ORDER and stmt.role != "scan")
     step = stmt.step * SHARE.get(stmt.bind, 1)
     return 1 if together or most == float("inf") else max(1, int(-(-most // step)))

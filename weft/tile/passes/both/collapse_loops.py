@@ -10,9 +10,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
+from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import For, Kernel, Stmt, walk
+from weft.scalar.nest import For, Kernel, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.scalar.reach import extent_of
 from weft.tile.analysis.access import ranges_in, strides, trips, value_uses
@@ -36,7 +37,7 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     inner = stmt.body[0]
     if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
         return None
-    if not extent_of(stmt) or not extent_of(inner) or stmt.axis in postorder(inner.lo, inner.hi):
+    if not _count(stmt) or not _count(inner) or stmt.axis in postorder(inner.lo, inner.hi):
         return None  # a block of rows may end before its length
     loop = joined(stmt, inner, labels)
     # as a value the joint axis would be divided: only addresses absorb that
@@ -45,13 +46,21 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
 
 def joined(outer: For, inner: For, labels: Labels) -> For:
     """Both loops as one, over the product of their iterations."""
-    joint, count = labels.axis("j"), constant(trips(inner))
+    joint, count, turns = labels.axis("j"), _count(inner), _count(outer)
+    assert count is not None and turns is not None
     values = {
         outer.axis: _at(outer, apply(floordiv, joint, count)),
         inner.axis: _at(inner, apply(floormod, joint, count)),
     }
-    body, end = substitute_block(inner.body, values), constant(trips(outer) * trips(inner))
+    body, end = substitute_block(inner.body, values), simplify(apply("multiply", turns, count), {})
     return replace(outer, axis=joint, lo=constant(0), hi=end, step=1, body=body)
+
+
+def _count(loop: For) -> Node | None:
+    """The number of iterations, where that is a literal or a size; None for none, or another."""
+    if has_symbol(loop.hi) and loop.lo is constant(0) and loop.step == 1:
+        return None if free_variables(loop.hi) else loop.hi
+    return constant(trips(loop)) if extent_of(loop) else None
 
 
 def _at(loop: For, turn: Node) -> Node:

@@ -44,7 +44,7 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
         out: list[Stmt] = []
         for stmt in block:
             found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
-            if found is not None and pays(found):
+            if found is not None and pays(found) and all(r.extent for r in found.reduce):
                 out.append(_schedule(found, target, labels, alone))
             elif isinstance(stmt, For):
                 out.append(replace(stmt, body=visit(stmt.body, False)))

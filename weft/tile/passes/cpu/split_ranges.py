@@ -14,12 +14,13 @@ import math
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.affine import linear_bounds, slack
+from weft.scalar.affine import slack
 from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import add, apply, constant
 from weft.scalar.reach import axis_range
 from weft.scalar.structure import renumber
+from weft.scalar.symbols import linear_bounds
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Ranges, contraction, ranges_in
 from weft.tile.moves.peel import simplify_block

@@ -30,7 +30,7 @@ def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
     labels = Labels(kernel.body)
     out: list[Stmt] = []
     for stmt in kernel.body:
-        whole = isinstance(stmt, For) and stmt.role == "reduce" and stmt.folds
+        whole = isinstance(stmt, For) and stmt.role == "reduce" and stmt.folds and stmt.extent
         if whole and block_time_us((stmt,), target) > 8 * target.fork_us:
             assert isinstance(stmt, For)
             out.extend(_split(stmt, target, labels))

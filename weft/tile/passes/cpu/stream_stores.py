@@ -13,6 +13,7 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.scalar.blocks import address, loads, nodes
 from weft.scalar.nest import Block, For, Kernel, Store
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along
 from weft.tile.price.traffic import moved
@@ -50,5 +51,5 @@ def past_caches(kernel: Kernel, target: Machine) -> bool:
     Of 32 MB: splitting heads, which touches 25, is slower with streaming stores on a quiet
     machine, layer norm, which touches 33.6, takes half the time.
     """
-    touched = sum(min(b.bytes, n) for b, n in moved(kernel.body, target.l2).items())
+    touched = sum(min(hint(b.bytes), n) for b, n in moved(kernel.body, target.l2).items())
     return touched >= target.l3

@@ -17,6 +17,7 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.core.types import f32, f64
+from weft.scalar.affine import GREATEST, bounds, has_symbol
 from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.monoid import PRODUCT, SUM
 from weft.scalar.nest import Fold, For, Kernel, Stmt, Update, walk
@@ -57,7 +58,9 @@ def _loses(fold: Fold, loop: For) -> bool:
 def _terms(loop: For) -> int:
     """How many values a fold of the loop takes."""
     extent = loop.extent or longest(loop.lo, loop.hi) or 1
-    return -(-int(extent) // loop.step) * max(
+    if has_symbol(loop.hi) and extent == 1:
+        extent = int(min(bounds(loop.hi, {})[1], GREATEST))
+    return -(-extent // loop.step) * max(
         (_terms(s) for s in loop.body if isinstance(s, For)), default=1
     )
 

@@ -33,6 +33,7 @@ from weft.scalar.blocks import (
 )
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, multiply
+from weft.scalar.sizes import hint
 from weft.scalar.structure import rename_block, renumber, structure
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import chain, trips
@@ -108,7 +109,7 @@ def _merged(
     """The members as one kernel over blocks of rows, where what they pass on allows it."""
     read = Counter(b for m in members for b in m.inputs)
     passed = [b for m in members for b in m.outputs if b in read]
-    small = sum(b.type.span * b.type.dtype.bytes for b in passed) <= target.l2
+    small = hint(sum(b.type.span * b.type.dtype.bytes for b in passed)) <= target.l2
     if small or any(readers[b] > read[b] for b in passed):
         return None  # what the cache holds between kernels is as good there
     depth = shared_depth(members, passed)

@@ -27,6 +27,7 @@ from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, columns_of, contraction, folded, trips
 from weft.tile.moves.loops import Labels, blocked
@@ -97,6 +98,8 @@ class _Packing:
             side, width = turned(found), self.target.lanes(found.bytes)
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
+        if not _literal(side, around):
+            return stmt
         read = self.pack(replace(side, outer=(*around, *side.outer)), width)
         value = apply(found.times, side.left, read)
         update = replace(found.update, values=(value,))
@@ -115,12 +118,14 @@ class _Packing:
         reads = {n: nest.free_variables(n) for n in nodes(tuple(updates)) if isinstance(n.op, Load)}
         wide = [n for n, of in reads.items() if column.axis in of and along & of]
         rows = math.prod(trips(f) for f in free if not any(f.axis in reads[n] for n in wide))
-        near = rows == 1 and sum(b.type.bytes for b in loads(*wide)) <= self.target.l2
+        near = rows == 1 and hint(sum(b.type.bytes for b in loads(*wide))) <= self.target.l2
         if not wide or near or rows >= FEW or not all(map(self.plain, wide)):
             return None
         outer = (*around, *(f for f in free if f is not column))
         roles = (column, column, outer, (), tuple(reduce), updates[0])
         sides = [Contraction(*roles, n, n, tuple(stores)) for n in wide]
+        if not all(_literal(c) for c in sides):
+            return None
         width = tile_width(sides[0], self.target)
         if -(-trips(column) // width) * width > FILLED * trips(column):
             return None
@@ -191,3 +196,10 @@ class _Packing:
         if len(users) > 1 or by < 1 or trips(loop) % by:
             return loop.axis, loop
         return users[0], For(self.labels.axis("g"), constant(0), constant(trips(loop) // by), ())
+
+
+def _literal(c: Contraction, around: tuple[For, ...] = ()) -> bool:
+    """Whether the loops that the right side depends on have literal lengths: so have its panels."""
+    reads = nest.free_variables(c.right)
+    loops = (*around, *c.outer, *c.reduce, c.columns)
+    return all(f.extent is not None for f in loops if f.axis in reads)

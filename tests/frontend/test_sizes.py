@@ -1,0 +1,237 @@
+"""Programs for any size (dynamic=True): eager's results at every size, compiled once."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import DimDynamic, ShapeEnv, StatelessSymbolicContext
+from torch.nn import functional as F
+from torch.utils._pytree import tree_leaves
+
+import weft
+from weft.core.errors import CaptureError, ParseError, VerifyError
+from weft.frontend.capture import capture
+
+SIZES = ((5, 7), (6, 9), (13, 4), (64, 5), (3, 70))
+Make = Callable[[int, int], tuple[Any, ...]]
+
+
+def assert_equal(found: Any, wanted: Any) -> None:
+    for a, b in zip(tree_leaves(found), tree_leaves(wanted), strict=True):
+        if isinstance(b, torch.Tensor):
+            assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+            torch.testing.assert_close(a, b, atol=2e-5, rtol=2e-5, equal_nan=True)
+        else:
+            assert a == b and type(a) is type(b)
+
+
+def is_general(f: Any) -> bool:
+    return any("\nsize s" in p.artifact.levels().text("torch") for p in f.programs)
+
+
+def matrix(a: int, b: int) -> tuple[torch.Tensor, ...]:
+    return (torch.randn(a, b),)
+
+
+def writes(x: Any, y: Any) -> Any:
+    x.add_(y.sum())
+    return x * 2
+
+
+def views(x: Any) -> Any:
+    return x[1:], (x * 2).transpose(0, 1), x.shape[0] * 3, x.reshape(-1), x.numel()
+
+
+def library(x: Any) -> Any:
+    values, order = torch.sort(x.exp(), dim=0)
+    return values * 2, order, torch.topk((x + 1) * 2, 2, dim=1).values + x[:, :2]
+
+
+def moves(x: Any) -> Any:
+    parts = (x[:, 1::2].sum(0), x[:-1] - x[1:], F.pad(x, (1, 2)), torch.cat([x, x * 2], 0))
+    made = (torch.arange(x.shape[0]) * 2, torch.arange(x.shape[1]).float() / x.shape[1])
+    return *parts, *made, x.flip(0), x.roll(1, 0), x.new_zeros(x.shape[0])
+
+
+def folds(x: Any) -> Any:
+    means = (F.layer_norm(x, x.shape[1:]), x.mean(), x.var(0), x.std(1), x * x.shape[0])
+    return *means, x.cumsum(0), x.softmax(0), x.logsumexp(0), x.amax(0), x.argmax(1), x.prod(1)
+
+
+def products(x: Any) -> Any:
+    hidden = torch.full((x.shape[0], x.shape[0]), float("-inf")).triu(1)
+    return (x @ x.t() + hidden).softmax(-1), x.t() @ x, x.t().contiguous().relu() @ x
+
+
+PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
+    "writes": (writes, lambda a, b: (torch.randn(a, b), torch.randn(b))),
+    "views": (views, matrix),
+    "library": (library, matrix),
+    "moves": (moves, matrix),
+    "folds": (folds, matrix),
+    "products": (products, matrix),
+    "embedding": (
+        lambda w, i: F.embedding(i, w).sum(1),
+        lambda a, b: (torch.randn(50, 32), torch.randint(0, 50, (a, b))),
+    ),
+    "dropout": (lambda x: F.dropout(x, 0.5, True), matrix),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_one_program_for_all_sizes(name: str) -> None:
+    fn, make = PROGRAMS[name]
+    f = weft.compile(fn, dynamic=True)
+    for a, b in SIZES:
+        torch.manual_seed(a)
+        args = make(a, b)
+        own = [x.clone() for x in args]
+        torch.manual_seed(1)
+        wanted = fn(*args)
+        torch.manual_seed(1)
+        assert_equal(f(*own), wanted)
+        assert_equal(own, list(args))
+    assert len(f.programs) == 1 and is_general(f) and not f.reasons
+
+
+def attention(q: Any, k: Any, v: Any) -> Any:
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
+def test_a_size_that_a_number_depends_on_is_fixed() -> None:
+    f = weft.compile(attention, dynamic=True)  # 1 / sqrt of the last one
+    for heads, rows in ((4, 5), (2, 17), (3, 31)):
+        args = [torch.randn(2, heads, rows, 16) for _ in range(3)]
+        assert_equal(f(*args), attention(*args))
+    assert len(f.programs) == 1 and is_general(f)
+    args = [torch.randn(2, 3, 5, 8) for _ in range(3)]
+    assert_equal(f(*args), attention(*args))
+    assert len(f.programs) == 2
+
+
+def test_what_no_size_decides_is_compiled_for_each(caplog: pytest.LogCaptureFixture) -> None:
+    def fn(x: Any) -> Any:
+        return x.unfold(0, x.shape[1], 2).sum(-1) + F.avg_pool1d(x[None], 3)[0, :1].sum()
+
+    with caplog.at_level(logging.INFO, "weft"):
+        f = weft.compile(fn, dynamic=True)
+        for rows, columns in ((9, 6), (12, 7), (30, 8)):
+            x = torch.randn(rows, columns)
+            assert_equal(f(x), fn(x))
+    told = [r.message for r in caplog.records if "each size by itself" in r.message]
+    assert is_general(f) or told
+
+
+class Block(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(32)
+        self.up, self.down = torch.nn.Linear(32, 64), torch.nn.Linear(64, 32)
+
+    def forward(self, x: Any) -> Any:
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def test_training_compiles_two_graphs() -> None:
+    module = Block()
+    f = weft.compile(module, dynamic=True)
+    for rows, length in ((3, 5), (2, 11), (7, 4), (13, 2)):
+        x = torch.randn(rows, length, 32)
+        ours, theirs = x.clone().requires_grad_(), x.clone().requires_grad_()
+        module.zero_grad()
+        module(theirs).square().sum().backward()
+        wanted = [p.grad.clone() for p in module.parameters() if p.grad is not None]
+        module.zero_grad()
+        f(ours).square().sum().backward()
+        assert_equal([p.grad for p in module.parameters()], wanted)
+        assert_equal(ours.grad, theirs.grad)
+    assert len(f.programs) == 2 and is_general(f)
+
+
+def test_sizes_one_and_zero_are_programs_of_their_own() -> None:
+    module = Block().eval()
+    f = weft.compile(module, dynamic=True)
+    with torch.no_grad():
+        for shape in ((3, 5), (1, 5), (1, 9), (4, 1), (0, 6), (6, 2)):
+            x = torch.randn(*shape, 32)
+            assert_equal(f(x), module(x))
+    assert len(f.programs) <= 4
+
+
+def test_sizes_are_fixed_once_torch_takes_no_guards() -> None:
+    env = ShapeEnv()
+    context = StatelessSymbolicContext([DimDynamic.DYNAMIC])
+    fake = FakeTensorMode(shape_env=env).from_tensor(torch.randn(7), symbolic_context=context)
+    graph = torch.fx.symbolic_trace(lambda x: (x * 2,))
+    assert str(capture(graph, [fake]).graph.outputs[0].type) == "f32[s0]"
+    env.freeze()
+    with pytest.raises(CaptureError, match="no guards"):
+        capture(graph, [fake])
+
+
+def test_the_other_entry() -> None:
+    torch._dynamo.reset()
+    module = Block().eval()
+    options = {"dynamic": True}
+    f = torch.compile(module, backend="weft", options=options, dynamic=True)
+    with torch.no_grad():
+        for shape in ((3, 5), (2, 9), (7, 2)):
+            x = torch.randn(*shape, 32)
+            assert_equal(f(x), module(x))
+
+
+def test_without_the_option_every_size_has_a_program() -> None:
+    f = weft.compile(lambda x: x * 2)
+    for n in (3, 4, 5):
+        f(torch.randn(n))
+    assert len(f.programs) == 3 and not is_general(f)
+
+
+# ---- text
+
+
+TEXT = """program tensor main
+size s0: 2..65536 near 13, s0 % 2 == 0
+input x: f32[s0,64]
+v0 = view{[s0 // 2,2,64] -> (i0 * 2 + i1, i2)}(x): f32[s0 // 2,2,64]
+v1 = reduce{sum, axes=(1,)}(v0): f32[s0 // 2,1,64]
+output v1
+"""
+
+
+def test_text_is_read_and_run_at_any_level() -> None:
+    text = TEXT.replace("13", "14")
+    for level in ("tensor", "loop", "tile", "kernel"):
+        program = weft.driver.compile_text(text)
+        for rows in (2, 14, 30):
+            x = torch.randn(rows, 64)
+            wanted = x.view(rows // 2, 2, 64).sum(1, keepdim=True)
+            assert_equal(program(x), wanted)
+            torch.testing.assert_close(torch.from_numpy(program.interpret(x)[0]).float(), wanted)
+        text = program.ir({"tensor": "loop", "loop": "tile", "tile": "kernel"}.get(level, level))
+        assert "size s0: 2..65536 near 14, s0 % 2 == 0\n" in text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "told"),
+    [
+        ("near 13", "near 1", VerifyError, "its hint is 1"),
+        ("near 13", "near 15", VerifyError, "is a multiple of 2, its hint is 15"),
+        ("x: f32[s0,64]", "x: f32[s1,64]", ParseError, "undefined size s1, did you mean s0"),
+    ],
+)
+def test_invalid_sizes(old: str, new: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        weft.driver.compile_text(TEXT.replace(old, new).replace("near 13", "near 14"))
+
+
+@pytest.mark.parametrize("rows", [1, 15, 65538])
+def test_a_size_outside_of_its_range(rows: int) -> None:
+    program = weft.driver.compile_text(TEXT.replace("13", "14"))
+    with pytest.raises(VerifyError, match=f"size s0 runs from 2 to 65536, and {rows} was given"):
+        program(torch.randn(rows, 64))

@@ -1,0 +1,144 @@
+"""Sizes that are no numbers: their arithmetic is that of ints, and what is proved of them holds."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from weft.core.types import TensorType, f32, row_major
+from weft.scalar.index import TRUE, simplify
+from weft.scalar.ops import apply, axis, constant
+from weft.scalar.sizes import Size, Undecided, at, hint, symbol
+from weft.scalar.symbols import linear_bounds
+
+S, T = symbol("s0", 2, 4096, 13), symbol("s1", 2, 4096, 7)
+X, Y, Z = axis("i0"), axis("i1"), axis("i2")
+
+
+def test_arithmetic_is_canonical():
+    assert S * 64 // 64 == S
+    assert (S + T) * 2 == T * 2 + 2 * S
+    assert (S + 1) * (S - 1) == S * S - 1
+    assert S - S == 0 and type(S - S) is int
+    assert S * T // T == S and S * T % T == 0
+    assert (S * 8 + 5) // 8 == S and (S * 8 + 5) % 8 == 5
+    assert str(S * 64) == "s0 * 64" and str(S + 4) == "s0 + 4" and str(S * T) == "s0 * s1"
+    assert hint(S * T + 1) == 92
+
+
+def test_what_ranges_decide():
+    assert S > 1 and S * T > S and not S < 2 and S <= 4096 and S * T >= S + T
+    assert max(S, 1) == S and min(S, 5000) == S and bool(S)
+    assert S != T and S != 13
+
+
+@pytest.mark.parametrize("ask", [lambda: S > 16, lambda: S < T, lambda: range(S), lambda: int(S)])
+def test_what_ranges_leave_open(ask: Any):
+    with pytest.raises(Undecided, match="depends on the size"):
+        ask()
+
+
+def test_tensor_types():
+    x = TensorType(f32, (S, T, 64))
+    assert str(x) == "f32[s0,s1,64]"
+    assert x.layout == row_major(x.shape) == (T * 64, 64, 1)
+    assert x.size == S * T * 64 and x.span == x.size
+
+
+def inside(term: Any, ranges: Any, extent: Any) -> bool:
+    below = apply("lt", simplify(term, ranges), constant(extent))
+    above = apply("ge", simplify(term, ranges), constant(0))
+    return simplify(apply("and", above, below), ranges) is TRUE
+
+
+def flat(*parts: tuple[Any, Any]) -> Any:
+    """The term that is the sum of index * stride."""
+    total: Any = constant(0)
+    for index, stride in parts:
+        total = apply("add", total, apply("multiply", index, constant(stride)))
+    return total
+
+
+def test_reshapes_vanish():
+    ranges = {X: (0, S - 1), Y: (0, T - 1), Z: (0, 63)}
+    place = flat((X, T * 64), (Y, 64), (Z, 1))
+    assert simplify(apply("floordiv", place, constant(T * 64)), ranges) is X
+    assert (
+        simplify(apply("floormod", apply("floordiv", place, constant(64)), constant(T)), ranges)
+        is Y
+    )
+    assert simplify(apply("floormod", place, constant(64)), ranges) is Z
+    rows = {X: (0, S * T - 1)}
+    row = apply("floordiv", X, constant(T))
+    assert simplify(apply("floormod", row, constant(S)), rows) is row
+    again = flat((row, T), (apply("floormod", X, constant(T)), 1))
+    assert inside(again, rows, S * T)
+
+
+def test_what_lies_inside():
+    ranges = {X: (0, S - 1), Y: (0, T - 1)}
+    assert inside(flat((X, T), (Y, 1)), ranges, S * T)
+    assert inside(apply("add", X, constant(4)), ranges, S + 4)
+    assert not inside(apply("add", X, constant(4)), ranges, S + 3)
+    assert not inside(flat((X, T), (Y, 1)), ranges, S * T - 1)
+    assert not inside(X, ranges, T)
+    half = {X: (0, S // 2 - 1)}
+    assert inside(flat((X, 2)), half, S) and inside(flat((X, 2), (constant(1), 1)), half, S)
+
+
+SMALL = st.integers(2, 7)
+
+
+@st.composite
+def polynomials(draw: Any) -> Any:
+    total: Any = draw(st.integers(-9, 9))
+    for _ in range(draw(st.integers(0, 4))):
+        part: Any = draw(st.integers(-5, 5))
+        for _ in range(draw(st.integers(0, 3))):
+            part = part * draw(st.sampled_from([A, B]))
+        total = total + part
+    return total
+
+
+A, B = symbol("a", 2, 7, 3), symbol("b", 2, 7, 4)
+
+
+@given(polynomials(), polynomials(), SMALL, SMALL)
+@settings(max_examples=300)
+def test_of_any_polynomial(x: Any, y: Any, a: int, b: int):
+    known = {A.term: a, B.term: b}
+
+    def value(p: Any) -> int:
+        return at(p, known)
+
+    assert value(x + y) == value(x) + value(y) and value(x * y) == value(x) * value(y)
+    assert value(x - y) == value(x) - value(y)
+    for by in (3, A, A * B, A + 2):
+        assert value(x // by) == value(x) // value(by) and value(x % by) == value(x) % value(by)
+    with contextlib.suppress(Undecided):
+        assert (x < y) == (value(x) < value(y))
+    if isinstance(x, Size):
+        low, high = linear_bounds({x.term: 1}, 0, {})
+        assert low <= value(x) <= high and math.isfinite(low)
+
+
+@given(polynomials(), st.integers(0, 6), st.integers(0, 48), SMALL, SMALL)
+@settings(max_examples=300)
+def test_of_any_index(p: Any, i: int, j: int, a: int, b: int):
+    """A simplified index has the value of the one that was given, at every point of its box."""
+    ranges = {X: (0, A - 1), Y: (0, A * B - 1)}
+    known = {A.term: a, B.term: b, X: i % a, Y: j % (a * b)}
+    place = flat((X, B), (apply("floormod", Y, constant(B)), 1), (Y, A), (constant(1), p))
+    for by in (4, B, A * B, A + 1):
+        for name in ("floordiv", "floormod"):
+            term = apply(name, place, constant(by))
+            after = simplify(term, ranges)
+            assert at(Size(after), known) == at(Size(term), known)
+    for name in ("lt", "ge", "minimum"):
+        term = apply(name, place, constant(A * B))
+        assert at(Size(simplify(term, ranges)), known) == at(Size(term), known)

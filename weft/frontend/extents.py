@@ -1,0 +1,180 @@
+"""Sizes of torch's tracing as weft's: a SymInt is a Size over symbols, by torch's own reasoning.
+
+extent(x.shape[0])              # 13, or the size s0
+settle(shape_env, symbols)      # those of one program, as s0, s1, ... with their ranges
+Torch's ShapeEnv keeps what is known of a symbol, and makes guards of what is asked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import sympy
+import torch
+from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
+
+from weft.core.errors import CaptureError
+from weft.core.node import Node
+from weft.scalar.ops import Symbol, constant, make
+from weft.scalar.sizes import Size, Undecided, larger, smaller, symbols
+
+CAP = 1 << 16  # a size is taken to be at most that, unless it is more when the program is compiled
+MOST = (1 << 31) - 1
+# While a program is traced, before all is known of its symbols: neither 0 nor 1.
+OPEN = (2, 1 << 20)
+
+_known: WeakKeyDictionary[Any, dict[str, Node]] = WeakKeyDictionary()  # by ShapeEnv
+
+
+def extent(value: Any) -> Any:
+    """An int, or the Size of a SymInt; CaptureError for one that weft has no terms for."""
+    if not isinstance(value, torch.SymInt):
+        return int(value)
+    node = value.node
+    number = node.maybe_as_int()
+    if number is not None:
+        return number
+    return _of(node.expr, _known.setdefault(node.shape_env, {}))
+
+
+def _of(expr: Any, known: dict[str, Node]) -> Any:
+    if isinstance(expr, sympy.Integer):
+        return int(expr)
+    if isinstance(expr, sympy.Symbol):
+        if expr.name not in known:
+            known[expr.name] = make(Symbol(expr.name, *OPEN, OPEN[0]))
+        return Size(known[expr.name])
+    rule = RULES.get(type(expr))
+    if rule is None:
+        raise CaptureError(f"a size of the form {expr}")
+    return rule(*(_of(a, known) for a in expr.args))
+
+
+def _power(base: Any, exponent: Any) -> Any:
+    if not isinstance(exponent, int) or exponent < 0:
+        raise CaptureError(f"a size of the form {base} ** {exponent}")
+    return math.prod([base] * exponent)
+
+
+RULES: Mapping[type, Callable[..., Any]] = {
+    sympy.Add: lambda *args: sum(args),
+    sympy.Mul: lambda *args: math.prod(args),
+    sympy.Pow: _power,
+    FloorDiv: lambda x, y: x // y,
+    CleanDiv: lambda x, y: x // y,
+    Mod: lambda x, y: x % y,
+    PythonMod: lambda x, y: x % y,
+    Max: lambda *args: reduce(larger, args),
+    Min: lambda *args: reduce(smaller, args),
+}
+
+
+def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
+    """By symbol that a guard of the trace has found to be something else, what it is."""
+    names = {s.name: s for s in shape_env.var_to_range}
+    found: dict[Node, Node] = {}
+    for node in traced:
+        symbol = names[node.op.label]  # type: ignore[attr-defined]
+        known = shape_env.replace(symbol)
+        if known != symbol:
+            found[node] = constant(_of(known, _known[shape_env]))
+    return found
+
+
+def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
+    """By symbol as it was traced, the symbol of the program: s0, s1, ... with range and hint.
+
+    A size that torch knows no bound of is bounded by a guard.
+    """
+    names = {s.name: s for s in shape_env.var_to_range}
+    settled: dict[Node, Node] = {}
+    for number, node in enumerate(traced):
+        symbol = names[node.op.label]  # type: ignore[attr-defined]
+        hint = int(getattr(shape_env, "optimization_hint", shape_env.size_hint)(symbol))
+        cap = CAP if hint <= CAP else MOST
+        if shape_env.bound_sympy(symbol).upper > cap:
+            shape_env.evaluate_expr(sympy.Le(symbol, cap))
+        bounds = shape_env.bound_sympy(symbol)
+        low, high = int(bounds.lower), min(int(bounds.upper), cap)
+        if low < OPEN[0]:
+            raise CaptureError(f"a size that may be {low}")
+        settled[node] = make(Symbol(f"s{number}", low, high, hint))
+    return settled
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a call finds a size: among its inputs, or as a dimension of one."""
+
+    position: int
+    dimension: int | None = None
+    strides: bool = False  # of the dimension: the step along it, in place of its length
+
+    def of(self, inputs: Sequence[Any]) -> Any:
+        x = inputs[self.position]
+        if self.dimension is None:
+            return x
+        return (x.stride() if self.strides else x.shape)[self.dimension]
+
+
+def sources(inputs: Sequence[Any]) -> dict[Node, Source]:
+    """By symbol, the first place that is no more than the symbol."""
+    found: dict[Node, Source] = {}
+    for i, x in enumerate(inputs):
+        if isinstance(x, torch.SymInt):
+            _note(found, x, Source(i))
+    for i, x in enumerate(inputs):
+        for d, n in enumerate(x.shape if isinstance(x, torch.Tensor) else ()):
+            _note(found, n, Source(i, d))
+    for i, x in enumerate(inputs):
+        for d, n in enumerate(x.stride() if isinstance(x, torch.Tensor) else ()):
+            _note(found, n, Source(i, d, True))
+    return found
+
+
+def pin(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, Source]) -> bool:
+    """Fix the sizes that an error tells of to what they are now, by guards; False for none."""
+    cause: BaseException | None = error
+    while cause is not None and not isinstance(cause, Undecided):
+        cause = cause.__cause__
+    if cause is None:
+        return False
+    places = {**sources(inputs), **settled}
+    found = [places[n] for n in symbols(cause.term) if n in places]
+    for source in found:
+        int(source.of(inputs))
+    return bool(found)
+
+
+def _note(found: dict[Node, Source], value: Any, source: Source) -> None:
+    size = extent(value)
+    if isinstance(size, Size) and isinstance(size.term.op, Symbol):
+        found.setdefault(size.term, source)
+
+
+def with_free_sizes(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:
+    """The examples; in place of one whose sizes are free the fake tensor that the graph has of it.
+
+    Dynamo hands over tensors as the caller passed them.
+    """
+    placeholders = graph.graph.find_nodes(op="placeholder")
+    told = [p.meta.get("example_value", p.meta.get("val")) for p in placeholders]
+    if len(told) != len(examples):  # some callers pass fewer, and no free sizes
+        return [*examples]
+    pairs = zip(told, examples, strict=True)
+    return [x if shape_env_of([fake]) is None else fake for fake, x in pairs]
+
+
+def shape_env_of(inputs: Sequence[Any]) -> Any:
+    """The ShapeEnv behind the sizes of inputs; None where all are numbers."""
+    for x in inputs:
+        sizes = (*x.shape, *x.stride()) if isinstance(x, torch.Tensor) else (x,)
+        for n in sizes:
+            if isinstance(n, torch.SymInt):
+                return n.node.shape_env
+    return None

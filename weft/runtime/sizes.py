@@ -1,0 +1,103 @@
+"""Sizes of a launch spec that calls decide: expressions over names such as s0, in Python's syntax.
+
+value("s0 * 64", {"s0": 13})         # 832
+shown((2, "s0 * 64"))                # "(2, s0 * 64,)", of a shape in the text of a call
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import cache
+from types import CodeType
+from typing import Any
+
+from weft.runtime.plan import ALIGNMENT, Slot
+from weft.runtime.spec import Buffer, Extern, ProgramSpec
+
+SIZES = "sizes"  # the buffer that kernels read them from
+
+
+@cache
+def _compiled(text: str) -> CodeType:
+    return compile(text, "<size>", "eval")
+
+
+def value(extent: int | str, sizes: Mapping[str, int]) -> int:
+    if not isinstance(extent, str):
+        return extent
+    return eval(_compiled(extent), {"max": max, "min": min}, dict(sizes))
+
+
+def shown(extents: Iterable[int | str]) -> str:
+    """A tuple as Python text."""
+    return f"({''.join(f'{n}, ' for n in extents)})"
+
+
+def at_sizes(spec: ProgramSpec, sizes: Mapping[str, int]) -> ProgramSpec:
+    """The spec for one value of each size."""
+
+    def numbers(extents: Sequence[int | str]) -> tuple[int, ...]:
+        return tuple(value(n, sizes) for n in extents)
+
+    def argument(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return value(tree["size"], sizes) if "size" in tree else tree
+        return [*map(argument, tree)] if isinstance(tree, list | tuple) else tree
+
+    def step(s: Any) -> Any:
+        if not isinstance(s, Extern):
+            return s
+        kwargs = {name: argument(tree) for name, tree in s.kwargs.items()}
+        return replace(s, args=tuple(map(argument, s.args)), kwargs=kwargs)
+
+    buffers = (replace(b, shape=numbers(b.shape), strides=numbers(b.strides)) for b in spec.buffers)
+    return ProgramSpec(tuple(buffers), tuple(map(step, spec.steps)), spec.outputs)
+
+
+def groups_of(slots: Iterable[Slot]) -> list[list[Slot]]:
+    """Temporaries that take turns in one place, which is as large as the largest of them.
+
+    Where each place starts follows from sizes alone, so that a call can tell. The largest first.
+    """
+    groups: list[list[Slot]] = []
+    for slot in sorted(slots, key=lambda s: (-s.bytes, s.first, s.name)):
+        free = (g for g in groups if all(s.last < slot.first or slot.last < s.first for s in g))
+        group = next(free, None)
+        if group is None:
+            groups.append(group := [])
+        group.append(slot)
+    return groups
+
+
+def arena_source(
+    spec: ProgramSpec,
+    groups: Sequence[Sequence[str]],
+    items: Mapping[str, int],
+    index: Mapping[str, int],
+) -> list[str]:
+    """C that places temporaries in the arena at `base`, unless that is NULL; its bytes.
+
+    `items` has bytes of an element, `index` numbers in the array of addresses, by buffer.
+    """
+    buffers = {b.name: b for b in spec.buffers}
+    lines = [
+        "#define max(a, b) ((a) > (b) ? (a) : (b))",
+        "#define min(a, b) ((a) < (b) ? (a) : (b))",
+        "WEFT_EXPORT long long weft_arena(void **b, char *base, const long long *sizes) {",
+        *(f"    const long long {label} = sizes[{i}];" for i, (label, _) in enumerate(spec.sizes)),
+        "    long long at = 0, most;",
+        *(f"    (void){label};" for label, _ in spec.sizes),
+    ]
+    for group in groups:
+        lines.append("    most = 1;")
+        for name in group:
+            elements = str(buffers[name].span).replace("//", "/")
+            lines.append(f"    most = max(most, ({elements}) * {items[name]});")
+            lines.append(f"    if (base) b[{index[name]}] = base + at;")
+        lines.append(f"    at += (most + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT};")
+    return [*lines, "    return at;", "}"]
+
+
+def size_buffer(count: int) -> Buffer:
+    return Buffer(SIZES, "i64", (count,), (1,), "sizes")

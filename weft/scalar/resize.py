@@ -1,0 +1,136 @@
+"""A program for any size as the program for some sizes: symbols replaced wherever they occur.
+
+with_sizes(program, {s0: constant(13)})     # of any level; f32[s0,64] becomes f32[13,64]
+sizes_of(program)                           # the symbols that it has, by label
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, TypeVar
+
+from weft.core.graph import Graph
+from weft.core.node import Node, Op, bottom_up, make, postorder, require
+from weft.core.types import ScalarType, i64
+from weft.scalar.ops import Apply, Constant, Symbol, constant
+from weft.scalar.sizes import Size, size, symbols
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Resize:
+    """Replaces symbols in values of every kind that programs are made of."""
+
+    def __init__(self, numbers: Mapping[Node, Node]) -> None:
+        self.nodes: dict[Node, Node] = dict(numbers)
+        self.ops: dict[Op, Op] = {}
+
+    def of(self, value: Any) -> Any:
+        if isinstance(value, Node):
+            return bottom_up(value, self.nodes, self.node)
+        if isinstance(value, Size):
+            return size(self.of(value.term))
+        if isinstance(value, Graph):
+            return self.graph(value)
+        if isinstance(value, tuple):
+            return tuple(map(self.of, value))
+        if is_dataclass(value) and not isinstance(value, type):
+            return self.parts(value)
+        return value
+
+    def node(self, node: Node) -> Node:
+        args = [self.nodes[a] for a in node.args]
+        number = type(node.op) is Apply and node.type == ScalarType(i64)
+        if number and all(isinstance(a.op, Constant) for a in args):
+            return constant(int(node.op.evaluate(*(a.op.evaluate() for a in args))))
+        return make(self.op(node.op), *args)
+
+    def op(self, op: Op) -> Op:
+        if op not in self.ops:
+            self.ops[op] = self.parts(op)
+        return self.ops[op]
+
+    def parts(self, value: T) -> T:
+        """A dataclass with its fields changed; itself where none is."""
+        old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}  # type: ignore[arg-type]
+        new = {name: self.of(part) for name, part in old.items()}
+        changed = any(new[name] is not part for name, part in old.items())
+        return replace(value, **new) if changed else value  # type: ignore[type-var]
+
+    def graph(self, graph: Graph) -> Graph:
+        inputs, outputs = self.of(graph.inputs), self.of(graph.outputs)
+        names = {self.of(n): name for n, name in graph.names.items()}
+        origin = {self.of(n): line for n, line in graph.origin.items()}
+        return Graph(graph.level, graph.name, inputs, outputs, names, origin)
+
+
+def with_sizes(value: T, numbers: Mapping[Node, Node]) -> T:
+    """A program, or a part of one, with other terms for some symbols."""
+    return Resize(numbers).of(value) if numbers else value
+
+
+def at_shapes(program: T, shapes: Iterable[Sequence[int]]) -> T:
+    """A program of any level at the sizes that inputs of these shapes have; see `sizes_in`."""
+    known = sizes_in(program, shapes)
+    return with_sizes(program, {node: constant(n) for node, n in known.items()})
+
+
+def sizes_in(program: Any, shapes: Iterable[Sequence[int]]) -> dict[Node, int]:
+    """The sizes of a program, by symbol in its order, that inputs of these shapes have.
+
+    VerifyError for a size outside of its range, or that no input has by itself.
+    """
+    wanted, found = sizes_of(program), dict[Node, int]()
+    for given, shape in zip(program.inputs if wanted else (), shapes, strict=False):
+        for extent, n in zip(given.type.shape, shape, strict=False):
+            if isinstance(extent, Size) and isinstance(extent.term.op, Symbol):
+                s = extent.term.op
+                told = f"size {s.label} runs from {s.low} to {s.high}, and {n} was given"
+                require(s.low <= n <= s.high and n % s.divisor == 0, told)
+                found.setdefault(extent.term, int(n))
+    missing = [label for label, node in wanted.items() if node not in found]
+    require(not missing, f"no input has the size {', '.join(missing)} by itself")
+    return {node: found[node] for node in wanted.values()}
+
+
+def at_some_sizes(value: T) -> Iterator[T]:
+    """The value at its hints, the least sizes, and others; itself where it has no symbols."""
+    found = {n: n.op for n in sizes_of(value).values()}
+    yield with_sizes(value, {n: constant(s.hint) for n, s in found.items()})  # type: ignore[attr-defined]
+    for more in (0, 5) if found else ():
+        least = {n: min(s.low + more * s.divisor, s.high) for n, s in found.items()}  # type: ignore[attr-defined]
+        yield with_sizes(value, {n: constant(k) for n, k in least.items()})
+
+
+def hinted(function: Callable[[T], U], sizes: Collection[Node]) -> Callable[[T], U]:
+    """The function of what its argument is where every size is its hint."""
+    resize = Resize({n: constant(n.op.hint) for n in sizes})  # type: ignore[attr-defined]
+    return (lambda value: function(resize.of(value))) if sizes else function
+
+
+def sizes_of(program: Any) -> dict[str, Node]:
+    """The symbols of a program, by label, in alphabetic order."""
+    found = {n.op.label: n for n in _symbols(program, set())}  # type: ignore[attr-defined]
+    return dict(sorted(found.items()))
+
+
+def _symbols(value: Any, seen: set[Any]) -> Iterator[Node]:
+    if isinstance(value, Size):
+        yield from symbols(value.term)
+    elif isinstance(value, Node):
+        for node in postorder(value) if value not in seen else ():
+            if isinstance(node.op, Symbol):
+                yield node
+            elif node not in seen:
+                seen.add(node)
+                yield from _symbols(node.op, seen)
+    elif isinstance(value, tuple):
+        for part in value:  # type: ignore[reportUnknownVariableType]
+            yield from _symbols(part, seen)
+    elif isinstance(value, Graph):
+        yield from _symbols((*value.inputs, *value.outputs), seen)
+    elif is_dataclass(value) and not isinstance(value, type):
+        for f in fields(value):
+            yield from _symbols(getattr(value, f.name), seen)

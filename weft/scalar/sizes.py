@@ -1,0 +1,174 @@
+"""Sizes that are no numbers: what shapes and strides hold in a program for any size.
+
+s = symbol("s0", 2, 65536, hint=13)
+s * 64 // 64 is s, s * 64 > 5 is True    # ints behave so
+s > 16                                   # Undecided: nobody knows before the program is called
+
+An equality holds only where both sides are the same expression: two sizes that may be equal differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from weft.core.errors import WeftError
+from weft.core.node import Node, postorder, substitute
+from weft.core.types import Symbolic
+from weft.scalar.affine import Linear, from_linear, linear, plus, times
+from weft.scalar.index import simplify
+from weft.scalar.ops import Symbol, apply, constant, evaluate_term, make, value_of
+from weft.scalar.symbols import linear_bounds
+from weft.scalar.text.terms import show_term
+
+
+class Undecided(WeftError):
+    """What depends on the number that a size will be; `term` is that size."""
+
+    def __init__(self, question: str, term: Node) -> None:
+        super().__init__(f"whether {question} depends on the size that it is called with")
+        self.term = term
+
+
+class Size(Symbolic):
+    """A size as an index term over symbols, in its canonical form."""
+
+    __slots__ = ("term",)
+
+    def __init__(self, term: Node) -> None:
+        self.term = term
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and other.term is self.term  # type: ignore[attr-defined]
+
+    def __hash__(self) -> int:
+        return hash(self.term)
+
+    def __str__(self) -> str:
+        return show_term(self.term)
+
+    __repr__ = __str__
+
+    def __add__(self, other: Any) -> Any:
+        return size_of(plus(form(self), form(other)))
+
+    def __sub__(self, other: Any) -> Any:
+        return size_of(plus(form(self), form(other), -1))
+
+    def __rsub__(self, other: Any) -> Any:
+        return size_of(plus(form(other), form(self), -1))
+
+    def __mul__(self, other: Any) -> Any:
+        return size_of(times(form(self), form(other)))
+
+    def __neg__(self) -> Any:
+        return self * -1
+
+    def __floordiv__(self, other: Any) -> Any:
+        return _applied("floordiv", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return _applied("floordiv", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return _applied("floormod", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return _applied("floormod", other, self)
+
+    def __lt__(self, other: Any) -> bool:
+        return self._decide(other, "<", lambda low, high: high < 0, lambda low, high: low >= 0)
+
+    def __le__(self, other: Any) -> bool:
+        return self._decide(other, "<=", lambda low, high: high <= 0, lambda low, high: low > 0)
+
+    def __gt__(self, other: Any) -> bool:
+        return not self <= other
+
+    def __ge__(self, other: Any) -> bool:
+        return not self < other
+
+    def __bool__(self) -> bool:
+        return self._decide(0, "!=", lambda low, high: low > 0 or high < 0, lambda low, high: False)
+
+    def __index__(self) -> int:
+        raise Undecided(f"{self} is one number", self.term)
+
+    def at_least(self, least: int) -> Any:
+        return larger(self, least)
+
+    __radd__, __rmul__, __int__ = __add__, __mul__, __index__
+
+    def _decide(self, other: Any, sign: str, holds: Test, fails: Test) -> bool:
+        low, high = linear_bounds(*plus(form(self), form(other), -1), {})
+        if holds(low, high) or fails(low, high):
+            return holds(low, high)
+        raise Undecided(f"{self} {sign} {other}", (self - other).term)
+
+
+Test = Callable[[float, float], bool]
+Extent = int | Size
+
+
+def form(value: Extent) -> Linear:
+    return linear(value.term) if isinstance(value, Size) else ({}, int(value))
+
+
+def size_of(polynomial: Linear) -> Any:
+    """The size that a form is: an int where it has no symbols."""
+    return Size(from_linear(*polynomial)) if polynomial[0] else polynomial[1]
+
+
+def size(term: Node) -> Any:
+    """The size that a term is, simplified: an int where it is a literal."""
+    term = simplify(term, {})
+    number = value_of(term)
+    return Size(term) if number is None else int(number)
+
+
+def smaller(x: Extent, y: Extent) -> Any:
+    return _applied("minimum", *sorted((x, y), key=lambda n: isinstance(n, int)))
+
+
+def larger(x: Extent, y: Extent) -> Any:
+    return _applied("maximum", *sorted((x, y), key=lambda n: isinstance(n, int)))
+
+
+def _applied(function: str, x: Extent, y: Extent) -> Any:
+    return size(apply(function, constant(x), constant(y)))  # type: ignore[arg-type]
+
+
+def symbol(label: str, low: int, high: int, hint: int, divisor: int = 1) -> Size:
+    return Size(make(Symbol(label, low, high, hint, divisor)))
+
+
+def symbols(*terms: Node) -> list[Node]:
+    """The symbols that terms depend on."""
+    return [n for n in postorder(*terms) if isinstance(n.op, Symbol)]
+
+
+def repeats(extent: Extent) -> bool:
+    """Whether an axis is longer than 1; a size that is no number is taken to be."""
+    return isinstance(extent, Size) or extent > 1
+
+
+def hint(value: Extent) -> int:
+    """The number that a size is where every symbol is its hint."""
+    if not isinstance(value, Size):
+        return value
+    return at(value, {n: n.op.hint for n in symbols(value.term)})  # type: ignore[attr-defined]
+
+
+def at(value: Extent, known: Mapping[Node, int]) -> int:
+    """The number that a size is where every symbol has a value."""
+    if not isinstance(value, Size):
+        return value
+    return int(evaluate_term(value.term, dict(known)))
+
+
+def put(values: Iterable[Extent], known: Mapping[Node, int]) -> tuple[Any, ...]:
+    """The sizes with numbers for some symbols."""
+    numbers = {n: constant(v) for n, v in known.items()}
+    return tuple(
+        size(substitute((v.term,), numbers)[0]) if isinstance(v, Size) else v for v in values
+    )

@@ -1,0 +1,219 @@
+"""Bounds of affine forms, over axes that end at sizes too, and their quotients by sizes.
+
+linear_bounds({a0: 64, a1: 1}, 0, {a0: (0, 31), a1: (0, 63)})              # (0, 2047)
+linear_bounds({s0: 1, a0: -1}, 0, {a0: (0, s0 - 1)})                       # (1, the greatest s0)
+quotient({a0 * s1: 1, a1: 1}, {s1: 1}, {a1: (0, s1 - 1)})                  # a0, and a1 is left
+
+An axis that ends at a size is replaced by its end where that makes the form least; then what the
+sizes have in common cancels. Sizes, and all else, are their least value and what they exceed it by.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+
+from weft.core.node import Node
+from weft.scalar.affine import (
+    UNKNOWN,
+    Interval,
+    Known,
+    Linear,
+    Ranges,
+    as_known,
+    bounds,
+    factors,
+    function_of,
+    has_symbol,
+    in_range,
+    linear,
+    plus,
+    product,
+    times,
+)
+
+ROUNDS = 24  # most variables that one bound replaces by their ends
+ONE: Linear = ({}, 1)
+
+
+def linear_bounds(terms: Mapping[Node, int], offset: int, ranges: Ranges) -> Interval:
+    """Bounds of an affine form; UNKNOWN where a part is, or where the sum could wrap."""
+    known = as_known(ranges)
+    low = high = offset
+    for atom, k in terms.items():
+        a, b = bounds(atom, known)
+        if math.isinf(a) or math.isinf(b):
+            low, high = UNKNOWN
+            break
+        low, high = low + min(a * k, b * k), high + max(a * k, b * k)
+    else:
+        if known.sums:
+            a, b = known.sums.get(frozenset(terms.items()), UNKNOWN)
+            low, high = max(low, a + offset), min(high, b + offset)
+    if any(a in known.last or has_symbol(a) for a in terms):
+        form = (dict(terms), offset)
+        low, high = max(low, least(form, known)), min(high, -least(negative(form), known))
+    return in_range(low, high)
+
+
+def bounded(node: Node, ranges: Ranges) -> bool:
+    """Whether the term has known bounds: nothing wraps, so its affine form is its value."""
+    return linear_bounds(*linear(node), ranges) is not UNKNOWN
+
+
+def negative(form: Linear) -> Linear:
+    return times(form, ({}, -1))
+
+
+def difference(a: Linear, b: Linear) -> Linear:
+    return plus(a, b, -1)
+
+
+def least(form: Linear, known: Known) -> float:
+    """A number that the form is never below; -infinity where none is found."""
+    key = frozenset(form[0].items())
+    found = known.least.get(key)
+    if found is None:
+        found = known.least[key] = _least_of_sizes(lowest((form[0], 0), known), known)
+    return found + form[1]
+
+
+def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> Linear:
+    """A form over sizes that the form is never below, as far as axes have ends to put for them."""
+    for atom in _replaceable(form, known) if rounds else ():
+        inside, rest = _coefficient(form, atom)
+        if inside is None:
+            continue
+        for sign, upper in ((1, False), (-1, True)):
+            if least(times(inside, ({}, sign)), known) < 0:
+                continue
+            ends = [times(inside, end) for end in _ends(atom, upper, known)]
+            ends += _multiples(atom, inside, upper, known)
+            found = [lowest(plus(rest, end), known, rounds - 1) for end in ends]
+            if found:
+                return max(found, key=lambda f: _least_of_sizes(f, known))
+            break
+    return form
+
+
+def _replaceable(form: Linear, known: Known) -> list[Node]:
+    """The factors that have ends: those made of others first, then axes, the innermost first."""
+    found = dict.fromkeys(f for atom in form[0] for f in factors(atom))
+    made = [f for f in found if function_of(f) and (has_symbol(f) or _reads(f, known))]
+    return made + [a for a in reversed(known.last) if a in found]
+
+
+def _reads(term: Node, known: Known) -> bool:
+    """Whether an atom such as a0 // 64 is of an axis that ends at a size."""
+    return any(f in known.last for a in term.args for atom in linear(a)[0] for f in factors(atom))
+
+
+def _coefficient(form: Linear, factor: Node) -> tuple[Linear | None, Linear]:
+    """The form as inside * factor + rest; None where it has a square of the factor."""
+    inside: Linear = ({}, 0)
+    rest: Linear = ({}, form[1])
+    for atom, k in form[0].items():
+        parts = [*factors(atom)]
+        if factor not in parts:
+            rest = plus(rest, ({atom: k}, 0))
+            continue
+        parts.remove(factor)
+        if factor in parts:
+            return None, form
+        inside = plus(inside, ({product(parts): k}, 0) if parts else ({}, k))
+    return inside, rest
+
+
+def _ends(atom: Node, upper: bool, known: Known) -> Iterator[Linear]:
+    """Forms that an atom never exceeds (`upper`), or is never below."""
+    name = function_of(atom)
+    if atom in known.last:
+        low = known[atom][0]
+        if upper:
+            yield linear(known.last[atom])
+        elif math.isfinite(low):
+            yield {}, int(low)
+    elif name == ("minimum" if upper else "maximum"):
+        yield from map(linear, atom.args)
+    elif name in ("floordiv", "floormod"):
+        by = linear(atom.args[1])
+        if least(by, known) <= 0:
+            return
+        if name == "floormod":
+            yield difference(by, ONE) if upper else ({}, 0)
+            return
+        x = linear(atom.args[0])
+        end = negative(lowest(negative(x), known)) if upper else lowest(x, known)
+        found = quotient(end, by, known)
+        if found is not None:
+            yield found[0]
+
+
+def _multiples(atom: Node, inside: Linear, upper: bool, known: Known) -> Iterator[Linear]:
+    """The same of inside * atom, where the atom is x // by and `by` divides inside."""
+    if function_of(atom) == "floordiv":
+        x, by = map(linear, atom.args)
+        whole, rest = long_division(inside, by)
+        if rest == ({}, 0) and least(by, known) > 0:
+            yield times(whole, x if upper else plus(difference(x, by), ONE))
+
+
+def _least_of_sizes(form: Linear, known: Known) -> float:
+    """The least value, each factor written as its least value and more, all multiplied out."""
+    terms, offset = form
+    total: defaultdict[tuple[int, ...], int] = defaultdict(int)
+    more: dict[int, float] = {}  # by a factor's number, what it exceeds its least value by at most
+    number: dict[Node, int] = {}
+    total[()] = offset
+    for atom, k in terms.items():
+        parts = factors(atom)
+        lows: list[int] = []
+        for f in parts:
+            low, high = bounds(f, known)
+            if math.isinf(low):
+                return -math.inf
+            lows.append(int(low))
+            more[number.setdefault(f, len(number))] = high - low
+        for count in range(len(parts) + 1):
+            for above in combinations(range(len(parts)), count):
+                below = math.prod(lows[i] for i in range(len(parts)) if i not in above)
+                key = tuple(sorted(number[parts[i]] for i in above))
+                total[key] += k * below
+    least: float = total.pop(())
+    for key, k in total.items():
+        if k < 0:
+            least += k * math.prod(more[n] for n in key)
+    return least
+
+
+def quotient(form: Linear, by: Linear, ranges: Ranges) -> tuple[Linear, Linear] | None:
+    """form // by and form % by, where the second is proved to lie in 0 .. by; `by` is positive."""
+    known = as_known(ranges)
+    whole, rest = long_division(form, by)
+    for turn in (0, -1):
+        left = difference(rest, times(by, ({}, turn)))
+        inside = linear_bounds(*left, known)[0] >= 0
+        if inside and linear_bounds(*difference(difference(by, left), ONE), known)[0] >= 0:
+            return plus(whole, ({}, turn)), left
+    return None
+
+
+def long_division(form: Linear, by: Linear) -> tuple[Linear, Linear]:
+    """whole and rest, with form = whole * by + rest; exact for all values of the variables."""
+    if not by[0]:
+        turns = {a: abs(k) // by[1] * (1 if k > 0 else -1) for a, k in form[0].items()}
+        whole = {a: k for a, k in turns.items() if k}, form[1] // by[1]
+        return whole, difference(form, times(whole, by))
+    lead, size = max(by[0].items(), key=lambda item: len(factors(item[0])))
+    needed = Counter(factors(lead))
+    whole, rest = ({}, 0), form
+    for atom, k in form[0].items():
+        parts = Counter(factors(atom))
+        if k % size or not needed <= parts:
+            continue
+        left = [*(parts - needed).elements()]
+        one: Linear = ({product(left): k // size}, 0) if left else ({}, k // size)
+        whole, rest = plus(whole, one), difference(rest, times(one, by))
+    return whole, rest
