@@ -20,7 +20,7 @@ import torch
 
 from tests.conformance.cases import DTYPES, operators, run_case
 
-LIMIT = 1800  # seconds of one operator
+LIMIT = 1800  # seconds of one operator in one dtype
 OPERATORS = 50  # of one process: what it loads stays mapped
 
 Row = dict[str, Any]  # of one operator and dtype: "op", "dtype", "counts", "bad", "seconds"
@@ -84,6 +84,8 @@ def run_all(names: Iterable[str], plan: Plan, jobs: int, keep: Callable[[Row], N
                 if row is not None:
                     keep(row)
             if not finished:
+                worker.kill()
+                worker.wait()  # else it may be taken for alive
                 bad = [(-1, "", f"error: the process died, or took longer than {LIMIT} s")]
                 counts = {"error": 1}
                 keep({"op": name, "dtype": "all", "counts": counts, "bad": bad, "seconds": 0})
@@ -106,11 +108,16 @@ def start(plan: Plan) -> subprocess.Popen[str]:
     )
 
 
+def _limit(worker: subprocess.Popen[str]) -> threading.Timer:
+    timer = threading.Timer(LIMIT, worker.kill)
+    timer.start()
+    return timer
+
+
 def rows_of(worker: subprocess.Popen[str], name: str) -> Iterable[Row | None]:
     """What the worker says of an operator; None at its end, unless it dies or takes too long."""
     assert worker.stdin is not None and worker.stdout is not None
-    timer = threading.Timer(LIMIT, worker.kill)
-    timer.start()
+    timer = _limit(worker)
     try:
         worker.stdin.write(f"{name}\n")
         worker.stdin.flush()
@@ -119,6 +126,8 @@ def rows_of(worker: subprocess.Popen[str], name: str) -> Iterable[Row | None]:
                 yield None
                 return
             if line.startswith("{"):
+                timer.cancel()
+                timer = _limit(worker)
                 yield json.loads(line)
     except BrokenPipeError:  # it has died meanwhile
         return
