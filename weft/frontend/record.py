@@ -119,11 +119,7 @@ class Assumptions:
         )
 
 
-class Any_:
-    """Stands in a record for a size that is no number."""
-
-
-ANY = Any_()
+ANY = object()  # stands in a record for a size that is no number
 
 
 def has_any(told: Any) -> bool:

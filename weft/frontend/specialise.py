@@ -169,10 +169,8 @@ class GraphProgram:
         for _ in range(ROUNDS if self.session.dynamic else 0):
             try:
                 self.general = self._compiled(Assumptions.of(examples), examples)
-            except (
-                RestartAnalysis
-            ):  # Dynamo's own: it takes a float for a constant, and begins again
-                raise
+            except RestartAnalysis:
+                raise  # Dynamo takes a float for a constant, and begins again
             except Exception as error:
                 self.session.specialise(error)
                 if pin(error, examples, self.settled):
