@@ -23,7 +23,7 @@ from weft.scalar.affine import Interval
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant
 from weft.tile.analysis.access import ranges_in, trips
-from weft.tile.moves.loops import nested
+from weft.tile.moves.loops import Labels, nested
 
 
 @dataclass(frozen=True)
@@ -132,6 +132,17 @@ def on_tiles(kernel: Kernel, change: Callable[[Tile], Tile]) -> Kernel:
         return stmt if found is None else change(found).nest()
 
     return replace(kernel, body=on_nests(kernel.body, one))
+
+
+def on_chunks(kernel: Kernel, change: Callable[[Tile, For, Labels], Tile | None]) -> Kernel:
+    """The kernel with every tile changed that has a loop over chunks; None leaves one as it is."""
+    labels = Labels(kernel.body)
+
+    def one(tile: Tile) -> Tile:
+        chunk = tile.chunk()[1]
+        return tile if chunk is None else change(tile, chunk, labels) or tile
+
+    return on_tiles(kernel, one)
 
 
 def guarded(term: Node, axis: Node, condition: Node) -> Node:

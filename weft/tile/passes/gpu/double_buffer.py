@@ -20,14 +20,14 @@ from weft.scalar.nest import Buffer, For, Kernel, Local, walk
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_chunks
 
 MOST = 4  # parts of a slab
 
 
 def double_buffer(kernel: Kernel, target: GPU) -> Kernel:
     """Give two or more buffers to the slabs of every tile that has several chunks."""
-    return on_tiles(kernel, lambda tile: _doubled(tile, target))
+    return on_chunks(kernel, lambda tile, chunk, _: _doubled(tile, chunk, target))
 
 
 def _parts(tile: Tile, chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
@@ -40,13 +40,10 @@ def _parts(tile: Tile, chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
     return max(2, min(MOST, trips(chunk), several if several > 2 else target.shared // each))
 
 
-def _doubled(tile: Tile, target: GPU) -> Tile:
-    chunk = tile.chunk()[1]
-    if chunk is None or trips(chunk) < 2:
-        return tile
+def _doubled(tile: Tile, chunk: For, target: GPU) -> Tile | None:
     slabs = [s.buffer for s in chunk.body if isinstance(s, Local) and s.buffer.space == "shared"]
-    if not slabs:
-        return tile
+    if trips(chunk) < 2 or not slabs:
+        return None
     parts = _parts(tile, chunk, slabs, target)
     halves = {b: replace(b, type=TensorType(b.type.dtype, (parts, *b.type.shape))) for b in slabs}
     body = tuple(s for s in chunk.body if not isinstance(s, Local) or s.buffer not in halves)

@@ -19,7 +19,7 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_along, trips
 from weft.tile.analysis.strips import WIDEST
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_chunks
 from weft.tile.moves.loops import Labels
 
 LONGEST = 32
@@ -28,16 +28,12 @@ HELD = 64  # registers for what is read along the sum
 
 def mark_unroll(kernel: Kernel, target: GPU) -> Kernel:
     """Unroll the innermost sums of tiles."""
-    labels = Labels(kernel.body)
 
-    def unrolled(tile: Tile) -> Tile:
-        chunk = tile.chunk()[1]
-        if chunk is None:
-            return tile
+    def unrolled(tile: Tile, chunk: For, labels: Labels) -> Tile:
         body = tuple(_unrolled(s, tile, labels) if isinstance(s, For) else s for s in chunk.body)
         return tile.with_chunk(replace(chunk, body=body))
 
-    return on_tiles(kernel, unrolled)
+    return on_chunks(kernel, unrolled)
 
 
 def _unrolled(stmt: For, tile: Tile, labels: Labels) -> For:

@@ -21,21 +21,17 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Local, Store, walk
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_chunks
 from weft.tile.moves.loops import Labels, renamed, upto
 
 
 def pipeline_k_outer(kernel: Kernel, target: GPU) -> Kernel:
     """Fill chunks ahead, in tiles whose slabs have several parts."""
-    labels = Labels(kernel.body)
 
-    def ahead(tile: Tile) -> Tile:
-        chunk = tile.chunk()[1]
-        if chunk is None or any(isinstance(s, Local) for s in chunk.body):
-            return tile
+    def ahead(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
         fills = tuple(s for s in chunk.body if isinstance(s, For) and s.role == "free")
-        if not fills:
-            return tile
+        if not fills or any(isinstance(s, Local) for s in chunk.body):
+            return None
 
         def filled(start: Node) -> Block:
             return substitute_block(fills, {chunk.axis: start})
@@ -52,4 +48,4 @@ def pipeline_k_outer(kernel: Kernel, target: GPU) -> Kernel:
         before = For(first, chunk.lo, end, body, chunk.step, "free", "prologue")
         return tile.with_chunk(replace(chunk, body=(after, *rest)), before=(before,))
 
-    return on_tiles(kernel, ahead)
+    return on_chunks(kernel, ahead)

@@ -23,23 +23,17 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
-from weft.tile.analysis.tiles import Tile, on_tiles, warp_tile
+from weft.tile.analysis.tiles import Tile, on_chunks, warp_tile
 from weft.tile.moves.loops import Labels
 
 
 def tensorize_mma(kernel: Kernel, target: GPU) -> Kernel:
     """Lay out every tile of 16-bit products whose slabs mma.sync can read."""
-    labels = Labels(kernel.body)
-
-    def one(tile: Tile) -> Tile:
-        return _on_units(tile, labels) or tile
-
-    return on_tiles(kernel, one) if target.matrix_units else kernel
+    return on_chunks(kernel, _on_units) if target.matrix_units else kernel
 
 
-def _on_units(tile: Tile, labels: Labels) -> Tile | None:
-    chunk = tile.chunk()[1]
-    if chunk is None or len(tile.threads) != 2 or tile.registers:
+def _on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
+    if len(tile.threads) != 2 or tile.registers:
         return None
     *before, inner = chunk.body
     found = operands(inner.body) if isinstance(inner, For) else None

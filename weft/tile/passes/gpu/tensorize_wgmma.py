@@ -19,26 +19,20 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import boxed
 from weft.tile.analysis.fragments import GROUP, ROWS, WIDTHS, goes_by_rows, operands
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_chunks
 from weft.tile.moves.loops import Labels
 from weft.tile.passes.gpu.tensorize_mma import laid_out
 
 
 def tensorize_wgmma(kernel: Kernel, target: GPU) -> Kernel:
     """Turn every mma.sync tile whose slabs wgmma can read into a wgmma tile."""
-    labels = Labels(kernel.body)
-
-    def one(tile: Tile) -> Tile:
-        return _by_groups(tile, labels) or tile
-
-    return on_tiles(kernel, one) if target.warpgroups else kernel
+    return on_chunks(kernel, _by_groups) if target.warpgroups else kernel
 
 
-def _by_groups(tile: Tile, labels: Labels) -> Tile | None:
-    chunk = tile.chunk()[1]
-    steps = chunk.body[-1] if chunk else None
+def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
+    steps = chunk.body[-1]
     atom = steps.body[0] if isinstance(steps, For) and steps.bind == "unroll" else None
-    if chunk is None or not isinstance(steps, For) or not isinstance(atom, For):
+    if not isinstance(steps, For) or not isinstance(atom, For):
         return None
     found, filled = operands(atom.body), boxed(chunk.body)
     sides = whole_sides(tile)

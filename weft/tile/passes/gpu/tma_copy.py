@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import Kernel, Stmt
+from weft.scalar.nest import For, Kernel, Stmt
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import box_of
 from weft.tile.analysis.slabs import accesses_of, best_pad, best_swizzle
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.moves.loops import Labels
 
 CHUNKS = 4  # fewer end before the engine has its first map
 
@@ -26,10 +27,9 @@ CHUNKS = 4  # fewer end before the engine has its first map
 def tma_copy(kernel: Kernel, target: GPU) -> Kernel:
     """Let TMA fill the slabs of tiles that have several chunks."""
 
-    def by_engine(tile: Tile) -> Tile:
-        chunk = tile.chunk()[1]
-        if chunk is None or trips(chunk) < CHUNKS:
-            return tile
+    def by_engine(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
+        if trips(chunk) < CHUNKS:
+            return None
         found = list(accesses_of(tile))
 
         def one(stmt: Stmt) -> Stmt:
@@ -43,4 +43,4 @@ def tma_copy(kernel: Kernel, target: GPU) -> Kernel:
 
         return tile.with_chunk(replace(chunk, body=tuple(map(one, chunk.body))))
 
-    return on_tiles(kernel, by_engine) if target.boxes else kernel
+    return on_chunks(kernel, by_engine) if target.boxes else kernel
