@@ -9,13 +9,11 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.core.node import Node, substitute
-from weft.scalar.blocks import accesses, address
+from weft.scalar.blocks import accesses
 from weft.scalar.nest import Buffer, For, Kernel, Local, walk
 from weft.scalar.ops import apply, constant
-from weft.tile.analysis.access import stride_along, trips
-from weft.tile.analysis.slabs import Access, accesses_of
-from weft.tile.analysis.strips import WIDEST
+from weft.tile.analysis.access import trips
+from weft.tile.analysis.slabs import Access, accesses_of, strip
 from weft.tile.analysis.tiles import Tile, is_frame, nests_of, tile_of, tiles_of
 
 
@@ -47,7 +45,7 @@ def _results(tile: Tile) -> Iterator[Access]:
     stores = tuple(s for s in tile.body if not isinstance(s, For))
     for buffer, index in accesses(stores):
         if buffer.space == "shared":
-            width, index, count = _strip(buffer, index, tile.registers)
+            width, index, count = strip(buffer, index, tile.registers)
             yield Access(buffer, index, tile.threads, width, warps * count)
 
 
@@ -58,20 +56,6 @@ def _of_lanes(rows: For, loop: For, threads: int) -> Iterator[Access]:
     inside = tuple(s for s in walk(loop.body) if isinstance(s, For) and s.bind == "register")
     for buffer, index in accesses(loop.body):
         if buffer.space == "shared":
-            width, index, count = _strip(buffer, index, inside)
+            width, index, count = strip(buffer, index, inside)
             turns = trips(rows) * trips(loop) / 32
             yield Access(buffer, index, (rows, lane), width, turns * count)
-
-
-def _strip(
-    buffer: Buffer, index: tuple[Node, ...], registers: tuple[For, ...]
-) -> tuple[int, tuple[Node, ...], float]:
-    """The width of a thread's accesses, the index of the first, and how many it makes."""
-    width, count = 1, 1.0
-    for f in reversed(registers):
-        step = stride_along(address(buffer, index, {}), f.axis)
-        count *= trips(f) if step else 1
-        if step == 1 and f.step == 1:
-            width = min(WIDEST // buffer.type.dtype.bytes, trips(f))
-        index = substitute(index, {f.axis: f.lo})
-    return width, index, count / width

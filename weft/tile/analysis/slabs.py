@@ -69,18 +69,27 @@ def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
         if not isinstance(term.op, Load) or term.op.buffer.space != "shared":
             continue
         slab, index = term.op.buffer, term.args[: term.op.buffer.type.rank]
-        where = address(slab, index, {})
-        most = WIDEST // slab.type.dtype.bytes
-        count, width = float(deep), 1
-        if loop and stride_along(where, loop.axis) == 1:
-            width = min(most, deep)
-        for f in reversed(tile.registers):  # to the first of a thread's results
-            step = stride_along(address(slab, index, {}), f.axis)
-            count *= trips(f) if step else 1
-            width = min(most, trips(f)) if step == 1 and f.step == 1 else width
-            index = substitute(index, {f.axis: f.lo})
+        along = loop and stride_along(address(slab, index, {}), loop.axis) == 1
+        width, index, count = strip(slab, index, tile.registers, deep if along else 1)
         index = substitute(index, {loop.axis: loop.lo}) if loop else index
-        yield Access(slab, index, tile.threads, width, _warps(tile.threads) * count / width)
+        yield Access(slab, index, tile.threads, width, _warps(tile.threads) * deep * count)
+
+
+def strip(
+    buffer: Buffer, index: tuple[Node, ...], registers: Sequence[For], longest: int = 1
+) -> tuple[int, tuple[Node, ...], float]:
+    """The width of a thread's accesses, the index of the first, and how many it makes.
+
+    `longest`: elements side by side along other loops, which count where no register's do.
+    """
+    most = WIDEST // buffer.type.dtype.bytes
+    width, count = min(most, longest), 1.0
+    for f in reversed(registers):  # to the first of a thread's results
+        step = stride_along(address(buffer, index, {}), f.axis)
+        count *= trips(f) if step else 1
+        width = min(most, trips(f)) if step == 1 and f.step == 1 else width
+        index = substitute(index, {f.axis: f.lo})
+    return width, index, count / width
 
 
 def _warps(threads: Sequence[For]) -> float:
