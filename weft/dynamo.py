@@ -8,11 +8,12 @@ process: that hooks are added, that functions get other defaults, that parameter
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, refuse
 from weft.driver import graph_backend
 from weft.frontend.python import guard_everything, names_of
 
@@ -29,14 +30,5 @@ def weft_backend(
     try:
         backend = graph_backend(**(options or {}))
     except WeftError as error:
-        return refusing(error)
+        return partial(refuse, error)
     return backend(graph, example_inputs, names_of(graph))
-
-
-def refusing(error: WeftError) -> Callable[..., Any]:
-    """Raises when it is called: Dynamo hides what a backend raises in an error of its own."""
-
-    def refuse(*_: Any) -> None:
-        raise error
-
-    return refuse

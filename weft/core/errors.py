@@ -6,7 +6,7 @@ raise UnsupportedOpError("aten.foo has no lowering", where="model.py line 12: y 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
+from typing import Any, NoReturn
 
 
 class WeftError(Exception):
@@ -19,6 +19,11 @@ class WeftError(Exception):
         super().__init__(message if where is None else f"{message}\n  at {where}")
         self.message = message
         self.where = where
+
+
+def refuse(error: WeftError, *_: Any) -> NoReturn:
+    """Raises at a call: Dynamo hides what a backend raises in an error of its own."""
+    raise error
 
 
 def choice(what: str, value: Any, known: Collection[str]) -> Any:

@@ -9,8 +9,7 @@ call = backend(fx_graph, examples)    # call(*inputs) has a grad_fn where one is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache, partial
 from typing import Any
@@ -23,8 +22,9 @@ from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import CheckpointPolicy
 
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, refuse
 from weft.frontend.capture import Name
+from weft.frontend.composites import switched
 from weft.frontend.draws import keep_draws
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.schema import Effect, aten, effect
@@ -39,15 +39,10 @@ def graph_backend(session: Session) -> Callable[..., Any]:
         try:
             program.prepare(examples)
         except WeftError as error:
-            return partial(_refuse, error)
+            return partial(refuse, error)
         return program
 
     return backend
-
-
-def _refuse(error: WeftError, *_: Any) -> None:
-    """Raises at the call: Dynamo hides what a backend raises in an error of its own."""
-    raise error
 
 
 def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -71,7 +66,9 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         decompositions=_decompositions(),
     )
     graph, extra = keep_draws(graph)
-    with _primitives():
+    # attention and recurrent layers in the form whose backward is made of core ATen ops
+    unfused = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
+    with unfused, sdpa_kernel(SDPBackend.MATH):
         call = through(graph, inputs)
     return call if not extra else lambda *given: call(*given)[:-extra]
 
@@ -129,15 +126,3 @@ def _is_float(n: Any) -> bool:
 def _decompositions() -> dict[Any, Callable[..., Any]]:
     """Torch's table, gathered once: that takes 80 ms."""
     return dict(core_aten_decompositions())
-
-
-@contextmanager
-def _primitives() -> Generator[None, None, None]:
-    """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
-    fused = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH):
-            yield
-    finally:
-        torch._C._set_mkldnn_enabled(fused)

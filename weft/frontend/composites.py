@@ -56,12 +56,22 @@ class Composites(TorchFunctionMode):
 
 
 @contextmanager
+def switched(
+    read: Callable[[], bool], switch: Callable[[bool], Any], on: bool
+) -> Generator[None, None, None]:
+    """One of torch's settings as wanted, and then again as it was."""
+    before = read()
+    switch(on)
+    try:
+        yield
+    finally:
+        switch(before)
+
+
+@contextmanager
 def tracing(tracer: Tracer) -> Generator[None, None, None]:
     # torch's fused encoder layer is one opaque op; the plain path says the same in many.
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with tracer.fake_mode, tracer, Composites(tracer):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
+    mha = torch.backends.mha
+    plain = switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
+    with plain, tracer.fake_mode, tracer, Composites(tracer):
+        yield

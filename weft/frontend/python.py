@@ -181,11 +181,9 @@ class _Converter:
                 return self.convert(frame, entry, *more, **named)
             except WeftError:
                 raise
-            except BackendCompilerFailed as error:  # a defect of weft's own, in Dynamo's words
-                refuse(error.inner_exception)
-                return ConvertFrameReturn()
             except Exception as error:
-                refuse(plain(error))
+                own = isinstance(error, BackendCompilerFailed)  # a defect, in Dynamo's words
+                refuse(error.inner_exception if own else plain(error))
                 return ConvertFrameReturn()
             finally:  # why Dynamo ended graphs early
                 for reason in graph_break_reasons[known:]:
