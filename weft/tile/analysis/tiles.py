@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import Interval
@@ -164,6 +164,11 @@ def guarded(term: Node, axis: Node, condition: Node) -> Node:
 def full(loop: For, width: int) -> int:
     """The number of iterations, rounded up to whole blocks of that width."""
     return -(-trips(loop) // width) * width
+
+
+def section(loop: For, start: Node, length: int, **fields: Any) -> For:
+    """The loop from `start` to `length` beyond it, with other `fields` as `replace` takes them."""
+    return replace(loop, lo=start, hi=apply("add", start, constant(length)), **fields)
 
 
 def register_split(rows: int, columns: int) -> tuple[int, int]:

@@ -46,6 +46,7 @@ from weft.tile.analysis.tiles import (
     is_frame,
     on_nests,
     register_split,
+    section,
     tile_of,
     warp_tile,
 )
@@ -85,8 +86,8 @@ def _framed(body: Block) -> Block:
         body = rebound(stmt.body, "thread", "lane")
         if function_of(stmt.hi) != "minimum":
             return replace(stmt, body=body, bind="thread")
-        end = apply("add", stmt.lo, constant(longest(stmt.lo, stmt.hi) or 0))
-        return replace(stmt, hi=end, body=_within(body, stmt), bind="thread")
+        most = longest(stmt.lo, stmt.hi) or 0
+        return section(stmt, stmt.lo, most, body=_within(body, stmt), bind="thread")
 
     return on_nests(body, one)
 
@@ -150,8 +151,7 @@ def _in_rows(stmt: For, rows: int, body: Block, labels: Labels) -> For:
     """So many iterations of a free loop on threads, with a body that several share."""
     end, origin = full(stmt, rows), labels.axis("b")
     body = body if end == trips(stmt) else _within(body, stmt)
-    last = apply("add", origin, constant(rows))
-    row = replace(stmt, lo=origin, hi=last, body=body, bind="thread")
+    row = section(stmt, origin, rows, body=body, bind="thread")
     return For(origin, stmt.lo, constant(end), (row,), rows, "free", "grid")
 
 
@@ -211,8 +211,7 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
         if end != trips(loop):
             body = _within(body, loop)
         grid.append(For(origin, constant(0), constant(end), (), side, "free", "grid"))
-        last = apply("add", origin, constant(side))
-        threads.append(replace(loop, lo=origin, hi=last))
+        threads.append(section(loop, origin, side))
     return Tile(tuple(grid), tuple(threads), (), body).nest()
 
 

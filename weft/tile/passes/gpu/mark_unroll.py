@@ -15,11 +15,10 @@ from dataclasses import replace
 from weft.core.node import Node, substitute
 from weft.scalar.blocks import address, nodes
 from weft.scalar.nest import For, Kernel, Load
-from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_along, trips
 from weft.tile.analysis.strips import WIDEST
-from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.analysis.tiles import Tile, on_chunks, section
 from weft.tile.moves.loops import Labels
 
 LONGEST = 32
@@ -51,8 +50,8 @@ def _unrolled(stmt: For, tile: Tile, labels: Labels) -> For:
     if width == 1 or trips(stmt) % width:
         return replace(stmt, bind="unroll")
     start = labels.axis("u")
-    inner = replace(stmt, lo=start, hi=apply("add", start, constant(width)), bind="register")
-    inner = replace(inner, role="scan", folds=())  # in order: one accumulator
+    # a scan goes in order: one accumulator
+    inner = section(stmt, start, width, role="scan", folds=(), bind="register")
     return replace(stmt, axis=start, step=width, body=(inner,), bind="unroll")
 
 

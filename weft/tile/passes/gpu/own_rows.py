@@ -23,7 +23,7 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, PAIRS, ROWS
-from weft.tile.analysis.tiles import is_frame, nests_of, on_nests, tile_of
+from weft.tile.analysis.tiles import is_frame, nests_of, on_nests, section, tile_of
 from weft.tile.moves.loops import Labels
 from weft.tile.moves.peel import simplify_block
 from weft.tile.passes.gpu.tensorize_mma import owned
@@ -95,8 +95,7 @@ class _Layout:
             lane = For(self.labels.axis("l"), constant(0), constant(PAIRS), body, 1, "free", "lane")
             body = (lane,)
         half, start = self.rows // 2, self.labels.axis("h")
-        end = apply("add", start, constant(half))
-        rows = replace(nest, lo=start, hi=end, body=body)
+        rows = section(nest, start, half, body=body)
         return For(start, constant(0), constant(self.rows), (rows,), half, "free", "unroll")
 
     def by_rows(self, nest: For) -> For:
@@ -109,8 +108,8 @@ class _Layout:
         body = substitute_block(inner.body, {column: at})
         if wide:
             body = simplify_block(body, {row: (0, self.rows - 1), column: (0, wide[0] - 1)})
-            start, end = nest.axis, apply("add", nest.axis, constant(PAIR))
-            pair = replace(inner, lo=start, hi=end, body=body)
+            start = nest.axis
+            pair = section(inner, start, PAIR, body=body)
             body = (For(start, constant(0), constant(wide[0]), (pair,), PAIR, "free", "lane"),)
         return For(row, constant(0), constant(self.rows), body, 1, "free", "thread")
 

@@ -19,7 +19,7 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import divisors, trips
 from weft.tile.analysis.slabs import accesses_of, best_pad
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_tiles, section
 from weft.tile.moves.loops import Labels
 
 
@@ -55,8 +55,7 @@ def _cut(tile: Tile, pieces: tuple[int, ...], labels: Labels) -> Tile:
         start = thread.axis
         if size < count:
             start = labels.axis("s")
-            ends = apply("add", thread.axis, constant(count * trips(thread)))
-            registers.append(replace(register, axis=start, lo=thread.axis, hi=ends, step=apart))
-        end = apply("add", start, constant(size))
-        registers.append(replace(register, lo=start, hi=end))
+            length = count * trips(thread)
+            registers.append(section(register, thread.axis, length, axis=start, step=apart))
+        registers.append(section(register, start, size))
     return replace(tile, threads=tuple(threads), registers=tuple(registers))

@@ -23,11 +23,11 @@ from weft.scalar.affine import Interval
 from weft.scalar.blocks import nodes
 from weft.scalar.divisors import of_axis
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
-from weft.scalar.ops import Constant, apply, constant
+from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, trips
 from weft.tile.analysis.strips import accesses_of, strip_width
-from weft.tile.analysis.tiles import Tile, on_tiles, register_split, tile_of
+from weft.tile.analysis.tiles import Tile, on_tiles, register_split, section, tile_of
 from weft.tile.moves.loops import Labels, upto
 
 MOST = 8  # elements of a strip
@@ -52,8 +52,7 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
         for loop, size in pairs:
             start = labels.axis("c")
             threads.append(replace(loop, axis=start, step=size))
-            end = apply("add", start, constant(size))
-            registers.append(replace(loop, lo=start, hi=end, bind="register"))
+            registers.append(section(loop, start, size, bind="register"))
         return replace(tile, threads=tuple(threads), registers=tuple(registers))
 
     kernel = on_tiles(kernel, split)
@@ -67,14 +66,9 @@ def _rows_apart(tile: Tile, labels: Labels) -> Tile:
     each = trips(rows) // ROWS
     if trips(rows) % ROWS or each < 2:
         return tile
-    start, first = labels.axis("c"), apply("add", rows.lo, constant(each))
-    last = apply("add", start, constant(trips(rows)))
-    thread = replace(rows, axis=start, hi=first)
-    return replace(
-        tile,
-        threads=(thread, columns),
-        registers=(replace(rows, lo=start, hi=last, step=each, bind="register"),),
-    )
+    thread = section(rows, rows.lo, each, axis=labels.axis("c"))
+    register = section(rows, thread.axis, trips(rows), step=each, bind="register")
+    return replace(tile, threads=(thread, columns), registers=(register,))
 
 
 @dataclass
@@ -124,9 +118,8 @@ class _Strips:
         if width == 1:
             return stmt
         start = self.labels.axis("c")
-        end = apply("add", start, constant(width))
         role = "scan" if stmt.role == "reduce" else stmt.role  # in order: one accumulator
-        inner = replace(stmt, lo=start, hi=end, bind="register", folds=(), role=role)
+        inner = section(stmt, start, width, bind="register", folds=(), role=role)
         return replace(stmt, axis=start, body=(inner,), step=width)
 
 

@@ -22,7 +22,7 @@ from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import box_of, boxed
 from weft.tile.analysis.slabs import accesses_of, best_swizzle
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, on_tiles, section
 from weft.tile.moves.loops import Labels
 
 
@@ -64,8 +64,7 @@ def _in_pieces(tile: Tile, slab: Buffer, swizzle: int, labels: Labels) -> Tile:
         start = apply("add", box.line.lo, apply("multiply", number, constant(piece)))
         *half, _, row, _ = box.store.index
         store = replace(box.store, index=(*half, number, row, apply("subtract", at, start)))
-        ends = replace(box.line, lo=start, hi=apply("add", start, constant(piece)))
-        one = replace(box, line=ends, store=store).nest()
+        one = replace(box, line=section(box.line, start, piece), store=store).nest()
         return For(number, constant(0), constant(line // piece), (one,), 1, "free", "unroll")
 
     return replace(tile, body=map_statements(redirect(tile.body, {slab: held}, place), split))

@@ -16,14 +16,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.core.node import Node
 from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
-from weft.tile.analysis.tiles import Tile, on_chunks, warp_tile
+from weft.tile.analysis.tiles import Tile, on_chunks, section, warp_tile
 from weft.tile.moves.loops import Labels
 
 
@@ -47,7 +46,7 @@ def _on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     if any(n % warp or n % atom for n, warp, atom in parts):
         return None
     start = labels.axis("u")
-    atom = replace(inner, lo=start, hi=apply("add", start, constant(DEPTH)), bind="mma")
+    atom = section(inner, start, DEPTH, bind="mma")
     steps = replace(inner, axis=start, step=DEPTH, body=(atom,), bind="unroll")
     tile = tile.with_chunk(replace(chunk, body=(*before, steps)))
     high, wide = warps
@@ -91,19 +90,11 @@ def _side(
     lead = far if by_row else PAIRS * run  # from the first lane to the last one's end
     atom = 2 * far if by_row else atom
     step, end = (lead, atom) if by_row else (1, run)  # of a lane's part of an atom
-
-    def within(outer: For, length: int) -> tuple[Node, Node]:
-        return outer.axis, apply("add", outer.axis, constant(length))
-
-    warps = list[For]()
-    lo, hi = loop.lo, loop.hi
-    for part in parts:
-        warps.append(replace(loop, axis=labels.axis("w"), lo=lo, hi=hi, step=part))
-        lo, hi = within(warps[-1], part)
-    start = warps[-1].axis if warps else loop.lo
-    end_of_lanes = simplify(apply("add", start, constant(lead)), {})
-    lanes = replace(loop, axis=labels.axis(stem), lo=start, hi=end_of_lanes, step=run)
-    lo, hi = within(lanes, parts[-1] if parts else trips(loop))
-    atoms = replace(loop, axis=labels.axis("i"), lo=lo, hi=hi, step=atom, bind="register")
-    lo, hi = within(atoms, end)
-    return warps, lanes, [atoms, replace(loop, lo=lo, hi=hi, step=step, bind="register")]
+    warps, rest, length = list[For](), loop, trips(loop)
+    for length in parts:
+        warps.append(replace(rest, axis=labels.axis("w"), step=length))
+        rest = section(loop, warps[-1].axis, length)
+    end_of_lanes = simplify(apply("add", rest.lo, constant(lead)), {})
+    lanes = replace(rest, axis=labels.axis(stem), hi=end_of_lanes, step=run)
+    atoms = section(loop, lanes.axis, length, axis=labels.axis("i"), step=atom, bind="register")
+    return warps, lanes, [atoms, section(loop, atoms.axis, end, step=step, bind="register")]
