@@ -39,27 +39,27 @@ def read(x: Tensor, axes: Axes, rows_: list[Tensor], rest: Axes, wraps: bool = F
     return Tensor(make(Gather(tuple(axes), tuple(rest), wraps), x.node, *whole))
 
 
+def take(x: Tensor, index: Tensor, wraps: bool = True) -> Tensor:
+    found = read(reshape(x, (-1,)), (0,), [reshape(index, (-1,))], (), wraps)
+    return reshape(found, index.shape)
+
+
 def gather(x: Tensor, axis: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
     if x.rank == 0 or index.rank == 0:
-        x, flat = reshape(x, (-1,)), reshape(index, (-1,))
-        return reshape(read(x, (0,), [flat], ()), index.shape)
+        return take(x, index, wraps=False)
     return read(x, (axis,), [index], [a for a in range(x.rank) if a != axis])
 
 
 def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     if x.rank == 0:
         return x
-    n = index.shape[0] if index.rank else 1
-    shape = [n if a == axis else m for a, m in enumerate(x.shape)]
-    rows_ = broadcast_in(reshape(index, (n,)), shape, (axis,))
-    return read(x, (axis,), [rows_], [a for a in range(x.rank) if a != axis])
+    rows_ = index if index.rank else reshape(index, (1,))
+    return index_tensor(x, [*[None] * axis, rows_], wraps=False)
 
 
 def embedding(weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
     """The rows that the indices name; what else is given is about gradients."""
-    shape = (*indices.shape, *weight.shape[1:])
-    rows_ = broadcast_in(indices, shape, range(indices.rank))
-    return read(weight, (0,), [rows_], range(indices.rank, len(shape)))
+    return index_tensor(weight, [indices], wraps=False)
 
 
 def embedding_bag(
@@ -88,7 +88,7 @@ def embedding_bag(
     return sums, reshape(of, indices.shape), lengths, lengths
 
 
-def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
+def index_tensor(x: Tensor, indices: Sequence[Tensor | None], wraps: bool = True) -> Tensor:
     """x[a, :, b]: index tensors broadcast together; side by side they stay in place, else lead."""
     given = [(a, t) for a, t in enumerate(indices) if t is not None]
     masks = any(t.dtype in (boolean, u8) for _, t in given)
@@ -104,13 +104,8 @@ def index_tensor(x: Tensor, indices: Sequence[Tensor | None]) -> Tensor:
     rows_ = [broadcast_in(t, shape, range(end - t.rank, end)) for _, t in given]
     rest = [*range(lead), *range(end, len(shape))]
     if not shape:
-        return reshape(read(x, axes, [reshape(r, (1,)) for r in rows_], (), True), ())
-    return read(x, axes, rows_, rest, True)
-
-
-def take(x: Tensor, index: Tensor) -> Tensor:
-    found = read(reshape(x, (-1,)), (0,), [reshape(index, (-1,))], (), True)
-    return reshape(found, index.shape)
+        return reshape(read(x, axes, [reshape(r, (1,)) for r in rows_], (), wraps), ())
+    return read(x, axes, rows_, rest, wraps)
 
 
 def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
