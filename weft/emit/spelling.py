@@ -81,10 +81,8 @@ def suffix(dtype: DType, lanes: int) -> str:
 
 
 def c_type(type_: ScalarType) -> str:
-    name = register(type_.dtype)
-    if name is boolean:
-        return f"boolx{type_.lanes}"
-    return f"{name}x{type_.lanes}" if type_.lanes > 1 else str(name)
+    is_bool = register(type_.dtype) is boolean
+    return f"boolx{type_.lanes}" if is_bool else suffix(type_.dtype, type_.lanes)
 
 
 def element(dtype: DType) -> str:

@@ -281,11 +281,11 @@ class Tracer(TorchDispatchMode):
         ref = self.ref(target)
         rest = {k: v for k, v in kwargs.items() if not (argument.is_out and k == argument.name)}
         if op is aten.copy_.default:
-            new = self._converted(self.value(args[1]), ref.fake)
+            new = args[1]
         else:
             outs = self.record(schema.functional(op), schema.with_defaults(op, args), rest)
-            new = self._converted(self.value(tree_leaves(outs)[0]), ref.fake)
-        write(ref, new, self.emit)
+            new = tree_leaves(outs)[0]
+        write(ref, self._converted(self.value(new), ref.fake), self.emit)
         return target
 
     def _converted(self, value: Node, like: torch.Tensor) -> Node:
