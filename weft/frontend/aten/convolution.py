@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import at_least
-from weft.frontend.aten.table import Row, per_axis, require, rows
+from weft.frontend.aten.table import Row, namesakes, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Window
 from weft.scalar.ops import apply, constant
 from weft.tensor.build import Tensor, reshape, total, unsqueeze, view
@@ -95,6 +95,4 @@ def convolution_backward(
     return to_input, to_weight, to_bias
 
 
-CONVOLUTIONS = {"convolution": convolution, "convolution_backward": convolution_backward}
-
-ROWS: dict[str, Row] = rows("widened", CONVOLUTIONS)
+ROWS: dict[str, Row] = rows("widened", namesakes(convolution, convolution_backward))

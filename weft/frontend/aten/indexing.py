@@ -1,6 +1,6 @@
 """Rows that read where other tensors point: embedding, gather, index_select, x[rows, :].
 
-"gather": gather,            # one Gather node; index tensors are broadcast to the result's shape
+**namesakes(gather)          # one Gather node; index tensors are broadcast to the result's shape
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import numpy as np
 
 from weft.core.node import make
 from weft.core.types import boolean, i64, u8
-from weft.frontend.aten.table import Row, on_axis, require, rows
+from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import checked_index, eq
 from weft.tensor.build import (
@@ -130,14 +130,9 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 
 INDEXING = {
-    "one_hot": one_hot,
-    "gather": on_axis(gather),
-    "index_select": on_axis(index_select),
-    "embedding": embedding,
+    **namesakes(one_hot, embedding, take),
+    **namesakes(*map(on_axis, (gather, index_select, scatter_add, index_add))),
     "_embedding_bag _embedding_bag_forward_only": embedding_bag,
-    "take": take,
-    "scatter_add": on_axis(scatter_add),
-    "index_add": on_axis(index_add),
     "index.Tensor _unsafe_index.Tensor": index_tensor,
 }
 

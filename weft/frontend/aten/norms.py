@@ -10,7 +10,7 @@ from typing import Any
 
 import ml_dtypes
 
-from weft.frontend.aten.table import Row, on_axis, rows
+from weft.frontend.aten.table import Row, namesakes, on_axis, rows
 from weft.scalar.monoid import MAX
 from weft.scalar.ops import exp, log, rsqrt
 from weft.tensor.build import Tensor, mean, reduce, softmax, total, variance, widen
@@ -66,4 +66,4 @@ NORMS = {
     "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
 }
 
-ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", {"rms_norm": rms_norm})}
+ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", namesakes(rms_norm))}

@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.types import boolean
 from weft.frontend.aten import formulas as f
-from weft.frontend.aten.table import Row, require, rows
+from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as scalar
 from weft.tensor import build
 from weft.tensor.build import Operand, Tensor
@@ -38,30 +38,20 @@ ARITHMETIC = {
     "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": f.power_of,
     "neg": lambda x: -x,
     "abs": abs,
-    "sign": f.sign,
-    "floor": f.rounding(scalar.floor),
-    "ceil": f.rounding(scalar.ceil),
-    "trunc": f.rounding(scalar.trunc),
+    **{name: f.rounding(scalar.FUNCTIONS[name]) for name in ("floor", "ceil", "trunc")},
     "round round.decimals": f.round_decimals,
     "fmax": f.pick(scalar.maximum),
     "fmin": f.pick(scalar.minimum),
     "clamp clamp.Tensor": f.clamp,
     "copysign.Tensor copysign.Scalar": f.copysign,
-    "hypot": f.hypot,
-}
-
-TRANSCENDENTAL = {
-    "asinh": f.asinh,
-    "acosh": f.acosh,
-    "atanh": f.atanh,
+    **namesakes(f.sign, f.hypot, f.asinh, f.acosh, f.atanh),
 }
 
 ACTIVATIONS = {
     "silu": lambda x: x * scalar.sigmoid(x),
-    "gelu": f.gelu,
     "hardtanh": lambda x, low=-1, high=1: f.clamp(x, low, high),
     "leaky_relu": lambda x, slope=0.01: scalar.where(x > 0, x, x * slope),
-    "elu": f.elu,
+    **namesakes(f.gelu, f.elu),
     "softshrink_backward hardshrink_backward": lambda g, x, d: scalar.where(abs(x) <= d, 0, g),
 }
 
@@ -70,9 +60,7 @@ COMPARISONS = {
     "isnan": f.is_nan,
     "isinf": lambda x: scalar.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
-    "logical_and": f.logical(lambda x, y: x & y),
-    "logical_or": f.logical(lambda x, y: x | y),
-    "logical_xor": f.logical(lambda x, y: x ^ y),
+    **{f"logical_{name}": f.logical(scalar.FUNCTIONS[name]) for name in ("and", "or", "xor")},
     "logical_not": lambda x: ~build.cast(x, boolean),
 }
 
@@ -115,7 +103,7 @@ CASTS = {
 
 ROWS: dict[str, Row] = {
     **rows("promoted", COMPARISONS | BITS),
-    **rows("promoted", NAMESAKES | ARITHMETIC | TRANSCENDENTAL | ACTIVATIONS),
+    **rows("promoted", NAMESAKES | ARITHMETIC | ACTIVATIONS),
     **rows("converted", SELECTIONS),
     **rows("stored", CASTS),
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any, Literal
 
 # promoted   cast to the dtype torch computes in (f32 for a 16-bit float)
@@ -44,6 +45,11 @@ def rows(operands: Operands, table: Mapping[str, Callable[..., Any]]) -> dict[st
     }
 
 
+def namesakes(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
+    """Rows by the name of their function, where that is ATen's: namesakes(cat) is {"cat": cat}."""
+    return {function.__name__: function for function in functions}
+
+
 def overload(name: str) -> str:
     return f"aten.{name}" if "." in name else f"aten.{name}.default"
 
@@ -56,6 +62,7 @@ def axis_of(axis: int, rank: int) -> int:
 def on_axis(function: Callable[..., Any]) -> Callable[..., Any]:
     """The row of function(x, axis, ...), where ATen may count its `dim` from the end."""
 
+    @wraps(function)
     def row(x: Any, dim: int = 0, *rest: Any, **named: Any) -> Any:
         return function(x, axis_of(dim, x.rank), *rest, **named)
 

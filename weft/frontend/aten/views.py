@@ -1,6 +1,6 @@
 """Rows of the ops that only move elements: views, padding, concatenation, resizing.
 
-"unsqueeze": unsqueeze,          # one index map each; slices of slices compose later
+"t": lambda x: transpose(x, 0, 1)          # one index map each; slices of slices compose later
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import Symbolic, at_least, row_major
-from weft.frontend.aten.table import Row, axis_of, on_axis, require, rows
+from weft.frontend.aten.table import Row, axis_of, namesakes, on_axis, require, rows
 from weft.scalar.ops import apply, constant, where
 from weft.scalar.sizes import larger, smaller
 from weft.tensor import build
@@ -181,28 +181,18 @@ VIEWS = {
     "t": lambda x: build.transpose(x, 0, 1) if x.rank == 2 else x,
     "expand expand_copy": expand,
     "squeeze squeeze.dim squeeze.dims": squeeze_axes,
-    "unsqueeze": build.unsqueeze,
     "slice.Tensor": on_axis(slice_tensor),
     "select.int": on_axis(lambda x, axis, at: build.select(x, axis, at % x.shape[axis])),
     "split.Tensor unsafe_split.Tensor": split,
     "split_with_sizes unsafe_split_with_sizes": split_sizes,
     "unbind.int": on_axis(lambda x, a: [build.select(x, a, i) for i in range(x.shape[a])]),
-    "unfold": on_axis(unfold),
-    "diagonal": diagonal,
     "flip": lambda x, dims: build.flip(x, [axis_of(a, x.rank) for a in dims]),
-    "repeat": repeat,
     "constant_pad_nd": constant_pad,
-}
-
-PLACED = {
-    "cat": cat,
-    "slice_scatter": slice_scatter,
-    "select_scatter": select_scatter,
-    "diagonal_scatter": diagonal_scatter,
+    **namesakes(build.unsqueeze, diagonal, repeat, on_axis(unfold)),
 }
 
 ROWS: dict[str, Row] = {
     **rows("stored", VIEWS),
-    **rows("converted", PLACED),
-    **rows("strided", {"as_strided": as_strided}),
+    **rows("converted", namesakes(cat, slice_scatter, select_scatter, diagonal_scatter)),
+    **rows("strided", namesakes(as_strided)),
 }
