@@ -54,7 +54,7 @@ GPUStep = Callable[[Kernel, GPU], Kernel]
 T = TypeVar("T", bound=Callable[..., Any])
 
 
-def numbered(passes: Sequence[T], first: int = 1) -> tuple[tuple[str, T], ...]:
+def numbered(*passes: T, first: int = 1) -> tuple[tuple[str, T], ...]:
     """Passes in the order in which they run, each with its name: 001_tileify, 002_..."""
     return tuple((f"{i:03}_{p.__name__}", p) for i, p in enumerate(passes, first))
 
@@ -62,17 +62,13 @@ def numbered(passes: Sequence[T], first: int = 1) -> tuple[tuple[str, T], ...]:
 # Passes over the whole program, at the loop level. Their parameters are the program and, by name,
 # what they need: the target, the price of a kernel's body in us, the inputs that are constants.
 CPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
-    (
-        pack_constants,
-        merge_rows,
-    )
+    pack_constants,
+    merge_rows,
 )
 GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
-    (
-        narrow_buffers,
-        chunk_reduce,  # before what it merges is split over the grid
-        split_matmul_k,
-    )
+    narrow_buffers,
+    chunk_reduce,  # before what it merges is split over the grid
+    split_matmul_k,
 )
 MERGES = (merge_rows, chunk_reduce)  # which fuse="none" and fuse="all" leave out
 
@@ -81,48 +77,44 @@ MERGES = (merge_rows, chunk_reduce)  # which fuse="none" and fuse="all" leave ou
 # when the price of a nest is that of its final form. Sums are blocked last: their loops no longer
 # have literal lengths.
 CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
-    (
-        split_ranges,
-        collapse_loops,
-        tile_dot_products,
-        block_contraction,
-        split_reduction,
-        stage_rows,
-        stage_transposes,
-        vectorize_loops,
-        parallelize_loops,
-        widen_folds,
-        block_sums,
-        stream_stores,
-        skip_masked,
-        prefetch_rows,
-    ),
+    split_ranges,
+    collapse_loops,
+    tile_dot_products,
+    block_contraction,
+    split_reduction,
+    stage_rows,
+    stage_transposes,
+    vectorize_loops,
+    parallelize_loops,
+    widen_folds,
+    block_sums,
+    stream_stores,
+    skip_masked,
+    prefetch_rows,
     first=len(CPU_PROGRAM) + 1,
 )
 
 # Passes over kernels, on a GPU. Their numbers go on from those of GPU_PROGRAM.
 GPU_SCHEDULE: tuple[tuple[str, GPUStep], ...] = numbered(
-    (
-        collapse_loops,
-        tileify,
-        chunk_matmul_k,
-        cooperative_reduce,
-        blockify_launch,
-        stage_inputs,
-        tensorize_mma,  # in place of registers, where the target has them
-        register_tile,
-        permute_register_tile,
-        double_buffer,
-        tma_copy,
-        split_inner_for_swizzle,
-        own_rows,
-        tensorize_wgmma,
-        async_copy,
-        pad_smem,
-        pipeline_k_outer,
-        mark_unroll,
-        block_sums,
-    ),
+    collapse_loops,
+    tileify,
+    chunk_matmul_k,
+    cooperative_reduce,
+    blockify_launch,
+    stage_inputs,
+    tensorize_mma,  # in place of registers, where the target has them
+    register_tile,
+    permute_register_tile,
+    double_buffer,
+    tma_copy,
+    split_inner_for_swizzle,
+    own_rows,
+    tensorize_wgmma,
+    async_copy,
+    pad_smem,
+    pipeline_k_outer,
+    mark_unroll,
+    block_sums,
     first=len(GPU_PROGRAM) + 1,
 )
 
