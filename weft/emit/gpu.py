@@ -36,7 +36,7 @@ from weft.kernel.ops import (
 )
 from weft.scalar import nest
 from weft.scalar.affine import from_linear, linear
-from weft.scalar.blocks import nodes
+from weft.scalar.blocks import loops_in, nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.ops import apply, subtract
 from weft.scalar.placing import place
@@ -76,7 +76,7 @@ class GPUEmitter(Emitter):
         super().__init__(kernel, symbol, language.reserved)
         self.language, self.parameter = language, language.buffer
         self.faults = bool(language.faults) and is_checked(kernel.body)
-        loops = [s for s in nest.walk(kernel.body) if isinstance(s, nest.For) and s.bind == "grid"]
+        loops = loops_in(kernel.body, "grid")
         self.grid = math.prod(-(-(s.extent or 0) // s.step) for s in loops)
         self.blocks = self.grid  # of the loops inside
         self.threads = 1
@@ -109,12 +109,11 @@ class GPUEmitter(Emitter):
     def is_small(self) -> bool:
         """Whether 32 bits hold every index, and every loop's axis beyond its end."""
         ranges: dict[Node, Interval] = {}
-        for stmt in nest.walk(self.kernel.body):
-            if isinstance(stmt, nest.For):
-                low, high = bounds(stmt.lo, ranges)[0], bounds(stmt.hi, ranges)[1]
-                if high + stmt.step >= SMALL:
-                    return False
-                ranges[stmt.axis] = low, max(low, high - 1)
+        for loop in loops_in(self.kernel.body):
+            low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
+            if high + loop.step >= SMALL:
+                return False
+            ranges[loop.axis] = low, max(low, high - 1)
         reach = (bounds(t, ranges) for t in nodes(self.kernel.body) if inline(t))
         return all(low > -SMALL and high < SMALL for low, high in reach)
 

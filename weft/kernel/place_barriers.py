@@ -31,7 +31,7 @@ from typing import NamedTuple
 from weft.core.node import Node, postorder, substitute
 from weft.kernel.ops import AsyncWait, Barrier, VectorStore
 from weft.scalar.affine import Interval, function_of, linear, plus
-from weft.scalar.blocks import nodes
+from weft.scalar.blocks import loops_in, nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import PIPELINE, Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, constant, value_of
@@ -68,8 +68,7 @@ def place_barriers(kernel: Kernel, target: object) -> Kernel:
     written = {s.buffer for s in walk(kernel.body) if isinstance(s, Store | VectorStore)}
     read = {getattr(n.op, "buffer", None) for n in nodes(kernel.body)}
     shared = {b for b in written if b in read and b.space in ("shared", "global")}
-    loops = (s for s in walk(kernel.body) if isinstance(s, For))
-    fills = tuple(s for s in loops if s.bind in PIPELINE)
+    fills = tuple(loops_in(kernel.body, *PIPELINE))
     shared -= {s.buffer for s in walk(fills) if isinstance(s, Store | VectorStore)}
     body = _Sync(shared).block(kernel.body) if shared else kernel.body
     return replace(kernel, body=_in_step(body))
@@ -155,8 +154,8 @@ class _Sync:
         """What a block, or a store of a run, touches of what threads share."""
         run = self.run_of.get(id(block[0]), 0) if len(block) == 1 else 0
         values = dict(self.values)
-        for loop in walk(block):
-            if isinstance(loop, For) and runs_once(loop):
+        for loop in loops_in(block):
+            if runs_once(loop):
                 values[loop.axis] = substitute((loop.lo,), values)[0]
         found: dict[Touch, None] = {}
         for stmt in walk(block):

@@ -25,7 +25,7 @@ from weft.core.node import Node, make, rebuild
 from weft.core.types import TensorType
 from weft.kernel.ops import ThreadXor
 from weft.scalar import nest
-from weft.scalar.blocks import loads, loops_from, map_statements, nodes, rebound, substitute_block
+from weft.scalar.blocks import loops_from, map_statements, reads_again, rebound, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, apply, axis, constant
@@ -342,8 +342,7 @@ def _is_in_order(stmt: For) -> bool:
     """Whether one thread must do all of a nest: it reads again what it stores."""
     if stmt.folds or any(map(_is_spread, walk((stmt,)))):
         return False
-    stored = {s.buffer for s in walk((stmt,)) if isinstance(s, Store)}
-    return not stored.isdisjoint(loads(*nodes((stmt,))))
+    return reads_again((stmt,))
 
 
 def _is_spread(stmt: Stmt) -> TypeGuard[For]:

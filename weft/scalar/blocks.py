@@ -52,6 +52,17 @@ def accesses(block: Block) -> list[tuple[Buffer, Index]]:
     return [found for part in parts if (found := access(part)) is not None]
 
 
+def loops_in(block: Block, *binds: str) -> Iterator[For]:
+    """The loops of a block, inner ones as well: all of them, or those of these binds."""
+    return (s for s in walk(block) if isinstance(s, For) and (not binds or s.bind in binds))
+
+
+def reads_again(block: Block) -> bool:
+    """Whether a block reads a buffer that it stores to."""
+    stored = {s.buffer for s in walk(block) if isinstance(s, Store)}
+    return not stored.isdisjoint(loads(*nodes(block)))
+
+
 def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) -> list[For]:
     """The perfect nest of loops from `stmt` inwards, as far as `follows` holds."""
     loops = [stmt]

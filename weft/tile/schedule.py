@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from weft.core.errors import WeftError, choice
-from weft.scalar.blocks import nodes
-from weft.scalar.nest import For, Kernel, Program, walk
+from weft.scalar.blocks import loops_in, nodes
+from weft.scalar.nest import Kernel, Program
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
@@ -147,7 +147,7 @@ def check_machine(program: Program, target: CPU | GPU) -> None:
     on_gpu = isinstance(target, GPU)
     theirs = r"parallel|vector\d+" if on_gpu else r"grid|thread"
     for kernel in program.kernels:
-        binds = (s.bind for s in walk(kernel.body) if isinstance(s, For))
+        binds = (loop.bind for loop in loops_in(kernel.body))
         found = next((f"{b} loops" for b in binds if re.fullmatch(theirs, b)), None)
         if on_gpu and any(term.type.lanes > 1 for term in nodes(kernel.body)):
             found = "vectors"

@@ -14,9 +14,9 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
 from weft.scalar.affine import linear, plus, slack
-from weft.scalar.blocks import loops_from
+from weft.scalar.blocks import loops_from, loops_in
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store, walk
+from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store
 from weft.scalar.ops import apply, constant, value_of
 from weft.tile.analysis.access import stride_along, trips
 from weft.tile.analysis.strips import WIDEST
@@ -137,8 +137,7 @@ def box_of(stmt: Stmt) -> Box | None:
 
 def boxed(block: Block) -> set[Buffer]:
     """The slabs that TMA fills, whose layout TMA prescribes."""
-    filled = (s for s in walk(block) if isinstance(s, For) and s.bind == "box")
-    return {t.buffer for s in filled for t in s.body if isinstance(t, Store)}
+    return {s.buffer for f in loops_in(block, "box") for s in f.body if isinstance(s, Store)}
 
 
 def swizzles(slab: Buffer) -> list[int]:

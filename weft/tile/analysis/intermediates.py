@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.scalar.blocks import accesses
+from weft.scalar.blocks import accesses, loops_in
 from weft.scalar.nest import Buffer, For, Kernel, Local, walk
 from weft.scalar.ops import apply, constant
 from weft.tile.analysis.access import trips
@@ -34,9 +34,8 @@ def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
         yield from _results(tile)
     for nest in nests:
         if nest.bind == "thread" and tile_of(nest) is None:
-            for loop in walk(nest.body):
-                if isinstance(loop, For) and loop.bind == "lane":
-                    yield from _of_lanes(nest, loop, threads)
+            for loop in loops_in(nest.body, "lane"):
+                yield from _of_lanes(nest, loop, threads)
 
 
 def _results(tile: Tile) -> Iterator[Access]:
@@ -53,7 +52,7 @@ def _of_lanes(rows: For, loop: For, threads: int) -> Iterator[Access]:
     """The accesses of a nest whose rows go to groups of lanes."""
     lanes = max(1, threads // trips(rows))
     lane = replace(loop, hi=apply("add", loop.lo, constant(lanes * loop.step)))
-    inside = tuple(s for s in walk(loop.body) if isinstance(s, For) and s.bind == "register")
+    inside = tuple(loops_in(loop.body, "register"))
     for buffer, index in accesses(loop.body):
         if buffer.space == "shared":
             width, index, count = strip(buffer, index, inside)

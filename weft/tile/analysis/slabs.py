@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
 from weft.core.types import row_major
-from weft.scalar.blocks import address, loops_from, nodes
+from weft.scalar.blocks import address, loops_from, loops_in, nodes
 from weft.scalar.index import linear
-from weft.scalar.nest import Buffer, For, Load, Store, walk
+from weft.scalar.nest import Buffer, For, Load, Store
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_along, trips
@@ -50,15 +50,14 @@ def accesses_of(tile: Tile) -> Iterator[Access]:
     _, chunk = tile.chunk()
     body = tile.body if chunk is None else chunk.body
     for stmt in body:
-        atoms = [s for s in walk((stmt,)) if isinstance(s, For) and s.bind == "mma"]
+        atoms = list(loops_in((stmt,), "mma"))
         if atoms:
-            loops = (s for s in walk((stmt,)) if isinstance(s, For) and s is not atoms[0])
+            loops = (s for s in loops_in((stmt,)) if s is not atoms[0])
             yield from _fragments(atoms[0], tile, math.prod(map(trips, loops)))
         elif isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
             yield from _reads(stmt, tile)
-    for stmt in walk(body):
-        if isinstance(stmt, For) and stmt.bind == "thread":
-            yield from _fills(stmt)
+    for stmt in loops_in(body, "thread"):
+        yield from _fills(stmt)
 
 
 def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:

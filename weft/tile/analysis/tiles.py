@@ -20,7 +20,8 @@ from typing import Any, TypeGuard
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import Interval
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables, walk
+from weft.scalar.blocks import loops_in
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
 from weft.scalar.ops import apply, constant
 from weft.tile.analysis.access import ranges_in, trips
 from weft.tile.moves.loops import Labels, nested
@@ -65,7 +66,7 @@ class Tile:
     @property
     def innermost(self) -> For | None:
         """The innermost loop of its reduction."""
-        return [None, *(s for s in walk(self.body) if isinstance(s, For))][-1]
+        return [None, *loops_in(self.body)][-1]
 
     def with_chunk(self, chunk: For, before: Block = (), outside: Block = ()) -> Tile:
         """The tile with another loop over chunks, after `before`; `outside` goes before the sum."""

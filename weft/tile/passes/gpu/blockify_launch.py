@@ -30,7 +30,7 @@ from dataclasses import replace
 from itertools import product
 
 from weft.core.node import Node, postorder
-from weft.scalar.blocks import loads, map_statements, nodes, rebound
+from weft.scalar.blocks import loops_in, map_statements, reads_again, rebound
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
@@ -112,7 +112,7 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
     if isinstance(only, For) and only.role == "free":
         inner = _grid(only, blocks * trips(stmt), target, labels)
         return replace(stmt, body=(inner,), bind="grid")
-    return replace(stmt, bind="grid") if _has_threads(stmt.body) else stmt
+    return replace(stmt, bind="grid") if any(loops_in(stmt.body, "thread")) else stmt
 
 
 def _is_short(outer: For, inner: For, target: GPU) -> bool:
@@ -122,24 +122,17 @@ def _is_short(outer: For, inner: For, target: GPU) -> bool:
     return free and fixed and 0 < 2 * trips(inner) <= target.threads and trips(outer) > 1
 
 
-def _has_threads(body: Block) -> bool:
-    return any(isinstance(s, For) and s.bind == "thread" for s in walk(body))
-
-
 def _rows(stmt: For, blocks: int, target: GPU) -> int:
     """Iterations that one block does, each in a part of a warp; 1 where blocks have enough to do.
 
     That is where lanes have no more than PIECES pieces of an iteration, which reads nothing that it
     stores.
     """
-    loops = [s for s in walk(stmt.body) if isinstance(s, For)]
-    stored = {s.buffer for s in walk(stmt.body) if isinstance(s, Store)}
+    loops = list(loops_in(stmt.body))
     most = max(((s.extent or 0) for s in loops), default=0)
     pieces = -(-most // PIECE)
     plain = all(s.bind == "thread" and s.lo is constant(0) and s.extent for s in loops)
-    if not plain or not 0 < pieces <= PIECES * target.warp:
-        return 1
-    if not stored.isdisjoint(loads(*nodes(stmt.body))):
+    if not plain or not 0 < pieces <= PIECES * target.warp or reads_again(stmt.body):
         return 1
     rows = target.threads // min(target.warp, 1 << (pieces - 1).bit_length())
     while rows > 1 and blocks * (trips(stmt) // rows) < target.cores:
@@ -158,13 +151,11 @@ def _in_rows(stmt: For, rows: int, body: Block, labels: Labels) -> For:
 def _shared_by_warps(stmt: For) -> Block | None:
     """The body of a loop over columns with its loops on warps; None where they cannot share it."""
     loops = [s for s in stmt.body if isinstance(s, For)]
-    inside = [s for s in walk(stmt.body) if isinstance(s, For)]
-    stored = {s.buffer for s in walk(stmt.body) if isinstance(s, Store)}
     plain = all(s.lo is constant(0) and s.extent and s.role != "scan" for s in loops)
-    if not plain or any(s.bind or s.role == "scan" for s in inside):
+    if not plain or any(s.bind or s.role == "scan" for s in loops_in(stmt.body)):
         return None
-    alone = stored.isdisjoint(loads(*nodes(stmt.body)))
-    if not alone or max((trips(s) for s in loops if s.role == "reduce"), default=0) < LONG:
+    longest_sum = max((trips(s) for s in loops if s.role == "reduce"), default=0)
+    if longest_sum < LONG or reads_again(stmt.body):
         return None
     return tuple(replace(s, bind="warp") if isinstance(s, For) else s for s in stmt.body)
 
@@ -190,7 +181,7 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
 def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     """The tile with blocks of one size over the grid."""
     rows, columns = tile.threads
-    depth = math.prod(trips(s) for s in walk(tile.body) if isinstance(s, For))
+    depth = math.prod(map(trips, loops_in(tile.body)))
     around = math.prod(map(trips, tile.around))
     inner = tile.innermost
     rate = unit_rate(inner.body, inner, depth, target) if inner else 1

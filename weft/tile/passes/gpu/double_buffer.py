@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.types import TensorType
-from weft.scalar.blocks import redirect
-from weft.scalar.nest import Buffer, For, Kernel, Local, walk
+from weft.scalar.blocks import loops_in, redirect
+from weft.scalar.nest import Buffer, For, Kernel, Local
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
@@ -32,7 +32,7 @@ def double_buffer(kernel: Kernel, target: GPU) -> Kernel:
 
 def _parts(tile: Tile, chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
     """How many buffers each slab gets: more than two for tensor cores, if two blocks still fit."""
-    units = any(isinstance(s, For) and s.bind == "mma" for s in walk(chunk.body))
+    units = any(loops_in(chunk.body, "mma"))
     if not units or not target.async_copies:
         return 2
     each = sum(b.bytes for b in slabs)

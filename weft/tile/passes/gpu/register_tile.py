@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.scalar.affine import Interval
-from weft.scalar.blocks import nodes
+from weft.scalar.blocks import loops_in, nodes
 from weft.scalar.divisors import of_axis
-from weft.scalar.nest import Block, For, Kernel, Stmt, walk
+from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, trips
@@ -133,4 +133,4 @@ def _piece(stmt: For) -> For | None:
 
 def has_lanes(stmt: For) -> bool:
     """Whether several threads share what is in a loop."""
-    return any(isinstance(s, For) and s.bind in ("lane", "warp") for s in walk(stmt.body))
+    return any(loops_in(stmt.body, "lane", "warp"))

@@ -14,7 +14,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import For, Kernel, walk
+from weft.scalar.blocks import loops_in
+from weft.scalar.nest import For, Kernel
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import boxed
@@ -53,7 +54,7 @@ def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
 
 def whole_sides(tile: Tile) -> list[For] | None:
     """The loops over the sides of a tile that tensorize_mma has cut; None where it has not."""
-    is_cut = any(isinstance(s, For) and s.bind == "mma" for s in walk(tile.body))
+    is_cut = any(loops_in(tile.body, "mma"))
     if not is_cut or len(tile.threads) != 4:
         return None
     pairs = zip(tile.threads[:2], tile.registers[1::2], strict=True)
