@@ -26,7 +26,7 @@ from weft.tile.analysis.fragments import COLUMNS, PAIRS, ROWS
 from weft.tile.analysis.tiles import is_frame, nests_of, on_nests, section, tile_of
 from weft.tile.moves.loops import Labels
 from weft.tile.moves.peel import simplify_block
-from weft.tile.passes.gpu.tensorize_mma import owned
+from weft.tile.passes.gpu.tensorize_mma import laid_out
 from weft.tile.passes.gpu.tensorize_wgmma import whole_sides
 
 PAIR = 2  # columns side by side
@@ -85,7 +85,8 @@ class _Layout:
             assert sides is not None
             used = (f.label for f in (*tile.threads, *tile.registers))
             self.labels.loops.difference_update(used)
-            return owned(tile, sides, self.labels).nest()
+            # two rows, half of all apart, and pairs of all columns
+            return laid_out(tile, sides, ((), ()), self.labels, self.rows // 2).nest()
         if not isinstance(nest, For):
             return nest
         if self.is_start(nest):

@@ -54,42 +54,34 @@ def _on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
 
 
 def laid_out(
-    tile: Tile, sides: Sequence[For], parts: Sequence[Sequence[int]], labels: Labels
+    tile: Tile,
+    sides: Sequence[For],
+    parts: Sequence[Sequence[int]],
+    labels: Labels,
+    far: int = ROWS // 2,
 ) -> Tile:
-    """The tile of two sides, of which threads have parts, in parts of those: a warp the last."""
+    """The tile of two sides, of which threads have parts, in parts of those: a warp the last.
+
+    `far` is from one of a lane's rows to the other: all rows up to there are lanes.
+    """
     (rows, columns), (high, wide) = sides, parts
-    down = _side(rows, high, ROWS, 1, "g", labels)
-    across = _side(columns, wide, COLUMNS, 2, "q", labels)
+    down = _side(rows, high, labels, far)
+    across = _side(columns, wide, labels)
     threads = (*down[0], *across[0], down[1], across[1])
     return replace(tile, threads=threads, registers=(*down[2], *across[2]))
 
 
-def owned(tile: Tile, sides: Sequence[For], labels: Labels) -> Tile:
-    """The tile whose threads have two rows, half of all apart, and pairs of all columns."""
-    rows, columns = sides
-    half = trips(rows) // 2
-    down = _side(rows, (), ROWS, 1, "g", labels, half)
-    across = _side(columns, (), COLUMNS, 2, "q", labels)
-    return replace(tile, threads=(down[1], across[1]), registers=(*down[2], *across[2]))
-
-
 def _side(
-    loop: For,
-    parts: Sequence[int],
-    atom: int,
-    run: int,
-    stem: str,
-    labels: Labels,
-    far: int = ROWS // 2,
+    loop: For, parts: Sequence[int], labels: Labels, far: int = 0
 ) -> tuple[list[For], For, list[For]]:
-    """Loops over parts, lanes and registers for one side, where a lane has runs of `run`.
+    """Loops over parts, lanes and registers for one side.
 
-    far     from one of a lane's rows to the other: all rows up to there are lanes
+    far     from one of a lane's rows to the other: all rows up to there are lanes. 0 on the side of
+            the columns, of which a lane has two side by side
     """
-    by_row = run == 1
-    lead = far if by_row else PAIRS * run  # from the first lane to the last one's end
-    atom = 2 * far if by_row else atom
-    step, end = (lead, atom) if by_row else (1, run)  # of a lane's part of an atom
+    stem, run, step = ("g", 1, far) if far else ("q", 2, 1)  # of lanes, and of one's elements
+    lead = far or PAIRS * run  # from the first lane to the last one's end
+    atom = 2 * far or COLUMNS
     warps, rest, length = list[For](), loop, trips(loop)
     for length in parts:
         warps.append(replace(rest, axis=labels.axis("w"), step=length))
@@ -97,4 +89,4 @@ def _side(
     end_of_lanes = simplify(apply("add", rest.lo, constant(lead)), {})
     lanes = replace(rest, axis=labels.axis(stem), hi=end_of_lanes, step=run)
     atoms = section(loop, lanes.axis, length, axis=labels.axis("i"), step=atom, bind="register")
-    return warps, lanes, [atoms, section(loop, atoms.axis, end, step=step, bind="register")]
+    return warps, lanes, [atoms, section(loop, atoms.axis, 2 * step, step=step, bind="register")]
