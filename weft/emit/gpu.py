@@ -22,18 +22,8 @@ from weft.emit.in_place import bare, packed
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import inline, narrows, unnamed
-from weft.kernel.ops import (
-    AsyncWait,
-    Barrier,
-    Box,
-    Extract,
-    Matrix,
-    Mma,
-    Pack,
-    ThreadXor,
-    VectorLoad,
-    VectorStore,
-)
+from weft.kernel import ops as vectors
+from weft.kernel.ops import AsyncWait, Barrier, Box, Mma, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import loops_in, nodes
@@ -136,7 +126,7 @@ class GPUEmitter(Emitter):
         """Terms that are written where they are used."""
         return (
             bare(term)
-            or isinstance(term.op, Matrix)
+            or isinstance(term.op, vectors.Matrix)
             or term in self.copied
             or term in self.packed
             or unnamed(term)
@@ -158,14 +148,14 @@ class GPUEmitter(Emitter):
         return super().literal(value, dtype)
 
     def value(self, term: Node) -> str:
-        if isinstance(term.op, ThreadXor):
+        if isinstance(term.op, vectors.ThreadXor):
             value, distance = self.atom(term.args[0]), term.op.distance
             return self.word("exchange").format(value=value, distance=distance)
-        if isinstance(term.op, Extract):
+        if isinstance(term.op, vectors.Extract):
             vector, lane = self.atom(term.args[0]), term.op.lane
             text = self.language.lane.format(vector=vector, lane=lane)
             return self.out_of(text, term.type.dtype)
-        if isinstance(term.op, Pack):
+        if isinstance(term.op, vectors.Pack):
             return self.vector(list(term.args), term.type)
         return super().value(term)
 

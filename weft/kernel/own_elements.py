@@ -18,21 +18,11 @@ from itertools import islice, product
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import TensorType
 from weft.kernel.spread_threads import THREAD
+from weft.scalar import nest
 from weft.scalar.affine import bounds, function_of, linear
 from weft.scalar.blocks import nodes
 from weft.scalar.index import simplify
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    free_variables,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant, value_of
 from weft.scalar.reach import longest
 
@@ -106,7 +96,7 @@ class _Part:
 
     def differs(self, term: Node) -> bool:
         """Whether a term may differ between neighbours that share elements."""
-        return bool(self.same) and THREAD in free_variables(substitute((term,), self.same)[0])
+        return bool(self.same) and THREAD in nest.free_variables(substitute((term,), self.same)[0])
 
     def for_all(self, mask: Node) -> Node | None:
         """The mask, without what leaves the first of such neighbours."""
@@ -114,7 +104,7 @@ class _Part:
             kept = [m for part in mask.args if (m := self.for_all(part)) is not None]
             return apply("and", *kept) if len(kept) == 2 else next(iter(kept), None)
         leads = function_of(mask) == "eq" and value_of(mask.args[1]) == 0
-        own = leads and free_variables(mask) == OF_THREADS and self.differs(mask)
+        own = leads and nest.free_variables(mask) == OF_THREADS and self.differs(mask)
         return None if own else mask
 
     @staticmethod
@@ -189,7 +179,7 @@ class _Own:
 
     def place(self, index: Node) -> _Place | None:
         terms, offset = linear(substitute((index,), self.values)[0])
-        base = {(t, k) for t, k in terms.items() if free_variables(t) == OF_THREADS}
+        base = {(t, k) for t, k in terms.items() if nest.free_variables(t) == OF_THREADS}
         rest = [(self.unrolled.get(t), k) for t, k in terms.items() if (t, k) not in base]
         loops = tuple((f, k) for f, k in rest if f is not None and k > 0)
         return _Place(frozenset(base), loops, offset) if len(loops) == len(rest) else None

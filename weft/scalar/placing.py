@@ -10,18 +10,8 @@ from dataclasses import replace
 from itertools import takewhile
 
 from weft.core.node import Node, bottom_up, require
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Let,
-    Load,
-    Stmt,
-    Update,
-    free_variables,
-    is_atom,
-    walk,
-)
+from weft.scalar import nest
+from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Update, free_variables, walk
 from weft.scalar.ops import Constant, Symbol
 
 
@@ -99,7 +89,7 @@ class _Placer:
         return bottom_up(term, memo, lambda t: self._place(t, memo))
 
     def _place(self, term: Node, memo: dict[Node, int]) -> int:
-        if is_atom(term):
+        if nest.is_atom(term):
             if isinstance(term.op, Constant | Symbol):
                 return 0
             known = term in self.depth or self.partial

@@ -12,19 +12,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from weft.core import rules
 from weft.core.node import Node
-from weft.core.rules import (
-    Number,
-    Rule,
-    RuleSet,
-    Vocabulary,
-    any_call,
-    call,
-    constants,
-    function_name,
-    literal_value,
-    wildcards,
-)
+from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
 from weft.core.types import DTYPES, DType
 from weft.scalar.ops import apply, constant
 
@@ -60,7 +50,7 @@ def fold(node: Node, build: Vocabulary) -> Node | None:
     return build.literal(python_number(value, dtype_of(node)), dtype_of(node))
 
 
-def python_number(value: object, dtype: DType) -> Number:
+def python_number(value: object, dtype: DType) -> rules.Number:
     """A NumPy value of that dtype as the Python number a literal holds."""
     return dtype.python(np.asarray(value).item())
 
@@ -115,13 +105,13 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 
 def cast_same(node: Node) -> Node | None:
-    return node.args[0] if function_name(node) == dtype_of(node.args[0]).name else None
+    return node.args[0] if rules.function_name(node) == dtype_of(node.args[0]).name else None
 
 
 def cast_cast(node: Node, build: Vocabulary) -> Node | None:
     """d(e(x)) -> d(x) where e holds every value of x, or all three are integers that shrink."""
     inner = node.args[0]
-    if function_name(node) not in DTYPES or function_name(inner) not in DTYPES:
+    if rules.function_name(node) not in DTYPES or rules.function_name(inner) not in DTYPES:
         return None
     x, e, d = inner.args[0], dtype_of(inner), dtype_of(node)
     shrinks = all(t.is_integer for t in (dtype_of(x), e, d)) and d.bits <= e.bits
@@ -250,4 +240,4 @@ def identities(op: str) -> list[Rule]:
 
 
 VOCABULARY = Vocabulary(apply, constant, lambda node, type_: None)
-RULES = RuleSet(VOCABULARY, identities("apply"))
+RULES = rules.RuleSet(VOCABULARY, identities("apply"))

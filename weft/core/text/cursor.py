@@ -17,16 +17,9 @@ from typing import NoReturn, TypeVar
 
 import numpy as np
 
+from weft.core import types
 from weft.core.errors import ParseError, VerifyError
-from weft.core.types import (
-    DTYPES,
-    FOREIGN,
-    DType,
-    ScalarType,
-    TensorType,
-    TupleType,
-    dtype_of_literal,
-)
+from weft.core.types import DTYPES, FOREIGN, DType, ScalarType, TensorType, TupleType
 
 T = TypeVar("T")
 Literal = tuple["int | float | bool", DType]
@@ -172,7 +165,7 @@ class Cursor:
         if sign and isinstance(value, bool):
             self.fail(f"-{text} is not a literal")
         value = -value if sign else value
-        dtype = DTYPES[suffix] if suffix else dtype_of_literal(value)
+        dtype = DTYPES[suffix] if suffix else types.dtype_of_literal(value)
         if dtype.is_integer and type(value) is int:
             limits = np.iinfo(dtype.numpy)
             if not limits.min <= value <= limits.max:
@@ -265,7 +258,7 @@ def show_string(text: str) -> str:
 
 def show_literal(value: int | float | bool, dtype: DType) -> str:
     """Prints 0.5 for f32, 2 for i64, true for bool; other dtypes are named, as in 0.5:f64."""
-    return show_number(value) + ("" if dtype is dtype_of_literal(value) else f":{dtype}")
+    return show_number(value) + ("" if dtype is types.dtype_of_literal(value) else f":{dtype}")
 
 
 def show_number(value: int | float | bool) -> str:

@@ -15,18 +15,8 @@ from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import checked_index, eq
-from weft.tensor.build import (
-    Tensor,
-    broadcast_in,
-    broadcast_shape,
-    cast,
-    full,
-    iota,
-    mean,
-    reshape,
-    scatter,
-    total,
-)
+from weft.tensor import build
+from weft.tensor.build import Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
 from weft.tensor.ops import Gather, Index
 
 Axes = Sequence[int]
@@ -82,8 +72,8 @@ def embedding_bag(
     found = embedding(weight, reshape(indices, (bags, length)))
     if per_sample_weights is not None:
         found = found * reshape(per_sample_weights, (bags, length, 1))
-    sums = (mean if mode == 1 else total)(found, (1,))
-    lengths = full((bags,), length, indices.dtype)
+    sums = (build.mean if mode == 1 else build.total)(found, (1,))
+    lengths = build.full((bags,), length, indices.dtype)
     of = broadcast_in(cast(iota((bags,), 0), indices.dtype), (bags, length), (0,))
     return sums, reshape(of, indices.shape), lengths, lengths
 
@@ -113,13 +103,13 @@ def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     whole = [n for d, n in enumerate(x.shape) if d != axis]
     fits = whole == [n for d, n in enumerate(index.shape) if d != axis]
     require(fits and index.shape == src.shape, "an index over part of the source or the result")
-    return scatter(SUM, x, axis, index, src)
+    return build.scatter(SUM, x, axis, index, src)
 
 
 def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     require(x.rank > 0 and source.rank == x.rank, "a scalar is indexed")
     rows_ = broadcast_in(reshape(index, (-1,)), source.shape, (axis,))
-    return scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
+    return build.scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:

@@ -37,19 +37,10 @@ from weft.scalar.ops import apply, constant
 from weft.scalar.reach import longest
 from weft.scalar.structure import rename_block
 from weft.targets.gpu import GPU
+from weft.tile.analysis import tiles
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
-from weft.tile.analysis.tiles import (
-    Tile,
-    full,
-    guarded,
-    is_frame,
-    on_nests,
-    register_split,
-    section,
-    tile_of,
-    warp_tile,
-)
+from weft.tile.analysis.tiles import Tile, full, is_frame, on_nests, section, tile_of
 from weft.tile.moves.loops import Labels, blocked
 from weft.tile.passes.both.collapse_loops import joined
 
@@ -224,11 +215,11 @@ def grid_cycles(blocks: int, rows: int, columns: int, depth: int, rate: int, tar
         warps, size = rows / ROWS, 2
         products, reads = columns * ROWS / 2048, (GROUP + columns) * ROWS / 4096
     elif rate > 1:
-        high, wide = warp_tile(rows, columns)
+        high, wide = tiles.warp_tile(rows, columns)
         warps = rows * columns / (high * wide)
         products, reads, size = high * wide / 1024, (high + wide) / 64, 2
     else:
-        down, across = register_split(rows, columns)
+        down, across = tiles.register_split(rows, columns)
         warps = rows * columns / (down * across) / 32
         products, reads, size = down * across / 4, 0.6 * (down + across), 4
     compute = warps * (max(products, reads) + 0.25 * min(products, reads))
@@ -243,7 +234,7 @@ def _within(body: Block, loop: For) -> Block:
     def one(stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
             return stmt
-        stmt = stmt.map_terms(lambda t: guarded(t, loop.axis, inside))
+        stmt = stmt.map_terms(lambda t: tiles.guarded(t, loop.axis, inside))
         if not isinstance(stmt, Store):
             return stmt
         mask = inside if stmt.mask is None else apply("and", stmt.mask, inside)

@@ -21,22 +21,11 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
+from weft.scalar import nest
 from weft.scalar.affine import Interval
 from weft.scalar.blocks import address, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    Update,
-    free_variables,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import narrow, stride_along, trips
@@ -52,7 +41,7 @@ STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
     labels = Labels(kernel.body)
-    held = sum(s.buffer.type.bytes for s in walk(kernel.body) if isinstance(s, Local))
+    held = sum(s.buffer.type.bytes for s in nest.walk(kernel.body) if isinstance(s, Local))
     tiles = list(tiles_of(kernel.body))
     sums = [t.innermost for t in tiles]
     if target.matrix_units and all(s and operands(s.body, False) for s in sums):
@@ -145,8 +134,8 @@ def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Sl
     stack, seen = list(update.values), set[Node]()
     while stack:
         term = stack.pop()
-        moves = [t for t in threads if t.axis in free_variables(term, memo)]
-        if term in seen or inner.axis not in free_variables(term, memo) or not moves:
+        moves = [t for t in threads if t.axis in nest.free_variables(term, memo)]
+        if term in seen or inner.axis not in nest.free_variables(term, memo) or not moves:
             continue
         seen.add(term)
         if len(moves) == 1 and _reads_global(term):
