@@ -24,7 +24,7 @@ from typing import TypeGuard
 from weft.core.node import Node, make, rebuild
 from weft.core.types import TensorType
 from weft.kernel.ops import ThreadXor
-from weft.scalar import nest
+from weft.scalar import blocks, nest
 from weft.scalar.blocks import loops_from, map_statements, reads_again, rebound, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
@@ -87,8 +87,8 @@ def turns(loop: For) -> int:
 
 def _sharing(body: Block, *binds: str) -> int:
     """The most threads that can share one loop; 1 where no loop is shared."""
-    binds = binds or ("lane", "warp")
-    return max((turns(s) for s in walk(body) if isinstance(s, For) and s.bind in binds), default=1)
+    loops = blocks.loops_in(body, *binds or ("lane", "warp"))
+    return max(map(turns, loops), default=1)
 
 
 @dataclass
@@ -326,12 +326,8 @@ def _masked(stmt: Stmt, mask: Node, but: Collection[Buffer] = ()) -> Stmt:
         return stmt
 
     def alone(node: Node) -> Node | None:
-        if not isinstance(node.op, nest.Load) or node.op.buffer != stmt.buffer:
-            return None
-        index, *guard = node.args
-        both = apply("and", mask, guard[0]) if guard else mask
-        other = guard[1] if guard else constant(0, node.type.dtype)
-        return make(nest.Load(stmt.buffer, True), index, both, other)
+        same = isinstance(node.op, nest.Load) and node.op.buffer == stmt.buffer
+        return blocks.masked(node, mask) if same else None
 
     value = rebuild((stmt.value,), alone)[0]
     mask = mask if stmt.mask is None else apply("and", mask, stmt.mask)

@@ -46,6 +46,16 @@ def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
     return simplify(total, ranges)
 
 
+def masked(load: Node, condition: Node) -> Node:
+    """A load where the condition holds as well; elsewhere it is 0, or what it was where masked."""
+    op = load.op
+    assert isinstance(op, Load)
+    index, guard = load.args[: op.buffer.type.rank], load.args[op.buffer.type.rank :]
+    both = apply("and", condition, guard[0]) if guard else condition
+    other = guard[1] if guard else constant(0, load.type.dtype)
+    return make(Load(op.buffer, True), *index, both, other)
+
+
 def accesses(block: Block) -> list[tuple[Buffer, Index]]:
     """The accesses of every store of a block, then of every load."""
     parts: tuple[Stmt | Node, ...] = (*walk(block), *nodes(block))

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
-from weft.core.node import Node, make, rebuild
+from weft.core.node import Node, rebuild
 from weft.scalar.affine import Interval
-from weft.scalar.blocks import loops_in
+from weft.scalar.blocks import loops_in, masked
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
 from weft.scalar.ops import apply, constant
 from weft.tile.analysis.access import ranges_in, trips
@@ -151,13 +151,8 @@ def guarded(term: Node, axis: Node, condition: Node) -> Node:
     memo: dict[Node, frozenset[Node]] = {}
 
     def change(node: Node) -> Node | None:
-        if not isinstance(node.op, Load) or axis not in free_variables(node, memo):
-            return None
-        rank = node.op.buffer.type.rank
-        index, guard = node.args[:rank], node.args[rank:]
-        both = apply("and", condition, guard[0]) if guard else condition
-        other = guard[1] if guard else constant(0, node.type.dtype)
-        return make(Load(node.op.buffer, True), *index, both, other)
+        along = isinstance(node.op, Load) and axis in free_variables(node, memo)
+        return masked(node, condition) if along else None
 
     return rebuild((term,), change)[0]
 
