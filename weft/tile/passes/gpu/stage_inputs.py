@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.affine import Interval
+from weft.scalar.affine import Ranges
 from weft.scalar.blocks import address, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
@@ -31,7 +31,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import narrow, stride_along, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.strips import WIDEST, accesses_of, strip_width
-from weft.tile.analysis.tiles import Tile, full, guarded, on_tiles, tiles_of
+from weft.tile.analysis.tiles import Tile, full, guarded, on_tiles, section, tiles_of
 from weft.tile.moves.loops import Labels, past
 from weft.tile.moves.staged_rows import RowStager
 
@@ -106,9 +106,6 @@ def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
     """Of a tile that only copies: a slab of what it reads across the direction it stores in."""
     across, along = tile.threads
     ranges = tile.ranges()
-    known: dict[Node, int] = {}
-    for loop in tile.around:
-        known[loop.axis] = of_axis(loop, known)
     body, before = tile.body, list[Stmt]()
     for term in list(nodes(body)):
         if not isinstance(term.op, Load) or term.op.buffer.space != "global":
@@ -118,7 +115,7 @@ def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
             slab = _Slab(term, along, across)
             if slab.bytes > most:
                 continue
-            fill, read = _fill(slab, None, known, ranges, labels, strips=False)
+            fill, read = _fill(slab, None, None, ranges, labels)
             before += fill
             body = substitute_block(body, {term: read})
     return replace(tile, body=(*before, *body))
@@ -145,14 +142,12 @@ def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Sl
 
 
 def _fill(
-    slab: _Slab,
-    last: Node | None,
-    known: Divisors,
-    ranges: dict[Node, Interval],
-    labels: Labels,
-    strips: bool = True,
+    slab: _Slab, last: Node | None, known: Divisors | None, ranges: Ranges, labels: Labels
 ) -> tuple[Block, Node]:
-    """The slab's buffer and the loops that fill it; how to read it."""
+    """The slab's buffer and the loops that fill it; how to read it.
+
+    Threads take strips as wide as the divisors `known` of axes allow; single elements without them.
+    """
     loops = [slab.across, slab.inner]
     term, loads = slab.term, accesses_of([slab.term])
     ahead = [stride_along(address(b, i, ranges), slab.inner.axis) == 1 for b, i, _ in loads]
@@ -171,16 +166,13 @@ def _fill(
     name = next(n.op.buffer.name for n in postorder(term) if isinstance(n.op, Load))
     buffer = Buffer(labels.buffer(f"{name}_s"), shape, "shared")
     index = tuple(past(fresh[f.axis], f.lo) for f in loops)
-    width = strip_width(accesses_of([value]), fresh[line.axis], known, ranges)
-    width = width if strips and trips(line) % width == 0 else 1
-    body: Block = (Store(buffer, index, value),)
-    at = fresh[line.axis]
-    if width > 1:
+    at, store = fresh[line.axis], Store(buffer, index, value)
+    thread = For(at, line.lo, line.hi, (store,), 1, "free", "thread")
+    width = 1 if known is None else strip_width(accesses_of([value]), at, known, ranges)
+    if width > 1 and trips(line) % width == 0:
         start = labels.axis("c")
-        strip = For(at, start, apply("add", start, constant(width)), body, 1, "free", "register")
-        body = (For(start, line.lo, line.hi, (strip,), width, "free", "thread"),)
-    else:
-        body = (For(at, line.lo, line.hi, body, 1, "free", "thread"),)
-    fill = For(fresh[outer.axis], outer.lo, outer.hi, body, 1, "free", "thread")
+        strip = section(replace(thread, bind="register"), start, width)
+        thread = replace(thread, axis=start, body=(strip,), step=width)
+    fill = For(fresh[outer.axis], outer.lo, outer.hi, (thread,), 1, "free", "thread")
     read = make(Load(buffer), *(past(f.axis, f.lo) for f in loops))
     return (Local(buffer), fill), read
