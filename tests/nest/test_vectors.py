@@ -232,3 +232,32 @@ def test_an_iteration_reads_what_the_one_before_has_stored() -> None:
     p, x = parse_program(BEFORE.lstrip(), "before"), normal(4)
     verify(p)
     np.testing.assert_allclose(run(p, [x])[0], np.cumsum(x) - x, rtol=1e-5, atol=1e-6)
+
+
+SIBLINGS = """
+program kernel siblings
+input x: f32[5]
+
+kernel y(x: f32[5]) -> y: f32[1]
+for c0 in 0..1:  # reduce serial
+    for b0 in 0..2:  # reduce serial
+        in0 = load x[b0]
+        acc0 <- fma(in0, in0, acc0)
+        v0 = multiply(in0, in0)
+        acc1 <- add(acc1, v0)
+    for b0 in 2..5:  # reduce serial
+        in1 = load x[b0]
+        acc0 <- fma(in1, in1, acc0)
+        v1 = multiply(in1, in1)
+        acc1 <- add(acc1, v1)
+y[0] = add(acc0, acc1)
+
+output y
+"""
+
+
+def test_loops_over_one_axis_have_values_of_their_own() -> None:
+    """Both halves are the same terms; one computed in the first says nothing about the second."""
+    p, x = parse_program(SIBLINGS.lstrip(), "siblings"), normal(5)
+    verify(p)
+    np.testing.assert_allclose(run(p, [x])[0], [2 * np.sum(x * x)], rtol=1e-5)

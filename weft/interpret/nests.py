@@ -233,6 +233,9 @@ class _Machine:
             self.active.append(runs)
             self.known[loop.axis] = lo + here * loop.step
             self.block(loop.body)
+            for stmt in loop.body:  # another loop over the same axis has values of its own
+                if isinstance(stmt, nest.Let):
+                    self.known.pop(stmt.term, None)
             self.sizes.pop()
             self.active.pop()
         self.loops.pop()
