@@ -114,9 +114,9 @@ def bound(made: Source) -> Callable[[], Any]:
     return lambda: made.callable(*made.args, **made.kwargs)
 
 
-def dynamo(source: Source, backend: str | Callable[..., Any], mode: str | None = None) -> Any:
+def dynamo(source: Source, backend: str | Callable[..., Any], **settings: Any) -> Any:
     torch.compiler.reset()
-    return torch.compile(source.callable, backend=backend, mode=mode)
+    return torch.compile(source.callable, backend=backend, **settings)
 
 
 def ready(
@@ -126,22 +126,28 @@ def ready(
     if isinstance(program, IrText):  # only weft runs IR text
         compiled = compile_ir(program, options)
         return compiled, text_as_source(program, compiled, torch.initial_seed())
-    if backend not in FREEZES:
+    if backend not in OPTIONS:
         return None, replace(program, callable=OTHERS[backend](program, options))
-    compiled = compile_source(program, replace(options, freeze=FREEZES[backend]))
+    compiled = compile_source(program, replace(options, **OPTIONS[backend]))
     return compiled, replace(program, callable=compiled)
 
 
 OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
     "eager": lambda source, _: source.callable,
     "inductor": lambda source, _: dynamo(source, "inductor"),
-    "inductor-max-autotune": lambda source, _: dynamo(source, "inductor", "max-autotune"),
+    "inductor-max-autotune": lambda source, _: dynamo(source, "inductor", mode="max-autotune"),
+    "inductor-dynamic": lambda source, _: dynamo(source, "inductor", dynamic=True),
     "openvino": lambda source, _: openvino(source),
     "onnxruntime": lambda source, _: onnxruntime(source),
     "weft-dynamo": lambda source, options: dynamo(source, graph_backend(**asdict(options))),
 }
-FREEZES = {"weft": False, "weft-frozen": True}  # weft.compile, with its option `freeze`
-BACKENDS = (*OTHERS, *FREEZES)
+# weft.compile, and its options
+OPTIONS: dict[str, dict[str, Any]] = {
+    "weft": {"freeze": False},
+    "weft-frozen": {"freeze": True},
+    "weft-dynamic": {"freeze": False, "dynamic": True},
+}
+BACKENDS = (*OTHERS, *OPTIONS)
 
 if __name__ == "__main__":
     main()

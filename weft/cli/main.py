@@ -23,7 +23,7 @@ from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import KINDS, load
-from weft.cli.suite import SUITES, Settings
+from weft.cli.suite import DYNAMIC, SUITES, Settings
 from weft.cli.suite import run as run_suite
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.config import config
@@ -218,6 +218,9 @@ def bench_command(
     backends: Annotated[
         str | None, typer.Option("--backends", help="columns of the table; default: the suite's")
     ] = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="programs for any size beside those for one")
+    ] = False,
     threads: Annotated[
         int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
     ] = None,
@@ -232,7 +235,8 @@ def bench_command(
 ) -> None:
     """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
     suite = SUITES[choice("device", device, SUITES)]
-    chosen = suite.backends if backends is None else tuple(backends.split(","))
+    default = DYNAMIC if dynamic else suite.backends
+    chosen = default if backends is None else tuple(backends.split(","))
     settings = Settings(device, chosen, only, threads, seconds, rounds, minutes)
     results = run_suite(settings, lambda line: print(f"weft: {line}", file=sys.stderr, flush=True))
     if json_path != "-":

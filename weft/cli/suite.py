@@ -33,7 +33,14 @@ from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS, Workload
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options
 
-OURS = ("weft", "weft-frozen", "weft-dynamo")
+OURS = ("weft", "weft-frozen", "weft-dynamo", "weft-dynamic")
+DYNAMIC = (
+    "eager",
+    "inductor",
+    "inductor-dynamic",
+    "weft",
+    "weft-dynamic",
+)  # of sizes that are free
 BEST = "best peer"
 DISTURBED = 1.2  # median of rounds / fastest: above this, other work ran on the machine
 PEER_ERROR = 1e-4  # a peer with a larger error computes in less than float32, and does not count

@@ -63,6 +63,7 @@ def summary_lines(results: Results) -> list[str]:
         lines.append(f"{ours}, times as fast (geometric mean): {', '.join(means)}")
         for to, least in ((BEST, results.settings.suite.enough), ("eager", 1.0), ("inductor", 1.0)):
             lines += listed(f"  below {least:g} of {to} on", results.behind(ours, to, least))
+    lines += any_size_lines(results)
     seconds = [f"{number(results.compile_seconds(b), '.2g')} {b}" for b in results.backends]
     lines.append(f"seconds to compile and call once, cold (median): {', '.join(seconds)}")
     slow = results.slow_to_compile("weft", "inductor", COMPILE_SHARE)
@@ -78,6 +79,17 @@ def summary_lines(results: Results) -> list[str]:
         *(f"{backend} is left out: {why}" for backend, why in results.missing.items()),
         *failures(results),
     ]
+
+
+def any_size_lines(results: Results) -> list[str]:
+    """Programs for any size beside those for one, and beside Inductor's for any size."""
+    ours, static, goal = "weft-dynamic", "weft", 0.8
+    if not {ours, static} <= {*results.backends}:
+        return []
+    mean, seconds = results.geomean(ours, static), map(results.compile_seconds, (ours, static))
+    slower = " and ".join(number(s, ".2g") for s in seconds)
+    lines = [f"{ours}, times as fast as {static}: {number(mean)}; seconds to compile {slower}"]
+    return [*lines, *listed(f"  below {goal:g} on", results.behind(ours, static, goal))]
 
 
 def hot_call_lines(results: Results) -> list[str]:
