@@ -235,3 +235,17 @@ def test_a_size_outside_of_its_range(rows: int) -> None:
     program = weft.driver.compile_text(TEXT.replace("13", "14"))
     with pytest.raises(VerifyError, match=f"size s0 runs from 2 to 65536, and {rows} was given"):
         program(torch.randn(rows, 64))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_blocks_of_rows_end_where_rows_do(causal: bool) -> None:
+    """Scores of more than the cache are merged with what reads them, over blocks of rows."""
+
+    def attend(*args: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(*args, is_causal=causal)
+
+    f = weft.compile(attend, dynamic=True)
+    for rows in (512, 2, 31, 33, 64, 127, 600):  # parts of a block, of a panel and of a vector
+        args = [torch.randn(1, 8, rows, 16) for _ in range(3)]
+        assert_equal(f(*args), attend(*args))
+    assert len(f.programs) == 1 and "reduce_rows" in weft.ir(f, "tile")

@@ -155,6 +155,9 @@ TILES = {
     "for a1: a parallel loop must be free, not reduce": replace(
         of(For(a1, c(0), c(4), (), role="reduce", bind="parallel")), level="tile"
     ),
+    "for a1: only a parallel loop has a grain": of(
+        For(a1, c(0), c(4), (), bind="serial", grain=c(8)), level="tile"
+    ),
     r"a vector4 loop needs a literal extent, or lo\.\.min": blocked(0, c(4), bind="vector4"),
     "a scan cannot run in the lanes": of(
         For(a1, c(0), c(4), (), role="scan", bind="vector4"), level="tile"

@@ -93,7 +93,7 @@ class Symbolic:
 
     term: Any
 
-    def at_least(self, least: int) -> int:
+    def at_least(self, other: int) -> int:
         """The greater one of both."""
         raise NotImplementedError
 

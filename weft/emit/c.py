@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from weft.core.node import Node, bottom_up, postorder
 from weft.emit.spelling import element
@@ -17,6 +18,7 @@ from weft.scalar import nest
 from weft.scalar.index import Interval, bounds
 from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of
+from weft.scalar.sizes import Extent, Size
 from weft.scalar.structure import is_checked
 from weft.scalar.updates import combined
 
@@ -30,7 +32,7 @@ class _Function:
     lines: list[str] = field(default_factory=list)
     captured: dict[str, str] = field(default_factory=dict)  # name -> C declaration
     own: set[str] = field(default_factory=set)
-    scratch: int = 0  # bytes in use, from the start of the worker's
+    scratch: Extent = 0  # bytes in use, from the start of the worker's
 
 
 class Emitter(Terms):
@@ -55,6 +57,7 @@ class Emitter(Terms):
         self.types: dict[str, str] = {}
         self.functions: list[str] = []
         self.scratch = 0  # bytes that any function uses: asked for at once, so that none moves
+        self.total = scratch_of(kernel)  # those, where sizes decide
         self.current = _Function()
         self.count = 0
         self.loads = 0
@@ -174,13 +177,18 @@ class Emitter(Terms):
     def local(self, buffer: nest.Buffer, depth: int) -> None:
         name, type_ = self.spelt.of(buffer.name), element(buffer.type.dtype)
         self.declare(name, f"{type_} *")
-        if buffer.bytes <= STACK_BYTES:
+        if on_stack(buffer):
             self.line(
                 depth, f"{type_} {name}[{max(buffer.type.span, 1)}] __attribute__((aligned(64)));"
             )
             return
-        self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {self.current.scratch});")
-        self.current.scratch += (buffer.bytes + 63) // 64 * 64
+        at = self.extent(self.current.scratch)
+        self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {at});")
+        self.current.scratch += aligned(buffer)
+        self.extent(self.total)  # which is asked for in the same function
+
+    def extent(self, extent: Extent) -> str:
+        return self.index(extent.term) if isinstance(extent, Size) else str(extent)
 
     def parallel(self, stmt: nest.For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""
@@ -190,7 +198,7 @@ class Emitter(Terms):
         self.iteration(stmt, "turn", 2)
         self.line(1, "}")
         inner, self.current = self.current, outer
-        self.scratch = max(self.scratch, inner.scratch)
+        self.scratch = self.most(inner)
         number = len(self.functions)
         self.functions.append(self._worker(inner, number))
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
@@ -199,7 +207,18 @@ class Emitter(Terms):
         names = ", ".join(self.use(name) for name in inner.captured)
         self.line(depth, f"struct {self.symbol}_args{number} args{number} = {{{names}}};")
         each = "weft_for_checked" if is_checked(stmt.body) else "weft_for"
-        self.line(depth, f"{each}({count}, 1, {self.symbol}_body{number}, &args{number});")
+        grain = "1" if stmt.grain is None else self.index(stmt.grain)
+        body = f"{self.symbol}_body{number}"
+        self.line(depth, f"{each}({count}, {grain}, {body}, &args{number});")
+
+    def most(self, function: _Function) -> int:
+        """Bytes of scratch memory that a function or any before uses, where those are numbers."""
+        known = self.total if isinstance(self.total, int) else 0
+        return max(self.scratch, function.scratch) if known else 0  # type: ignore[type-var]
+
+    def scratch_bytes(self) -> str:
+        """The bytes that a function asks for: of all functions together."""
+        return self.extent(self.total) if isinstance(self.total, Size) else "scratch_bytes"
 
     def iteration(self, stmt: nest.For, turn: str, depth: int) -> None:
         """The body of a loop in its iteration of that number."""
@@ -218,7 +237,9 @@ class Emitter(Terms):
         head = f"{once}void {name}(void *args, i64 begin, i64 end, int worker) {{"
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]
         struct = [f"struct {args} {{", *(fields or ["    int none;"]), "};"]
-        return "\n".join([*struct, head, *first, *unpack, *_whole(inner), "}", ""])
+        return "\n".join(
+            [*struct, head, *first, *unpack, *_whole(inner, self.scratch_bytes()), "}", ""]
+        )
 
     @staticmethod
     def _field(type_: str) -> str:
@@ -237,7 +258,7 @@ class Emitter(Terms):
             found.append(self.parameter.format(**fields))
         return found
 
-    def take_sizes(self, parameters: list[str]) -> None:
+    def take_sizes(self, parameters: list[str]) -> Iterator[str]:
         """Add the array of sizes, and read from it the ones that the kernel uses."""
         own = sizes_of(self.kernel)
         name = self.spelt.fresh("sizes")
@@ -245,16 +266,23 @@ class Emitter(Terms):
         for label in own:
             size = self.declare(self.variable(label), self.integer)
             place = f"{name}[{self.sizes.index(label)}]"
-            self.line(1, f"const {self.integer} {size} = {place};")
+            yield f"    const {self.integer} {size} = {place};"
 
     def file(self) -> str:
         parameters = self.parameters()
-        self.take_sizes(parameters)
+        sizes = list(self.take_sizes(parameters))
         body = place(self.kernel.body, unnamed)
         self.block(body, 1)
-        self.scratch = max(self.scratch, self.current.scratch)
+        self.scratch = self.most(self.current)
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
-        lines = [*self.functions, head, *_whole(self.current), "}", ""]
+        lines = [
+            *self.functions,
+            head,
+            *sizes,
+            *_whole(self.current, self.scratch_bytes()),
+            "}",
+            "",
+        ]
         size = [f"enum {{ scratch_bytes = {self.scratch} }};"] if self.scratch else []
         return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])
 
@@ -272,10 +300,24 @@ def _needs_no_loop(stmt: nest.For) -> bool:
     return stmt.axis not in terms and not any(isinstance(s, nest.Local) for s in stmt.body)
 
 
-def _whole(function: _Function) -> list[str]:
+def on_stack(buffer: nest.Buffer) -> bool:
+    return not isinstance(buffer.bytes, Size) and buffer.bytes <= STACK_BYTES
+
+
+def aligned(buffer: nest.Buffer) -> Any:
+    return (buffer.bytes + 63) // 64 * 64
+
+
+def scratch_of(kernel: nest.Kernel) -> Any:
+    """Bytes of scratch memory that all of a kernel's local buffers take."""
+    own = (s.buffer for s in nest.walk(kernel.body) if isinstance(s, nest.Local))
+    return sum(aligned(b) for b in own if not on_stack(b))
+
+
+def _whole(function: _Function, scratch_bytes: str) -> list[str]:
     """Its lines between its hold on the worker's scratch and its fence, where it needs them."""
     text = "\n".join(function.lines)
-    scratch = ["    char *const scratch = weft_scratch(scratch_bytes);"]
+    scratch = [f"    char *const scratch = weft_scratch({scratch_bytes});"]
     fence = ["    weft_fence();"]  # streaming stores are in no order
     return [
         *(scratch if "(scratch + " in text else []),

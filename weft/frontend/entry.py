@@ -33,23 +33,32 @@ def entry(
     else than its own rules say.
     """
     placeholders, leaves, tree = captured.placeholders, captured.leaves, captured.out_tree
-    read = [_reader(p) for p in placeholders]
-    straight = len(placeholders) == arity and all(map(is_input, placeholders, range(arity)))
+    count, sizes = len(placeholders), [captured.sizes[n] for n in sizes_of(captured.graph).values()]
+    straight = count == arity and not sizes and all(map(is_input, placeholders, range(arity)))
     plain = tree.type is tuple and all(map(is_result, leaves, range(len(leaves))))
     plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
-    measure = [_measure(captured.sizes[n]) for n in sizes_of(captured.graph).values()]
+    pick = None if straight else _picker(placeholders, sizes)
 
     def call(*inputs: Any) -> Any:
-        tensors = inputs if straight else tuple([r(inputs) for r in read])
-        given: Any = (*tensors, *[m(inputs) for m in measure]) if measure else tensors
+        given = inputs if pick is None else pick(inputs)
         try:
             results = run(given)
         except ExternMismatch as error:
             return otherwise(error)(*inputs)
-        return results if plain else wrap(results, tensors, inputs)
+        return results if plain else wrap(results, given, inputs)
 
     return call
+
+
+def _picker(placeholders: Sequence[Placeholder], sizes: Sequence[Source]) -> Callable[[Any], Any]:
+    """The placeholders' tensors and then the sizes, as a tuple, from the inputs."""
+    whole = [p.position for p in placeholders if p.region is None and p.position is not None]
+    places = [*whole, *(s.position for s in sizes if s.dimension is None)]
+    if len(places) == len(placeholders) + len(sizes) > 1:
+        return itemgetter(*places)
+    read = [*map(_reader, placeholders), *map(_measure, sizes)]
+    return lambda inputs: tuple([r(inputs) for r in read])
 
 
 def _measure(source: Source) -> Callable[[Values], int]:

@@ -25,8 +25,9 @@ from weft.scalar.sizes import Size, Undecided, larger, smaller, symbols
 
 CAP = 1 << 16  # a size is taken to be at most that, unless it is more when the program is compiled
 MOST = (1 << 31) - 1
-# While a program is traced, before all is known of its symbols: neither 0 nor 1.
-OPEN = (2, 1 << 20)
+# While a program is traced, before all is known of its symbols: neither 0 nor 1, and no bound that
+# `settle` could exceed.
+OPEN = (2, MOST)
 
 _known: WeakKeyDictionary[Any, dict[str, Node]] = WeakKeyDictionary()  # by ShapeEnv
 

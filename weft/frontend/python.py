@@ -49,7 +49,8 @@ SOUND = {
 }
 WARN_AT = 8  # compilations of one frame
 # Of weft.compile's own: guards of modules that compare versions of dicts; recurrent layers are
-# traced; no limit of eight.
+# traced; no limit of eight. Under dynamic=True floats are constants too: a program reads their
+# values, so that as inputs they would be read at every call for nothing.
 OWN = {
     "use_recursive_dict_tags_for_guards": True,
     "record_runtime_overhead": False,
@@ -176,7 +177,8 @@ class _Converter:
         frames.converted += 1
         frames.warn(frame)
         refuse, known = frames.session.refuse, len(graph_break_reasons)
-        with dynamo.config.patch(settings(**SOUND, **OWN)), silent():
+        floats = {"specialize_float": True} if frames.session.dynamic else {}
+        with dynamo.config.patch(settings(**SOUND, **OWN, **floats)), silent():
             try:
                 return self.convert(frame, entry, *more, **named)
             except WeftError:

@@ -74,15 +74,16 @@ class Session:
         self.programs.append(run)
         return run
 
-    def specialise(self, error: Exception) -> None:
-        """Note why something is compiled for each size by itself."""
-        if type(error) in ENVIRONMENT:
+    def specialise(self, error: Exception, fixed: bool) -> None:
+        """Say which size is `fixed`, or why something is compiled for each size by itself."""
+        if type(error) in ENVIRONMENT or (self.debug and not isinstance(error, WeftError)):
             raise error
         told = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         first = told.strip().split("\n")[0]
-        log.info("%s is compiled for each size by itself: %s", self.title, first)
-        if self.debug and not isinstance(error, WeftError):
-            raise error
+        if fixed:
+            log.info("a size of %s is fixed: %s", self.title, first)
+        else:
+            log.warning("%s is compiled for each size by itself: %s", self.title, first)
 
     def refuse(self, error: Exception) -> None:
         """Note why something runs in eager; raises where that is not wanted."""
@@ -172,8 +173,9 @@ class GraphProgram:
             except RestartAnalysis:
                 raise  # Dynamo takes a float for a constant, and begins again
             except Exception as error:
-                self.session.specialise(error)
-                if pin(error, examples, self.settled):
+                fixed = pin(error, examples, self.settled)
+                self.session.specialise(error, fixed)
+                if fixed:
                     continue
             break
 

@@ -148,6 +148,7 @@ class For(Stmt):
             (unrolled), vector16 (over 16 lanes); on a GPU grid, thread, and lane or warp (among
             the threads of one outer iteration: neighbours in a warp, or several warps). tile/ops.py
             has them all.
+    grain   of a parallel loop whose work sizes decide: iterations for which to wake a thread
     """
 
     axis: Node
@@ -158,7 +159,8 @@ class For(Stmt):
     role: str = "free"
     bind: str = ""
     folds: tuple[Fold, ...] = ()
-    uses = ("lo", "hi")
+    grain: Node | None = None
+    uses = ("lo", "hi", "grain")
 
     @property
     def label(self) -> str:

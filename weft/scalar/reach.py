@@ -10,16 +10,19 @@ import math
 from weft.core.node import Node
 from weft.scalar.affine import (
     Interval,
+    Linear,
     Ranges,
     bounds,
     from_linear,
     function_of,
     has_symbol,
     linear,
+    order,
     plus,
+    times,
 )
 from weft.scalar.nest import For, free_variables
-from weft.scalar.ops import Constant, apply, constant, subtract
+from weft.scalar.ops import Constant, apply, constant, subtract, value_of
 from weft.scalar.sizes import size
 
 Loops = dict[Node, For]  # by axis
@@ -34,6 +37,11 @@ def extent_of(loop: For) -> int | None:
 
 def longest(lo: Node, hi: Node) -> int | None:
     """A literal upper bound on hi - lo, None when there is none."""
+    both = function_of(hi) == function_of(lo) == "minimum"
+    if both and (cut := {*hi.args} & {*lo.args}) and len(cut) == 1:  # min(x, n)..min(y, n)
+        (x,), (y,) = ([a for a in end.args if a not in cut] for end in (lo, hi))
+        most = longest(x, y)
+        return None if most is None else max(most, 0)
     if function_of(hi) == "minimum":
         known = [n for n in (longest(lo, h) for h in hi.args) if n is not None]
         return min(known, default=None)
@@ -53,14 +61,28 @@ def _extreme(index: Node, loops: Loops, sign: int, rounds: int) -> float:
     best = bounds(index, _ranges(loops))[sign > 0]
     if rounds == 0:
         return best
-    order = list(loops)
-    depth = {atom: order.index(atom) if atom in loops else len(order) for atom in terms}
+    axes = list(loops)  # what is made of others first, for these cancel then
+    depth = {a: axes.index(a) if a in loops else len(axes) + order(a)[1] for a in terms}
     atom = max(terms, key=lambda a: depth[a])
     rest = {a: k for a, k in terms.items() if a is not atom}
-    for end in _ends(atom, loops, upper=terms[atom] * sign > 0):
-        term = from_linear(*plus((rest, offset), linear(end), terms[atom]))
-        found = _extreme(term, loops, sign, rounds - 1)
-        best = min(best, found) if sign > 0 else max(best, found)
+
+    def at(end: Linear) -> float:
+        term = from_linear(*plus((rest, offset), end))
+        return _extreme(term, loops, sign, rounds - 1)
+
+    nearer, farther = (min, max) if sign > 0 else (max, min)
+    upper, one = terms[atom] * sign > 0, ({}, terms[atom])
+    for end in _ends(atom, loops, upper):
+        best = nearer(best, at(times(linear(end), one)))
+    if function_of(atom) == ("maximum" if upper else "minimum"):  # it is one of them
+        best = nearer(best, farther(at(times(linear(a), one)) for a in atom.args))
+    by = value_of(atom.args[1]) if function_of(atom) == "floordiv" else None
+    if by and by > 0 and terms[atom] % by == 0:  # x // by * by is x, or up to by - 1 less
+        end = linear(atom.args[0])
+        end = end if upper else plus(end, ({}, 1 - int(by)))
+        best = nearer(best, at(times(end, ({}, terms[atom] // int(by)))))
+        alone = bounds(atom, _ranges(loops))[upper]
+        best = nearer(best, at(({}, terms[atom] * int(alone)))) if math.isfinite(alone) else best
     return best
 
 

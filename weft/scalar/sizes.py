@@ -15,10 +15,10 @@ from typing import Any
 from weft.core.errors import WeftError
 from weft.core.node import Node, postorder, substitute
 from weft.core.types import Symbolic
-from weft.scalar.affine import Linear, from_linear, linear, plus, times
+from weft.scalar.affine import Known, Linear, from_linear, linear, plus, times
 from weft.scalar.index import simplify
 from weft.scalar.ops import Symbol, apply, constant, evaluate_term, make, value_of
-from weft.scalar.symbols import linear_bounds
+from weft.scalar.symbols import least, negative
 from weft.scalar.text.terms import show_term
 
 
@@ -94,13 +94,14 @@ class Size(Symbolic):
     def __index__(self) -> int:
         raise Undecided(f"{self} is one number", self.term)
 
-    def at_least(self, least: int) -> Any:
-        return larger(self, least)
+    def at_least(self, other: int) -> Any:
+        return larger(self, other)
 
     __radd__, __rmul__, __int__ = __add__, __mul__, __index__
 
     def _decide(self, other: Any, sign: str, holds: Test, fails: Test) -> bool:
-        low, high = linear_bounds(*plus(form(self), form(other), -1), {})
+        gap = plus(form(self), form(other), -1)  # of lengths in memory, which never wrap
+        low, high = least(gap, Known({})), -least(negative(gap), Known({}))
         if holds(low, high) or fails(low, high):
             return holds(low, high)
         raise Undecided(f"{self} {sign} {other}", (self - other).term)
@@ -127,11 +128,25 @@ def size(term: Node) -> Any:
 
 
 def smaller(x: Extent, y: Extent) -> Any:
-    return _applied("minimum", *sorted((x, y), key=lambda n: isinstance(n, int)))
+    first = _first(x, y)
+    return _applied("minimum", *_ordered(x, y)) if first is None else y if first is x else x
 
 
 def larger(x: Extent, y: Extent) -> Any:
-    return _applied("maximum", *sorted((x, y), key=lambda n: isinstance(n, int)))
+    first = _first(x, y)
+    return _applied("maximum", *_ordered(x, y)) if first is None else first
+
+
+def _first(x: Extent, y: Extent) -> Extent | None:
+    """The one that is the larger one for all sizes; None where that is not known."""
+    gap = plus(form(x), form(y), -1)
+    if least(gap, Known({})) >= 0:
+        return x
+    return y if least(negative(gap), Known({})) >= 0 else None
+
+
+def _ordered(x: Extent, y: Extent) -> list[Extent]:
+    return sorted((x, y), key=lambda n: isinstance(n, int))
 
 
 def _applied(function: str, x: Extent, y: Extent) -> Any:

@@ -99,10 +99,16 @@ def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> Linear:
 
 
 def _replaceable(form: Linear, known: Known) -> list[Node]:
-    """The factors that have ends: those made of others first, then axes, the innermost first."""
+    """The factors that have ends: those made of others first, then axes, the innermost first.
+
+    Last what a size is multiplied with.
+    """
     found = dict.fromkeys(f for atom in form[0] for f in factors(atom))
     made = [f for f in found if function_of(f) and (has_symbol(f) or _reads(f, known))]
-    return made + [a for a in reversed(known.last) if a in found]
+    last = [a for a in reversed(known.last) if a in found]
+    products = (parts for a in form[0] if len(parts := factors(a)) > 1 and has_symbol(a))
+    times = [f for parts in products for f in parts if not has_symbol(f)]
+    return [*made, *last, *(f for f in times if f not in made and f not in last)]
 
 
 def _reads(term: Node, known: Known) -> bool:
@@ -149,6 +155,9 @@ def _ends(atom: Node, upper: bool, known: Known) -> Iterator[Linear]:
         found = quotient(end, by, known)
         if found is not None:
             yield found[0]
+    bound = bounds(atom, known)[upper]
+    if not has_symbol(atom) and math.isfinite(bound):
+        yield {}, int(bound)
 
 
 def _multiples(atom: Node, inside: Linear, upper: bool, known: Known) -> Iterator[Linear]:

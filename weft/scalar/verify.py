@@ -265,6 +265,8 @@ class _Verifier:
         free = stmt.bind not in nest.PARALLEL or stmt.role == "free" or shared
         self.that(free, f"a {stmt.bind} loop must be free, not {stmt.role}")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
+        grained = stmt.grain is None or stmt.bind == "parallel"
+        self.that(grained, "only a parallel loop has a grain")
         ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
         self.that(ends, "its bounds must be i64")
         outer = [f for f in self.open if f.axis is stmt.axis]

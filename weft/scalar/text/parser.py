@@ -52,7 +52,7 @@ def _read_for(cursor: Cursor, lines: deque[Line], indent: int, scope: NestScope)
         cursor.fail(f"a step of {step}")
     cursor.expect(":")
     cursor.end()
-    loop = _read_annotation(Cursor(cursor.line, cursor.comment.partition("#")[0]))
+    loop = _read_annotation(Cursor(cursor.line, cursor.comment.partition("#")[0]), scope)
     variable = make_node(cursor, Axis(label))
     scope.open()
     if isinstance(getattr(scope.terms.get(label), "op", None), Symbol):
@@ -67,11 +67,11 @@ def _read_for(cursor: Cursor, lines: deque[Line], indent: int, scope: NestScope)
     for fold in folds:
         for name, acc in zip(fold.labels, fold.accs, strict=True):
             cursor.define(scope.terms, name, acc)
-    return For(variable, lo, hi, body, step, loop.role, loop.bind, folds)
+    return For(variable, lo, hi, body, step, loop.role, loop.bind, folds, loop.grain)
 
 
-def _read_annotation(cursor: Cursor) -> Loop:
-    """Read `free parallel`, or `reduce serial into acc0, sum(acc1: f32x8)`."""
+def _read_annotation(cursor: Cursor, scope: NestScope) -> Loop:
+    """Read `free parallel grain 64`, or `reduce serial into acc0, sum(acc1: f32x8)`."""
     loop = Loop()
     if not cursor.peek():
         return loop
@@ -80,6 +80,8 @@ def _read_annotation(cursor: Cursor) -> Loop:
         cursor.fail(f"the role of a loop is {', '.join(ROLES)}, not {loop.role}")
     if cursor.peek() != "into" and cursor.at_name():
         loop.bind = cursor.name()
+    if cursor.accept("grain"):
+        loop.grain = scope.index_term(cursor)
     while cursor.accept("," if loop.listed else "into"):
         if cursor.peek(1) == "(":
             fold = _read_fold(cursor)

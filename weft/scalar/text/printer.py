@@ -98,7 +98,8 @@ class _Printer:
         how = " ".join(filter(None, [loop.role, loop.bind and show_name(loop.bind)]))
         folds = self.folds(loop, parent)
         into = f" into {', '.join(folds)}" if folds else ""
-        return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{into}"
+        grain = "" if loop.grain is None else f" grain {self.ref(loop.grain)}"
+        return f"for {show_name(loop.label)} in {bounds}{step}:  # {how}{grain}{into}"
 
     def folds(self, loop: nest.For, parent: nest.For | None) -> list[str]:
         """The folds after `into`: none where updates imply them, labels, or monoid(label: type)."""

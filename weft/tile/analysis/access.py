@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from weft.core.node import Node, bottom_up, postorder
+from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.core.types import boolean, i64
+from weft.scalar.affine import factors as parts_of
 from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import access, address, loops_from
-from weft.scalar.index import Interval, function_of, linear
+from weft.scalar.index import Interval, function_of, linear, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
 from weft.scalar.ops import (
@@ -32,7 +33,7 @@ from weft.scalar.ops import (
     subtract,
 )
 from weft.scalar.reach import axis_range, longest
-from weft.scalar.sizes import hint, size
+from weft.scalar.sizes import size, symbols
 
 Ranges = dict[Node, Interval]
 
@@ -49,13 +50,33 @@ def trips(stmt: For) -> int:
     return max(0, math.ceil(extent / stmt.step))
 
 
+NONE = (None, 0)  # spans of loops whose length is not known, or that do not run
+
+
+def span(stmt: For) -> Any:
+    """hi - lo, a number or a size; None where it depends on loops around."""
+    if stmt.extent is not None or not has_symbol(stmt.hi):
+        return stmt.extent
+    extent = size(apply(subtract, stmt.hi, stmt.lo))
+    return None if free_variables(constant(extent)) else extent
+
+
+def tile_length(stmt: For, most: int) -> int:
+    """Iterations of a loop to unroll: no more than it has, or a power of two where a size decides.
+
+    Halves of that, which divide it, take the rest: see tile/moves/peel.py.
+    """
+    return 1 << (most.bit_length() - 1) if has_symbol(stmt.hi) else min(most, trips(stmt))
+
+
 def length(stmt: For) -> int | None:
     """The most that hi - lo can be, or what it is where sizes are their hints; None for neither."""
     most = longest(stmt.lo, stmt.hi)
     if most is not None or not has_symbol(stmt.hi):
         return most
-    extent = size(apply(subtract, stmt.hi, stmt.lo))
-    return None if free_variables(constant(extent)) else hint(extent)
+    hints = {n: constant(n.op.hint) for n in symbols(stmt.lo, stmt.hi)}  # type: ignore[attr-defined]
+    lo, hi = (simplify(end, {}) for end in substitute((stmt.lo, stmt.hi), hints))
+    return longest(lo, hi)
 
 
 def divisors(count: int) -> list[int]:
@@ -79,6 +100,22 @@ def stride_along(term: Node, variable: Node) -> int | None:
     step = terms.get(variable, 0)
     others = (a for a in terms if a is not variable)
     return None if any(variable in free_variables(a) for a in others) else step
+
+
+def steps_by_size(address: Node, axis: Node) -> bool:
+    """Whether the stride of an address along an axis is a size, where it is no literal."""
+    parts = [parts_of(atom) for atom in linear(address)[0] if axis in free_variables(atom)]
+    return bool(parts) and all(
+        axis in p and all(f is axis or not free_variables(f) for f in p) and len(p) > 1
+        for p in parts
+    )
+
+
+def is_even(stmt: Stmt, axis: Node, ranges: Ranges) -> bool:
+    """Whether every access of a statement has a stride along an axis."""
+    touched = (access(part) for part in (stmt, *postorder(*stmt.terms())))
+    places = (address(*t, ranges) for t in touched if t is not None)
+    return all(stride_along(p, axis) is not None or steps_by_size(p, axis) for p in places)
 
 
 def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Node, int | None]]:

@@ -17,7 +17,7 @@ from weft.scalar.blocks import address
 from weft.scalar.index import Interval, simplify
 from weft.scalar.nest import Buffer
 from weft.scalar.ops import Constant, apply, constant
-from weft.tile.analysis.access import stride_along
+from weft.tile.analysis.access import steps_by_size, stride_along
 from weft.tile.lower.lanes import Vector, flat
 
 
@@ -74,7 +74,9 @@ def square(
     if vector is None or count is None or not isinstance(count.op, Constant):
         return None
     where = address(buffer, index, ranges)
-    step = stride_along(where, vector.axis) or 0
+    step = (
+        vector.lanes if steps_by_size(where, vector.axis) else stride_along(where, vector.axis) or 0
+    )
     for side in copy.sides:
         along = stride_along(where, side.axis)
         if along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):

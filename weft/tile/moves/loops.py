@@ -10,6 +10,7 @@ from dataclasses import replace
 from itertools import count
 
 from weft.core.node import Node, make, rebuild
+from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
@@ -21,7 +22,9 @@ class Labels:
     """Fresh loop and buffer names in one kernel."""
 
     def __init__(self, body: Block) -> None:
-        self.loops = {s.label for s in walk(body) if isinstance(s, For)} | {*sizes_of(body)}
+        self.loops = {s.label for s in walk(body) if isinstance(s, For)}
+        if any(has_symbol(t) for s in walk(body) for t in s.terms()):
+            self.loops |= {*sizes_of(body)}
         self.buffers: set[str] = set()
 
     def axis(self, stem: str) -> Node:

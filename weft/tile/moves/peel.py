@@ -9,14 +9,25 @@ before  for b0 in 0..18 by 16:                      after   for b0 in 0..16 by 1
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import has_symbol, is_multiple
-from weft.scalar.blocks import rewrite_block, substitute_block
+from weft.scalar.blocks import map_statements, rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
-from weft.scalar.nest import Block, Fold, For, Load, Stmt
-from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply, subtract
+from weft.scalar.nest import Block, Fold, For, Load, Stmt, walk
+from weft.scalar.ops import (
+    Constant,
+    add,
+    apply,
+    axis,
+    constant,
+    floordiv,
+    maximum,
+    multiply,
+    subtract,
+)
 from weft.scalar.reach import axis_range
 
 Ranges = dict[Node, Interval]
@@ -62,7 +73,11 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             continue
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
         if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid":
-            out.extend(_split_at_size(stmt, extent, ranges))
+            if _gains(stmt):
+                out.extend(_split_at_size(stmt, extent, ranges))
+            else:
+                inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+                out.append(replace(stmt, body=peel(stmt.body, inner)))
             continue
         if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
@@ -100,27 +115,58 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
 
 
 def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> list[Stmt]:
-    """Full blocks, and a loop over the rest, of less than one block and nothing unrolled."""
-    step = constant(stmt.step)
-    whole = apply(multiply, apply(floordiv, extent, step), step)
-    end = simplify(apply(add, stmt.lo, whole), ranges)
-    first, last = replace(stmt, hi=end, folds=()), replace(stmt, lo=end, folds=())
-    inner = ranges | {stmt.axis: axis_range(first, ranges)}
-    first = replace(first, body=peel(simplify_block(_full(stmt), inner), inner))
-    parts = [first] if end is simplify(stmt.hi, ranges) else [first, _rolled(last)]
+    """Full blocks, then the rest in smaller ones: a half, a quarter, ... of what is unrolled, or
+    vectors of which the last is masked.
+    """
+    extent, unit = apply(maximum, extent, constant(0)), _unit(stmt)
+    widths, lo, end = [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
+    if unit == 1 and stmt.role == "free":
+        widths += parts_of(stmt.step)
+    elif unit < stmt.step:
+        widths.append(unit)
+    parts: list[For] = []
+    for width in widths:
+        turns = apply(floordiv, extent, constant(width))
+        hi = apply(add, stmt.lo, apply(multiply, turns, constant(width)))
+        hi = simplify(hi, ranges)
+        part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
+        parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges))
+        lo = hi
+    if lo is not end and widths[-1] > 1:
+        part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
+        parts.append(_peeled(part, _last(stmt, unit), True, ranges))
     if not stmt.folds:
         return [*parts]
     if len(parts) == 1:
-        return [replace(first, folds=stmt.folds)]
+        return [replace(parts[0], folds=stmt.folds)]
     return [scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)]
 
 
-def _rolled(stmt: Stmt) -> Stmt:
-    """The nest with serial loops for unrolled ones, whose lengths are no literals there."""
-    if not isinstance(stmt, For):
-        return stmt
-    bind = "serial" if stmt.bind in ("register", "parallel") else stmt.bind
-    return replace(stmt, bind=bind, body=tuple(map(_rolled, stmt.body)))
+def parts_of(width: int) -> list[int]:
+    """Widths that divide all before them, down to 1: 4, 2, 1 of 8, and 3, 1 of 6."""
+    found: list[int] = []
+    while width > 1:
+        width = max(n for n in range(1, width) if width % n == 0)
+        found.append(width)
+    return found
+
+
+def _peeled(part: For, body: Block, rest: bool, ranges: Ranges) -> For:
+    inner = ranges | {part.axis: axis_range(part, ranges)}
+    part = replace(part, body=peel(simplify_block(body, inner), inner))
+    return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
+
+
+def _unit(stmt: For) -> int:
+    """Iterations that are not split where a block is unrolled."""
+    below = (s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis)
+    return min((s.step for s in below if s.bind == "register"), default=stmt.step)
+
+
+def _gains(stmt: For) -> bool:
+    """Whether full blocks are unrolled, or vectors: not cut into smaller blocks first."""
+    below = (s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis)
+    return any(s.lanes or s.bind == "register" for s in below)
 
 
 def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
@@ -128,14 +174,30 @@ def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
     return For(axis(label), constant(0), constant(1), body, 1, role, "serial", folds)
 
 
-def _full(stmt: For) -> Block:
-    """The body of a full block: min(axis + width, end) is axis + width."""
+def _full(stmt: For, width: int | None = None) -> Block:
+    """The body of a full block, of another width perhaps: min(axis + step, end) is axis + width."""
+    return _cut(stmt, lambda ends: apply(add, stmt.axis, constant(width)) if width else ends)
+
+
+def _last(stmt: For, unit: int) -> Block:
+    """The body of a block of one vector or less: what is unrolled runs once."""
+
+    def once(s: Stmt) -> Stmt:
+        if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":
+            return replace(s, hi=apply(add, s.lo, constant(unit)))
+        return s
+
+    return map_statements(_cut(stmt, lambda ends: stmt.hi), once)
+
+
+def _cut(stmt: For, end: Callable[[Node], Node]) -> Block:
+    """The body with another end for min(axis + step, end of the loop), given axis + step."""
 
     def change(node: Node) -> Node | None:
         if function_of(node) != "minimum" or stmt.hi not in node.args:
             return None
         other = node.args[0] if node.args[1] is stmt.hi else node.args[1]
         terms, width = linear(other)
-        return other if terms == {stmt.axis: 1} and width <= stmt.step else None
+        return end(other) if terms == {stmt.axis: 1} and width <= stmt.step else None
 
     return rewrite_block(stmt.body, change)

@@ -16,7 +16,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.scalar.reach import extent_of
-from weft.tile.analysis.access import ranges_in, strides, trips, value_uses
+from weft.tile.analysis.access import is_even, ranges_in, trips, value_uses
 from weft.tile.moves.loops import Labels
 
 
@@ -70,6 +70,4 @@ def _at(loop: For, turn: Node) -> Node:
 
 def _even(loop: For) -> bool:
     ranges = ranges_in((loop,))
-    return all(
-        step is not None for s in walk(loop.body) for _, step in strides(s, loop.axis, ranges)
-    )
+    return all(is_even(s, loop.axis, ranges) for s in walk(loop.body))

@@ -20,11 +20,21 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
+from weft.scalar.affine import has_symbol
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, ranges_in, strides, trips
+from weft.tile.analysis.access import (
+    NONE,
+    Contraction,
+    contraction,
+    ranges_in,
+    span,
+    strides,
+    tile_length,
+    trips,
+)
 from weft.tile.moves.loops import Labels, blocked, upto, vectors
 from weft.tile.passes.both.collapse_loops import collapsed
 
@@ -44,7 +54,7 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
         out: list[Stmt] = []
         for stmt in block:
             found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
-            if found is not None and pays(found) and all(r.extent for r in found.reduce):
+            if found is not None and pays(found) and all(span(r) not in NONE for r in found.reduce):
                 out.append(_schedule(found, target, labels, alone))
             elif isinstance(stmt, For):
                 out.append(replace(stmt, body=visit(stmt.body, False)))
@@ -67,7 +77,7 @@ def pays(c: Contraction) -> bool:
 def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> For:
     """The tiled contraction, parallel over the cores where no loop is around it."""
     lanes = target.lanes(c.bytes)
-    rows = min(target.register_tile[0], trips(c.rows))
+    rows = tile_length(c.rows, target.register_tile[0])
     c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
     packed = in_panels(c, width)
@@ -130,6 +140,8 @@ def _joined(c: Contraction, target: Machine, lanes: int, labels: Labels) -> tupl
     if not c.outer or {c.columns.lo, c.outer[-1].lo} != {constant(0)}:
         return c, width
     outer, inner = c.outer[-1], c.columns
+    if inner.extent is None:
+        return c, width
     joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)
     if joint is None or outer.axis in postorder(c.left):
         return c, width
@@ -162,7 +174,7 @@ def _slides(c: Contraction, lines: For) -> For | None:
     for r in c.reduce:
         still = substitute((c.right,), {r.axis: constant(0)})
         moved = substitute(still, {lines.axis: apply("add", lines.axis, r.axis)})[0]
-        if r.lo is constant(0) and simplify(moved, {}) is simplify(c.right, {}):
+        if r.lo is constant(0) and r.extent and simplify(moved, {}) is simplify(c.right, {}):
             return r
     return None
 
@@ -175,7 +187,8 @@ def _taps(c: Contraction, lines: For) -> int:
 def tile_width(c: Contraction, target: Machine) -> int:
     """The columns of a register tile."""
     lanes = target.lanes(c.bytes)
-    return lanes * min(target.register_tile[1], -(-trips(c.columns) // lanes))
+    columns = lanes * target.register_tile[1] if has_symbol(c.columns.hi) else trips(c.columns)
+    return lanes * min(target.register_tile[1], -(-columns // lanes))
 
 
 def turned(c: Contraction) -> Contraction:
@@ -211,10 +224,10 @@ def in_panels(c: Contraction, width: int) -> Callable[[Node], Node] | None:
         return None
 
     def read(at: Node) -> Node:
-        place = {
-            quotient: apply(floordiv, at, size),
-            inside: apply("subtract", column, at),
-        }
+        panel = apply(floordiv, at, size)
+        # the rest of columns that a size ends is taken in parts of a block: tile/moves/peel.py
+        start = apply(multiply, panel, size) if has_symbol(c.columns.hi) else at
+        place = {quotient: panel, inside: apply("subtract", column, start)}
         return make(c.right.op, *(place.get(a, a) for a in c.right.args))
 
     return read
@@ -242,7 +255,7 @@ def _panel(c: Contraction, first: Node, at: Node, size: int, labels: Labels) -> 
         spans.append(replace(c.joined[1], axis=labels.axis("n")))
         place[c.joined[1].axis] = spans[1].axis
         inside = apply("add", apply(multiply, inside, constant(c.unit)), spans[1].axis)
-    shape = (*(trips(r) for r in loops), (size + more) * c.unit)
+    shape = (*map(span, loops), (size + more) * c.unit)
     panel = Buffer(labels.buffer("panel"), TensorType(c.right.type.dtype, shape), "local")
     index = (*(fresh[r.axis] for r in loops), inside)
     # left without binds: the passes after this one choose how to read the right side best
@@ -298,7 +311,8 @@ def _turned(
     at, end = span
     part = replace(c.columns, lo=at, hi=end)
     turn = replace(turned(c), rows=part, left=left, repeat=c.repeat)
-    even, lanes = -(-most // -(-most // (target.vector_registers - 4))), target.lanes(c.bytes)
+    even = tile_length(c.columns, -(-most // -(-most // (target.vector_registers - 4))))
+    lanes = target.lanes(c.bytes)
 
     def tiles(start: Node, stop: Node) -> Block:
         return (_rows(turn, (start, stop), read(start), (even, lanes, lanes), labels),)

@@ -1,32 +1,63 @@
 """parallelize_loops: runs the outermost free loop of every nest in parallel on the threads.
 
 before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free parallel
+before  for a0 in 0..s0:  # free            after  for a0 in 0..s0:  # free parallel grain 409
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import For, Kernel, Local
+from weft.core.node import Node
+from weft.scalar.nest import For, Kernel, Local, Stmt
+from weft.scalar.ops import constant
+from weft.scalar.sizes import Extent, Size, hint, larger
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import trips
+from weft.tile.analysis.access import NONE, span, trips
 from weft.tile.moves.loops import Labels
 from weft.tile.passes.both.collapse_loops import joined
 from weft.tile.price.cost import block_time_us
 
 
 def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
-    """Nests worth more than waking the threads run in parallel; the others stay serial."""
+    """Nests worth more than waking the threads run in parallel; the others stay serial.
+
+    Where sizes decide what a nest is worth, so they do how many threads are woken.
+    """
     labels = Labels(kernel.body)
-    body = tuple(
-        _parallel(s, target, labels) if isinstance(s, For) and _worth(s, target) else s
-        for s in kernel.body
-    )
-    return replace(kernel, body=body)
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For):
+            return stmt
+        time, total = block_time_us((stmt,), target), steps(stmt)
+        if isinstance(total, Size):
+            shared = _parallel(stmt, target, labels)
+            return with_grain(shared, int(2 * target.fork_us * hint(total) / max(time, 1e-3)))
+        return _parallel(stmt, target, labels) if time > 4 * target.fork_us else stmt
+
+    return replace(kernel, body=tuple(map(one, kernel.body)))
 
 
-def _worth(stmt: For, target: Machine) -> bool:
-    return block_time_us((stmt,), target) > 4 * target.fork_us
+def steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:
+    """How often the innermost statements of a nest run, a loop over a block counted once."""
+    turns = 1 if stmt.lo in around or (n := span(stmt)) in NONE else n
+    return turns * inner_steps(stmt, around)
+
+
+def inner_steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:
+    """The same in one iteration, 1 at least."""
+    inner = [steps(s, around | {stmt.axis}) for s in stmt.body if isinstance(s, For)]
+    return larger(sum(inner), 1)
+
+
+def with_grain(stmt: For, least: int) -> For:
+    """Its parallel loop with a grain of so many steps at least."""
+    if stmt.grain is not None:
+        return stmt
+    if stmt.bind != "parallel":
+        body = (with_grain(s, least) if isinstance(s, For) else s for s in stmt.body)
+        return replace(stmt, body=tuple(body))
+    return replace(stmt, grain=constant(least // (stmt.step * inner_steps(stmt)) + 1))
 
 
 def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
@@ -37,6 +68,7 @@ def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
     inner = stmt.body[0]
     if len(stmt.body) == 1 and stmt.step == 1 and isinstance(inner, For) and inner.role == "free":
         even = inner.extent is not None and inner.extent % inner.step == 0
+        even = even or (inner.step == 1 and isinstance(span(inner), Size))
         if even and inner.bind in ("", "serial"):
             # the threads share more, smaller pieces
             both = replace(joined(stmt, inner, labels), bind="serial")

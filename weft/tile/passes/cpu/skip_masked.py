@@ -23,17 +23,18 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, postorder, rebuild, substitute
 from weft.scalar import nest
-from weft.scalar.affine import bounds, function_of, slack
+from weft.scalar.affine import bounds, function_of, has_symbol, slack
 from weft.scalar.blocks import accesses, nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
-from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, multiply
+from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, minimum, multiply
 from weft.scalar.reach import axis_range
 from weft.scalar.rules import VOCABULARY, fold
 from weft.scalar.updates import lifted
 from weft.tile.analysis.access import Ranges, ranges_in
 from weft.tile.moves.loops import ending
 
+LONGEST = 1 << 40  # elements that no axis has
 BEYOND = axis("beyond")  # how far past the last column that is kept
 
 
@@ -91,12 +92,8 @@ class _Columns:
         """The block without them; None where that would change its meaning."""
         self.loops = self._related()
         sizes = {(f.lo, f.hi) for f in self.loops}
-        width = math.lcm(*(f.step for f in self.loops))
-        whole = apply(floordiv, apply(add, self.end, constant(width - 1)), constant(width))
-        end = simplify(apply(multiply, whole, constant(width)), self.ranges)
-        extent = self.first.extent
-        fits = extent is not None and bounds(end, self.ranges)[1] <= extent
-        if len(sizes) != 1 or not fits or isinstance(end.op, Constant) or not self._void():
+        end = self._rounded()
+        if len(sizes) != 1 or isinstance(end.op, Constant) or not self._void():
             return None
 
         def one(stmt: Stmt) -> Stmt:
@@ -107,6 +104,18 @@ class _Columns:
             return replace(stmt, body=tuple(map(one, stmt.body)))
 
         return tuple(map(one, self.block))
+
+    def _rounded(self) -> Node:
+        """The end in whole blocks, all before the old one; a literal where some are not."""
+        if has_symbol(self.first.hi):  # there the last block may be a part of one
+            return simplify(apply(minimum, self.end, self.first.hi), self.ranges)
+        width = math.lcm(*(f.step for f in self.loops))
+        whole = apply(floordiv, apply(add, self.end, constant(width - 1)), constant(width))
+        end, extent = (
+            simplify(apply(multiply, whole, constant(width)), self.ranges),
+            self.first.extent,
+        )
+        return end if extent is not None and bounds(end, self.ranges)[1] <= extent else constant(0)
 
     def _related(self) -> list[For]:
         """The loops over those columns of the block's buffers; none where one is read elsewhere."""
@@ -132,7 +141,8 @@ class _Columns:
         past = apply(add, self.end, BEYOND)
         columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
         inner = {s.buffer for s in walk(tuple(self.loops)) if isinstance(s, nest.Local)}
-        ranges = self.inside | {BEYOND: (0, self.first.extent or 0)}
+        most = LONGEST if has_symbol(self.first.hi) else self.first.extent or 0
+        ranges = self.inside | {BEYOND: (0, most)}
         stored: dict[nest.Buffer, Node] = {}  # what the columns hold, where it is a literal
         folded: dict[Node, Node] = {}  # accumulators that are still what they start as
         own: set[nest.Fold] = set()  # declared by the loops that are cut, or inside them
@@ -176,12 +186,17 @@ class _Columns:
         return visit(self.block, False)
 
     def _whole(self, stmt: nest.Store, columns: Collection[Node]) -> bool:
-        """Whether the store writes every row of its buffer."""
-        sizes = zip(stmt.index, stmt.buffer.type.shape, strict=True)
-        spans = [(self.roots.get(i), n) for i, n in sizes if i not in columns]
-        return stmt.mask is None and all(
-            f is not None and f.lo is constant(0) and f.hi is constant(n) for f, n in spans
-        )
+        """Whether the store writes every row of its buffer that is touched."""
+        if stmt.mask is not None:
+            return False
+        for place, i in enumerate(stmt.index):
+            touched = [
+                self.roots.get(at[place]) for b, at in accesses(self.block) if b == stmt.buffer
+            ]
+            ends = {(f.lo, f.hi) if f else None for f in touched}
+            if i not in columns and (None in ends or len(ends) != 1):
+                return False
+        return True
 
 
 def _absorbed(node: Node) -> Node | None:

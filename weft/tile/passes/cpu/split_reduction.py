@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import make
+from weft.core.node import Node, make
 from weft.core.types import TensorType
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Local, Stmt, Store, Update
-from weft.scalar.ops import apply, constant, floordiv
+from weft.scalar.ops import add, apply, constant, floordiv, maximum, minimum, multiply
+from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import trips
+from weft.tile.analysis.access import NONE, span, trips
 from weft.tile.moves.loops import Labels, over, upto
 from weft.tile.price.cost import block_time_us
 
@@ -30,9 +31,15 @@ def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
     labels = Labels(kernel.body)
     out: list[Stmt] = []
     for stmt in kernel.body:
-        whole = isinstance(stmt, For) and stmt.role == "reduce" and stmt.folds and stmt.extent
-        if whole and block_time_us((stmt,), target) > 8 * target.fork_us:
-            assert isinstance(stmt, For)
+        whole = isinstance(stmt, For) and stmt.role == "reduce" and stmt.folds
+        if not isinstance(stmt, For) or not whole or span(stmt) in NONE:
+            out.append(stmt)
+            continue
+        time = block_time_us((stmt,), target)
+        if isinstance(span(stmt), Size) and stmt.lo is constant(0) and stmt.step == 1:
+            least = 4 * target.fork_us / max(time, 1e-3) * trips(stmt)
+            out.extend(_split_at_size(stmt, int(least), target, labels))
+        elif stmt.extent and time > 8 * target.fork_us:
             out.extend(_split(stmt, target, labels))
         else:
             out.append(stmt)
@@ -43,22 +50,43 @@ def _split(stmt: For, target: Machine, labels: Labels) -> Block:
     part = -(-trips(stmt) // (target.cores * ROUND)) * ROUND
     if trips(stmt) < target.cores * ROUND:
         part = -(-trips(stmt) // target.cores)
-    parts = -(-trips(stmt) // part)
-    origin, turn = labels.axis("p"), labels.axis("q")
-    own = {f: replace(f, labels=tuple(f"{n}_p" for n in f.labels)) for f in stmt.folds}
-    partial = {f: _buffers(f, parts, labels) for f in stmt.folds}
-    lines = [b for buffers in partial.values() for b in buffers]
+    parts, origin = -(-trips(stmt) // part), labels.axis("p")
     inner = replace(stmt, lo=origin, hi=upto(origin, part, stmt.hi))
-    inner = replace(inner, body=over(stmt.body, own), folds=tuple(own.values()))
+    shared = For(origin, stmt.lo, stmt.hi, (), part, "free", "parallel")
     at = apply(floordiv, origin, constant(part))
-    accs = (acc for f in stmt.folds for acc in own[f].accs)
+    return _combined(shared, inner, at, parts, labels)
+
+
+def _split_at_size(stmt: For, least: int, target: Machine, labels: Labels) -> Block:
+    """A part for each core, of a length that is a size; one thread has them if they are short."""
+    turn, each = labels.axis("p"), apply(add, stmt.hi, constant(target.cores * ROUND - 1))
+    each = apply(floordiv, each, constant(target.cores * ROUND))
+    each = apply(multiply, each, constant(ROUND))
+    lo = apply(multiply, turn, each)
+    ends = (apply(minimum, end, stmt.hi) for end in (lo, apply(add, lo, each)))
+    inner = replace(stmt, lo=next(ends), hi=next(ends))
+    grain = apply(
+        add, apply(floordiv, constant(least), apply(maximum, each, constant(1))), constant(1)
+    )
+    cores = constant(0), constant(target.cores)
+    shared = For(turn, *cores, (), 1, "free", "parallel", grain=grain)
+    return _combined(shared, inner, turn, target.cores, labels)
+
+
+def _combined(shared: For, inner: For, at: Node, parts: int, labels: Labels) -> Block:
+    """The parallel loop over so many parts, `inner` in each, and the loop that adds them up."""
+    turn = labels.axis("q")
+    own = {f: replace(f, labels=tuple(f"{n}_p" for n in f.labels)) for f in inner.folds}
+    partial = {f: _buffers(f, parts, labels) for f in inner.folds}
+    lines = [b for buffers in partial.values() for b in buffers]
+    accs = (acc for f in inner.folds for acc in own[f].accs)
     stores = [Store(b, (at,), acc) for b, acc in zip(lines, accs, strict=True)]
-    shared = For(origin, stmt.lo, stmt.hi, (inner, *stores), part, "free", "parallel")
-    reads = {f: tuple(make(Load(b), turn) for b in partial[f]) for f in stmt.folds}
+    summed = replace(inner, body=over(inner.body, own), folds=tuple(own.values()))
+    reads = {f: tuple(make(Load(b), turn) for b in partial[f]) for f in inner.folds}
     updates = tuple(Update(f, values, partial=True) for f, values in reads.items())
     turns = constant(0), constant(parts)
-    combine = For(turn, *turns, updates, 1, "reduce", "serial", stmt.folds)
-    return (*(Local(b) for b in lines), shared, combine)
+    combine = For(turn, *turns, updates, 1, "reduce", "serial", inner.folds)
+    return (*(Local(b) for b in lines), replace(shared, body=(summed, *stores)), combine)
 
 
 def _buffers(fold: Fold, parts: int, labels: Labels) -> tuple[Buffer, ...]:

@@ -30,7 +30,7 @@ from weft.scalar.nest import (
     walk,
 )
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import is_index, term_cost, trips
+from weft.tile.analysis.access import is_index, span, term_cost, trips
 from weft.tile.moves.loops import Labels
 
 WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
@@ -73,7 +73,7 @@ def _alike(first: For, second: For) -> bool:
     """Whether two loops are innermost and over the same range."""
     flat = not any(isinstance(s, For) for s in (*first.body, *second.body))
     same = first.lo is second.lo and first.hi is second.hi and first.step == second.step
-    return flat and same and not first.bind and not second.bind and first.extent is not None
+    return flat and same and not first.bind and not second.bind and span(first) is not None
 
 
 def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
@@ -110,7 +110,7 @@ def _stage(
         return None
     if trips(first) * best.type.dtype.bytes > target.l2 // 2:
         return None
-    row = Buffer(labels.buffer("row"), TensorType(best.type.dtype, (trips(first),)), "local")
+    row = Buffer(labels.buffer("row"), TensorType(best.type.dtype, (span(first),)), "local")
     store = Store(row, (first.axis,), substitute((best,), same)[0])
     second_body = substitute_block(second.body, {best: make(Load(row), second.axis)})
     first = replace(first, body=_before_updates(first.body, store))

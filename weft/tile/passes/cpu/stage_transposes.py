@@ -21,7 +21,7 @@ from weft.scalar.blocks import address, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import crossing, longest, ranges_in, stride_along
+from weft.tile.analysis.access import crossing, length, ranges_in, stride_along
 from weft.tile.moves.loops import Labels, blocked
 
 
@@ -47,12 +47,12 @@ def _tile(stmt: For, target: Machine, labels: Labels) -> For | None:
         return None
     loops, along, other, loads, body = found
     lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in loads))))
-    if min(longest(f.lo, f.hi) or 0 for f in (along, other)) < lanes:
+    if min(length(f) or 0 for f in (along, other)) < lanes:
         return None
     stores = [s for s in body if isinstance(s, Store)]
     where = address(stores[0].buffer, stores[0].index, ranges_in((stmt,)))
     line = (stride_along(where, other.axis) or 0) * stores[0].buffer.type.dtype.bytes
-    whole = line % target.vector_bytes == 0 and (longest(other.lo, other.hi) or 0) >= 16 * lanes
+    whole = line % target.vector_bytes == 0 and (length(other) or 0) >= 16 * lanes
     return _Squares(loops, along, other, loads, body, lanes, whole, labels).nest()
 
 

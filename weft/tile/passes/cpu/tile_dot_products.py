@@ -24,10 +24,11 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
+from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import loops_from, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, narrow, strides, trips
+from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
 from weft.tile.moves.loops import Labels, blocked, past
 from weft.tile.passes.both.collapse_loops import collapsed
 from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
@@ -87,10 +88,13 @@ def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
     left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
     most = target.vector_registers - 1
     for wide in range(1, min(columns, most) + 1):
-        high = min(rows, max((most - wide) // wide, most // (wide + 1)))
+        high = max((most - wide) // wide, most // (wide + 1))
         if high < 1 or _strip(wide, lanes) > WIDEST * lanes:
             continue
-        high = -(-rows // -(-rows // high))
+        if tile_length(c.columns, wide) != wide:
+            continue
+        high = tile_length(c.rows, high)
+        high = high if has_symbol(c.rows.hi) else -(-rows // -(-rows // high))
         loads = rows * -(-columns // wide) * left
         loads += columns * -(-rows // high) * right
         price = deep * (RATE * rows * columns + loads) + ACROSS * rows * columns
@@ -125,7 +129,7 @@ def _strip(wide: int, lanes: int) -> int:
 def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> For:
     """Strips of columns, and in them blocks of rows; the strips are what threads share."""
     strip = _strip(tile.columns, target.lanes(c.bytes))
-    most = -(-min(ROWS, trips(c.rows)) // tile.rows) * tile.rows
+    most = -(-tile_length(c.rows, ROWS) // tile.rows) * tile.rows
 
     def columns(lo: Node, hi: Node) -> Block:
         span = replace(c.columns, lo=lo, hi=hi)

@@ -22,7 +22,15 @@ from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Ranges, ranges_in, stride_along, strides, term_cost, trips
+from weft.tile.analysis.access import (
+    Ranges,
+    length,
+    ranges_in,
+    stride_along,
+    strides,
+    term_cost,
+    trips,
+)
 from weft.tile.moves.loops import Labels, blocked, vectors
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
@@ -167,7 +175,7 @@ def apply_choice(
 
 def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     """A scan along rows, where each lane has a row: `lanes` elements of every row at a time."""
-    if not isinstance(stmt, For) or stmt.role != "scan" or (stmt.extent or 0) < lanes:
+    if not isinstance(stmt, For) or stmt.role != "scan" or (length(stmt) or 0) < lanes:
         return stmt
     ranges = ranges_in((stmt,))
     steps = {

@@ -31,12 +31,13 @@ from weft.scalar.blocks import (
     redirect,
     substitute_block,
 )
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
-from weft.scalar.ops import add, apply, axis, constant, multiply
+from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
 from weft.scalar.sizes import hint
 from weft.scalar.structure import rename_block, renumber, structure
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import chain, trips
+from weft.tile.analysis.access import NONE, chain, span, trips
 from weft.tile.passes.programs.pack_constants import packed
 from weft.tile.price.traffic import memory_ns
 
@@ -100,7 +101,9 @@ def leading(step: Kernel | Call) -> list[For]:
     if not isinstance(loop, For) or loop.role != "free":
         return []
     plain = chain(loop, "free")[0]
-    return list(takewhile(lambda f: f.lo is constant(0) and f.step == 1 and f.extent, plain))
+    return list(
+        takewhile(lambda f: f.lo is constant(0) and f.step == 1 and span(f) not in NONE, plain)
+    )
 
 
 def _merged(
@@ -116,15 +119,21 @@ def _merged(
     if not depth:
         return None
     handed = {b: Rows(b, members, depth) for b in passed}
-    rows = trips(leading(members[0])[depth - 1])
-    whole = _Merge(members, depth, rows, handed).kernel()
-    size = sum(s.buffer.type.bytes for s in walk(whole.body) if isinstance(s, Local))
-    block = _block(rows, target.l2 * rows // size, target.register_tile[0])
+    rows = leading(members[0])[depth - 1]
+    whole = _Merge(members, depth, trips(rows), handed).kernel()
+    size = hint(sum(s.buffer.type.bytes for s in walk(whole.body) if isinstance(s, Local)))
+    block = _block(rows, target.l2 * trips(rows) // size, target.register_tile[0])
     return _Merge(members, depth, block, handed).kernel() if block else None
 
 
-def _block(rows: int, most: int, tile: int) -> int:
-    """Rows of a block: they divide all, fill register tiles, and fit the cache; 0 if none do."""
+def _block(loop: For, most: int, tile: int) -> int:
+    """Rows of a block: they divide all, fill register tiles, and fit the cache; 0 if none do.
+
+    Where a size decides how many there are, the last block may be a part of one.
+    """
+    rows = trips(loop)
+    if loop.extent is None:
+        return next((n for n in (ROWS, ROWS // 2, ROWS // 4) if tile <= n <= most), 0)
     fit = [n for n in range(min(rows, tile), min(rows, most) + 1) if rows % n == 0]
     return max(fit, key=lambda n: (min(n, ROWS) // tile, -n), default=0)
 
@@ -132,7 +141,7 @@ def _block(rows: int, most: int, tile: int) -> int:
 def shared_depth(members: Sequence[Kernel], passed: Sequence[Buffer]) -> int:
     """Leading loops that all share, and whose iterations pass on slices of their own."""
     loops = [leading(m) for m in members]
-    same = takewhile(lambda fs: len({f.extent for f in fs}) == 1, zip(*loops, strict=False))
+    same = takewhile(lambda fs: len({span(f) for f in fs}) == 1, zip(*loops, strict=False))
     for depth in range(len(list(same)), 0, -1):
         if all(_own(b, members, depth) for b in passed):
             return depth
@@ -212,8 +221,11 @@ class _Merge:
         kept = [Local(b) for b in self.local.values() if b not in over]
         body: Block = (*kept, *rename_block(tuple(nests), over))
         for n, loop in reversed(list(enumerate(leading(self.members[0])[: self.depth]))):
-            size = trips(loop) // (self.block if n == self.depth - 1 else 1)
-            body = (For(axis(f"outer{n}"), constant(0), constant(size), body),)
+            each = self.block if n == self.depth - 1 else 1
+            turns = simplify(
+                apply(floordiv, apply(add, loop.hi, constant(each - 1)), constant(each)), {}
+            )
+            body = (For(axis(f"outer{n}"), constant(0), turns, body),)
         inputs = dict.fromkeys(b for m in self.members for b in m.inputs if b not in self.local)
         outputs = tuple(b for m in self.members for b in m.outputs if b not in self.local)
         origin = tuple(dict.fromkeys(line for m in self.members for line in m.origin))
@@ -227,5 +239,7 @@ class _Merge:
         first = apply(multiply, values[loops[-1].axis], constant(self.block))
         values[loops[-1].axis] = apply(add, first, ROW)
         own = redirect(loops[-1].body, self.local, lambda b, index: self.handed[b].index(index))
-        body = substitute_block(own, values)
-        return For(ROW, constant(0), constant(self.block), body)
+        body, end = substitute_block(own, values), constant(self.block)
+        if loops[-1].extent is None:
+            end = apply(minimum, end, apply(subtract, loops[-1].hi, first))
+        return For(ROW, constant(0), end, body)

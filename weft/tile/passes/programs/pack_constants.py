@@ -27,9 +27,17 @@ from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
-from weft.scalar.sizes import hint
+from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, columns_of, contraction, folded, trips
+from weft.tile.analysis.access import (
+    NONE,
+    Contraction,
+    columns_of,
+    contraction,
+    folded,
+    span,
+    trips,
+)
 from weft.tile.moves.loops import Labels, blocked
 from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turned, turns
 
@@ -98,7 +106,7 @@ class _Packing:
             side, width = turned(found), self.target.lanes(found.bytes)
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
-        if not _literal(side, around):
+        if any(span(f) in NONE for f in _read_along(side, around)):
             return stmt
         read = self.pack(replace(side, outer=(*around, *side.outer)), width)
         value = apply(found.times, side.left, read)
@@ -124,7 +132,7 @@ class _Packing:
         outer = (*around, *(f for f in free if f is not column))
         roles = (column, column, outer, (), tuple(reduce), updates[0])
         sides = [Contraction(*roles, n, n, tuple(stores)) for n in wide]
-        if not all(_literal(c) for c in sides):
+        if any(f.extent is None for c in sides for f in _read_along(c)):
             return None
         width = tile_width(sides[0], self.target)
         if -(-trips(column) // width) * width > FILLED * trips(column):
@@ -155,23 +163,23 @@ class _Packing:
 
     def pack(self, c: Contraction, width: int) -> Node:
         """Emit the kernel that packs c.right in panels of that width; how to read it."""
-        columns, column = trips(c.columns), c.columns.axis
+        columns, column = span(c.columns), c.columns.axis
         within = set(postorder(c.right))
         parts = dict(self.part(f, c.right) for f in c.outer if f.axis in within)
         outer, inner = list(parts.values()), [r for r in c.reduce if r.axis in within]
         (right,) = substitute((c.right,), {term: f.axis for term, f in parts.items()})
-        sizes = ([trips(f) for f in outer], [trips(r) for r in inner])
-        shape = (*sizes[0], -(-columns // width), *sizes[1], width)
+        count = (columns + width - 1) // width
+        shape = (*map(span, outer), count, *map(span, inner), width)
         inputs = loads(c.right)
         panels = Buffer(
             fresh(f"{inputs[0].name}_panels", self.names), TensorType(c.right.type.dtype, shape)
         )
-        each, n, whole = self.labels.axis("b"), self.labels.axis("j"), columns // width
+        each, n, whole = self.labels.axis("b"), self.labels.axis("j"), constant(columns // width)
 
-        def fill(panel: Node) -> For:
+        def fill(panel: Node, partial: bool) -> For:
             """The loops that fill a panel; beyond the last column that one again."""
             at = apply("add", apply(multiply, panel, constant(width)), n)
-            at = at if panel is each else apply(minimum, at, constant(columns - 1))
+            at = apply(minimum, at, constant(columns - 1)) if partial else at
             value = substitute((right,), {column: at})[0]
             index = (*(f.axis for f in outer), panel, *(r.axis for r in inner), n)
             loop = For(n, constant(0), constant(width), (Store(panels, index, value),))
@@ -179,9 +187,12 @@ class _Packing:
                 loop = replace(r, body=(loop,), role="free", folds=())
             return loop
 
-        nests = [For(each, constant(0), constant(whole), (fill(each),))] if whole else []
-        if columns % width:
-            nests.append(fill(constant(whole)))
+        nests = [For(each, constant(0), whole, (fill(each, False),))]
+        nests = nests if value_of(whole) != 0 else []
+        if isinstance(columns, Size):  # one more, or none
+            nests.append(For(each, whole, constant(count), (fill(each, True),)))
+        elif columns % width:
+            nests.append(fill(whole, True))
         for f in reversed(outer):
             nests = [replace(f, body=(nest,)) for nest in nests]
         self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), tuple(nests)))
@@ -193,13 +204,12 @@ class _Packing:
         """What of a loop's axis the term depends on, a quotient or all of it; a loop over that."""
         users = [n for n in dict.fromkeys(postorder(right)) if loop.axis in n.args]
         by = int(value_of(users[0].args[1]) or 0) if function_of(users[0]) == "floordiv" else 0
-        if len(users) > 1 or by < 1 or trips(loop) % by:
+        if len(users) > 1 or by < 1 or loop.extent is None or trips(loop) % by:
             return loop.axis, loop
         return users[0], For(self.labels.axis("g"), constant(0), constant(trips(loop) // by), ())
 
 
-def _literal(c: Contraction, around: tuple[For, ...] = ()) -> bool:
-    """Whether the loops that the right side depends on have literal lengths: so have its panels."""
+def _read_along(c: Contraction, around: tuple[For, ...] = ()) -> list[For]:
+    """The loops that the right side depends on: their lengths are those of its panels."""
     reads = nest.free_variables(c.right)
-    loops = (*around, *c.outer, *c.reduce, c.columns)
-    return all(f.extent is not None for f in loops if f.axis in reads)
+    return [f for f in (*around, *c.outer, *c.reduce, c.columns) if f.axis in reads]

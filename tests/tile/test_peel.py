@@ -1,0 +1,67 @@
+"""Loops that end at sizes, cut into full blocks and a rest."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from weft.interpret import kernels as machine
+from weft.interpret import nests
+from weft.kernel.verify import verify
+from weft.scalar.nest import For, Program, walk
+from weft.scalar.resize import at_shapes
+from weft.text import parse_program
+from weft.tile.lower import kernels
+from weft.tile.moves.peel import parts_of
+from weft.tile.verify import verify as verify_tile
+
+ROWS = """
+program tile rows
+size s0: 2..4096 near 8
+size s1: 2..4096 near 32
+input x: f32[s0,s1]
+
+kernel y(x: f32[s0,s1]) -> y: f32[s0,s1]
+for b0 in 0..s0 by 8:  # free parallel grain 64 // s1 + 1
+    for b1 in 0..s1 by 32:  # free serial
+        for a0 in b0..min(b0 + 8, s0):  # free register
+            for c0 in b1..min(b1 + 32, s1) by 16:  # free register
+                for a1 in c0..min(c0 + 16, min(b1 + 32, s1)):  # free vector16
+                    in0 = load x[a0, a1]
+                    v0 = multiply(in0, 2.0)
+                    y[a0, a1] = v0
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("width", "parts"), [(1, []), (8, [4, 2, 1]), (6, [3, 1]), (7, [1])])
+def test_parts_divide_all_before_them(width: int, parts: list[int]) -> None:
+    assert parts_of(width) == parts
+
+
+def lowered() -> Program:
+    program = parse_program(ROWS.lstrip())
+    verify_tile(program)
+    return kernels.lower(program)
+
+
+def test_a_rest_of_rows_is_taken_in_halves() -> None:
+    loops = [s for s in walk(lowered().kernels[0].body) if isinstance(s, For)]
+    rows = [f for f in loops if f.label == "b0"]
+    columns = [f for f in loops if f.label == "b1"]
+    assert [f.step for f in rows] == [8, 4, 2, 1]
+    assert [f.bind for f in rows] == ["parallel", "serial", "serial", "serial"]
+    assert rows[0].grain is not None and all(f.grain is None for f in rows[1:])
+    assert [f.step for f in columns] == 4 * [32, 16, 16]  # the last one is masked
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (7, 15), (8, 32), (9, 33), (15, 48), (23, 63), (31, 47)])
+def test_every_element_is_computed_once_at_any_size(shape: tuple[int, int]) -> None:
+    verify(program := lowered())
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    (y,) = nests.run(at_shapes(parse_program(ROWS.lstrip()), [shape]), [x])
+    np.testing.assert_array_equal(y, 2 * x)
+
+    (y,) = machine.run(at_shapes(program, [shape]), [x])
+    np.testing.assert_array_equal(y.reshape(shape), 2 * x)
