@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from weft.core.graph import Graph
 from weft.core.node import Node, Op, bottom_up, make, postorder, require
 from weft.core.types import ScalarType, i64
-from weft.scalar.ops import Apply, Constant, Symbol, constant
+from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols
 
 T = TypeVar("T")
@@ -96,12 +96,18 @@ def sizes_in(program: Any, shapes: Iterable[Sequence[int]]) -> dict[Node, int]:
 
 
 def at_some_sizes(value: T) -> Iterator[T]:
-    """The value at its hints, the least sizes, and others; itself where it has no symbols."""
-    found = {n: n.op for n in sizes_of(value).values()}
-    yield with_sizes(value, {n: constant(s.hint) for n, s in found.items()})  # type: ignore[attr-defined]
+    """The value at its hints, the least sizes, and others; itself where it has no symbols.
+
+    Sizes depend on each other by guards that a program does not tell: others than the hints are
+    left out where something is empty then, as an image that is smaller than its window.
+    """
+    found: dict[Node, Any] = {n: n.op for n in sizes_of(value).values()}
+    yield with_sizes(value, {n: constant(s.hint) for n, s in found.items()})
+    lengths = {*_sizes(value, set())} if found else set[Node]()
     for more in (0, 5) if found else ():
-        least = {n: min(s.low + more * s.divisor, s.high) for n, s in found.items()}  # type: ignore[attr-defined]
-        yield with_sizes(value, {n: constant(k) for n, k in least.items()})
+        least = {n: min(s.low + more * s.divisor, s.high) for n, s in found.items()}
+        if all(evaluate_term(length, dict(least)) > 0 for length in lengths):
+            yield with_sizes(value, {n: constant(k) for n, k in least.items()})
 
 
 def hinted(function: Callable[[T], U], sizes: Collection[Node]) -> Callable[[T], U]:
@@ -112,25 +118,26 @@ def hinted(function: Callable[[T], U], sizes: Collection[Node]) -> Callable[[T],
 
 def sizes_of(program: Any) -> dict[str, Node]:
     """The symbols of a program, by label, in alphabetic order."""
-    found = {n.op.label: n for n in _symbols(program, set())}  # type: ignore[attr-defined]
+    found = {n.op.label: n for n in symbols(*_sizes(program, set()))}  # type: ignore[attr-defined]
     return dict(sorted(found.items()))
 
 
-def _symbols(value: Any, seen: set[Any]) -> Iterator[Node]:
+def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
+    """The terms of sizes, and the symbols in other terms."""
     if isinstance(value, Size):
-        yield from symbols(value.term)
+        yield value.term
     elif isinstance(value, Node):
         for node in postorder(value) if value not in seen else ():
             if isinstance(node.op, Symbol):
                 yield node
             elif node not in seen:
                 seen.add(node)
-                yield from _symbols(node.op, seen)
+                yield from _sizes(node.op, seen)
     elif isinstance(value, tuple):
         for part in value:  # type: ignore[reportUnknownVariableType]
-            yield from _symbols(part, seen)
+            yield from _sizes(part, seen)
     elif isinstance(value, Graph):
-        yield from _symbols((*value.inputs, *value.outputs), seen)
+        yield from _sizes((*value.inputs, *value.outputs), seen)
     elif is_dataclass(value) and not isinstance(value, type):
         for f in fields(value):
-            yield from _symbols(getattr(value, f.name), seen)
+            yield from _sizes(getattr(value, f.name), seen)
