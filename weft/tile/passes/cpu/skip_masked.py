@@ -194,9 +194,14 @@ class _Columns:
                 self.roots.get(at[place]) for b, at in accesses(self.block) if b == stmt.buffer
             ]
             ends = {(f.lo, f.hi) if f else None for f in touched}
-            if i not in columns and (None in ends or len(ends) != 1):
+            if i not in columns and (None in ends or len(ends) != 1 or self._moves(ends)):
                 return False
         return True
+
+    def _moves(self, ends: Collection[tuple[Node, Node] | None]) -> bool:
+        """Whether an end of a loop is another one in each iteration of a loop of the block."""
+        terms = (t for end in ends if end is not None for t in end)
+        return any(not self.roots.keys().isdisjoint(nest.free_variables(t)) for t in terms)
 
 
 def _absorbed(node: Node) -> Node | None:
