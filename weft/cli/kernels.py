@@ -12,8 +12,8 @@ from typing import Any
 
 from rich.console import Group
 
-from weft.checking import CheckedBuilder, KernelResult
 from weft.cli.check import Verdict, call, check_leaf, copied
+from weft.cli.checking import CheckedBuilder, KernelResult
 from weft.cli.output import error_text, number, table
 from weft.cli.program import Source
 from weft.driver import compiled
