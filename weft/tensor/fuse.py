@@ -17,6 +17,7 @@ from weft.tensor import ops
 from weft.tensor.groups import NEVER, Group, Groups, Kernel, Price, weight
 from weft.tensor.join import is_joinable, join_everything, join_greedily
 from weft.tensor.lower import root_shape
+from weft.tensor.recomputed import store_recomputed
 
 Fuse = Literal["none", "greedy", "all"]
 SMALL = 64  # vector instructions in a size class: of equal savings, the smaller class comes first
@@ -37,6 +38,8 @@ def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy"
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()
+    store_recomputed(groups)
+    if fuse == "greedy":
         join_greedily(groups)
     elif fuse == "all":
         join_everything(groups)

@@ -15,6 +15,7 @@ from weft.scalar.sizes import hint
 from weft.tensor import ops
 from weft.tensor.groups import Groups, Kernel, place
 from weft.tensor.lower import root_shape
+from weft.tensor.recomputed import recomputes
 
 NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paired with
 
@@ -35,7 +36,7 @@ def join_everything(groups: Groups) -> None:
     joining = _Joining(groups)
     while True:
         pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
-        legal = next((pair for pair in pairs if joining.is_legal(*pair)), None)
+        legal = next((pair for pair in pairs if joining.may_join(*pair)), None)
         if legal is None:
             return
         joining.join(joining.both(*legal), *legal)
@@ -68,7 +69,7 @@ class _Joining:
             current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
             if current and not self._makes_cycle(a, b):
                 joined = self.both(a, b)
-                if joined.cost < a.cost + b.cost:
+                if joined.cost < a.cost + b.cost and not recomputes(joined, groups):
                     self.join(joined, a, b)
                     self._push(joined, self._near(joined))
 
@@ -108,6 +109,9 @@ class _Joining:
 
     def is_legal(self, a: Kernel, b: Kernel) -> bool:
         return root_shape((*a.outputs, *b.outputs)) is not None and not self._makes_cycle(a, b)
+
+    def may_join(self, a: Kernel, b: Kernel) -> bool:
+        return self.is_legal(a, b) and not recomputes(self.both(a, b), self.groups)
 
     def _makes_cycle(self, a: Kernel, b: Kernel) -> bool:
         """Whether one depends on the other through a third kernel."""

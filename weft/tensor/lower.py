@@ -140,6 +140,18 @@ def _common(extents: tuple[int, ...]) -> int:
     return sizes[0] if sizes else max(extents)
 
 
+def elements(
+    outputs: tuple[Node, ...],
+) -> tuple[dict[Node, Interval], list[tuple[Node, tuple[Node, ...]]]]:
+    """The ranges of the axes that outputs of one kernel share, and the index of each output."""
+    root = root_shape(outputs)
+    assert root is not None
+    ranges = box(root, "o")
+    shapes = [(node, zip(ranges, node.type.shape, strict=True)) for node in outputs]
+    zero = constant(0)
+    return ranges, [(n, tuple(a if d != 1 else zero for a, d in own)) for n, own in shapes]
+
+
 def lower_group(
     outputs: tuple[Node, ...], buffers: Buffers, written: Buffers, tables: Tables = one_table
 ) -> nest.Block:
@@ -151,19 +163,15 @@ def lower_group(
         return _lower_scan(outputs[0], op, buffers, written)
     if isinstance(op, Scatter):
         return _lower_scatter(outputs[0], op, buffers, written, tables)
-    root = root_shape(outputs)
-    assert root is not None
-    ranges = box(root, "o")
-    axes = tuple(ranges)
+    ranges, wanted = elements(outputs)
     terms = Terms({n: b for n, b in buffers.items() if n not in outputs}, ranges)
     leaves: list[Leaf] = []
-    for node in outputs:
+    for node, index in wanted:
         shape = node.type.shape
         if 0 in shape:  # nothing to store
             continue
-        index = tuple(a if d != 1 else constant(0) for a, d in zip(axes, shape, strict=True))
         value = terms.of(node, index, stored=False)
-        loops = tuple((a, d, "free") for a, d in zip(axes, shape, strict=True) if d != 1)
+        loops = tuple((a, d, "free") for a, d in zip(index, shape, strict=True) if d != 1)
         leaves.append(Leaf(loops, nest.Store(written[node], index, stored(value, node.type.dtype))))
     return renumber(_Nest().block(leaves, frozenset()))
 
