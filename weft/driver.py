@@ -254,7 +254,9 @@ class Builder:
 
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
-        strict, dynamic = self.options.fallback == "error", bool(self.options.dynamic)
+        strict, dynamic = self.options.fallback == "error", self.options.dynamic
+        if dynamic is None and isinstance(find_target(self.options.target), GPU):
+            dynamic = False  # whose programs are for one size each
         return Session(self, strict, config.debug, title, dynamic)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
@@ -280,13 +282,15 @@ def compile(
     """Compile a module or function; also a decorator, with or without arguments.
 
     The result is called as the original: results, dtypes, strides and aliasing are eager's.
-    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met.
+    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met; a
+    size that changes has one program for all its values from then on.
     `f.ir(level)` is the text of a level, `f.report` what was made.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
-    dynamic   True: one program for all sizes of the inputs from 2 on, on a CPU; a size that decides
-              what the program does is fixed. Else each size has a program of its own
+    dynamic   on a CPU, None: a size is a number until a call has another one, then one program is
+              for all from 2 on; True: from the first call on; False: each has its own. A size that
+              decides what the program does is fixed
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls

@@ -185,11 +185,32 @@ def test_the_other_entry() -> None:
             assert_equal(f(x), module(x))
 
 
-def test_without_the_option_every_size_has_a_program() -> None:
-    f = weft.compile(lambda x: x * 2)
-    for n in (3, 4, 5):
+@pytest.mark.parametrize(("dynamic", "programs"), [(None, 2), (False, 4)])
+def test_a_size_is_free_from_its_second_value_on(dynamic: bool | None, programs: int) -> None:
+    f = weft.compile(lambda x: x * 2, dynamic=dynamic)
+    for n in (3, 4, 5, 3, 7):
+        x = torch.randn(n, 8)
+        assert_equal(f(x), x * 2)
+    assert len(f.programs) == programs and is_general(f) == (dynamic is None)
+    assert dynamic is False or "[s0,8]" in f.ir("torch") or "[s0 * 8]" in f.ir("tile")
+
+
+def test_what_changes_is_learnt_by_each_callable() -> None:
+    """Dynamo keeps it by file and line, which are all one for functions that we make."""
+    for n in (3, 4):
+        f = weft.compile(lambda x: x * 2)
         f(torch.randn(n))
-    assert len(f.programs) == 3 and not is_general(f)
+        assert not is_general(f)
+
+
+@pytest.mark.parametrize(("low", "programs"), [(2, 2), (-1, 5)])
+def test_ints_are_free_from_their_second_value_on(low: int, programs: int) -> None:
+    """Those below 2 are not, nor do they make others fixed."""
+    f = weft.compile(lambda x, k: x * k + x.sum())
+    for k in (9, low, low + 1, low + 2, 5, 6):
+        x = torch.randn(4)
+        assert_equal(f(x, k), x * k + x.sum())
+    assert len(f.programs) == programs
 
 
 # ---- text

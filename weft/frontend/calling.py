@@ -22,6 +22,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, Protocol
+from weakref import finalize
 
 import torch
 from torch.autograd import forward_ad
@@ -78,6 +79,7 @@ class Compilation:
         self.session = build.session(getattr(fn, "__name__", type(fn).__name__))
         self.frames = Frames(fn, self.session)
         self.hot: list[Hot] = []
+        finalize(self, _part, self.hot).atexit = False  # else it takes the collector two rounds
         self.last: Hot | None = None
         self.next: Hot | None = None
 
@@ -107,7 +109,7 @@ class Compilation:
         finally:
             if self.frames.converted != before:
                 alive = [hot for hot in self.hot if hot.guards.cache_entry is not None]
-                self.hot = self.frames.learn() + alive
+                self.hot[:] = self.frames.learn() + alive
                 self.last = self.next = None
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
@@ -140,6 +142,12 @@ class Compilation:
     def reasons(self) -> list[str]:
         """Why parts of the program run in eager."""
         return self.session.reasons
+
+
+def _part(calls: Sequence[Hot]) -> None:
+    """Forget which call comes after which: calls in turn hold on to each other."""
+    for hot in calls:
+        hot.then = None
 
 
 @dataclass

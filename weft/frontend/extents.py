@@ -90,7 +90,7 @@ def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
 def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
     """By symbol as it was traced, the symbol of the program: s0, s1, ... with range and hint.
 
-    A size that torch knows no bound of is bounded by a guard.
+    A size that torch knows no bounds of is bounded by guards: from 2 on, as a tensor's is.
     """
     names = {s.name: s for s in shape_env.var_to_range}
     settled: dict[Node, Node] = {}
@@ -100,10 +100,12 @@ def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
         cap = CAP if hint <= CAP else MOST
         if shape_env.bound_sympy(symbol).upper > cap:
             shape_env.evaluate_expr(sympy.Le(symbol, cap))
+        if shape_env.bound_sympy(symbol).lower < OPEN[0]:
+            if hint < OPEN[0]:
+                raise Undecided(f"{symbol} is {hint}", node)
+            shape_env.evaluate_expr(sympy.Ge(symbol, OPEN[0]))
         bounds = shape_env.bound_sympy(symbol)
         low, high = int(bounds.lower), min(int(bounds.upper), cap)
-        if low < OPEN[0]:
-            raise CaptureError(f"a size that may be {low}")
         settled[node] = make(Symbol(f"s{number}", low, high, hint))
     return settled
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import builtins
 import inspect
+import itertools
 import logging
 import re
 import traceback
@@ -61,6 +62,7 @@ OWN = {
 
 
 log = logging.getLogger(__name__)
+_numbers = itertools.count()
 
 
 def settings(**values: Any) -> dict[str, Any]:
@@ -137,17 +139,17 @@ class Frames:
         return found
 
     def warn(self, frame: Any) -> None:
-        """Say what keeps changing where a frame is compiled again and again."""
+        """Say what changed where a frame is compiled again; again and again, as a warning."""
         entries = _debug_get_cache_entry_list(frame.f_code)
         count = len(entries)
-        if count not in (WARN_AT, OWN["recompile_limit"]):
+        if not entries:
             return
         failed = entries[0].guard_manager.check_verbose(frame.f_locals).verbose_code_parts
         what = failed[0].split("  #")[0].strip() if failed else "a guard failed"
         name = f"{frame.f_code.co_name} of {self.session.title}"
-        if count == WARN_AT:
-            log.warning("%s is compiled for the %dth time: %s", name, count + 1, what)
-        else:
+        level = logging.WARNING if count == WARN_AT else logging.INFO
+        log.log(level, "%s is compiled again (%d): %s", name, count + 1, what)
+        if count == OWN["recompile_limit"]:
             reason = f"{name} was compiled {count} times, and is not compiled again: {what}"
             self.session.refuse(CaptureError(reason))
 
@@ -177,7 +179,7 @@ class _Converter:
         frames.converted += 1
         frames.warn(frame)
         refuse, known = frames.session.refuse, len(graph_break_reasons)
-        floats = {"specialize_float": True} if frames.session.dynamic else {}
+        floats = {} if frames.session.dynamic is False else {"specialize_float": True}
         with dynamo.config.patch(settings(**SOUND, **OWN, **floats)), silent():
             try:
                 return self.convert(frame, entry, *more, **named)
@@ -225,10 +227,13 @@ def _place(stack: Iterable[traceback.FrameSummary]) -> str | None:
 
 
 def _entry(fn: Callable[..., Any]) -> types.FunctionType:
-    """A function that calls `fn`, of code and globals of its own: Dynamo caches by code."""
+    """A function that calls `fn`, of code and globals of its own: Dynamo caches by code.
+
+    Which sizes have changed it keeps by file and line: of that every function has its own as well.
+    """
     scope: dict[str, Any] = {"__builtins__": builtins, "__name__": "weft.entry"}
     text = "def bind(fn):\n    def call(*args, **kwargs):\n        return fn(*args, **kwargs)\n"
-    exec(compile(f"{text}    return call", "<weft>", "exec"), scope)
+    exec(compile(f"{text}    return call", f"<weft {next(_numbers)}>", "exec"), scope)
     return scope.pop("bind")(fn)
 
 

@@ -65,7 +65,7 @@ class Session:
     strict: bool = False  # fallback="error": what cannot be compiled is an error
     debug: bool = False  # a defect of weft's own is raised as well
     title: str = "graph"
-    dynamic: bool = False  # whether one program serves all sizes that Dynamo leaves free
+    dynamic: bool | None = False  # whether one program is for all sizes that Dynamo leaves free
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -83,7 +83,8 @@ class Session:
         if fixed:
             log.info("a size of %s is fixed: %s", self.title, first)
         else:
-            log.warning("%s is compiled for each size by itself: %s", self.title, first)
+            level = logging.WARNING if self.dynamic else logging.INFO
+            log.log(level, "%s is compiled for each size by itself: %s", self.title, first)
 
     def refuse(self, error: Exception) -> None:
         """Note why something runs in eager; raises where that is not wanted."""
@@ -167,7 +168,7 @@ class GraphProgram:
                 self._find(examples)
             return
         self.free = True
-        for _ in range(ROUNDS if self.session.dynamic else 0):
+        for _ in range(0 if self.session.dynamic is False else ROUNDS):
             try:
                 self.general = self._compiled(Assumptions.of(examples), examples)
             except RestartAnalysis:
