@@ -20,10 +20,12 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+import weft
 from weft.cli import hot_calls
 from weft.cli.check import call
 from weft.cli.clocks import CPUClock, CUDAClock
 from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_source
+from weft.cli.generate import checked, generate
 from weft.cli.habits import measure
 from weft.cli.peers import Peer, onnxruntime, openvino
 from weft.cli.program import IrText, Source, SourceSpec
@@ -97,6 +99,30 @@ class Session:
         gc.collect()
         peak = self.clock.peak_bytes(self.call)
         return {"peak_bytes": None if peak is None else peak + self.arena * self.clock.arena_stays}
+
+    def generate(
+        self, backend: str, source: dict[str, Any], prompt: list[int], count: int,
+        options: dict[str, Any],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Compiles a language model's forward, and generates `count` tokens for the first time."""
+        program = checked(load(SourceSpec(**source)), prompt)
+        model: Any = program.callable
+        start = time.perf_counter()
+        if backend in OPTIONS:
+            chosen = {**options, **OPTIONS[backend]}
+            model.forward = weft.compile(model.forward, **chosen)
+        else:
+            forward = replace(program, callable=model.forward)
+            model.forward = OTHERS[backend](forward, Options(**options))
+        compiled = time.perf_counter() - start
+        self.call = lambda: generate(model, prompt, count)
+        tokens, seconds = self.call()
+        return {"tokens": tokens, "cold": compiled + seconds[0]}
+
+    def generate_again(self) -> dict[str, Any]:
+        """Seconds of each token."""
+        assert self.call is not None
+        return {"seconds": self.call()[1]}
 
     def hot_calls(self, backend: str, options: dict[str, Any]) -> dict[str, Any]:
         """Microseconds of calls of programs that this backend has compiled (hot_calls.py)."""

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.cli import running
+from weft.cli import generating, running
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
 from weft.cli.doctor import examine
@@ -122,6 +122,11 @@ def run_command(
     backends: Annotated[
         str, typer.Option("--backends", help="what --bench compares")
     ] = "eager,inductor,weft",
+    generate: Annotated[
+        str | None,
+        typer.Option("--generate", metavar="TEXT", help="tokens that a model folder continues"),
+    ] = None,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help="new ones for --generate")] = 64,
     json_path: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="results as JSON; - is stdout")
     ] = None,
@@ -139,7 +144,9 @@ def run_command(
     chosen = Options.of(keywords)
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
-    if bench:
+    if generate is not None:
+        facts, passed = run_generation(spec, chosen, generate, tokens, backends, quiet)
+    elif bench:
         with Bench(backends.split(","), chosen) as workers, working("comparing"):
             comparison = workers.compare(spec)
         if not quiet:
@@ -152,6 +159,23 @@ def run_command(
         write_json(facts, json_path)
     if not passed:
         raise typer.Exit(MISSED)
+
+
+def run_generation(
+    spec: SourceSpec, chosen: Options, text: str, count: int, backends: str, quiet: bool
+) -> tuple[dict[str, Any], bool]:
+    """Continues a text by each backend; whether all give the tokens of the first."""
+    if spec.path is None:
+        raise WeftError("--generate takes a model folder")
+    encoding = generating.Encoding(spec.path)
+    prompt = encoding.tokens(text)
+    with Bench(backends.split(","), chosen) as workers, working("generating"):
+        rows = generating.compare(spec, workers, prompt, count)
+    title = f"{spec.path}: {len(prompt)} tokens, then {count}"
+    if not quiet:
+        show(generating.generation_table(title, rows, len(prompt)), encoding.text(rows[0].tokens))
+    passed = all(row.failure is None and row.tokens == rows[0].tokens for row in rows)
+    return generating.generation_json(title, rows, len(prompt)), passed
 
 
 def run_alone(
