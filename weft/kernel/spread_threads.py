@@ -30,7 +30,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import longest
-from weft.scalar.structure import rename_block
+from weft.scalar.substitution import substituted
 from weft.scalar.updates import guarded
 from weft.targets.gpu import GPU
 
@@ -116,7 +116,7 @@ class _Block:
             return (replace(stmts[0], body=self.grid(stmts[0].body)),)
         inner = {s for f in walk(stmts) if _is_spread(f) for s in walk(f.body)}  # type: ignore[attr-defined]
         outer = [s.buffer for s in walk(stmts) if isinstance(s, nest.Local) and s not in inner]
-        stmts = rename_block(stmts, {b: replace(b, space="shared") for b in outer})
+        stmts = substituted(stmts, {b: replace(b, space="shared") for b in outer})
         body = tuple(self.block(stmts))
         threads = constant(self.threads)
         return (For(self.me, constant(0), threads, body, 1, "free", "thread"),)
@@ -211,14 +211,7 @@ class _Block:
             if f in shared
         }
         self.own.update(parts.values())
-
-        def renamed(inner: Stmt) -> Stmt:
-            if not isinstance(inner, Update):
-                return inner
-            return replace(inner, fold=parts.get(inner.fold, inner.fold))
-
-        body = map_statements(stmt.body, renamed) if parts else stmt.body
-        stmt = replace(stmt, body=body, folds=tuple(parts.get(f, f) for f in stmt.folds))
+        stmt = substituted(stmt, parts)
         if _is_spread(stmt):
             yield self.strided(stmt)
         else:

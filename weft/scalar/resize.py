@@ -7,57 +7,34 @@ sizes_of(program)                           # the symbols that it has, by label
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar
 
 from weft.core.graph import Graph
-from weft.core.node import Node, Op, bottom_up, make, postorder, require
+from weft.core.node import Node, postorder, require
 from weft.core.types import ScalarType, i64
 from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols
+from weft.scalar.substitution import Substitution
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
-class Resize:
-    """Replaces symbols in values of every kind that programs are made of."""
-
-    def __init__(self, numbers: Mapping[Node, Node]) -> None:
-        self.nodes: dict[Node, Node] = dict(numbers)
-        self.ops: dict[Op, Op] = {}
+class Resize(Substitution):
+    """Replaces symbols, in sizes too; index arithmetic on numbers alone becomes a number."""
 
     def of(self, value: Any) -> Any:
-        if isinstance(value, Node):
-            return bottom_up(value, self.nodes, self.node)
         if isinstance(value, Size):
             return size(self.of(value.term))
-        if isinstance(value, Graph):
-            return self.graph(value)
-        if isinstance(value, tuple):
-            return tuple(map(self.of, value))
-        if is_dataclass(value) and not isinstance(value, type):
-            return self.parts(value)
-        return value
+        return self.graph(value) if isinstance(value, Graph) else super().of(value)
 
     def node(self, node: Node) -> Node:
-        args = [self.nodes[a] for a in node.args]
+        args = [self.known[a] for a in node.args]
         number = type(node.op) is Apply and node.type == ScalarType(i64)
         if number and all(isinstance(a.op, Constant) for a in args):
             return constant(int(node.op.evaluate(*(a.op.evaluate() for a in args))))
-        return make(self.op(node.op), *args)
-
-    def op(self, op: Op) -> Op:
-        if op not in self.ops:
-            self.ops[op] = self.parts(op)
-        return self.ops[op]
-
-    def parts(self, value: T) -> T:
-        """A dataclass with its fields changed; itself where none is."""
-        old = {f.name: getattr(value, f.name) for f in fields(value) if f.init}  # type: ignore[arg-type]
-        new = {name: self.of(part) for name, part in old.items()}
-        changed = any(new[name] is not part for name, part in old.items())
-        return replace(value, **new) if changed else value  # type: ignore[type-var]
+        return super().node(node)
 
     def graph(self, graph: Graph) -> Graph:
         inputs, outputs = self.of(graph.inputs), self.of(graph.outputs)

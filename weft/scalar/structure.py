@@ -1,41 +1,23 @@
-"""Compares kernels up to names of buffers; renames buffers, loops and accumulators.
+"""Compares kernels up to names of buffers; renames loops and accumulators.
 
 structure(a) == structure(b)          # the same loops over buffers of the same types
-rename_block(a.body, {x: y})          # the loops over other buffers
 renumber(a.body)                      # loops a0, a1, ..., accumulators acc0, ...
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any
 
-from weft.core.node import Node, make, postorder, substitute
+from weft.core.node import Node, postorder
 from weft.scalar import nest
 from weft.scalar.affine import function_of, linear
-from weft.scalar.blocks import address, map_statements, nodes, rewrite_block
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.blocks import address, nodes
+from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt, walk
 from weft.scalar.ops import SAFE, axis
-
-T = TypeVar("T")
-
-
-def rename_block(block: Block, buffers: Mapping[Buffer, Buffer]) -> Block:
-    """The block with buffers replaced, at the same indices."""
-
-    def change(node: Node) -> Node | None:
-        op = _over(node.op, buffers)
-        return None if op is node.op else make(op, *node.args)
-
-    return map_statements(rewrite_block(block, change), lambda s: _over(s, buffers))
-
-
-def _over(part: T, buffers: Mapping[Buffer, Buffer]) -> T:
-    """An op or a statement with its buffer replaced, if `buffers` has it."""
-    old = getattr(part, "buffer", None)
-    return replace(part, buffer=buffers[old]) if old in buffers else part  # type: ignore[type-var]
+from weft.scalar.substitution import Substitution, substituted
 
 
 def renumber(
@@ -47,35 +29,30 @@ def renumber(
     """
     axes, accs = axes or count(), accs or count()
 
-    def fresh(fold: Fold) -> Fold:
-        return replace(fold, labels=tuple(f"acc{next(accs)}" for _ in fold.labels))
+    def block(stmts: Block, names: dict[Any, Any]) -> Block:
+        return tuple(statement(s, names) for s in stmts)
 
-    def block(stmts: Block, names: dict[Node, Node], folds: dict[Fold, Fold]) -> Block:
-        return tuple(statement(s, names, folds) for s in stmts)
+    def statement(stmt: Stmt, names: dict[Any, Any]) -> Stmt:
+        if not isinstance(stmt, For):
+            return substituted(stmt, names)
+        for old in stmt.folds:
+            new = replace(old, labels=tuple(f"acc{next(accs)}" for _ in old.labels))
+            both = zip((*old.accs, *old.running), (*new.accs, *new.running), strict=True)
+            names.update(both)  # read inside the loop and after it
+            names[old] = new
+        inner = {**names, stmt.axis: axis(f"a{next(axes)}")}
+        head = substituted(replace(stmt, body=()), inner)
+        return replace(head, body=block(stmt.body, inner))
 
-    def statement(stmt: Stmt, names: dict[Node, Node], folds: dict[Fold, Fold]) -> Stmt:
-        if isinstance(stmt, For):
-            mine = {f: fresh(f) for f in stmt.folds}
-            for old, new in mine.items():
-                both = zip((*old.accs, *old.running), (*new.accs, *new.running), strict=True)
-                names.update(both)  # read inside the loop and after it
-            variable = axis(f"a{next(axes)}")
-            lo, hi = substitute((stmt.lo, stmt.hi), names)
-            inner = block(stmt.body, {**names, stmt.axis: variable}, folds | mine)
-            named = tuple(mine.values())
-            return replace(stmt, axis=variable, lo=lo, hi=hi, body=inner, folds=named)
-        stmt = stmt.map_terms(lambda t: substitute((t,), names)[0])
-        known = isinstance(stmt, Update) and stmt.fold in folds
-        return replace(stmt, fold=folds[stmt.fold]) if known else stmt  # type: ignore[attr-defined]
-
-    return block(body, {}, {})
+    return block(body, {})
 
 
 def structure(kernel: Kernel) -> tuple[Any, ...]:
     """A hashable value, equal for kernels that differ only in the names of buffers."""
     buffers = (*kernel.inputs, *kernel.outputs)
     own = (s.buffer for s in walk(kernel.body) if isinstance(s, nest.Local))
-    plain = {b: Buffer(f"b{i}", b.type, b.space) for i, b in enumerate((*buffers, *own))}
+    numbered = enumerate((*buffers, *own))
+    plain = Substitution({b: Buffer(f"b{i}", b.type, b.space) for i, b in numbered})
     number: dict[Node, int] = {}
     rows: list[tuple[Any, ...]] = []
 
@@ -85,12 +62,12 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
             for node in postorder(value):
                 if node not in number:
                     number[node] = len(rows)
-                    rows.append((_over(node.op, plain), *(number[a] for a in node.args)))
+                    rows.append((plain.of(node.op), *(number[a] for a in node.args)))
             return number[value]
         if isinstance(value, tuple):
             return tuple(map(key, value))
         if isinstance(value, Buffer):
-            return plain.get(value, value)
+            return plain.of(value)
         if isinstance(value, Stmt):
             parts = (key(getattr(value, f.name)) for f in fields(value))  # type: ignore[arg-type]
             return (type(value).__name__, *parts)

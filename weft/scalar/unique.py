@@ -17,7 +17,8 @@ from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import nodes, redirect, rewrite_block
 from weft.scalar.nest import Buffer, Kernel, Program
 from weft.scalar.ops import Axis, apply, constant
-from weft.scalar.structure import rename_block, structure
+from weft.scalar.structure import structure
+from weft.scalar.substitution import substituted
 
 T = TypeVar("T")
 Place = tuple[int, ...]  # coordinates of an element
@@ -146,9 +147,7 @@ def _over_others(found: Kernel, kernel: Kernel) -> Kernel:
     """The lowered kernel `found` of its structure, over the buffers of `kernel`."""
     pairs = zip((*found.inputs, *found.outputs), (*kernel.inputs, *kernel.outputs), strict=True)
     own = {b: replace(mine, type=b.type) for b, mine in pairs}
-    inputs, outputs = (tuple(own[b] for b in bs) for bs in (found.inputs, found.outputs))
-    body = rename_block(found.body, own)
-    return replace(kernel, inputs=inputs, outputs=outputs, body=body)
+    return replace(substituted(found, own), name=kernel.name, origin=kernel.origin)
 
 
 def _over_whole(kernel: Kernel, start: Sequence[Place]) -> Kernel:

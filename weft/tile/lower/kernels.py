@@ -30,7 +30,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, lt
 from weft.scalar.reach import axis_range
-from weft.scalar.structure import rename_block
+from weft.scalar.substitution import substituted
 from weft.scalar.updates import fused, guarded
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import box_of
@@ -354,7 +354,7 @@ def once(block: Block, outside: Collection[str] = ()) -> Block:
     names = {b: new for b, new in names.items() if new != b}
     out: list[Stmt] = []
     declared: set[Buffer] = set()
-    for stmt in rename_block(block, names) if names else block:
+    for stmt in substituted(block, names):
         if isinstance(stmt, Local):
             if stmt.buffer in declared:
                 continue

@@ -11,11 +11,12 @@ from itertools import count
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import map_statements, substitute_block
+from weft.scalar.blocks import map_statements
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, Fold, For, Stmt, Update, walk
+from weft.scalar.nest import Block, Fold, For, Stmt, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
+from weft.scalar.substitution import substituted
 
 
 class Labels:
@@ -73,11 +74,7 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
 
 def over(block: Block, folds: dict[Fold, Fold]) -> Block:
     """The block with its updates redirected to other accumulators."""
-
-    def one(s: Stmt) -> Stmt:
-        return replace(s, fold=folds.get(s.fold, s.fold)) if isinstance(s, Update) else s
-
-    return map_statements(block, one)
+    return substituted(block, folds)
 
 
 def ending(block: Block, old: Node, new: Node) -> Block:
@@ -98,9 +95,4 @@ def renamed(block: Block, labels: Labels) -> Block:
     axes = {
         s.axis: labels.axis(s.label.rstrip("0123456789")) for s in walk(block) if isinstance(s, For)
     }
-    block = substitute_block(block, axes)
-
-    def one(stmt: Stmt) -> Stmt:
-        return replace(stmt, axis=axes[stmt.axis]) if isinstance(stmt, For) else stmt
-
-    return map_statements(block, one)
+    return substituted(block, axes)

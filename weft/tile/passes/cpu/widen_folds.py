@@ -18,11 +18,12 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.core.types import f32, f64
 from weft.scalar.affine import GREATEST, bounds, has_symbol
-from weft.scalar.blocks import map_statements, substitute_block
+from weft.scalar.blocks import map_statements
 from weft.scalar.monoid import PRODUCT, SUM
 from weft.scalar.nest import Fold, For, Kernel, Stmt, Update, walk
 from weft.scalar.ops import cast, constant, value_of
 from weft.scalar.reach import longest
+from weft.scalar.substitution import substituted
 
 LONG = 1 << 14  # factors whose roundings are not small any more
 
@@ -35,18 +36,15 @@ def widen_folds(kernel: Kernel, target: object) -> Kernel:
         return kernel
 
     def one(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For):
-            return replace(stmt, folds=tuple(wide.get(f, f) for f in stmt.folds))
-        if isinstance(stmt, Update) and stmt.fold in wide:
-            values = tuple(map(_widened, stmt.values))
-            return replace(stmt, fold=wide[stmt.fold], values=values)
-        return stmt
+        if not isinstance(stmt, Update) or stmt.fold not in wide:
+            return stmt
+        return replace(stmt, values=tuple(map(_widened, stmt.values)))
 
     read: dict[Node, Node] = {}
     for old, new in wide.items():
         (acc, running), (wide_acc, wide_running) = ((*f.accs, *f.running) for f in (old, new))
         read |= {acc: cast(wide_acc, f32), running: cast(wide_running, f32)}
-    return replace(kernel, body=map_statements(substitute_block(kernel.body, read), one))
+    return replace(kernel, body=substituted(map_statements(kernel.body, one), {**wide, **read}))
 
 
 def _loses(fold: Fold, loop: For) -> bool:

@@ -35,7 +35,7 @@ from weft.scalar.index import function_of
 from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
 from weft.scalar.reach import longest
-from weft.scalar.structure import rename_block
+from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis import tiles
 from weft.tile.analysis.access import trips
@@ -86,7 +86,7 @@ def _framed(body: Block) -> Block:
 def _shared(body: Block) -> Block:
     """The body with what its nests hand over in shared memory."""
     held = [s.buffer for s in walk(body) if isinstance(s, Local)]
-    return rename_block(body, {b: replace(b, space="shared") for b in held})
+    return substituted(body, {b: replace(b, space="shared") for b in held})
 
 
 def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:

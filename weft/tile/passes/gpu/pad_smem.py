@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.scalar.nest import Kernel, Local, walk
-from weft.scalar.structure import rename_block
+from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import boxed
 from weft.tile.analysis.intermediates import accesses_of_block, intermediates
@@ -22,12 +22,12 @@ def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
     if passed:
         found = list(accesses_of_block(kernel))
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in passed}
-        kernel = replace(kernel, body=rename_block(kernel.body, pads))
+        kernel = replace(kernel, body=substituted(kernel.body, pads))
 
     def apart(tile: Tile) -> Tile:
         found = list(accesses_of(tile))
         slabs = {s.buffer for s in walk(tile.body) if isinstance(s, Local)} - boxed(tile.body)
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
-        return replace(tile, body=rename_block(tile.body, pads))
+        return replace(tile, body=substituted(tile.body, pads))
 
     return on_tiles(kernel, apart)

@@ -18,7 +18,7 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import Index, map_statements, redirect
 from weft.scalar.nest import Buffer, For, Kernel, Local, Stmt
 from weft.scalar.ops import apply, constant
-from weft.scalar.structure import rename_block
+from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import box_of, boxed
 from weft.tile.analysis.slabs import accesses_of, best_swizzle
@@ -46,7 +46,7 @@ def _in_pieces(tile: Tile, slab: Buffer, swizzle: int, labels: Labels) -> Tile:
     piece = swizzle // dtype.bytes
     if line == piece:
         held = replace(slab, swizzle=swizzle)
-        return replace(tile, body=rename_block(tile.body, {slab: held}))
+        return replace(tile, body=substituted(tile.body, {slab: held}))
     shape = TensorType(dtype, (*halves, line // piece, rows, piece))
     held = replace(slab, type=shape, swizzle=swizzle)
 

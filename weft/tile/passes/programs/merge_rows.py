@@ -35,7 +35,8 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
 from weft.scalar.sizes import hint
-from weft.scalar.structure import rename_block, renumber, structure
+from weft.scalar.structure import renumber, structure
+from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import NONE, chain, span, trips
 from weft.tile.passes.programs.pack_constants import packed
@@ -219,7 +220,7 @@ class _Merge:
         nests = [self.rows(replace(m, body=renumber(m.body, axes, accs))) for m in self.members]
         over = _in_place(nests, tuple(self.local.values()))
         kept = [Local(b) for b in self.local.values() if b not in over]
-        body: Block = (*kept, *rename_block(tuple(nests), over))
+        body: Block = (*kept, *substituted(tuple(nests), over))
         for n, loop in reversed(list(enumerate(leading(self.members[0])[: self.depth]))):
             each = self.block if n == self.depth - 1 else 1
             turns = simplify(
