@@ -13,17 +13,7 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.kernel.ops import (
-    Box,
-    Extract,
-    Lanes,
-    Matrix,
-    Mma,
-    Pack,
-    Splat,
-    VectorLoad,
-    VectorStore,
-)
+from weft.kernel.ops import Box, Extract, Lanes, Matrix, Mma, Pack, Splat, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.blocks import address, substitute_block
 from weft.scalar.index import simplify

@@ -15,21 +15,10 @@ from itertools import count
 
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
+from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes
 from weft.scalar.monoid import SUM
-from weft.scalar.nest import (
-    Acc,
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Store,
-    Update,
-    free_variables,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
 from weft.scalar.ops import CASTS, apply, axis, constant
 from weft.scalar.structure import renumber
 from weft.tile.analysis.access import factors, folded, narrow, product, trips
@@ -59,7 +48,7 @@ def online(
         raise NotByChunks
     (length,) = long.pop()
     one = _Online(block, chunk, length, members, handed, depth, units).kernel()
-    return one, sum(s.buffer.type.bytes for s in walk(one.body) if isinstance(s, Local))
+    return one, sum(s.buffer.type.bytes for s in nest.walk(one.body) if isinstance(s, nest.Local))
 
 
 class _Online(Chunks):
@@ -98,7 +87,7 @@ class _Online(Chunks):
         unread = {b for b in self.kept if b not in read}
         chunks = replace(chunks, body=without(chunks.body, unread))
         kept = (b for b in self.kept if b in read)
-        body: Block = tuple(map(Local, (*held, *scale, *kept)))
+        body: Block = tuple(map(nest.Local, (*held, *scale, *kept)))
         body = (*body, *self.start, chunks, *self.finish)
         hi = full(self.outer[-1], self.block)
         rows = replace(self.outer[-1], axis=START, hi=constant(hi), step=self.block)
@@ -128,7 +117,7 @@ class _Online(Chunks):
 
     def loop(self, stmt: For) -> None:
         whole = stmt.lo is constant(0) and stmt.step == 1
-        inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+        inner = [s for s in nest.walk(stmt.body) if isinstance(s, For)]
         stores = [s for s in stmt.body if isinstance(s, Store)]
         maps = bool(stores) and all(s.buffer in self.handed for s in stores)
         if whole and stmt.role == "reduce" and stmt.extent == self.length and not inner:
@@ -265,7 +254,7 @@ class _Online(Chunks):
     def after(self, term: Node) -> bool:
         """Whether a term is known at a row's end alone, for all its columns."""
         free = free_variables(term)
-        return free.isdisjoint((AT, COLUMN)) and any(isinstance(n.op, Acc) for n in free)
+        return free.isdisjoint((AT, COLUMN)) and any(isinstance(n.op, nest.Acc) for n in free)
 
 
 def without(block: Block, buffers: Collection[Buffer]) -> Block:

@@ -17,18 +17,7 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    free_variables,
-    walk,
-)
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import is_index, span, term_cost, trips
 from weft.tile.moves.loops import Labels
@@ -66,7 +55,7 @@ def staged(body: Block, target: Machine) -> Block:
 
 
 def _stores(stmts: Sequence[Stmt]) -> set[Buffer]:
-    return {s.buffer for s in walk(tuple(stmts)) if isinstance(s, Store)}
+    return {s.buffer for s in nest.walk(tuple(stmts)) if isinstance(s, Store)}
 
 
 def _alike(first: For, second: For) -> bool:
@@ -98,7 +87,7 @@ def _stage(
     free: dict[Node, frozenset[Node]] = {}
 
     def moves(term: Node) -> bool:
-        return second.axis in free_variables(term, free)
+        return second.axis in nest.free_variables(term, free)
 
     def cost(term: Node) -> float:
         return sum(term_cost(n) for n in postorder(term) if moves(n))

@@ -24,13 +24,7 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar.blocks import (
-    Index,
-    accesses,
-    loads,
-    redirect,
-    substitute_block,
-)
+from weft.scalar.blocks import Index, accesses, loads, redirect, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
