@@ -1,6 +1,6 @@
 """Merges kernels that pass on rows into one, over blocks of rows and chunks of their columns.
 
-kernel, held = online(members, passed, depth=2, block=64, chunk=64, units=True)
+kernel, held = online(members, passed, depth=2, sides=(64, 64), units=True)
 
 The body of each merged kernel is split into folds along the columns, maps of them, sums along them
 for other loops, and stores once per row. A running sum of terms that scale with exp(s - maximum) is
@@ -28,14 +28,12 @@ from weft.tile.moves.chunks import AT, COLUMN, ROW, START, Chunks
 from weft.tile.moves.loops import nested
 from weft.tile.passes.programs.merge_rows import Rows, leading
 
+Handed = Mapping[Buffer, Rows]
+Sides = tuple[int, int]  # rows of a block, and columns of a chunk
+
 
 def online(
-    members: Sequence[Kernel],
-    passed: Sequence[Buffer],
-    depth: int,
-    block: int,
-    chunk: int,
-    units: bool,
+    members: Sequence[Kernel], passed: Sequence[Buffer], depth: int, sides: Sides, units: bool
 ) -> tuple[Kernel, int]:
     """The kernel, and the bytes that it hands over between its nests; NotByChunks if not right.
 
@@ -43,11 +41,7 @@ def online(
     units   whether the target has units for products of 16-bit matrices
     """
     handed = {b: Rows(b, members, depth) for b in passed}
-    long = {h.shape for h in handed.values() if h.shape}
-    if len(long) != 1 or any(len(shape) != 1 for shape in long):
-        raise NotByChunks
-    (length,) = long.pop()
-    one = _Online(block, chunk, length, members, handed, depth, units).kernel()
+    one = _Online(members, handed, depth, sides, units).kernel()
     return one, sum(s.buffer.type.bytes for s in nest.walk(one.body) if isinstance(s, nest.Local))
 
 
@@ -55,16 +49,13 @@ class _Online(Chunks):
     """The merged kernel, as it is built."""
 
     def __init__(
-        self,
-        block: int,
-        chunk: int,
-        length: int,
-        members: Sequence[Kernel],
-        handed: Mapping[Buffer, Rows],
-        depth: int,
-        units: bool,
+        self, members: Sequence[Kernel], handed: Handed, depth: int, sides: Sides, units: bool
     ) -> None:
-        super().__init__(block, chunk, length)
+        long = {h.shape for h in handed.values() if h.shape}
+        if len(long) != 1 or any(len(shape) != 1 for shape in long):
+            raise NotByChunks
+        (length,) = long.pop()
+        super().__init__(*sides, length)
         self.members, self.handed, self.depth, self.units = members, handed, depth, units
         loops = leading(members[0])[:depth]
         self.outer = [replace(f, axis=axis(f"outer{n}")) for n, f in enumerate(loops)]

@@ -94,7 +94,7 @@ class _Merger:
 
     def made(self, members: Sequence[Kernel], sides: tuple[int, int]) -> tuple[Kernel, int]:
         depth = shared_depth(members, passed(members))
-        return online(members, passed(members), depth, *sides, self.target.matrix_units)
+        return online(members, passed(members), depth, sides, self.target.matrix_units)
 
     def key(self, members: Sequence[Kernel]) -> Hashable:
         """What members do, and what they have in common."""
