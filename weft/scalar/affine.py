@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, reduce
 from weakref import WeakKeyDictionary
 
@@ -70,18 +70,8 @@ def _bounds(node: Node, known: Known) -> Interval:
         return (node.op.value, node.op.value)
     if isinstance(node.op, Symbol):
         return (node.op.low, node.op.high)
-    name = function_of(node)
-    if name in ("add", "subtract", "multiply", "minimum", "maximum"):
-        return _combine(name, bounds(node.args[0], known), bounds(node.args[1], known))
-    if name in ("floordiv", "floormod"):
-        return _divide_bounds(name, bounds(node.args[0], known), bounds(node.args[1], known))
-    if name == "checked_index":  # of extent 1 UNKNOWN: a literal would drop the check
-        last = bounds(node.args[1], known)[1] - 1
-        return (0, last) if last > 0 else UNKNOWN
-    if name == "where":
-        a, b = bounds(node.args[1], known), bounds(node.args[2], known)
-        return (min(a[0], b[0]), max(a[1], b[1]))
-    return UNKNOWN
+    within = INTERVALS.get(function_of(node) or "")
+    return within(*(bounds(a, known) for a in node.args[-2:])) if within else UNKNOWN
 
 
 def in_range(low: float, high: float) -> Interval:
@@ -89,28 +79,39 @@ def in_range(low: float, high: float) -> Interval:
     return (low, high) if low >= LEAST and high <= GREATEST else UNKNOWN
 
 
-def _combine(name: str, a: Interval, b: Interval) -> Interval:
-    if name == "minimum":
-        return (min(a[0], b[0]), min(a[1], b[1]))
-    if name == "maximum":
-        return (max(a[0], b[0]), max(a[1], b[1]))
+def _product(a: Interval, b: Interval) -> Interval:
     if not all(map(math.isfinite, a + b)):
         return UNKNOWN
-    if name == "add":
-        return in_range(a[0] + b[0], a[1] + b[1])
-    if name == "subtract":
-        return in_range(a[0] - b[1], a[1] - b[0])
     corners = [x * y for x in a for y in b]
     return in_range(min(corners), max(corners))
 
 
-def _divide_bounds(name: str, a: Interval, by: Interval) -> Interval:
+def _quotient(a: Interval, by: Interval) -> Interval:
     if by[0] <= 0 or math.isinf(by[1]):
         return UNKNOWN
-    if name == "floormod":
-        return a if a[0] >= 0 and a[1] < by[0] else (0, by[1] - 1)
     low, high = ([v if math.isinf(v) else v // b for b in by] for v in a)
     return min(low), max(high)
+
+
+def _rest(a: Interval, by: Interval) -> Interval:
+    if by[0] <= 0 or math.isinf(by[1]):
+        return UNKNOWN
+    return a if a[0] >= 0 and a[1] < by[0] else (0, by[1] - 1)
+
+
+# Function -> the interval of its values from those of its last two arguments.
+INTERVALS: dict[str, Callable[[Interval, Interval], Interval]] = {
+    "add": lambda a, b: in_range(a[0] + b[0], a[1] + b[1]),
+    "subtract": lambda a, b: in_range(a[0] - b[1], a[1] - b[0]),
+    "multiply": _product,
+    "minimum": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "maximum": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
+    "floordiv": _quotient,
+    "floormod": _rest,
+    "where": lambda a, b: (min(a[0], b[0]), max(a[1], b[1])),
+    # of extent 1 UNKNOWN: a literal would drop the check
+    "checked_index": lambda _, n: (0, n[1] - 1) if n[1] > 1 else UNKNOWN,
+}
 
 
 @lru_cache(maxsize=1 << 16)
