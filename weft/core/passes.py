@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from typing import Any, TextIO, TypeVar
 
 P = TypeVar("P")
@@ -80,6 +81,15 @@ class PassLog:
 def _diff(before: str, after: str) -> list[str]:
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
     return list(lines)
+
+
+def numbered(folder: str, *passes: str, first: int = 1) -> tuple[tuple[str, Any], ...]:
+    """Passes in the order in which they run, as (001_tileify, its function), ...
+
+    A pass is named by its module, or by a folder and its module; its function is named alike.
+    """
+    found = [(p.rpartition(".")[2], import_module(f"{folder}.{p}")) for p in passes]
+    return tuple((f"{i:03}_{n}", getattr(m, n)) for i, (n, m) in enumerate(found, first))
 
 
 @cache

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from importlib import import_module
-from typing import Any, NamedTuple
+from functools import partial
+from typing import NamedTuple
 
 from weft.core.errors import WeftError, choice
+from weft.core.passes import numbered
 from weft.scalar.blocks import loops_in, nodes
 from weft.scalar.nest import Kernel, Program
 from weft.targets.cpu import CPU
@@ -16,25 +17,16 @@ from weft.targets.machine import Machine
 
 Step = Callable[[Kernel, Machine], Kernel]
 GPUStep = Callable[[Kernel, GPU], Kernel]
-
-
-def numbered(*passes: str, first: int = 1) -> tuple[tuple[str, Callable[..., Any]], ...]:
-    """Passes in the order in which they run, as (001_tileify, its function), ...
-
-    A pass is named by its folder and module in weft/tile/passes; its function is named alike.
-    """
-    found = [(p, import_module(f"weft.tile.passes.{p}")) for p in passes]
-    named = ((p.partition(".")[2], module) for p, module in found)
-    return tuple((f"{i:03}_{n}", getattr(m, n)) for i, (n, m) in enumerate(named, first))
+scheduled = partial(numbered, "weft.tile.passes")
 
 
 # Passes over the whole program, at the loop level. Their parameters are the program and, by name,
 # what they need: the target, the price of a kernel's body in us, the inputs that are constants.
-CPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
+CPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = scheduled(
     "programs.pack_constants",
     "programs.merge_rows",
 )
-GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = numbered(
+GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = scheduled(
     "programs.narrow_buffers",
     "programs.chunk_reduce",  # before what it merges is split over the grid
     "programs.split_matmul_k",
@@ -45,7 +37,7 @@ MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leav
 # contractions claim their loops before what is left gets a vector axis, and threads come after,
 # when the price of a nest is that of its final form. Sums are blocked last: their loops no longer
 # have literal lengths.
-CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
+CPU_SCHEDULE: tuple[tuple[str, Step], ...] = scheduled(
     "cpu.split_ranges",
     "both.collapse_loops",
     "cpu.tile_dot_products",
@@ -64,7 +56,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = numbered(
 )
 
 # Passes over kernels, on a GPU. Their numbers go on from those of GPU_PROGRAM.
-GPU_SCHEDULE: tuple[tuple[str, GPUStep], ...] = numbered(
+GPU_SCHEDULE: tuple[tuple[str, GPUStep], ...] = scheduled(
     "both.collapse_loops",
     "gpu.tileify",
     "gpu.chunk_matmul_k",
