@@ -254,10 +254,8 @@ class Builder:
 
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
-        strict, dynamic = self.options.fallback == "error", self.options.dynamic
-        if dynamic is None and isinstance(find_target(self.options.target), GPU):
-            dynamic = False  # whose programs are for one size each
-        return Session(self, strict, config.debug, title, dynamic)
+        strict = self.options.fallback == "error"
+        return Session(self, strict, config.debug, title, self.options.frees_sizes)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
@@ -282,8 +280,7 @@ def compile(
     """Compile a module or function; also a decorator, with or without arguments.
 
     The result is called as the original: results, dtypes, strides and aliasing are eager's.
-    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met; a
-    size that changes has one program for all its values from then on.
+    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met.
     `f.ir(level)` is the text of a level, `f.report` what was made.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a

@@ -61,6 +61,12 @@ class Options:
         return replace(self, target=target_name(self.target, place))
 
     @property
+    def frees_sizes(self) -> bool | None:
+        """`dynamic`; a GPU's programs are for one size each, unless more is asked for."""
+        on_gpu = isinstance(find_target(self.target), GPU)
+        return False if self.dynamic is None and on_gpu else self.dynamic
+
+    @property
     def left_out(self) -> list[str]:
         """The schedule passes that do not run, each by its name or its number."""
         return [name.removeprefix("-") for name in self.passes.split(",") if name]

@@ -75,6 +75,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "moves": (moves, matrix),
     "folds": (folds, matrix),
     "products": (products, matrix),
+    "batches": (
+        lambda x: torch.baddbmm(x[:, None, :3], x[:, :2, None], x[:, None, 2:5], beta=0.5),
+        lambda a, b: (torch.randn(a, b + 4),),
+    ),
     "embedding": (
         lambda w, i: F.embedding(i, w).sum(1),
         lambda a, b: (torch.randn(50, 32), torch.randint(0, 50, (a, b))),

@@ -147,18 +147,25 @@ def run_command(
     if generate is not None:
         facts, passed = run_generation(spec, chosen, generate, tokens, backends, quiet)
     elif bench:
-        with Bench(backends.split(","), chosen) as workers, working("comparing"):
-            comparison = workers.compare(spec)
-        if not quiet:
-            show(running.comparison_table(comparison))
-        facts = running.comparison_json(comparison)
-        passed = facts["passed"]
+        facts, passed = run_compared(spec, chosen, backends, quiet)
     else:
         facts, passed = run_alone(spec, chosen, quiet, check)
     if json_path is not None:
         write_json(facts, json_path)
     if not passed:
         raise typer.Exit(MISSED)
+
+
+def run_compared(
+    spec: SourceSpec, chosen: Options, backends: str, quiet: bool
+) -> tuple[dict[str, Any], bool]:
+    """Times a program by each backend; whether all are right."""
+    with Bench(backends.split(","), chosen) as workers, working("comparing"):
+        comparison = workers.compare(spec)
+    if not quiet:
+        show(running.comparison_table(comparison))
+    facts = running.comparison_json(comparison)
+    return facts, facts["passed"]
 
 
 def run_generation(

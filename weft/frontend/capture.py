@@ -32,6 +32,7 @@ from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
 from weft.frontend.extents import extent, replaced, settle, shape_env_of, sources
+from weft.frontend.floats import is_frozen
 from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
@@ -166,10 +167,13 @@ class _Steps(torch.fx.Interpreter):
         self.node = n
         self.tracer.location = innermost_line(n.stack_trace, library=True) or ""
         if isinstance(n.target, HigherOrderOperator):
-            raise CaptureError(f"{n.target} is a higher-order operator")
+            raise CaptureError(f"{n.target} is an operator whose bodies alone are compiled")
         taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []
         if taken and n.op != "output":
             raise CaptureError(f"an argument of type {self.opaque[taken[0]]}")
+        told = n.meta.get("example_value")
+        if n.target == "item" and isinstance(told, torch.SymFloat) and not is_frozen(told):
+            return self.tracer.floats.take(told, self.env[n.all_input_nodes[0]])
         value = super().run_node(n)
         if isinstance(value, _Opaque):
             self.opaque[n] = value.kind

@@ -50,8 +50,7 @@ SOUND = {
 }
 WARN_AT = 8  # compilations of one frame
 # Of weft.compile's own: guards of modules that compare versions of dicts; recurrent layers are
-# traced; no limit of eight. Under dynamic=True floats are constants too: a program reads their
-# values, so that as inputs they would be read at every call for nothing.
+# traced; no limit of eight.
 OWN = {
     "use_recursive_dict_tags_for_guards": True,
     "record_runtime_overhead": False,
@@ -179,7 +178,8 @@ class _Converter:
         frames.converted += 1
         frames.warn(frame)
         refuse, known = frames.session.refuse, len(graph_break_reasons)
-        floats = {} if frames.session.dynamic is False else {"specialize_float": True}
+        # A second value of a float makes an input of it; dynamic=True would of every module's eps.
+        floats = {"specialize_float": bool(frames.session.dynamic)}
         with dynamo.config.patch(settings(**SOUND, **OWN, **floats)), silent():
             try:
                 return self.convert(frame, entry, *more, **named)

@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.exc import RestartAnalysis
+from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import _disable_current_modes
@@ -150,8 +151,9 @@ class GraphProgram:
     def __call__(self, *inputs: Any) -> Any:
         if PREPARING.get():
             raise Prepared
-        if forward_ad._current_level >= 0:
-            return self.graph.forward(*inputs)  # tangents follow eager's operators
+        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
+        if transformed or forward_ad._current_level >= 0:
+            return self.graph.forward(*inputs)  # tangents and batches follow eager's operators
         special = self.recent
         if special is None or special.check is None or not special.check(*inputs):
             special = self.recent = self._known(inputs) or self._armed(inputs)
@@ -270,28 +272,33 @@ class GraphProgram:
         return self.graph.forward
 
     def _in_parts(self, at: torch.fx.Node | None) -> Callable[..., Any]:
-        """The graph in eager around compiled parts: without the node `at`, or in two halves."""
+        """The graph in eager around compiled parts: without the node `at`, or in two halves.
+
+        Of a branch or a loop, eager runs what stands around its bodies.
+        """
         steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
+        if at is not None and isinstance(at.target, HigherOrderOperator):
+            self._compile_parts(self.graph)
         if len(steps) < 2 or any(map(_stays_whole, steps)) or _returns_an_attribute(self.graph):
             return self.graph.forward
         parts = split(self.graph, steps, at)
-        for name, part in list(parts.named_children()):
+        self._compile_parts(parts)
+        return parts.forward
+
+    def _compile_parts(self, graph: FX) -> None:
+        """Have the graphs that this one calls compiled."""
+        for name, part in list(graph.named_children()):
             if isinstance(part, FX) and name != EAGER:
                 alone = _returns_a_tuple(part)
-                program = GraphProgram(part, self.session, None, self.differentiate)
-                setattr(parts, name, _Part(program, alone))
-        return parts.forward
+                program = GraphProgram(FX(part, part.graph), self.session, None, self.differentiate)
+                part.forward = _first(program) if alone else program
 
 
 EAGER = "submod_eager"
 
 
-class _Part(torch.nn.Module):
-    """A compiled part of a graph, as the module that the graph calls; `alone`: for one value."""
-
-    def __init__(self, program: GraphProgram, alone: bool) -> None:
-        super().__init__()
-        self.forward = (lambda *inputs: program(*inputs)[0]) if alone else program
+def _first(program: GraphProgram) -> Callable[..., Any]:
+    return lambda *inputs: program(*inputs)[0]
 
 
 def _returns_a_tuple(part: FX) -> bool:

@@ -13,10 +13,12 @@ from __future__ import annotations
 
 import linecache
 from collections import defaultdict
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
+from torch._dispatch.python import enable_python_dispatcher
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -26,6 +28,7 @@ from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
+from weft.frontend.floats import Floats, is_float
 from weft.frontend.foreach import for_each, is_foreach
 from weft.frontend.graph import Geometry, Placeholder
 from weft.frontend.record import PLAIN
@@ -62,6 +65,7 @@ class Tracer(TorchDispatchMode):
         self.fakes: dict[Node, torch.Tensor] = {}
         self.location = ""  # the line of the program that runs now: "model.py line 12: y = f(x)"
         self.numbers: dict[int, Any] = {}  # by position, inputs whose value the program has read
+        self.floats = Floats(self.record)
         self.paused = False
         self._used: defaultdict[str, int] = defaultdict(int)  # names, how often
 
@@ -95,14 +99,17 @@ class Tracer(TorchDispatchMode):
         outs = self.call(op, self._fakes(args), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in tree_leaves(outs)):
             return outs
+        if self.floats.held and any(map(is_float, tree_leaves((args, kwargs)))):
+            return self.floats.call(op, args, kwargs, outs)
         self.add(op, self._values(args), self._values(kwargs), outs)
         return outs
 
     def call(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an op on fake tensors, unrecorded."""
         before, self.paused = self.paused, True
+        symbolic = self.fake_mode.shape_env is not None  # which some of C++'s own calls refuse
         try:
-            with self.fake_mode:
+            with self.fake_mode, enable_python_dispatcher() if symbolic else nullcontext():
                 return op(*args, **kwargs)
         finally:
             self.paused = before
