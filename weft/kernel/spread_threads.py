@@ -154,7 +154,9 @@ class _Block:
             there = apply("lt", mine, constant(count))
             slabs = {s.buffer for s in walk(body) if isinstance(s, nest.Local)}
             body = map_statements(body, lambda s: _masked(s, there, slabs))
-        once = simplified(self.bound_to(loops, number, body))
+        once = self.bound_to(loops, number, body)
+        # what cancels since axes are counted from their start goes
+        once = once.map_terms(lambda t: simplify(t, {}))
         if rounds == 1:
             return once
         return For(at, constant(0), constant(rounds), (once,), 1, "free", "serial")
@@ -290,18 +292,6 @@ def from_zero(loop: For) -> For:
     if isinstance(loop.lo.op, Constant) or not literal:
         return loop
     return replace(loop, lo=constant(0), hi=constant(length or 0), body=shifted(loop.body, loop))
-
-
-def simplified(loop: For) -> For:
-    """The loop with simple terms: what cancels since axes are counted from their start is gone."""
-    memo: dict[Node, Node] = {}
-
-    def change(term: Node) -> Node:
-        if term not in memo:
-            memo[term] = simplify(term, {})
-        return memo[term]
-
-    return loop.map_terms(change)
 
 
 def shifted(body: Block, loop: For) -> Block:
