@@ -18,6 +18,8 @@ from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
 
+BlockBody = Callable[[Node, Node], Block]  # over a start and an end
+
 
 class Labels:
     """Fresh loop and buffer names in one kernel."""
@@ -58,10 +60,14 @@ def nested(loops: Sequence[For], body: Block) -> Block:
 
 
 def blocked(
-    loop: For, origin: Node, width: int, body: Callable[[Node, Node], Block], bind: str = "serial"
+    loop: For, origin: Node, width: int, body: BlockBody | None = None, bind: str = "serial"
 ) -> For:
-    """`for origin in loop by width`, with a body over origin .. min(origin + width, end)."""
-    inner = body(origin, upto(origin, width, loop.hi))
+    """`for origin in loop by width`, with a body over origin .. min(origin + width, end).
+
+    Without another body it is the loop itself over that block.
+    """
+    end = upto(origin, width, loop.hi)
+    inner = body(origin, end) if body else (replace(loop, lo=origin, hi=end),)
     return For(origin, loop.lo, loop.hi, inner, width, loop.role, bind)
 
 

@@ -29,7 +29,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from weft.core.node import Node, postorder
+from weft.core.node import postorder
 from weft.scalar.blocks import loops_in, map_statements, reads_again, rebound
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
@@ -159,11 +159,7 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
     width = target.threads
     while width > target.warp and blocks * -(-trips(stmt) // width) < target.cores:
         width //= 2
-
-    def block(start: Node, end: Node) -> Block:
-        return (replace(stmt, lo=start, hi=end),)
-
-    return blocked(stmt, labels.axis("b"), width, block, "grid")
+    return blocked(stmt, labels.axis("b"), width, bind="grid")
 
 
 # ---- tiles

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node
 from weft.scalar.blocks import loads, nodes
-from weft.scalar.nest import Block, Kernel
+from weft.scalar.nest import Kernel
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
 from weft.tile.analysis.fragments import operands
@@ -44,10 +43,7 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
         while size >= 2 * trips(longest):
             size //= 2
 
-        def chunk(start: Node, end: Node) -> Block:
-            return (replace(longest, lo=start, hi=end, body=body, folds=()),)
-
-        nest = blocked(replace(longest, folds=()), labels.axis("k"), size, chunk)
+        nest = blocked(replace(longest, body=body, folds=()), labels.axis("k"), size)
         for loop in reversed([f for f in loops if f is not longest]):
             nest = replace(loop, body=(nest,), bind="serial", folds=())
         return replace(tile, body=(replace(nest, folds=head.folds), *tile.body[1:]))

@@ -147,7 +147,7 @@ class _Packing:
         def part(s: Stmt) -> Stmt:
             if not isinstance(s, For) or s.axis is not column.axis:
                 return s
-            return blocked(s, at, width, lambda lo, hi: (replace(s, lo=lo, hi=hi),), bind="")
+            return blocked(s, at, width, bind="")
 
         return map_statements(substitute_block((stmt,), panels), part)[0]  # type: ignore[return-value]
 
