@@ -75,37 +75,22 @@ class Unique:
 
     def __init__(self, program: Program, starts: bool = False) -> None:
         self.full = program
-        self.first: dict[str, str] = {}  # kernel -> the first kernel of its structure
         self.places: dict[str, tuple[Place, ...]] = {}  # kernel -> where its parts begin
-        kept: dict[str, Kernel] = {}
-        seen: dict[tuple[Any, ...], str] = {}
-        for kernel in program.kernels:
-            name = seen.setdefault(structure(kernel), kernel.name)
-            self.first[kernel.name] = name
-            kept.setdefault(name, kernel)
-        if starts:
-            kept = self._over_parts(kept)
-        steps = (s for s in program.steps if isinstance(s, Kernel) and s.name in kept)
-        self.program = replace(program, steps=tuple(kept[s.name] for s in steps))
-
-    def _over_parts(self, kernels: Mapping[str, Kernel]) -> dict[str, Kernel]:
-        """Of the kernels that read different parts of their inputs alike, keep the first."""
-        moved = {name: from_first(kernel) for name, kernel in kernels.items()}
-        alike: dict[tuple[Any, ...], list[str]] = {}
-        for name, (kernel, _) in moved.items():
-            alike.setdefault(structure(kernel), []).append(name)
-        kept: dict[str, Kernel] = {}
+        moved = {k: from_first(k) if starts else (k, ()) for k in program.kernels}
+        alike: dict[tuple[Any, ...], list[Kernel]] = {}
+        for kernel, (part, _) in moved.items():
+            alike.setdefault(structure(part), []).append(kernel)
         stands: dict[str, str] = {}
-        for first, *others in alike.values():
-            kept[first] = moved[first][0] if others else kernels[first]
-            stands |= dict.fromkeys((first, *others), first)
-            if others:
-                self.places |= {name: moved[name][1] for name in (first, *others)}
-        for name, own in self.first.items():
-            self.first[name] = stands[own]
-            if own in self.places:
-                self.places[name] = self.places[own]
-        return kept
+        steps: list[Kernel] = []
+        for same in alike.values():
+            places = {k.name: moved[k][1] for k in same}
+            apart = len(set(places.values())) > 1
+            self.places |= places if apart else {}
+            stands |= dict.fromkeys(places, same[0].name)
+            steps.append(moved[same[0]][0] if apart else same[0])
+        # kernel -> the first kernel of its structure
+        self.first = {k.name: stands[k.name] for k in program.kernels}
+        self.program = replace(program, steps=tuple(steps))
 
     @property
     def starts(self) -> dict[str, tuple[int, ...]]:
