@@ -130,8 +130,7 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
     if not declared:
         cursor.fail(f"the result of {target} needs its type")
     if cursor.accept("{"):
-        cursor.expect("after")
-        cursor.expect("=")
+        cursor.expect("after", "=")
         after = (scope.operand(cursor),)
         cursor.expect("}")
     reader = _Arguments(scope)

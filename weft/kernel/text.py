@@ -131,14 +131,12 @@ def _show_wait(stmt: Stmt, ref: Ref) -> str:
 
 
 def _read_wait(cursor: Cursor, scope: NestScope) -> Stmt:
-    cursor.expect("wait")
-    cursor.expect("async")
+    cursor.expect("wait", "async")
     return AsyncWait(cursor.integer() if cursor.accept("but") else 0)
 
 
 def _read_barrier(cursor: Cursor, scope: NestScope) -> Stmt:
-    cursor.expect("barrier")
-    cursor.expect("block")
+    cursor.expect("barrier", "block")
     return Barrier()
 
 

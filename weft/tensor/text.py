@@ -14,7 +14,7 @@ from weft.core.text.graph import GraphScope, read_graph, show_graph
 from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import boolean
 from weft.scalar.ops import Axis
-from weft.scalar.text.terms import SIZES, TermReader, show_term
+from weft.scalar.text.terms import SIZES, NameReader, show_term
 from weft.tensor.ops import Index, Shape, View, positions
 
 
@@ -40,25 +40,18 @@ def _show_index(node: Node, ref: Ref) -> str:
     return f"index{{{_show_shape(index.shape)} -> {show_term(index.term)}}}"
 
 
-class Positions(TermReader):
-    """Reads terms over the coordinates i0, i1, ... of an output."""
+def _read_map(cursor: Cursor) -> tuple[Shape, NameReader]:
+    """Read the op's name and `{[16,64] ->`; return the shape and a reader of its terms.
 
-    def __init__(self, rank: int) -> None:
-        super().__init__()
-        self.known = {n.op.label: n for n in positions(rank) if isinstance(n.op, Axis)}
-        self.known |= SIZES.get({})
-
-    def name(self, cursor: Cursor, name: str) -> Node:
-        return cursor.look_up("undefined name", name, self.known)
-
-
-def _read_map(cursor: Cursor) -> tuple[Shape, Positions]:
-    """Read the op's name and `{[16,64] ->`; return the shape and a reader of its terms."""
+    These are over the coordinates i0, i1, ... of the output.
+    """
     cursor.name()
     cursor.expect("{")
     shape = cursor.extents()
     cursor.expect("->")
-    return shape, Positions(len(shape))
+    places = positions(len(shape))
+    known = {n.op.label: n for n in places if isinstance(n.op, Axis)} | {**SIZES.get({})}
+    return shape, NameReader(known, "undefined name")
 
 
 def _read_view(cursor: Cursor, scope: GraphScope) -> Node:

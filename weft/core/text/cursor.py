@@ -125,9 +125,10 @@ class Cursor:
         self.position += 1
         return True
 
-    def expect(self, text: str) -> None:
-        if not self.accept(text):
-            self.expected(repr(text))
+    def expect(self, *texts: str) -> None:
+        for text in texts:
+            if not self.accept(text):
+                self.expected(repr(text))
 
     def expected(self, what: str) -> NoReturn:
         self.fail(f"expected {what} but found {self.peek() or 'the end of the line'}")

@@ -5,7 +5,7 @@ size s0: 2..65536 near 13, s0 % 8 == 0        # from 2 to 65536, priced as 13, a
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from weft.core.text.cursor import READ_SIZE, Cursor, Line
 from weft.scalar.ops import Symbol
 from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import size
-from weft.scalar.text.terms import SIZES, TermReader
+from weft.scalar.text.terms import SIZES, NameReader
 
 
 def show_sizes(program: Any) -> list[str]:
@@ -37,28 +37,15 @@ def read_size(cursor: Cursor) -> Node:
     hint = cursor.integer() if cursor.accept("near") else low
     divisor = 1
     if cursor.accept(","):
-        cursor.expect(label)
-        cursor.expect("%")
+        cursor.expect(label, "%")
         divisor = cursor.integer()
-        cursor.expect("==")
-        cursor.expect("0")
+        cursor.expect("==", "0")
     cursor.end()
     if not 0 <= low <= hint <= high:
         cursor.invalid(f"size {label} runs from {low} to {high}, its hint is {hint}")
     if divisor < 1 or hint % divisor:
         cursor.invalid(f"size {label} is a multiple of {divisor}, its hint is {hint}")
     return make_node(cursor, Symbol(label, low, high, hint, divisor))
-
-
-class _Sizes(TermReader):
-    """Reads expressions of sizes alone."""
-
-    def __init__(self, known: Mapping[str, Node]) -> None:
-        super().__init__()
-        self.known = known
-
-    def name(self, cursor: Cursor, name: str) -> Node:
-        return cursor.look_up("undefined size", name, self.known)
 
 
 @contextmanager
@@ -72,7 +59,7 @@ def reading(lines: Sequence[Line]) -> Generator[list[Line], None, None]:
         cursor.define(known, node.op.label, node)  # type: ignore[attr-defined]
 
     def read(cursor: Cursor) -> Any:
-        return size(_Sizes(known).index_term(cursor))
+        return size(NameReader(known, "undefined size").index_term(cursor))
 
     tokens = SIZES.set(known), READ_SIZE.set(read)
     try:

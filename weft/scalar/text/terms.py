@@ -225,6 +225,17 @@ class TermReader(Scope):
         return term
 
 
+class NameReader(TermReader):
+    """Reads terms over some names alone; `unknown` is what an error calls any other one."""
+
+    def __init__(self, known: Mapping[str, Node], unknown: str) -> None:
+        super().__init__()
+        self.known, self.unknown = known, unknown
+
+    def name(self, cursor: Cursor, name: str) -> Node:
+        return cursor.look_up(self.unknown, name, self.known)
+
+
 CODECS[Function] = Codec(str, lambda cursor, scope: cursor.one_of("function", FUNCTIONS))
 CODECS[Monoid] = Codec(str, lambda cursor, scope: cursor.one_of("monoid", MONOIDS))
 CODECS[Node] = Codec(show_term, lambda cursor, scope: TermReader().expression(cursor))
