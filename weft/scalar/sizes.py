@@ -18,7 +18,7 @@ from weft.core.types import Symbolic
 from weft.scalar.affine import Known, Linear, from_linear, linear, plus, times
 from weft.scalar.index import simplify
 from weft.scalar.ops import Symbol, apply, constant, evaluate_term, make, value_of
-from weft.scalar.symbols import least, negative
+from weft.scalar.symbols import difference, least, negative
 from weft.scalar.text.terms import show_term
 
 
@@ -28,6 +28,21 @@ class Undecided(WeftError):
     def __init__(self, question: str, term: Node) -> None:
         super().__init__(f"whether {question} depends on the size that it is called with")
         self.term = term
+
+
+Binary = Callable[[Any, Any], Any]
+
+
+def _combined(forms: Callable[[Linear, Linear], Linear]) -> Binary:
+    return lambda self, other: size_of(forms(form(self), form(other)))
+
+
+def _binary(function: str) -> Binary:
+    return lambda self, other: _applied(function, self, other)
+
+
+def _reflected(operator: Binary) -> Binary:
+    return lambda self, other: operator(other, self)
 
 
 class Size(Symbolic):
@@ -49,32 +64,14 @@ class Size(Symbolic):
 
     __repr__ = __str__
 
-    def __add__(self, other: Any) -> Any:
-        return size_of(plus(form(self), form(other)))
-
-    def __sub__(self, other: Any) -> Any:
-        return size_of(plus(form(self), form(other), -1))
-
-    def __rsub__(self, other: Any) -> Any:
-        return size_of(plus(form(other), form(self), -1))
-
-    def __mul__(self, other: Any) -> Any:
-        return size_of(times(form(self), form(other)))
+    __add__ = __radd__ = _combined(plus)
+    __mul__ = __rmul__ = _combined(times)
+    __sub__, __rsub__ = _combined(difference), _reflected(_combined(difference))
+    __floordiv__, __rfloordiv__ = _binary("floordiv"), _reflected(_binary("floordiv"))
+    __mod__, __rmod__ = _binary("floormod"), _reflected(_binary("floormod"))
 
     def __neg__(self) -> Any:
         return self * -1
-
-    def __floordiv__(self, other: Any) -> Any:
-        return _applied("floordiv", self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return _applied("floordiv", other, self)
-
-    def __mod__(self, other: Any) -> Any:
-        return _applied("floormod", self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return _applied("floormod", other, self)
 
     def __lt__(self, other: Any) -> bool:
         return self._decide(other, "<", lambda low, high: high < 0, lambda low, high: low >= 0)
@@ -97,10 +94,10 @@ class Size(Symbolic):
     def at_least(self, other: int) -> Any:
         return larger(self, other)
 
-    __radd__, __rmul__, __int__ = __add__, __mul__, __index__
+    __int__ = __index__
 
     def _decide(self, other: Any, sign: str, holds: Test, fails: Test) -> bool:
-        gap = plus(form(self), form(other), -1)  # of lengths in memory, which never wrap
+        gap = difference(form(self), form(other))  # of lengths in memory, which never wrap
         low, high = least(gap, Known({})), -least(negative(gap), Known({}))
         if holds(low, high) or fails(low, high):
             return holds(low, high)
@@ -139,7 +136,7 @@ def larger(x: Extent, y: Extent) -> Any:
 
 def _first(x: Extent, y: Extent) -> Extent | None:
     """The one that is the larger one for all sizes; None where that is not known."""
-    gap = plus(form(x), form(y), -1)
+    gap = difference(form(x), form(y))
     if least(gap, Known({})) >= 0:
         return x
     return y if least(negative(gap), Known({})) >= 0 else None
