@@ -7,7 +7,7 @@ list of named passes. `build` adds the C compiler, the cache and the launch.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from typing import Any
 
@@ -33,12 +33,13 @@ from weft.interpret.tensors import evaluate, to_numpy
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.link import cpu, gpu, simulator
-from weft.link.key import bounds_of, program_key, relink
+from weft.link.key import program_key, relink
 from weft.link.places import device_of, misplaced, run_or_refuse
-from weft.link.program import Emitted, Linked, described, without_restatements
+from weft.link.program import Emitted, described, make_report, without_restatements
+from weft.link.ranges import Ranges, within
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
-from weft.runtime.report import KernelReport, Report, merged
+from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import at_shapes, at_some_sizes, hinted, sizes_in, sizes_of
@@ -55,14 +56,9 @@ from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.price.cost import kernel_time_us
+from weft.tile.price.sizes import good_ranges
 from weft.tile.price.tables import tables
 from weft.tile.schedule import check_machine, schedule_for
-
-# What times are kept under (the letters of -vv), and what a report calls them.
-STAGES = {
-    "capture": "capture", "g": "torch", "n": "tensor", "l": "loop", "t": "tile", "k": "kernel",
-    "s": "source", "cc": "compiler",
-}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,6 +75,7 @@ class Levels:
     launches: Mapping[str, Launch]  # of GPU kernels, by symbol
     language: str  # of the sources
     sizes: tuple[Node, ...] = ()  # the symbols that a call has values for, in order
+    near: Ranges = field(default_factory=Ranges)  # where its schedule is near the best
 
     def program(self, level: str) -> Any:
         """The whole program at that level; WeftError where it started below."""
@@ -104,11 +101,7 @@ def on_kernels(program: Program, step: Callable[..., Kernel], target: CPU | GPU)
 
 
 def lower(
-    start: Any,
-    options: Options,
-    log: PassLog,
-    layouts: Any = None,
-    fixed: Collection[int] = (),
+    start: Any, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
 ) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
@@ -116,7 +109,7 @@ def lower(
     free, sizes = tuple(sizes_of(start).values()), partial(tables, target=target)
     price = hinted(partial(kernel_time_us, target=target), free)
     program: Any = start
-    made, unique = {program.level: program}, None
+    made, unique, near = {program.level: program}, None, Ranges()
 
     def take(changed: Any) -> None:
         nonlocal program
@@ -143,6 +136,7 @@ def lower(
     if program.level == "loop":
         unique = Unique(program, starts=isinstance(target, CPU) and not free)
         take(replace(unique.program, level="tile"))
+        near = log.time("t", lambda: good_ranges(program.kernels, target)) if free else near
         for name, step in schedule.kernels:
             run("t", name, partial(on_kernels, step=step, target=target))
     check_machine(program, target)
@@ -152,7 +146,7 @@ def lower(
             run("k", name, partial(on_kernels, step=step, target=target))
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
     symbols = unique.all(symbols) if unique else symbols
-    return Levels(made, unique, sources, symbols, launches, target.language, free)
+    return Levels(made, unique, sources, symbols, launches, target.language, free, near)
 
 
 # ---- captured programs
@@ -174,13 +168,12 @@ def build(captured: Captured, options: Options) -> Runner:
     log = PassLog(options.verbose)
     log.seconds["capture"] = captured.seconds
     graph, layouts = captured.graph, captured.layouts
-    results = len(graph.outputs) - len(captured.mutations)
-    writes = {results + i: placeholder for i, placeholder in enumerate(captured.mutations)}
+    writes = dict(enumerate(captured.mutations, len(graph.outputs) - len(captured.mutations)))
     constants = captured.constants() if options.freeze else ()
     facts = (layouts, writes, constants, options, find_target(options.target))
-    facts = (*facts, *map(bounds_of, sizes_of(graph).values()))
     key = log.time("g", lambda: program_key(graph, *facts))
     levels = cache(partial(lower, graph, options, log, layouts, constants))
+    key, ranges = within(key, captured.sizes_now, lambda: levels().near, options.verbose == 0)
     where = (captured.place, find_target(options.target), options.simulate)
     linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None
     if linked is None:
@@ -189,6 +182,7 @@ def build(captured: Captured, options: Options) -> Runner:
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
+    report.sizes = ranges
     run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
     trace((*VERIFY, "source"), lambda level: levels().text(level))
@@ -226,18 +220,6 @@ def runnable(
         linked = log.time("cc", lambda: gpu.link(emitted, target, writes, place, key))
     report = make_report(linked.extra, log, name, linked)
     return linked.runner(report if options.profile else None), report
-
-
-def make_report(
-    extra: Mapping[str, Any], log: PassLog, name: str, linked: Linked | None = None
-) -> Report:
-    kernels = [KernelReport(**k) for k in extra["kernels"]]
-    externs = [(e[0], e[1], e[2]) for e in extra["externs"]]
-    seconds = {name: log.seconds[key] for key, name in STAGES.items() if key in log.seconds}
-    report = Report(name, kernels, externs, seconds)
-    if linked is not None:
-        report.arena_bytes, report.cached = linked.program.arena_bytes, linked.cached
-    return report
 
 
 # ---- what users call
@@ -323,10 +305,8 @@ def report(f: Any = None) -> Report:
     if f is not None:
         return compilation(f).report
     programs = [p for session in SESSIONS.values() for p in session.programs]
-    return merged(
-        [p.artifact.report for p in programs],  # type: ignore[attr-defined]
-        [reason for session in SESSIONS.values() for reason in session.reasons],
-    )
+    reasons = [reason for session in SESSIONS.values() for reason in session.reasons]
+    return Builder(Options()).report(programs, reasons)
 
 
 def ir(f: Any, level: str) -> str:

@@ -21,10 +21,10 @@ from weft.cli.compiling import Compiled, compile_ir, compile_source, text_as_sou
 from weft.cli.output import error_text, microseconds, milliseconds, number, table, working
 from weft.cli.program import IrText, Source
 from weft.core.errors import WeftError
-from weft.driver import KernelReport
 from weft.library.calls import TORCH_DTYPES
 from weft.options import Options, find_target
 from weft.runtime.nvidia import nvrtc
+from weft.runtime.report import KernelReport
 
 ROWS = 16  # outputs that a table shows
 SHORT = {dtype: name for name, dtype in TORCH_DTYPES.items()}

@@ -31,7 +31,7 @@ from weft.core.node import Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
-from weft.frontend.extents import extent, replaced, settle, shape_env_of, sources
+from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_frozen
 from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
@@ -132,7 +132,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
     if any(n not in places for n in used):
         raise CaptureError("a size that no input has by itself")
     order = [n for n in places if n in used]
-    settled = settle(shape_env, order)
+    settled, narrows = settle(shape_env, order), not has_ranges(shape_env)
     graph, layouts, leaves = with_sizes(told, settled)
     nodes = Resize(settled)
     placeholders = [replace(p, node=nodes.of(changed.of(p.node))) for p in captured.placeholders]
@@ -143,6 +143,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
         leaves=list(leaves),
         placeholders=placeholders,
         sizes={settled[n]: places[n] for n in order},
+        sizes_now={settled[n]: places[n].of(inputs) for n in order if narrows},
     )
 
 

@@ -16,6 +16,7 @@ from weakref import WeakKeyDictionary
 
 import sympy
 import torch
+from torch.fx.experimental.symbolic_shapes import StrictMinMaxConstraint
 from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
 
 from weft.core.errors import CaptureError
@@ -127,17 +128,23 @@ class Source:
 
 def sources(inputs: Sequence[Any]) -> dict[Node, Source]:
     """By symbol, the first place that is no more than the symbol."""
+    tensors = [(i, x) for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
+    places = [(x, Source(i)) for i, x in enumerate(inputs) if isinstance(x, torch.SymInt)]
+    places += [(n, Source(i, d)) for i, x in tensors for d, n in enumerate(x.shape)]
+    places += [(n, Source(i, d, True)) for i, x in tensors for d, n in enumerate(x.stride())]
     found: dict[Node, Source] = {}
-    for i, x in enumerate(inputs):
-        if isinstance(x, torch.SymInt):
-            _note(found, x, Source(i))
-    for i, x in enumerate(inputs):
-        for d, n in enumerate(x.shape if isinstance(x, torch.Tensor) else ()):
-            _note(found, n, Source(i, d))
-    for i, x in enumerate(inputs):
-        for d, n in enumerate(x.stride() if isinstance(x, torch.Tensor) else ()):
-            _note(found, n, Source(i, d, True))
+    for value, source in places:
+        size = extent(value)
+        if isinstance(size, Size) and isinstance(size.term.op, Symbol):
+            found.setdefault(size.term, source)
     return found
+
+
+def has_ranges(shape_env: Any) -> bool:
+    """Whether the caller gave a size a range of its own: mark_dynamic(x, 0, min=2, max=64)."""
+    known = [t.symbolic_context for t in shape_env.tracked_fakes or ()]
+    ranges = (c for s in known for c in getattr(s, "constraint_sizes", None) or ())
+    return any(isinstance(c, StrictMinMaxConstraint) for c in ranges)
 
 
 def pin(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, Source]) -> bool:
@@ -152,12 +159,6 @@ def pin(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, Sour
     for source in found:
         int(source.of(inputs))
     return bool(found)
-
-
-def _note(found: dict[Node, Source], value: Any, source: Source) -> None:
-    size = extent(value)
-    if isinstance(size, Size) and isinstance(size.term.op, Symbol):
-        found.setdefault(size.term, source)
 
 
 def with_free_sizes(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:

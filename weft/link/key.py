@@ -18,6 +18,7 @@ from weft.core.node import Node
 from weft.link import cpu, gpu
 from weft.link.program import Linked
 from weft.scalar.ops import Symbol
+from weft.scalar.resize import sizes_of
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 
@@ -46,7 +47,8 @@ def program_key(graph: Graph, *facts: Any) -> str:
         number[node] = len(number)
         lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
     lines.append(repr([number[o] for o in graph.outputs]))
-    lines += [*map(repr, facts), compiler_digest()]
+    lines += map(repr, (*facts, *map(bounds_of, sizes_of(graph).values())))
+    lines.append(compiler_digest())
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

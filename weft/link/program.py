@@ -15,15 +15,22 @@ import torch
 
 from weft import runtime
 from weft.core.node import Node
+from weft.core.passes import PassLog
 from weft.core.types import Symbolic
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
-from weft.runtime.report import Report
+from weft.runtime.report import KernelReport, Report
 from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked, restates
 
 WRITE = "aten.copy_.default"  # the last steps: what is stored into inputs
+
+# What times are kept under (the letters of -vv), and what a report calls them.
+STAGES = {
+    "capture": "capture", "g": "torch", "n": "tensor", "l": "loop", "t": "tile", "k": "kernel",
+    "s": "source", "cc": "compiler",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,6 +103,18 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
     ]
     externs = [(c.target, c.reason, c.origin) for c in program.steps if isinstance(c, Call)]
     return {"kernels": kernels, "externs": externs}
+
+
+def make_report(
+    extra: Mapping[str, Any], log: PassLog, name: str, linked: Linked | None = None
+) -> Report:
+    kernels = [KernelReport(**k) for k in extra["kernels"]]
+    externs = [(e[0], e[1], e[2]) for e in extra["externs"]]
+    seconds = {name: log.seconds[key] for key, name in STAGES.items() if key in log.seconds}
+    report = Report(name, kernels, externs, seconds)
+    if linked is not None:
+        report.arena_bytes, report.cached = linked.program.arena_bytes, linked.cached
+    return report
 
 
 def without_restatements(program: Program) -> Program:

@@ -72,6 +72,22 @@ class Cache:
 
         return self.entry("programs", key, fill) / "program.so"
 
+    def notes(self, key: str) -> list[Any]:
+        """What was noted under a key, in this process or another."""
+        found: list[Any] = []
+        for path in sorted(self.address("notes", key).glob("*.json")):
+            with suppress(OSError, ValueError):  # removed by now, or torn by a crash
+                found.append(json.loads(path.read_text()))
+        return found
+
+    def note(self, key: str, value: Any) -> None:
+        """Add a value of JSON to those under a key."""
+        text, folder = json.dumps(value), self.address("notes", key)
+        with self.workspace() as made, suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+            (made / "note").write_text(text)
+            os.replace(made / "note", folder / f"{digest(text)[:16]}.json")
+
     def object(self, text: str, compile: Callable[[Path, Path], None]) -> Path:
         """The object file of a C text, compiled by `compile(source, output)` when it is new."""
         entry = self.address("objects", text)

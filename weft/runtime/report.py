@@ -58,6 +58,7 @@ class Report:
     externs: list[tuple[str, str, str]] = field(default_factory=list[tuple[str, str, str]])
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     arena_bytes: int = 0
+    sizes: list[str] = field(default_factory=list[str])  # that are free: range, size first seen
     cached: bool = False
     reasons: list[str] = field(default_factory=list[str])
     extern_us: list[float] = field(default_factory=list[float])
@@ -86,6 +87,7 @@ class Report:
             f"  extern {op}: {reason}" + (f" ({at})" if at else "")
             for op, reason, at in self.externs
         ]
+        lines += [f"  size {size}" for size in self.sizes]
         lines += [f"  in eager: {reason}" for reason in self.reasons]
         stages = ", ".join(f"{k} {v:.3f}" for k, v in self.seconds.items())
         return "\n".join([*lines, f"  arena {self.arena_bytes} bytes; seconds: {stages}"])
@@ -98,6 +100,7 @@ def merged(reports: Sequence[Report], reasons: Sequence[str]) -> Report:
         out.kernels += r.kernels
         out.externs += r.externs
         out.extern_us += r.extern_us
+        out.sizes += r.sizes
         out.arena_bytes = max(out.arena_bytes, r.arena_bytes)
         for stage, spent in r.seconds.items():
             out.seconds[stage] = out.seconds.get(stage, 0.0) + spent

@@ -19,7 +19,7 @@ no sum over lanes, but have to be written first: many rows pay for that, few do 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
@@ -83,22 +83,29 @@ def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
 def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
     """Tiles whose accumulators leave registers for one side and an operand of the other."""
     lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
-    deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
-    around = math.prod(map(trips, (*c.outer, *c.repeat)))
-    left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
-    most = target.vector_registers - 1
+    most, price = target.vector_registers - 1, dots_cost(c, target)
     for wide in range(1, min(columns, most) + 1):
         high = max((most - wide) // wide, most // (wide + 1))
-        if high < 1 or _strip(wide, lanes) > WIDEST * lanes:
-            continue
-        if tile_length(c.columns, wide) != wide:
+        fits = high > 0 and _strip(wide, lanes) <= WIDEST * lanes
+        if not fits or tile_length(c.columns, wide) != wide:
             continue
         high = tile_length(c.rows, high)
         high = high if has_symbol(c.rows.hi) else -(-rows // -(-rows // high))
-        loads = rows * -(-columns // wide) * left
-        loads += columns * -(-rows // high) * right
-        price = deep * (RATE * rows * columns + loads) + ACROSS * rows * columns
-        yield DotTile(high, wide, around * price)
+        yield DotTile(high, wide, price(high, wide))
+
+
+def dots_cost(c: Contraction, target: Machine) -> Callable[[int, int], float]:
+    """The price in tiles of so many rows and columns."""
+    lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
+    deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
+    around = math.prod(map(trips, (*c.outer, *c.repeat)))
+    left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
+
+    def price(high: int, wide: int) -> float:
+        loads = rows * -(-columns // wide) * left + columns * -(-rows // high) * right
+        return around * (deep * (RATE * rows * columns + loads) + ACROSS * rows * columns)
+
+    return price
 
 
 def _load(side: Node, rows: For, c: Contraction, lanes: int) -> float:

@@ -1,0 +1,104 @@
+"""Programs for a range of sizes: beyond where a schedule is good the program is compiled again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from weft import driver
+
+Entry = Callable[[Any], Any]
+
+
+def ours(fn: Any) -> Any:
+    return weft.compile(fn, dynamic=True)
+
+
+def theirs(fn: Any) -> Any:
+    torch._dynamo.reset()
+    return torch.compile(fn, backend="weft", dynamic=True, options={"dynamic": True})
+
+
+def programs_of(f: Any) -> int:
+    if hasattr(f, "programs"):
+        return len(f.programs)
+    return sum(len(session.programs) for session in driver.SESSIONS.values())
+
+
+def ranges_of(f: Any) -> list[str]:
+    return [line.rsplit(" near")[0] for line in f.report.sizes]
+
+
+def check(f: Any, fn: Any, *sizes: tuple[int, ...]) -> None:
+    for size in sizes:
+        x = torch.randn(*size)
+        torch.testing.assert_close(f(x), fn(x), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("entry", [ours, theirs])
+@pytest.mark.parametrize("first", [3, 64])
+def test_few_rows_and_many_have_programs_of_their_own(entry: Entry, first: int) -> None:
+    layer = torch.nn.Linear(512, 512).requires_grad_(False)
+    f = entry(layer)
+    before = programs_of(f)
+    check(f, layer, (first, 512))
+    assert programs_of(f) == before + 1
+    check(f, layer, *((n, 512) for n in (600, 2, 3, 64, 31, 32, 33, 13, 127, 128, 1025, 7)))
+    assert programs_of(f) == before + 2
+    if entry is ours:
+        assert sorted(ranges_of(f)) == ["s0: 2..31", "s0: 32..65536"]
+
+
+def test_rows_that_are_a_product_of_sizes() -> None:
+    layer = torch.nn.Linear(512, 512).requires_grad_(False)
+    f = ours(layer)
+    sizes = ((4, 30), (2, 3), (15, 2), (16, 2), (5, 6), (3, 11), (70, 2), (2, 400), (31, 31))
+    check(f, layer, *((*size, 512) for size in sizes))
+    assert len(f.programs) == 2
+    assert ranges_of(f)[2] == "s0 * s1: 32..4294967296" and ranges_of(f)[5] == "s0 * s1: 4..31"
+
+
+def test_what_has_one_schedule_has_one_range() -> None:
+    def fn(x: Any) -> Any:
+        return x.softmax(-1) @ torch.ones(8, 8)
+
+    f = ours(fn)
+    check(f, fn, (3, 8), (64, 8), (2, 8), (5000, 8))
+    assert ranges_of(f) == ["s0: 2..65536"]
+
+
+def test_a_range_that_the_caller_gave_is_not_cut() -> None:
+    layer = torch.nn.Linear(512, 512).requires_grad_(False)
+    f = ours(layer)
+    for rows in (64, 3, 100):
+        x = torch.randn(rows, 512)
+        torch._dynamo.mark_dynamic(x, 0, min=2, max=4096)
+        torch.testing.assert_close(f(x), layer(x), atol=1e-3, rtol=1e-3)
+    assert len(f.programs) == 1
+
+
+def test_training_in_ranges() -> None:
+    layer = torch.nn.Linear(512, 512)
+    f = ours(layer)
+    for rows in (64, 3, 31, 32, 600, 2):
+        x, grads = torch.randn(rows, 512), list[Any]()
+        for run in (f, layer):
+            layer.zero_grad()
+            given = x.clone().requires_grad_()
+            run(given).square().sum().backward()
+            grads.append((given.grad, *(p.grad for p in layer.parameters())))
+        for found, wanted in zip(*grads, strict=True):
+            torch.testing.assert_close(found, wanted, atol=1e-3, rtol=1e-3)
+    assert len(f.programs) <= 6 and not f.reasons
+
+
+def test_a_program_is_found_again_by_its_range() -> None:
+    layer = torch.nn.Linear(512, 384).requires_grad_(False)
+    for first, cached in ((64, False), (40, True), (5, False), (4, True), (500, True)):
+        f = ours(layer)
+        check(f, layer, (first, 512))
+        assert f.report.cached or not cached

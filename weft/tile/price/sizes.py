@@ -1,0 +1,73 @@
+"""Where the schedule of a program for any size is good: what it costs there, beside the best one.
+
+good_ranges(kernels, target)     # {s0 * s1: (4, 31)}, where the schedule is one for few rows
+
+A contraction of few rows is computed by dot products, one of many from packed panels: each is slow
+where the other is fast. All else that the hint decides differs less.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from weft.scalar.affine import bounds
+from weft.scalar.nest import Block, For, Kernel
+from weft.scalar.ops import Symbol, constant, make
+from weft.scalar.sizes import Size, hint
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Contraction, contraction, span
+from weft.tile.passes.both.collapse_loops import collapse_loops
+from weft.tile.passes.cpu.tile_dot_products import DotTile, dot_tile, dots_cost
+from weft.tile.price.products import panels_cost
+
+STEPS = (8, 32, 128, 512)  # rows at which a range may begin
+TOP = 2048  # rows beyond which schedules compare as they do there
+NEAR = 1.1  # times as long as with the best schedule
+CALL_US = 10.0  # what a call takes in any case
+
+
+def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[str, tuple[int, int]]:
+    """By number of rows that is a size: the range around its hint where the schedule is good."""
+    found = [c for k in kernels for c in _contractions(collapse_loops(k, target).body)]
+    sizes = {c.rows.hi: span(c.rows) for c in found if c.rows.lo is constant(0)}
+    ranges = {n: _around(n, found, target) for n in sizes.values() if isinstance(n, Size)}
+    return {str(n): r for n, r in ranges.items() if r != _bounds(n)}
+
+
+def _contractions(block: Block) -> Iterator[Contraction]:
+    for stmt in block:
+        if isinstance(stmt, For):
+            found = contraction(stmt)
+            yield from _contractions(stmt.body) if found is None else (found,)
+
+
+def _around(rows: Size, found: Sequence[Contraction], target: Machine) -> tuple[int, int]:
+    """The steps of the range of a size over which the schedule at its hint is near the best."""
+    low, high = _bounds(rows)
+    starts = [low, *(n for n in STEPS if low < n <= high), high + 1]
+    chosen = [(c, dot_tile(c, target)) for c in found]
+    moving = [(c, tile) for c, tile in chosen if span(c.rows) == rows]
+    rest = CALL_US * target.vector_ops_per_ns * 1e3 * target.cores
+    rest += sum(_cost(c, tile, target) for c, tile in chosen if span(c.rows) != rows)
+
+    def is_slow(n: int) -> bool:
+        count = make(Symbol("rows", low, high, min(n, TOP)))
+        here = [(replace(c, rows=replace(c.rows, hi=count)), tile) for c, tile in moving]
+        best = rest + sum(_cost(c, dot_tile(c, target), target) for c, _ in here)
+        return rest + sum(_cost(*pair, target) for pair in here) > NEAR * best
+
+    at = bisect(starts, hint(rows)) - 1
+    first = next((i for i in range(at, 0, -1) if is_slow(starts[i - 1])), 0)
+    last = next((i for i, n in enumerate(starts[at + 2 :], at + 1) if is_slow(n - 1)), -1)
+    return starts[first], starts[last] - 1
+
+
+def _bounds(rows: Size) -> tuple[int, int]:
+    low, high = bounds(rows.term, {})
+    return int(max(low, 1)), int(min(high, 1 << 62))
+
+
+def _cost(c: Contraction, tile: DotTile | None, target: Machine) -> float:
+    return dots_cost(c, target)(tile.rows, tile.columns) if tile else panels_cost(c, target)
