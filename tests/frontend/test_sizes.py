@@ -68,6 +68,12 @@ def products(x: Any) -> Any:
     return (x @ x.t() + hidden).softmax(-1), x.t() @ x, x.t().contiguous().relu() @ x
 
 
+def windows(x: Any, w: Any) -> Any:
+    products = (F.conv2d(x, w, padding=1), F.conv2d(x, w, stride=2, padding=1))
+    pools = (F.max_pool2d(x, 3, 2, 1), F.avg_pool2d(x, 3, 1, 1), x.mean((2, 3)))
+    return *products, F.conv2d(x, w[:3, :1], padding=1, groups=3), *pools
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "writes": (writes, lambda a, b: (torch.randn(a, b), torch.randn(b))),
     "views": (views, matrix),
@@ -79,6 +85,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
         lambda x: torch.baddbmm(x[:, None, :3], x[:, :2, None], x[:, None, 2:5], beta=0.5),
         lambda a, b: (torch.randn(a, b + 4),),
     ),
+    "windows": (windows, lambda a, b: (torch.randn(2, 3, a, b), torch.randn(20, 3, 3, 3))),
     "embedding": (
         lambda w, i: F.embedding(i, w).sum(1),
         lambda a, b: (torch.randn(50, 32), torch.randint(0, 50, (a, b))),

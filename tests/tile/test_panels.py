@@ -11,11 +11,12 @@ from tests.tile.test_passes import close, inputs_of
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
-from weft.scalar.nest import Program
+from weft.scalar.nest import Local, Program, walk
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as lower
+from weft.tile.passes.cpu.block_contraction import block_contraction
 from weft.tile.passes.programs.pack_constants import pack_constants
 from weft.tile.schedule import CPU_SCHEDULE
 
@@ -126,6 +127,14 @@ def test_lines_are_packed_once(
     assert f"local panel0: {panel[isa]}" in packed
     if (h, isa) == (14, "avx512"):
         golden("tile/panel_of_lines.txt", packed)
+
+
+def test_lines_of_any_length_are_packed_once() -> None:
+    text = CONVOLUTION.format(h="s0", w="s1", n=20)
+    text = text.replace("input x", "size s0: 2..4096 near 14\nsize s1: 2..4096 near 12\ninput x", 1)
+    packed = block_contraction(parse_program(text).kernels[0], CPUS["avx512"])
+    (panel,) = (s.buffer for s in walk(packed.body) if isinstance(s, Local))
+    assert str(panel.type) == "f32[2,3,s1 * 9]"
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])

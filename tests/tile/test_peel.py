@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from weft.emit.c import emit_kernel
 from weft.interpret import kernels as machine
 from weft.interpret import nests
 from weft.kernel.verify import verify
 from weft.scalar.nest import For, Program, walk
 from weft.scalar.resize import at_shapes
+from weft.scalar.text.terms import show_term
 from weft.text import parse_program
 from weft.tile.lower import kernels
 from weft.tile.moves.peel import parts_of
@@ -35,13 +37,33 @@ output y
 """
 
 
+SUMS = """
+program tile sums
+size s0: 2..4096 near 8
+size s1: 2..4096 near 32
+input x: f32[s0,s1]
+
+kernel y(x: f32[s0,s1]) -> y: f32[s0]
+for a0 in 0..s0:  # free serial
+    for b0 in 0..s1 by 64:  # reduce serial
+        for b1 in b0..min(b0 + 64, s1) by 16:  # reduce serial into acc0_b0
+            for a1 in b1..min(b1 + 16, min(b0 + 64, s1)):  # reduce vector16
+                in0 = load x[a0, a1]
+                acc0_b0 <- add(acc0_b0, in0)
+        acc0 <- partial add(acc0, acc0_b0)
+    y[a0] = acc0
+
+output y
+"""
+
+
 @pytest.mark.parametrize(("width", "parts"), [(1, []), (8, [4, 2, 1]), (6, [3, 1]), (7, [1])])
 def test_parts_divide_all_before_them(width: int, parts: list[int]) -> None:
     assert parts_of(width) == parts
 
 
-def lowered() -> Program:
-    program = parse_program(ROWS.lstrip())
+def lowered(text: str = ROWS) -> Program:
+    program = parse_program(text.lstrip())
     verify_tile(program)
     return kernels.lower(program)
 
@@ -65,3 +87,23 @@ def test_every_element_is_computed_once_at_any_size(shape: tuple[int, int]) -> N
 
     (y,) = machine.run(at_shapes(program, [shape]), [x])
     np.testing.assert_array_equal(y.reshape(shape), 2 * x)
+
+
+@pytest.mark.parametrize("columns", [2, 15, 16, 63, 64, 65, 80, 127, 128, 200])
+def test_blocks_of_a_sum_end_where_none_is_full(columns: int) -> None:
+    """Of a row that is shorter, the loops' ends and the mask are those of all rows."""
+    verify(program := lowered(SUMS))
+    every = [s for s in walk(program.kernels[0].body) if isinstance(s, For)]
+    loops = [f for f in every if f.label[0] == "b"]
+    assert [(f.label, show_term(f.lo), show_term(f.hi)) for f in loops] == [
+        ("b0", "0", "s1 // 64 * 64"),
+        ("b1", "b0", "b0 + 64"),
+        ("b0", "s1 // 64 * 64", "s1"),
+        ("b1", "s1 // 64 * 64", "s1 // 16 * 16"),
+        ("b1", "s1 // 16 * 16", "s1"),
+    ]
+    text = emit_kernel(program.kernels[0], "k", ("s0", "s1"))
+    assert text.count("if (") == 2 and "%" not in text.split("for (")[1]
+    x = np.arange(3 * columns, dtype=np.float32).reshape(3, columns)
+    (y,) = machine.run(at_shapes(program, [x.shape]), [x])
+    np.testing.assert_allclose(y, x.sum(1))

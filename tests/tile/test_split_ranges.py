@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from tests.tile.test_panels import CONVOLUTION, schedule
+from weft.interpret.nests import run
+from weft.scalar.nest import For
+from weft.scalar.resize import at_shapes
+from weft.scalar.text.terms import show_term
+from weft.targets.cpu import CPUS
+from weft.text import parse_program, print_program
+from weft.tile.passes.cpu.split_ranges import split_ranges
+from weft.tile.verify import verify
 
 POOL = """
 program loop pool
@@ -39,6 +48,23 @@ def test_rows_split_where_windows_leave_the_image(isa: str) -> None:
     ]
     assert inside[1].count("ge(") == inside[1].count("lt(") == 1  # of columns alone
     assert first[1].count("ge(") == 2 == last[1].count("lt(")
+
+
+def test_rows_of_any_number_split_likewise() -> None:
+    text = POOL.replace("input x", "size s0: 2..4096 near 10\ninput x", 1).replace(
+        "f32[10,", "f32[s0,"
+    )
+    text = text.replace("0..10:", "0..s0:").replace("lt(a0 + a2, 11)", "le(a0 + a2, s0)")
+    program = parse_program(text).map_kernels("tile", lambda k: split_ranges(k, CPUS["avx512"]))
+    verify(program)
+    rows = [f for f in program.kernels[0].body if isinstance(f, For)]
+    assert [show_term(f.hi) for f in rows] == ["1", "s0 - 2", "1"]
+    inside = print_program(program).split("for a")[5:9]
+    assert sum(part.count("ge(") + part.count("lt(") + part.count("le(") for part in inside) == 2
+    for height in (2, 3, 9):
+        x = np.random.default_rng(0).standard_normal((height, 40), dtype=np.float32)
+        whole, split = (at_shapes(p, [x.shape]) for p in (parse_program(text), program))
+        np.testing.assert_array_equal(run(split, [x])[0], run(whole, [x])[0])
 
 
 def test_products_stay_whole() -> None:

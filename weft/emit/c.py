@@ -15,11 +15,14 @@ from weft.emit.spelling import element
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
+from weft.scalar.affine import has_symbol, linear
 from weft.scalar.index import Interval, bounds
+from weft.scalar.ops import apply
 from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import Extent, Size
 from weft.scalar.structure import is_checked
+from weft.scalar.symbols import linear_bounds
 from weft.scalar.updates import combined
 
 STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch memory
@@ -126,9 +129,18 @@ class Emitter(Terms):
         name = self.declare(self.variable(stmt.label), self.integer)
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"
-        self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{")
+        if self.runs_once(stmt):
+            self.line(depth, f"if ({lo} < {hi}) {{")
+            self.line(depth + 1, f"const {self.integer} {name} = {lo};")
+        else:
+            self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{")
         self.block(stmt.body, depth + 1)
         self.line(depth, "}")
+
+    def runs_once(self, stmt: nest.For) -> bool:
+        """Whether there is one iteration at most: what is left of blocks that a size ends."""
+        extent = apply("subtract", stmt.hi, stmt.lo)
+        return has_symbol(extent) and linear_bounds(*linear(extent), self.ranges)[1] <= stmt.step
 
     def range_of(self, stmt: nest.For) -> Interval:
         low, high = bounds(stmt.lo, self.ranges)[0], bounds(stmt.hi, self.ranges)[1] - 1
@@ -188,7 +200,11 @@ class Emitter(Terms):
         self.extent(self.total)  # which is asked for in the same function
 
     def extent(self, extent: Extent) -> str:
-        return self.index(extent.term) if isinstance(extent, Size) else str(extent)
+        """Bytes of scratch memory, in sizes alone: a function asks for them first."""
+        named, self.names = self.names, {}
+        text = self.index(extent.term) if isinstance(extent, Size) else str(extent)
+        self.names = named
+        return text
 
     def parallel(self, stmt: nest.For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""

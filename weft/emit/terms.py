@@ -13,7 +13,8 @@ from weft.core.types import DType, ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, c_type, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
-from weft.scalar.index import Interval, bounds
+from weft.scalar.affine import has_symbol
+from weft.scalar.index import Interval, bounds, function_of
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16
 
@@ -42,8 +43,17 @@ def narrows(term: Node) -> bool:
     return cast and register(dtype) is f32 is not dtype and term.args[0].type.dtype is f32
 
 
+@lru_cache(maxsize=1 << 14)
+def is_count(term: Node) -> bool:
+    """A quotient of sizes, or a term with one: it has a name, and loops compute it no more."""
+    parts = [*postorder(term)] if inline(term) and has_symbol(term) else []
+    by = [n.args[1] for n in parts if function_of(n) in ("floordiv", "floormod")]
+    fixed = not any(isinstance(n.op, Axis) for n in parts)
+    return bool(by) and fixed and all(bounds(n, {})[0] > 0 for n in by)
+
+
 def unnamed(term: Node) -> bool:
-    return inline(term) or is_dot(term) or narrows(term)
+    return (inline(term) and not is_count(term)) or is_dot(term) or narrows(term)
 
 
 class Terms:
@@ -200,7 +210,7 @@ class Terms:
 
     def index(self, term: Node) -> str:
         """Scalar i64 arithmetic in infix C; / and % are C's where nothing can be negative."""
-        if not inline(term):
+        if term in self.names or not inline(term):
             return self.atom(term) if term.type.lanes == 1 else self.value(term)
         name = term.op.function.name  # type: ignore[attr-defined]
         divides = name in ("floordiv", "floormod")
@@ -213,7 +223,7 @@ class Terms:
 
     def _operand(self, term: Node, within: str) -> str:
         text = self.index(term)
-        if not inline(term):
+        if term in self.names or not inline(term):
             return text
         inner = term.op.function.name  # type: ignore[attr-defined]
         plain = inner == "multiply" and within in ("add", "subtract")

@@ -184,9 +184,9 @@ class Contraction:
         return self.update.values[0].type.dtype.bytes
 
     @property
-    def unit(self) -> int:
-        """Columns of a line."""
-        return trips(self.joined[1]) if self.joined else 1
+    def unit(self) -> Any:
+        """Columns of a line, a number or a size."""
+        return span(self.joined[1]) if self.joined else 1
 
 
 def factors(term: Node) -> list[Node]:

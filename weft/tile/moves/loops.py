@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
+from typing import Any
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import has_symbol
@@ -43,7 +44,7 @@ def _numbered(stem: str, taken: set[str]) -> str:
     return name
 
 
-def upto(start: Node, width: int, end: Node) -> Node:
+def upto(start: Node, width: Any, end: Node) -> Node:
     return apply(minimum, apply("add", start, constant(width)), end)
 
 

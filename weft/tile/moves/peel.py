@@ -9,7 +9,7 @@ before  for b0 in 0..18 by 16:                      after   for b0 in 0..16 by 1
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, make, rebuild
@@ -24,11 +24,13 @@ from weft.scalar.ops import (
     axis,
     constant,
     floordiv,
+    floormod,
     maximum,
     multiply,
     subtract,
 )
 from weft.scalar.reach import axis_range
+from weft.scalar.symbols import linear_bounds
 
 Ranges = dict[Node, Interval]
 
@@ -72,12 +74,8 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.append(stmt)
             continue
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
-        if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid":
-            if _gains(stmt):
-                out.extend(_split_at_size(stmt, extent, ranges))
-            else:
-                inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
-                out.append(replace(stmt, body=peel(stmt.body, inner)))
+        if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _gains(stmt):
+            out.extend(_split_at_size(stmt, extent, ranges))
             continue
         if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
@@ -91,7 +89,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
     return tuple(out)
 
 
-def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
+def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
     whole = extent // stmt.step * stmt.step
     first, last = bounds(stmt.lo, ranges)
     end = simplify(apply(add, stmt.lo, constant(whole)), ranges)
@@ -107,19 +105,19 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> list[Stmt]:
             parts.append(replace(stmt, lo=end, body=peel(rest, inner), folds=()))
         else:
             parts.extend(peel(rest, ranges))
-    if not stmt.folds:
-        return parts
-    if len(parts) == 1 and whole and isinstance(parts[0], For):
-        return [replace(parts[0], folds=stmt.folds)]
-    return [scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)]
+    return _declared(stmt, parts, bool(whole))
 
 
-def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> list[Stmt]:
+def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     """Full blocks, then the rest in smaller ones: a half, a quarter, ... of what is unrolled, or
     vectors of which the last is masked.
     """
-    extent, unit = apply(maximum, extent, constant(0)), _unit(stmt)
-    widths, lo, end = [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
+    start, widths, lo, end = stmt.lo, [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
+    unit = _unit(stmt)
+    if linear_bounds(*linear(extent), ranges)[0] < 0:
+        extent = apply(maximum, extent, constant(0))
+    elif is_multiple(stmt.lo, stmt.step):
+        start, extent = constant(0), end
     if unit == 1 and stmt.role == "free":
         widths += parts_of(stmt.step)
     elif unit < stmt.step:
@@ -127,19 +125,24 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> list[Stmt]:
     parts: list[For] = []
     for width in widths:
         turns = apply(floordiv, extent, constant(width))
-        hi = apply(add, stmt.lo, apply(multiply, turns, constant(width)))
+        hi = apply(add, start, apply(multiply, turns, constant(width)))
         hi = simplify(hi, ranges)
         part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
         parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges))
         lo = hi
     if lo is not end and widths[-1] > 1:
+        left = simplify(apply(floormod, extent, constant(widths[-1])), ranges)
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
-        parts.append(_peeled(part, _last(stmt, unit), True, ranges))
-    if not stmt.folds:
-        return [*parts]
-    if len(parts) == 1:
+        parts.append(_peeled(part, _last(stmt, unit, lo, left), True, ranges))
+    return _declared(stmt, parts)
+
+
+def _declared(stmt: For, parts: Sequence[Stmt], whole: bool = True) -> Sequence[Stmt]:
+    """The parts of a loop inside of what declares its folds: a part that is whole blocks alone."""
+    if stmt.folds and len(parts) == 1 and whole and isinstance(parts[0], For):
         return [replace(parts[0], folds=stmt.folds)]
-    return [scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)]
+    own = scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)
+    return [own] if stmt.folds else parts
 
 
 def parts_of(width: int) -> list[int]:
@@ -157,16 +160,23 @@ def _peeled(part: For, body: Block, rest: bool, ranges: Ranges) -> For:
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
 
 
+def _below(stmt: For) -> list[For]:
+    """The loops over a part of a block."""
+    return [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
+
+
 def _unit(stmt: For) -> int:
     """Iterations that are not split where a block is unrolled."""
-    below = (s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis)
-    return min((s.step for s in below if s.bind == "register"), default=stmt.step)
+    return min((s.step for s in _below(stmt) if s.bind == "register"), default=stmt.step)
+
+
+def _unrolls(stmt: For) -> bool:
+    return any(s.lanes or s.bind == "register" for s in _below(stmt))
 
 
 def _gains(stmt: For) -> bool:
-    """Whether full blocks are unrolled, or vectors: not cut into smaller blocks first."""
-    below = (s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis)
-    return any(s.lanes or s.bind == "register" for s in below)
+    """Whether full blocks are unrolled, or vectors; of smaller blocks, if those of one sum are."""
+    return _unrolls(stmt) or any(s.role == "reduce" and _gains(s) for s in _below(stmt))
 
 
 def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
@@ -179,15 +189,22 @@ def _full(stmt: For, width: int | None = None) -> Block:
     return _cut(stmt, lambda ends: apply(add, stmt.axis, constant(width)) if width else ends)
 
 
-def _last(stmt: For, unit: int) -> Block:
-    """The body of a block of one vector or less: what is unrolled runs once."""
+def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
+    """The body of the last block, of `left` iterations from `lo` on: what is unrolled runs once.
+
+    Vectors end at axis + left, so that counts and masks depend on `left` alone.
+    """
+    small = not _unrolls(stmt)
 
     def once(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":
+        if not isinstance(s, For) or s.lo is not stmt.axis:
+            return s
+        if s.bind == "register":
             return replace(s, hi=apply(add, s.lo, constant(unit)))
-        return s
+        return replace(s, lo=lo) if small else s
 
-    return map_statements(_cut(stmt, lambda ends: stmt.hi), once)
+    body = _cut(stmt, lambda ends: stmt.hi if small else apply(add, stmt.axis, left))
+    return map_statements(body, once)
 
 
 def _cut(stmt: For, end: Callable[[Node], Node]) -> Block:

@@ -24,6 +24,7 @@ from weft.scalar.affine import has_symbol
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import (
     NONE,
@@ -111,7 +112,7 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
         elif pack:
             right, before = _panel(c, first, at, size, labels)
         if crossed is not None:
-            most = min(size * c.unit, trips(c.columns))
+            most = min(size * hint(c.unit), trips(c.columns))
             return (*before, _turned(c, (at, end), right, crossed, most, target, labels))
         return (*before, _rows(c, (at, end), right, (rows, width, lanes), labels))
 
@@ -137,11 +138,10 @@ def _split_rows(c: Contraction, rows: int, target: Machine, labels: Labels) -> F
 def _joined(c: Contraction, target: Machine, lanes: int, labels: Labels) -> tuple[Contraction, int]:
     """Columns over two loops where one alone fills its last vector badly; and a block's lines."""
     width = tile_width(c, target)
-    if not c.outer or {c.columns.lo, c.outer[-1].lo} != {constant(0)}:
+    whole = c.outer and {c.columns.lo, c.outer[-1].lo} == {constant(0)}
+    if not whole or span(c.columns) in NONE:
         return c, width
     outer, inner = c.outer[-1], c.columns
-    if inner.extent is None:
-        return c, width
     joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)
     if joint is None or outer.axis in postorder(c.left):
         return c, width
@@ -210,8 +210,8 @@ def turns(c: Contraction, target: Machine) -> bool:
     """Whether rows fill lanes clearly better than columns do."""
     lanes = target.lanes(c.bytes)
     joint, lines = _joined(c, target, lanes, Labels(()))
-    blocks, left = divmod(trips(joint.lines), lines)
-    vectors = blocks * -(-lines * joint.unit // lanes) + -(-left * joint.unit // lanes)
+    (blocks, left), unit = divmod(trips(joint.lines), lines), hint(joint.unit)
+    vectors = blocks * -(-lines * unit // lanes) + -(-left * unit // lanes)
     return TURN * -(-trips(c.rows) // lanes) * trips(joint.columns) < trips(c.rows) * vectors
 
 
@@ -285,7 +285,7 @@ def _rows(
             columns = vectors(c.columns, left, stop, lanes, labels, (inner, *c.stores))
             return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
 
-        if trips(replace(c.columns, lo=at, hi=end)) <= width:
+        if not has_symbol(constant(c.unit)) and trips(replace(c.columns, lo=at, hi=end)) <= width:
             return tile(at, end)
         return (blocked(replace(c.columns, lo=at, hi=end), labels.axis("b"), width, tile),)
 
