@@ -200,11 +200,7 @@ class Emitter(Terms):
         self.extent(self.total)  # which is asked for in the same function
 
     def extent(self, extent: Extent) -> str:
-        """Bytes of scratch memory, in sizes alone: a function asks for them first."""
-        named, self.names = self.names, {}
-        text = self.index(extent.term) if isinstance(extent, Size) else str(extent)
-        self.names = named
-        return text
+        return self.index(extent.term) if isinstance(extent, Size) else str(extent)
 
     def parallel(self, stmt: nest.For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""
@@ -290,6 +286,7 @@ class Emitter(Terms):
         body = place(self.kernel.body, unnamed)
         self.block(body, 1)
         self.scratch = self.most(self.current)
+        self.names.clear()  # a function asks for scratch memory first
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
         lines = [
             *self.functions,

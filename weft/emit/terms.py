@@ -15,7 +15,7 @@ from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.affine import has_symbol
 from weft.scalar.index import Interval, bounds, function_of
-from weft.scalar.nest import Acc, Buffer, Load, Running, Store
+from weft.scalar.nest import Acc, Buffer, Load, Running, Store, free_variables
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
@@ -46,10 +46,10 @@ def narrows(term: Node) -> bool:
 @lru_cache(maxsize=1 << 14)
 def is_count(term: Node) -> bool:
     """A quotient of sizes, or a term with one: it has a name, and loops compute it no more."""
-    parts = [*postorder(term)] if inline(term) and has_symbol(term) else []
+    sizes = inline(term) and has_symbol(term) and not free_variables(term)
+    parts = postorder(term) if sizes else ()
     by = [n.args[1] for n in parts if function_of(n) in ("floordiv", "floormod")]
-    fixed = not any(isinstance(n.op, Axis) for n in parts)
-    return bool(by) and fixed and all(bounds(n, {})[0] > 0 for n in by)
+    return bool(by) and all(bounds(n, {})[0] > 0 for n in by)
 
 
 def unnamed(term: Node) -> bool:

@@ -112,12 +112,9 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     """Full blocks, then the rest in smaller ones: a half, a quarter, ... of what is unrolled, or
     vectors of which the last is masked.
     """
-    start, widths, lo, end = stmt.lo, [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
-    unit = _unit(stmt)
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply(maximum, extent, constant(0))
-    elif is_multiple(stmt.lo, stmt.step):
-        start, extent = constant(0), end
+    unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     if unit == 1 and stmt.role == "free":
         widths += parts_of(stmt.step)
     elif unit < stmt.step:
@@ -125,7 +122,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     parts: list[For] = []
     for width in widths:
         turns = apply(floordiv, extent, constant(width))
-        hi = apply(add, start, apply(multiply, turns, constant(width)))
+        hi = apply(add, stmt.lo, apply(multiply, turns, constant(width)))
         hi = simplify(hi, ranges)
         part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
         parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges))
@@ -194,17 +191,15 @@ def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
 
     Vectors end at axis + left, so that counts and masks depend on `left` alone.
     """
-    small = not _unrolls(stmt)
+    if not _unrolls(stmt):
+        return substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: lo})
 
     def once(s: Stmt) -> Stmt:
-        if not isinstance(s, For) or s.lo is not stmt.axis:
-            return s
-        if s.bind == "register":
+        if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":
             return replace(s, hi=apply(add, s.lo, constant(unit)))
-        return replace(s, lo=lo) if small else s
+        return s
 
-    body = _cut(stmt, lambda ends: stmt.hi if small else apply(add, stmt.axis, left))
-    return map_statements(body, once)
+    return map_statements(_cut(stmt, lambda ends: apply(add, stmt.axis, left)), once)
 
 
 def _cut(stmt: For, end: Callable[[Node], Node]) -> Block:
