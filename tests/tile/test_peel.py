@@ -107,3 +107,31 @@ def test_blocks_of_a_sum_end_where_none_is_full(columns: int) -> None:
     x = np.arange(3 * columns, dtype=np.float32).reshape(3, columns)
     (y,) = machine.run(at_shapes(program, [x.shape]), [x])
     np.testing.assert_allclose(y, x.sum(1))
+
+
+SINGLE = """program tile p
+size s0: 2..65536 near 9
+input x: f32[s0]
+input w: f32[s0]
+
+kernel y(x: f32[s0], w: f32[s0]) -> y: f32[s0,s0]
+for b0 in 0..s0 by 32:  # free serial
+    for b1 in b0..min(b0 + 32, s0):  # free serial
+        for b2 in 0..s0 by 16:  # free serial
+            for a0 in b2..min(b2 + 16, s0):  # free register
+                for a1 in b1..min(b1 + 1, min(b0 + 32, s0)):  # free register
+                    in0 = load x[a0]
+                    in1 = load w[a1]
+                    v0 = multiply(in0, in1)
+                    y[a0, a1] = v0
+
+output y
+"""
+
+
+def test_a_block_of_one_around_other_blocks_is_full() -> None:
+    program = lowered(SINGLE)
+    for n in (2, 33):
+        x, w = np.arange(n, dtype=np.float32), np.ones(n, np.float32)
+        (y,) = machine.run(at_shapes(program, [(n,), (n,)]), [x, w])
+        np.testing.assert_array_equal(y.reshape(n, n), np.outer(x, w))

@@ -80,7 +80,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
         if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
             inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
             even = stmt.step > 1 and is_multiple(extent, stmt.step)
-            blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in stmt.body)
+            blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
             even = even or (stmt.step == 1 and blocks)  # a block of one is full
             body = simplify_block(_full(stmt), inner) if even else stmt.body
             out.append(replace(stmt, body=peel(body, inner)))
