@@ -32,7 +32,6 @@ from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
-from weft.frontend.floats import is_frozen
 from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
@@ -173,8 +172,8 @@ class _Steps(torch.fx.Interpreter):
         if taken and n.op != "output":
             raise CaptureError(f"an argument of type {self.opaque[taken[0]]}")
         told = n.meta.get("example_value")
-        if n.target == "item" and isinstance(told, torch.SymFloat) and not is_frozen(told):
-            return self.tracer.floats.take(told, self.env[n.all_input_nodes[0]])
+        if n.target == "item" and self.tracer.floats.take(told, self.env[n.all_input_nodes[0]]):
+            return told
         value = super().run_node(n)
         if isinstance(value, _Opaque):
             self.opaque[n] = value.kind

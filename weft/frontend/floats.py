@@ -32,40 +32,31 @@ RULES: Mapping[type, OpOverload] = {
     FloatPow: aten.pow.Tensor_Tensor,
     FloatTrueDiv: aten.div.Tensor,
 }
-Record = Callable[[OpOverload, tuple[Any, ...], dict[str, Any]], Any]
-
-
-def is_float(value: Any) -> bool:
-    """Whether it is a float that Dynamo has freed."""
-    return isinstance(value, torch.SymFloat)
-
-
-def is_frozen(value: torch.SymFloat) -> bool:
-    """Whether Dynamo takes no guards of it any more."""
-    return value.node.shape_env.frozen  # type: ignore[union-attr]
 
 
 class Floats:
     """The tensors that hold the floats of one trace; `record` adds a call to it."""
 
-    def __init__(self, record: Record) -> None:
+    def __init__(self, record: Callable[..., Any]) -> None:
         self.record = record
         self.held: dict[Any, torch.Tensor] = {}  # by expression
 
-    def take(self, value: torch.SymFloat, tensor: torch.Tensor) -> torch.SymFloat:
-        """The number that a tensor holds."""
-        self.held[value.node.expr] = tensor
-        return value
+    def take(self, value: Any, tensor: torch.Tensor) -> bool:
+        """Note what holds a number, if it is a float that Dynamo still takes guards of."""
+        free = isinstance(value, torch.SymFloat) and not value.node.shape_env.frozen  # pyright: ignore
+        if free:
+            self.held[value.node.expr] = tensor
+        return free
 
     def call(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """The call, which gives something like `out`, with tensors for floats where it can."""
-        double = any(t.dtype is torch.float64 for t in _tensors(args))
+        double = any(getattr(a, "dtype", None) is torch.float64 for a in tree_leaves(args))
         dtype = torch.float64 if double else torch.float32  # that torch computes in with a number
         floats = tuple(isinstance(a, torch.SymFloat) and self._holds(a) for a in args)
         other = _with_tensors(op, floats)
         if other is not None:
             pairs = zip(args, floats, strict=True)
-            op, args = other, tuple(self._tensor(a, dtype) if free else a for a, free in pairs)
+            op, args = other, tuple(self._of(a, dtype) if free else a for a, free in pairs)
         args, kwargs = tree_map_only(torch.SymFloat, guard_scalar, (args, kwargs))
         return self._cast(self.record(op, args, kwargs), out.dtype)
 
@@ -77,22 +68,17 @@ class Floats:
         parts = [*sympy.preorder_traversal(value.node.expr)]
         return all(e in self.held or e.is_number or type(e) in RULES for e in parts)
 
-    def _tensor(self, value: torch.SymFloat, dtype: torch.dtype) -> torch.Tensor:
-        return self._cast(self._of(value.node.expr), dtype)
+    def _of(self, value: torch.SymFloat, dtype: torch.dtype) -> torch.Tensor:
+        return self._cast(self._value(value.node.expr), dtype)
 
-    def _of(self, expr: Any) -> torch.Tensor:
+    def _value(self, expr: Any) -> torch.Tensor:
         """The value of an expression, in float64, as Python computes it."""
-        if expr not in self.held:
-            if expr.is_number:
-                self.held[expr] = self.record(aten.full.default, ([], float(expr)), FLOAT64)
-            else:
-                op, parts = RULES[type(expr)], [self._of(e) for e in expr.args]
-                self.held[expr] = reduce(lambda x, y: self.record(op, (x, y), {}), parts)
+        if expr not in self.held and expr.is_number:
+            self.held[expr] = self.record(aten.full.default, ([], float(expr)), FLOAT64)
+        elif expr not in self.held:
+            op, parts = RULES[type(expr)], [self._value(e) for e in expr.args]
+            self.held[expr] = reduce(lambda x, y: self.record(op, (x, y), {}), parts)
         return self.held[expr]
-
-
-def _tensors(args: Any) -> list[torch.Tensor]:
-    return [a for a in tree_leaves(args) if isinstance(a, torch.Tensor)]
 
 
 def _name(op: OpOverload) -> str:

@@ -28,7 +28,7 @@ from weft.core.errors import CaptureError
 from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
-from weft.frontend.floats import Floats, is_float
+from weft.frontend.floats import Floats
 from weft.frontend.foreach import for_each, is_foreach
 from weft.frontend.graph import Geometry, Placeholder
 from weft.frontend.record import PLAIN
@@ -99,7 +99,9 @@ class Tracer(TorchDispatchMode):
         outs = self.call(op, self._fakes(args), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in tree_leaves(outs)):
             return outs
-        if self.floats.held and any(map(is_float, tree_leaves((args, kwargs)))):
+        if self.floats.held and any(
+            isinstance(a, torch.SymFloat) for a in tree_leaves((args, kwargs))
+        ):
             return self.floats.call(op, args, kwargs, outs)
         self.add(op, self._values(args), self._values(kwargs), outs)
         return outs

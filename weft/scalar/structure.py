@@ -11,13 +11,13 @@ from dataclasses import fields, replace
 from itertools import count
 from typing import Any
 
-from weft.core.node import Node, postorder
+from weft.core.node import Node, postorder, substitute
 from weft.scalar import nest
 from weft.scalar.affine import function_of, linear
 from weft.scalar.blocks import address, nodes
-from weft.scalar.nest import Block, Buffer, For, Kernel, Stmt, walk
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Update, walk
 from weft.scalar.ops import SAFE, axis
-from weft.scalar.substitution import Substitution, substituted
+from weft.scalar.substitution import Substitution
 
 
 def renumber(
@@ -29,22 +29,28 @@ def renumber(
     """
     axes, accs = axes or count(), accs or count()
 
-    def block(stmts: Block, names: dict[Any, Any]) -> Block:
-        return tuple(statement(s, names) for s in stmts)
+    def fresh(fold: Fold) -> Fold:
+        return replace(fold, labels=tuple(f"acc{next(accs)}" for _ in fold.labels))
 
-    def statement(stmt: Stmt, names: dict[Any, Any]) -> Stmt:
-        if not isinstance(stmt, For):
-            return substituted(stmt, names)
-        for old in stmt.folds:
-            new = replace(old, labels=tuple(f"acc{next(accs)}" for _ in old.labels))
-            both = zip((*old.accs, *old.running), (*new.accs, *new.running), strict=True)
-            names.update(both)  # read inside the loop and after it
-            names[old] = new
-        inner = {**names, stmt.axis: axis(f"a{next(axes)}")}
-        head = substituted(replace(stmt, body=()), inner)
-        return replace(head, body=block(stmt.body, inner))
+    def block(stmts: Block, names: dict[Node, Node], folds: dict[Fold, Fold]) -> Block:
+        return tuple(statement(s, names, folds) for s in stmts)
 
-    return block(body, {})
+    def statement(stmt: Stmt, names: dict[Node, Node], folds: dict[Fold, Fold]) -> Stmt:
+        if isinstance(stmt, For):
+            mine = {f: fresh(f) for f in stmt.folds}
+            for old, new in mine.items():
+                both = zip((*old.accs, *old.running), (*new.accs, *new.running), strict=True)
+                names.update(both)  # read inside the loop and after it
+            variable = axis(f"a{next(axes)}")
+            lo, hi = substitute((stmt.lo, stmt.hi), names)
+            inner = block(stmt.body, {**names, stmt.axis: variable}, folds | mine)
+            named = tuple(mine.values())
+            return replace(stmt, axis=variable, lo=lo, hi=hi, body=inner, folds=named)
+        stmt = stmt.map_terms(lambda t: substitute((t,), names)[0])
+        known = isinstance(stmt, Update) and stmt.fold in folds
+        return replace(stmt, fold=folds[stmt.fold]) if known else stmt  # type: ignore[attr-defined]
+
+    return block(body, {}, {})
 
 
 def structure(kernel: Kernel) -> tuple[Any, ...]:
