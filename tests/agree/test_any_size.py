@@ -31,13 +31,10 @@ GROWTHS = (1, 3, 8)  # how much longer every axis is than in the corpus
 REFUSALS = (RuntimeError, IndexError, ValueError, AssertionError)  # eager's, at other lengths
 # Of those taken, the ones that are compiled for each size by itself.
 EACH_SIZE = {
-    "baddbmm",
-    "conv2d_depthwise",
     "decoder_bf16",
     "folded_at_sums",
     "index_and_float",
     "one_sums",
-    "padded_f64",
     "parted",
     "views_f64",
 }

@@ -76,11 +76,20 @@ def test_gradients_are_eager_s(name: str) -> None:
         torch.testing.assert_close(gradient(f), gradient(fn))
 
 
+def test_bodies_are_compiled_for_later_sizes() -> None:
+    f = weft.compile(loop)
+    for n in (4, 3, 2, 5):
+        x = torch.rand(n)
+        torch.testing.assert_close(f(x), loop(x))
+
+
 def test_bodies_that_are_transformed_run_in_eager() -> None:
     """flex_attention maps its score over batches of numbers, which are no tensors in memory."""
 
     def fn(q: torch.Tensor) -> Any:
         return flex_attention(q, q, q, score_mod=lambda s, b, h, i, j: s + (i - j))
 
-    q = torch.randn(1, 2, 8, 16)
-    torch.testing.assert_close(weft.compile(fn)(q), fn(q))
+    f = weft.compile(fn)
+    for n in (8, 9, 10):
+        q = torch.randn(1, 2, n, 16)
+        torch.testing.assert_close(f(q), fn(q))

@@ -224,6 +224,25 @@ def test_ints_are_free_from_their_second_value_on(low: int, programs: int) -> No
     assert len(f.programs) == programs
 
 
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x, k: x * min(k, 2),
+        lambda x, k: x * min(k, 0),
+        lambda x, k: x[: min(k, 2)].sum(0),
+        lambda x, k: x + (1 // k if k else 0),
+        lambda x, k: x * min(k, 2**33) + k // 2**40,
+    ],
+)
+def test_no_int_is_taken_for_another(fn: Callable[..., Any], dynamic: bool | None) -> None:
+    """What a term is for all numbers that a program is for may be none of the number's."""
+    f = weft.compile(fn, dynamic=dynamic)
+    for k in (5, 7, 1, 9, 0, -1, -5, 2**41, 3, 2):
+        x = torch.randn(4, 3)
+        assert_equal(f(x, k), fn(x, k))
+
+
 # ---- text
 
 

@@ -23,6 +23,7 @@ import torch
 from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
+from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils._pytree import tree_flatten
 
 from weft.core.errors import CaptureError
@@ -32,6 +33,7 @@ from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
+from weft.frontend.floats import is_free
 from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
@@ -172,7 +174,10 @@ class _Steps(torch.fx.Interpreter):
         if taken and n.op != "output":
             raise CaptureError(f"an argument of type {self.opaque[taken[0]]}")
         told = n.meta.get("example_value")
-        if n.target == "item" and self.tracer.floats.take(told, self.env[n.all_input_nodes[0]]):
+        if n.target == "item" and is_free(told):
+            (source,) = n.all_input_nodes
+            if not self.tracer.floats.take(n, source, self.env[source]):
+                return guard_scalar(told)  # type: ignore[arg-type]
             return told
         value = super().run_node(n)
         if isinstance(value, _Opaque):

@@ -41,20 +41,37 @@ def extent(value: Any) -> Any:
     number = node.maybe_as_int()
     if number is not None:
         return number
-    return _of(node.expr, _known.setdefault(node.shape_env, {}))
+    return _of(node.expr, node.shape_env)
 
 
-def _of(expr: Any, known: dict[str, Node]) -> Any:
+def _of(expr: Any, shape_env: Any) -> Any:
+    known = _known.setdefault(shape_env, {})
     if isinstance(expr, sympy.Integer):
         return int(expr)
     if isinstance(expr, sympy.Symbol):
         if expr.name not in known:
+            number = _bounded(expr, shape_env)
+            if number is not None:
+                return number
             known[expr.name] = make(Symbol(expr.name, *OPEN, OPEN[0]))
         return Size(known[expr.name])
     rule = RULES.get(type(expr))
     if rule is None:
         raise CaptureError(f"a size of the form {expr}")
-    return rule(*(_of(a, known) for a in expr.args))
+    return rule(*(_of(a, shape_env) for a in expr.args))
+
+
+def _bounded(symbol: Any, shape_env: Any) -> int | None:
+    """Guards that keep a symbol within OPEN, on which all terms count; its number outside of it."""
+    hint, bounds = shape_env.backed_var_to_val.get(symbol), shape_env.bound_sympy(symbol)
+    if hint is None or (bounds.lower >= OPEN[0] and bounds.upper <= OPEN[1]):
+        return None
+    if not OPEN[0] <= hint <= OPEN[1]:
+        shape_env.evaluate_expr(sympy.Eq(symbol, hint))
+        return int(hint)
+    for inside in (sympy.Ge(symbol, OPEN[0]), sympy.Le(symbol, OPEN[1])):
+        shape_env.evaluate_expr(inside)
+    return None
 
 
 def _power(base: Any, exponent: Any) -> Any:
@@ -84,14 +101,14 @@ def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
         symbol = names[node.op.label]  # type: ignore[attr-defined]
         known = shape_env.replace(symbol)
         if known != symbol:
-            found[node] = constant(_of(known, _known[shape_env]))
+            found[node] = constant(_of(known, shape_env))
     return found
 
 
 def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
     """By symbol as it was traced, the symbol of the program: s0, s1, ... with range and hint.
 
-    A size that torch knows no bounds of is bounded by guards: from 2 on, as a tensor's is.
+    A size that torch knows no close bound of is bounded by a guard.
     """
     names = {s.name: s for s in shape_env.var_to_range}
     settled: dict[Node, Node] = {}
@@ -101,10 +118,6 @@ def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
         cap = CAP if hint <= CAP else MOST
         if shape_env.bound_sympy(symbol).upper > cap:
             shape_env.evaluate_expr(sympy.Le(symbol, cap))
-        if shape_env.bound_sympy(symbol).lower < OPEN[0]:
-            if hint < OPEN[0]:
-                raise Undecided(f"{symbol} is {hint}", node)
-            shape_env.evaluate_expr(sympy.Ge(symbol, OPEN[0]))
         bounds = shape_env.bound_sympy(symbol)
         low, high = int(bounds.lower), min(int(bounds.upper), cap)
         settled[node] = make(Symbol(f"s{number}", low, high, hint))

@@ -1,8 +1,8 @@
-"""Floats that a program is called with, as tensors of no dimensions: Dynamo frees one that changes.
+"""Floats that a program is called with, as tensors: torch.compile frees one that changes.
 
-Dynamo passes such a float as a tensor, reads its number, and computes with a SymFloat. Where an op
-takes that for a tensor, or has an overload that does, it is given the tensor: a new temperature
-compiles nothing. Any other op gets the number, which Dynamo then guards.
+Dynamo passes such a float as a tensor, reads its number, and computes with a SymFloat. Arithmetic
+with it as it is given, and comparisons, get the tensor: a new temperature compiles nothing. All
+else gets the number, which Dynamo then guards: of an expression too, whose algebra is sympy's.
 """
 
 # This file reaches into torch: its dispatcher has no public names for all of it.
@@ -10,28 +10,22 @@ compiles nothing. Any other op gets the number, which Dynamo then guards.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from functools import cache, reduce
+from collections.abc import Callable
 from typing import Any
 
-import sympy
 import torch
 from torch._ops import OpOverload
 from torch.fx.experimental.symbolic_shapes import guard_scalar
-from torch.utils._pytree import tree_leaves, tree_map_only
-from torch.utils._sympy.functions import FloatPow, FloatTrueDiv
-
-from weft.frontend.schema import overloads
+from torch.utils._pytree import tree_map_only
 
 aten = torch.ops.aten
-FLOAT64 = {"dtype": torch.float64}
-RULES: Mapping[type, OpOverload] = {
-    sympy.Add: aten.add.Tensor,
-    sympy.Mul: aten.mul.Tensor,
-    sympy.Pow: aten.pow.Tensor_Tensor,
-    FloatPow: aten.pow.Tensor_Tensor,
-    FloatTrueDiv: aten.div.Tensor,
-}
+# Ops that give with a tensor what they give with its number, which others take special cases of.
+EXACT = ("add", "sub", "mul", "div", "gt", "ge", "lt", "le", "eq", "ne")
+
+
+def is_free(value: Any) -> bool:
+    """Whether it is a float that Dynamo has freed, and still takes guards of."""
+    return isinstance(value, torch.SymFloat) and not value.node.shape_env.frozen  # type: ignore[union-attr]
 
 
 class Floats:
@@ -39,61 +33,34 @@ class Floats:
 
     def __init__(self, record: Callable[..., Any]) -> None:
         self.record = record
-        self.held: dict[Any, torch.Tensor] = {}  # by expression
+        self.held: dict[Any, torch.Tensor] = {}  # by symbol
 
-    def take(self, value: Any, tensor: torch.Tensor) -> bool:
-        """Note what holds a number, if it is a float that Dynamo still takes guards of."""
-        free = isinstance(value, torch.SymFloat) and not value.node.shape_env.frozen  # pyright: ignore
-        if free:
-            self.held[value.node.expr] = tensor
-        return free
+    def take(self, item: torch.fx.Node, source: torch.fx.Node, tensor: torch.Tensor) -> bool:
+        """Note what holds the number that `item` reads, if it is a float that only ops take."""
+        given = getattr(source.meta.get("grapharg"), "pass_arg_as_tensor", False)
+        results = [user.meta.get("example_value") for user in item.users]
+        taken = given and all(isinstance(r, torch.Tensor) for r in results)
+        if taken:
+            self.held[item.meta["example_value"].node.expr] = tensor
+        return taken
 
     def call(self, op: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any) -> Any:
         """The call, which gives something like `out`, with tensors for floats where it can."""
-        double = any(getattr(a, "dtype", None) is torch.float64 for a in tree_leaves(args))
+        name, _, overload = str(op).removeprefix("aten.").partition(".")
+        dtypes = {a.dtype for a in args if isinstance(a, torch.Tensor)}
+        held = [isinstance(a, torch.SymFloat) and self.held.get(a.node.expr) for a in args]
+        tensors = {i: h for i, h in enumerate(held) if isinstance(h, torch.Tensor)}
+        if name not in EXACT or not tensors or any(d.is_complex for d in dtypes):
+            args, kwargs = tree_map_only(torch.SymFloat, guard_scalar, (args, kwargs))
+            return self.record(op, args, kwargs)
+        double = torch.float64 in {*dtypes, torch.get_default_dtype()}
         dtype = torch.float64 if double else torch.float32  # that torch computes in with a number
-        floats = tuple(isinstance(a, torch.SymFloat) and self._holds(a) for a in args)
-        other = _with_tensors(op, floats)
-        if other is not None:
-            pairs = zip(args, floats, strict=True)
-            op, args = other, tuple(self._of(a, dtype) if free else a for a, free in pairs)
+        args = tuple(
+            self._cast(tensors[i], dtype) if i in tensors else a for i, a in enumerate(args)
+        )
         args, kwargs = tree_map_only(torch.SymFloat, guard_scalar, (args, kwargs))
+        op = getattr(getattr(aten, name), overload.replace("Scalar", "Tensor"))
         return self._cast(self.record(op, args, kwargs), out.dtype)
 
     def _cast(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return x if x.dtype is dtype else self.record(aten._to_copy.default, (x,), {"dtype": dtype})
-
-    def _holds(self, value: torch.SymFloat) -> bool:
-        """Whether the float follows from those that tensors hold, by ops that tensors have."""
-        parts = [*sympy.preorder_traversal(value.node.expr)]
-        return all(e in self.held or e.is_number or type(e) in RULES for e in parts)
-
-    def _of(self, value: torch.SymFloat, dtype: torch.dtype) -> torch.Tensor:
-        return self._cast(self._value(value.node.expr), dtype)
-
-    def _value(self, expr: Any) -> torch.Tensor:
-        """The value of an expression, in float64, as Python computes it."""
-        if expr not in self.held and expr.is_number:
-            self.held[expr] = self.record(aten.full.default, ([], float(expr)), FLOAT64)
-        elif expr not in self.held:
-            op, parts = RULES[type(expr)], [self._value(e) for e in expr.args]
-            self.held[expr] = reduce(lambda x, y: self.record(op, (x, y), {}), parts)
-        return self.held[expr]
-
-
-def _name(op: OpOverload) -> str:
-    return op._schema.name.removeprefix("aten::")
-
-
-@cache
-def _with_tensors(op: OpOverload, floats: tuple[bool, ...]) -> OpOverload | None:
-    """The overload with tensors in these places, and all else as this one has it."""
-    own = [str(a.type) for a in op._schema.arguments]
-    wanted = ["Tensor" if free else kind for kind, free in zip(own, floats, strict=False)]
-    wanted += own[len(floats) :]
-    for other in (op, *overloads(getattr(aten, _name(op)))):
-        kinds = [str(a.type) for a in other._schema.arguments]
-        kinds = [k.replace("Optional[Tensor]", "Tensor") for k in kinds]
-        if any(floats) and kinds == wanted:
-            return other
-    return None

@@ -50,8 +50,10 @@ SOUND = {
 }
 WARN_AT = 8  # compilations of one frame
 # Of weft.compile's own: guards of modules that compare versions of dicts; recurrent layers are
-# traced; no limit of eight.
+# traced; no limit of eight. Floats are constants: of those that are inputs Dynamo computes with
+# real numbers, by whose rules x + 1e20 - 1e20 is x.
 OWN = {
+    "specialize_float": True,
     "use_recursive_dict_tags_for_guards": True,
     "record_runtime_overhead": False,
     "allow_rnn": True,
@@ -178,9 +180,7 @@ class _Converter:
         frames.converted += 1
         frames.warn(frame)
         refuse, known = frames.session.refuse, len(graph_break_reasons)
-        # A second value of a float makes an input of it; dynamic=True would of every module's eps.
-        floats = {"specialize_float": bool(frames.session.dynamic)}
-        with dynamo.config.patch(settings(**SOUND, **OWN, **floats)), silent():
+        with dynamo.config.patch(settings(**SOUND, **OWN)), silent():
             try:
                 return self.convert(frame, entry, *more, **named)
             except WeftError:

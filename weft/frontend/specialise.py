@@ -25,6 +25,7 @@ from typing import Any
 import torch
 from torch._dynamo.convert_frame import compile_lock
 from torch._dynamo.exc import RestartAnalysis
+from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 from torch.fx.passes.split_module import split_module
@@ -242,6 +243,8 @@ class GraphProgram:
                 raise CaptureError(f"a number it reads has had {known} values")
             return self._compiled(assumed, inputs)
         except Exception as error:
+            if isinstance(error, RestartAnalysis) and TracingContext.try_get() is not None:
+                raise  # Dynamo begins again, with a float as a constant
             self.session.refuse(error)
             at = error.node if isinstance(error, Uncaptured) else None
             return Special(assumed, self._in_parts(at), {}, True)
@@ -288,7 +291,7 @@ class GraphProgram:
     def _compile_parts(self, graph: FX) -> None:
         """Have the graphs that this one calls compiled."""
         for name, part in list(graph.named_children()):
-            if isinstance(part, FX) and name != EAGER:
+            if isinstance(part, FX) and name != EAGER and "forward" not in vars(part):
                 alone = _returns_a_tuple(part)
                 program = GraphProgram(FX(part, part.graph), self.session, None, self.differentiate)
                 part.forward = _first(program) if alone else program

@@ -10,7 +10,7 @@ An equality holds only where both sides are the same expression: two sizes that 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, SupportsIndex
 
 from weft.core.errors import WeftError
 from weft.core.node import Node, postorder, substitute
@@ -34,7 +34,13 @@ Binary = Callable[[Any, Any], Any]
 
 
 def _combined(forms: Callable[[Linear, Linear], Linear]) -> Binary:
-    return lambda self, other: size_of(forms(form(self), form(other)))
+    def operator(self: Extent, other: Any) -> Any:  # a tensor has operators of its own
+        whole = isinstance(other, float) and other.is_integer()
+        if not whole and not isinstance(other, SupportsIndex):
+            return NotImplemented
+        return size_of(forms(form(self), form(other)))  # type: ignore[arg-type]
+
+    return operator
 
 
 def _binary(function: str) -> Binary:

@@ -23,7 +23,7 @@ from weft.scalar.sizes import Extent, hint, larger, size_of, smaller
 from weft.scalar.structure import renumber
 from weft.scalar.symbols import linear_bounds
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import NONE, Ranges, contraction, ranges_in, span
+from weft.tile.analysis.access import NONE, Ranges, contraction, is_index, ranges_in, span
 from weft.tile.moves.peel import simplify_block
 
 PIECES = 4  # a loop is copied at most so often
@@ -80,7 +80,7 @@ def _cuts(stmt: Stmt, axis: Node, extent: Extent, ranges: Ranges) -> set[Extent]
         if (form := slack(term)) is not None:
             terms, offset = form
             step = terms.get(axis, 0)
-            fixed = {a: k for a, k in terms.items() if not free_variables(a)}
+            fixed = {a: k for a, k in terms.items() if is_index(a) and not free_variables(a)}
             others = {a: k for a, k in terms.items() if a is not axis and a not in fixed}
             least, most = linear_bounds(others, offset, ranges)
             if step and most - least < abs(step) * hint(extent) / 2:  # else most stays undecided
