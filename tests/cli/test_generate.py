@@ -54,6 +54,8 @@ def test_every_backend_gives_eager_s_tokens(tmp_path: Path) -> None:
 def test_without_a_tokenizer_a_prompt_is_numbers(tmp_path: Path) -> None:
     encoding = Encoding(str(tmp_path))
     assert encoding.tokens("17 4") == [17, 4] and encoding.text([17, 4]) == "17 4"
+    with pytest.raises(SourceError, match="takes a model folder, and nowhere is none"):
+        Encoding("nowhere")
     with pytest.raises(SourceError, match="has no tokenizer: --generate takes numbers of tokens"):
         encoding.tokens("once upon")
 

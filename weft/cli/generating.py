@@ -40,6 +40,8 @@ class Encoding:
 
     def __init__(self, folder: str) -> None:
         self.tokenizer: Any = None
+        if not Path(folder).is_dir():
+            raise SourceError(f"--generate takes a model folder, and {folder} is none")
         if any(Path(folder).glob("tokenizer*")):
             from transformers import AutoTokenizer
 
@@ -99,7 +101,13 @@ def _cells(row: Generation, first: Generation, prompt: int) -> list[str]:
     same = next(
         (i for i, (a, b) in enumerate(zip(row.tokens, first.tokens, strict=False)) if a != b), None
     )
-    told = "-" if row is first else "same" if same is None else f"differ from number {same}"
+    told = (
+        "-"
+        if row is first or first.failure
+        else "same"
+        if same is None
+        else f"differ from number {same}"
+    )
     rates = [prompt / (row.prefill or 1), 1 / row.decode if row.decode else 0.0]
     return [row.backend, f"{row.cold:.2f}", *(f"{rate:.1f}" for rate in rates), told]
 

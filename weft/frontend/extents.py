@@ -64,7 +64,9 @@ def _of(expr: Any, shape_env: Any) -> Any:
 def _bounded(symbol: Any, shape_env: Any) -> int | None:
     """Guards that keep a symbol within OPEN, on which all terms count; its number outside of it."""
     hint, bounds = shape_env.backed_var_to_val.get(symbol), shape_env.bound_sympy(symbol)
-    if hint is None or (bounds.lower >= OPEN[0] and bounds.upper <= OPEN[1]):
+    if hint is None:
+        raise CaptureError("a size that depends on what tensors hold")
+    if bounds.lower >= OPEN[0] and bounds.upper <= OPEN[1]:
         return None
     if not OPEN[0] <= hint <= OPEN[1]:
         shape_env.evaluate_expr(sympy.Eq(symbol, hint))

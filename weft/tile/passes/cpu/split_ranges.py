@@ -59,7 +59,8 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     if stmt.role != "free" or extent in NONE or kept or len(inside) > STATEMENTS:
         return [stmt]
     found = {c for s in inside for c in _cuts(s, stmt.axis, extent, ranges)}
-    cuts = sorted({c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}, key=hint)
+    within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}
+    cuts = sorted(within, key=lambda cut: (hint(cut), str(cut)))
     if not cuts or len(cuts) >= PIECES:
         return [stmt]
     pieces: list[For] = []
