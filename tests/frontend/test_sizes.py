@@ -79,6 +79,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "views": (views, matrix),
     "library": (library, matrix),
     "moves": (moves, matrix),
+    "halves": (
+        lambda x: x.view(-1, 2, x.shape[1]).sum(1),
+        lambda a, b: (torch.randn(2 * a, b),),
+    ),
     "folds": (folds, matrix),
     "products": (products, matrix),
     "batches": (

@@ -27,6 +27,8 @@ def test_arithmetic_is_canonical():
     assert S - S == 0 and type(S - S) is int
     assert S * T // T == S and S * T % T == 0
     assert (S * 8 + 5) // 8 == S and (S * 8 + 5) % 8 == 5
+    assert (S * T * 8 - S * 16) // (S * T * 2 - S * 4) == 4  # whatever the sign of the divisor
+    assert S * T // (T * 2) == S // 2 and S * T % (T * 2) == S % 2 * T
     assert str(S * 64) == "s0 * 64" and str(S + 4) == "s0 + 4" and str(S * T) == "s0 * s1"
     assert hint(S * T + 1) == 92
 

@@ -22,7 +22,8 @@ from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, Pyth
 from weft.core.errors import CaptureError
 from weft.core.node import Node
 from weft.scalar.ops import Symbol, constant, make
-from weft.scalar.sizes import Size, Undecided, larger, smaller, symbols
+from weft.scalar.sizes import Size, Undecided, form, larger, smaller, symbols
+from weft.scalar.symbols import difference
 
 CAP = 1 << 16  # a size is taken to be at most that, unless it is more when the program is compiled
 MOST = (1 << 31) - 1
@@ -96,15 +97,31 @@ RULES: Mapping[type, Callable[..., Any]] = {
 
 
 def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
-    """By symbol that a guard of the trace has found to be something else, what it is."""
+    """By symbol, or quotient of symbols, what guards of the trace have found it to be."""
     names = {s.name: s for s in shape_env.var_to_range}
+    labels = {n.op.label: n for n in traced}  # type: ignore[attr-defined]
     found: dict[Node, Node] = {}
-    for node in traced:
-        symbol = names[node.op.label]  # type: ignore[attr-defined]
+    for label, node in labels.items():
+        symbol = names[label]
         known = shape_env.replace(symbol)
         if known != symbol:
             found[node] = constant(_of(known, shape_env))
+    for guard in shape_env.guards:
+        if isinstance(guard.expr, sympy.Eq) and {*map(str, guard.expr.free_symbols)} <= {*labels}:
+            found |= _number(guard.expr, shape_env)
     return found
+
+
+def _number(equation: Any, shape_env: Any) -> dict[Node, Node]:
+    """What (s0 + 2) // 4 - 1 = 3 says of the quotient; nothing where that is not all."""
+    try:
+        terms, offset = difference(*(form(_of(side, shape_env)) for side in equation.args))
+    except CaptureError:
+        return {}
+    if len(terms) != 1:
+        return {}
+    ((atom, k),) = terms.items()
+    return {atom: constant(-offset // k)} if offset % k == 0 else {}
 
 
 def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:

@@ -71,12 +71,23 @@ def _division(
 
 def _by_size(name: str, x: Node, by: Node, known: Known) -> Node | None:
     """x // by or x % by, where `by` is a size that is no number."""
-    if bounds(by, known)[0] <= 0 or not bounded(x, known):
+    if not bounded(x, known):
+        return None
+    whole, rest = long_division(linear(x), linear(by))
+    if rest == ({}, 0):  # whatever the sign of `by`
+        return from_linear(*(rest if name == "floormod" else whole))
+    if bounds(by, known)[0] <= 0:
         return None
     found = quotient(linear(x), linear(by), known)
     if found is not None:
         return from_linear(*found[name == "floormod"])
-    whole, rest = long_division(linear(x), linear(by))
+    for factor in factors(next(iter(linear(by)[0]))):  # x * n // (y * n) = x // y
+        one = {factor: 1}, 0
+        parts = [long_division(linear(term), one) for term in (x, by)]
+        if bounds(factor, known)[0] > 0 and all(rest == ({}, 0) for _, rest in parts):
+            less = (from_linear(*part) for part, _ in parts)
+            digit = linear(simplify(apply(name, *less), known))
+            return from_linear(*(times(digit, one) if name == "floormod" else digit))
     step = math.gcd(linear(by)[1], *linear(by)[0].values())
     split = _split(*rest, step, known) if step > 1 else None
     if split is not None:  # (g * big + small) // (g * b) = big // b, and % is g * (big % b) + small
