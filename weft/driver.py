@@ -26,6 +26,7 @@ from weft.frontend import autograd, torch_level
 from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
+from weft.frontend.promises import Promises
 from weft.frontend.specialise import Session
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
@@ -230,6 +231,7 @@ class Builder:
     """The back end as the front end sees it: builds graphs, and tells what it built."""
 
     options: Options
+    sizes: Mapping[str, Any] | None = None
 
     def __call__(self, captured: Captured) -> Runner:
         return build(captured, self.options)
@@ -237,7 +239,8 @@ class Builder:
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
         strict = self.options.fallback == "error"
-        return Session(self, strict, config.debug, title, self.options.frees_sizes)
+        promises = Promises(self.sizes or {})
+        return Session(self, strict, config.debug, title, self.options.frees_sizes, promises)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
@@ -251,6 +254,7 @@ def compile(
     *,
     target: str = "auto",
     dynamic: bool | None = None,
+    sizes: Mapping[str, Any] | None = None,
     freeze: bool = False,
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
@@ -270,6 +274,10 @@ def compile(
     dynamic   on a CPU, None: a size is a number until a call has another one, then one program is
               for all from 2 on; True: from the first call on; False: each has its own. A size that
               decides what the program does is fixed
+    sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
+              call on and within that range, which may be a torch.export.Dim, or (1, None). Of an
+              argument that is a list or a dict it is a list or a dict of such. WeftError at a
+              call with another size, and where the program can't be one for all of them
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls
@@ -281,9 +289,11 @@ def compile(
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
+    if sizes and dynamic is False:
+        raise WeftError("sizes= promises free sizes, and dynamic=False has none")
     shown = verbose or config.verbose
     options = Options(target, fuse, fallback, dynamic, freeze, passes, shown, profile, simulate)
-    build = Builder(options)
+    build = Builder(options, sizes)
     return partial(compiled, build=build) if fn is None else compiled(fn, build)
 
 

@@ -103,9 +103,10 @@ class Compilation:
         transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
         if transformed or torch.jit.is_tracing() or forward_ad._current_level >= 0:
             return self.fn(*args, **kwargs)
-        before = self.frames.converted
+        before, session = self.frames.converted, self.session
         try:
-            return self.frames.call(*args, **kwargs)
+            with session.promises.made(self.fn, args, kwargs, session.dynamic is not False):
+                return self.frames.call(*args, **kwargs)
         finally:
             if self.frames.converted != before:
                 alive = [hot for hot in self.hot if hot.guards.cache_entry is not None]

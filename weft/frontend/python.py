@@ -121,7 +121,9 @@ class Frames:
     def compiled_by(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
         """The backend, with the names that inputs have in Python."""
         reason = getattr(graph, "compile_subgraph_reason", None)
-        program = self.backend(graph, examples, names_of(graph, self.argument))
+        names = names_of(graph, self.argument)
+        self.session.promises.hold(graph, examples, names)
+        program = self.backend(graph, examples, names)
         if isinstance(program, GraphProgram):
             program.whole = reason is not None and not reason.graph_break
         return program

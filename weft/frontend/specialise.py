@@ -38,6 +38,7 @@ from weft.frontend.capture import Name, Uncaptured, capture
 from weft.frontend.entry import entry
 from weft.frontend.extents import Source, pin, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.promises import Promises
 from weft.frontend.record import CONSTANTS, Assumptions, Check
 
 log = logging.getLogger(__name__)
@@ -68,6 +69,7 @@ class Session:
     debug: bool = False  # a defect of weft's own is raised as well
     title: str = "graph"
     dynamic: bool | None = False  # whether one program is for all sizes that Dynamo leaves free
+    promises: Promises = field(default_factory=Promises)
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -85,7 +87,8 @@ class Session:
         if fixed:
             log.info("a size of %s is fixed: %s", self.title, first)
         else:
-            level = logging.WARNING if self.dynamic else logging.INFO
+            wanted = self.dynamic or self.promises.ranges
+            level = logging.WARNING if wanted else logging.INFO
             log.log(level, "%s is compiled for each size by itself: %s", self.title, first)
 
     def refuse(self, error: Exception) -> None:

@@ -1,0 +1,162 @@
+"""weft.compile(f, sizes={"x": {0: (1, 4096)}}): free from the first call on, within the range."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+import torch
+from torch.export import Dim
+
+import weft
+from weft.core.errors import WeftError
+
+X = {"x": {0: (1, 4096)}}
+
+
+def rows(*counts: int) -> list[torch.Tensor]:
+    return [torch.randn(n, 8) for n in counts]
+
+
+def ranges_of(f: Any) -> list[str]:
+    return [line.rsplit(" near")[0] for line in f.report.sizes]
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x + y
+
+
+def branches(x: torch.Tensor) -> torch.Tensor:
+    if x.shape[0] > 32:
+        return x + 1
+    return x - 1
+
+
+def at_64(x: torch.Tensor) -> torch.Tensor:
+    return x + torch.ones(64, 8)
+
+
+@pytest.mark.parametrize("given", [
+    (1, 4096), Dim("rows", min=1, max=4096), Dim.DYNAMIC(min=1, max=4096),
+])  # fmt: skip
+def test_one_program_from_the_first_call_on(given: Any) -> None:
+    f = weft.compile(softmax, sizes={"x": {-2: given}})
+    for x in rows(64, 3, 4096, 2):
+        torch.testing.assert_close(f(x), softmax(x))
+    assert ranges_of(f) == ["s0: 2..4096"]
+    (x,) = rows(1)  # 0 and 1 have programs of their own
+    torch.testing.assert_close(f(x), softmax(x))
+    assert len(f.programs) == 2
+
+
+def test_marks_are_gone_after_the_call() -> None:
+    (x,) = rows(5)
+    x.tag = 3  # type: ignore[attr-defined]
+    weft.compile(softmax, sizes=X)(x)
+    assert vars(x) == {"tag": 3}
+
+
+@pytest.mark.parametrize("count", [0, 5000])
+@pytest.mark.parametrize("compiled_before", [False, True])
+def test_another_size_is_an_error(count: int, compiled_before: bool) -> None:
+    f = weft.compile(softmax, sizes=X)
+    if compiled_before:
+        f(*rows(7))
+    with pytest.raises(WeftError, match=f"dimension 0 of x is {count}, and 1..4096 is promised"):
+        f(*rows(count))
+
+
+@pytest.mark.parametrize(("fn", "told", "line"), [
+    (branches, "takes 33..4096", "x.shape[0] > 32"),
+    (at_64, "fixes it to 64", "torch.ones"),
+])  # fmt: skip
+def test_what_the_program_contradicts(fn: Any, told: str, line: str) -> None:
+    with pytest.raises(WeftError) as raised:
+        weft.compile(fn, sizes=X)(*rows(64))
+    found = raised.value
+    assert f"dimension 0 of x is promised to be 1..4096, but the program {told}" in found.message
+    assert found.where is not None and line in found.where and "test_promises.py:" in found.where
+
+
+def test_what_the_range_decides_is_no_contradiction() -> None:
+    f = weft.compile(lambda x: x + 1 if x.shape[0] < 5000 else x, sizes=X)
+    for x in rows(64, 3):
+        torch.testing.assert_close(f(x), x + 1)
+    assert ranges_of(f) == ["s0: 2..4096"]
+
+
+def test_a_size_without_a_greatest() -> None:
+    f = weft.compile(softmax, sizes={"x": {0: (1, None)}})
+    for x in rows(64, 3):
+        torch.testing.assert_close(f(x), softmax(x))
+    assert len(f.programs) == 1
+
+
+def test_sizes_that_the_program_finds_equal() -> None:
+    n = Dim("n", max=99)
+    f = weft.compile(add, sizes={"x": (n, None), "y": [n, Dim.STATIC]})
+    for x in rows(64, 3):
+        torch.testing.assert_close(f(x, y=x), x + x)
+    assert ranges_of(f) == ["s0: 2..99"]
+
+
+class Holder(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 8)
+
+    def forward(self, x: Any, *more: Any, mask: Any = None, **named: Any) -> Any:
+        y = self.layer(x["rows"][0])
+        return y + named["bias"] if "bias" in named else y
+
+
+def test_what_lists_and_dicts_hold_and_named_arguments() -> None:
+    sizes = {"x": {"rows": [{0: (1, 9)}, None]}, "mask": {0: (1, 9)}, "bias": {0: (1, 9)}}
+    module = Holder()
+    f = weft.compile(module, sizes=sizes)
+    for x in rows(4, 6, 9):
+        given = {"rows": [x, None]}
+        torch.testing.assert_close(f(given), module(given))
+        torch.testing.assert_close(f(given, bias=x), module(given, bias=x))
+    assert set(ranges_of(f)) == {"s0: 2..9"}
+    with pytest.raises(WeftError, match=r"dimension 0 of x\['rows'\]\[0\] is 10"):
+        f({"rows": [*rows(10), None]})
+    with pytest.raises(WeftError, match="dimension 0 of bias is 10"):
+        f({"rows": [*rows(4), None]}, bias=rows(10)[0])
+
+
+@pytest.mark.parametrize(("sizes", "told"), [
+    ({"z": {0: (1, 4)}}, "unknown argument of sizes 'z': one of x, y"),
+    ({"x": {0: 5}}, "5 is neither a range"),
+    ({"x": {0: (5, 4)}}, r"\(5, 4\) is neither a range"),
+    ({"x": {0: (1, 2, 3)}}, "is neither a range"),
+    ({"x": {0: 2 * Dim("n")}}, "is neither a range"),
+    ({"x": {2: (1, 4)}}, "x of 2 dimensions has no 2"),
+    ({"x": {"a": (1, 4)}}, "x of 2 dimensions has no 'a'"),
+    ({"x": 5}, "5 is no promise of x"),
+])  # fmt: skip
+def test_what_is_no_promise(sizes: Any, told: str) -> None:
+    with pytest.raises(WeftError, match=told):
+        weft.compile(add, sizes=sizes)(*rows(4, 4))
+
+
+def test_a_holder_without_that() -> None:
+    for promise in ([None, {0: (1, 4)}], {"a": {0: (1, 4)}}):
+        with pytest.raises(WeftError, match="sizes: x has no"):
+            weft.compile(lambda x: x[0] + 1, sizes={"x": promise})(rows(4))
+
+
+def test_no_free_sizes() -> None:
+    with pytest.raises(WeftError, match="dynamic=False has none"):
+        weft.compile(add, sizes=X, dynamic=False)
+
+
+def test_a_pickle_has_its_promises() -> None:
+    f = pickle.loads(pickle.dumps(weft.compile(softmax, sizes=X)))
+    f(*rows(5))
+    assert ranges_of(f) == ["s0: 2..4096"]
