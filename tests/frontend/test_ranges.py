@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional as F
 
 import weft
 from weft import driver
@@ -79,6 +80,18 @@ def test_a_range_that_the_caller_gave_is_not_cut() -> None:
         torch._dynamo.mark_dynamic(x, 0, min=2, max=4096)
         torch.testing.assert_close(f(x), layer(x), atol=1e-3, rtol=1e-3)
     assert len(f.programs) == 1
+
+
+@pytest.mark.parametrize("entry", [ours, theirs])
+@pytest.mark.parametrize("fn", [torch.relu, lambda q: F.scaled_dot_product_attention(q, q, q)])
+@pytest.mark.parametrize("ends", [{}, {"min": 2, "max": 1_000_000}])
+def test_a_size_that_the_caller_has_marked_is_not_fixed(entry: Entry, fn: Any, ends: Any) -> None:
+    f = entry(fn)  # attention asks for the square root of the last size
+    for size in (16, 8):
+        x = torch.randn(2, 4, 5, size)
+        torch._dynamo.mark_dynamic(x, 3, **ends)
+        torch.testing.assert_close(f(x), fn(x))
+    assert entry is theirs or not f.reasons
 
 
 def test_training_in_ranges() -> None:

@@ -8,7 +8,7 @@ Torch's ShapeEnv keeps what is known of a symbol, and makes guards of what is as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -134,7 +134,7 @@ def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
     for number, node in enumerate(traced):
         symbol = names[node.op.label]  # type: ignore[attr-defined]
         hint = int(getattr(shape_env, "optimization_hint", shape_env.size_hint)(symbol))
-        cap = CAP if hint <= CAP else MOST
+        cap = CAP if hint <= CAP and not has_ranges(shape_env) else MOST
         if shape_env.bound_sympy(symbol).upper > cap:
             shape_env.evaluate_expr(sympy.Le(symbol, cap))
         bounds = shape_env.bound_sympy(symbol)
@@ -174,17 +174,25 @@ def sources(inputs: Sequence[Any]) -> dict[Node, Source]:
 
 def has_ranges(shape_env: Any) -> bool:
     """Whether the caller gave a size a range of its own: mark_dynamic(x, 0, min=2, max=64)."""
+    return any(isinstance(c, StrictMinMaxConstraint) for c in _constraints(shape_env))
+
+
+def _constraints(shape_env: Any) -> Iterator[Any]:
+    """Those of sizes that the caller has marked, which torch lets nobody fix."""
     known = [t.symbolic_context for t in shape_env.tracked_fakes or ()]
-    ranges = (c for s in known for c in getattr(s, "constraint_sizes", None) or ())
-    return any(isinstance(c, StrictMinMaxConstraint) for c in ranges)
+    sizes = (c for s in known for c in getattr(s, "constraint_sizes", None) or ())
+    return (c for c in sizes if not getattr(c, "warn_only", True))
 
 
 def pin(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, Source]) -> bool:
-    """Fix the sizes that an error tells of to what they are now, by guards; False for none."""
+    """Fix the sizes that an error tells of to what they are now, by guards; False for none.
+
+    None are fixed where the caller has marked one, by mark_dynamic: it may be that one.
+    """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Undecided):
         cause = cause.__cause__
-    if cause is None:
+    if cause is None or any(_constraints(shape_env_of(inputs))):
         return False
     places = {**sources(inputs), **settled}
     found = [places[n] for n in symbols(cause.term) if n in places]
