@@ -189,6 +189,14 @@ def test_sizes_are_fixed_once_torch_takes_no_guards() -> None:
         capture(graph, [fake])
 
 
+def test_a_known_call_reads_sizes_without_dynamo(monkeypatch: pytest.MonkeyPatch) -> None:
+    f = weft.compile(torch.relu, dynamic=True)
+    f(torch.randn(5, 7))
+    monkeypatch.setattr(torch._dynamo.utils, "call_size", None)
+    x = torch.randn(6, 9)
+    assert_equal(f(x), torch.relu(x))
+
+
 def test_the_other_entry() -> None:
     torch._dynamo.reset()
     module = Block().eval()

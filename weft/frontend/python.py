@@ -62,6 +62,14 @@ OWN = {
 }
 
 
+# Dynamo's code reads sizes by functions of that module, which take a microsecond each.
+UTILS = types.SimpleNamespace(**{
+    **vars(dynamo.utils),
+    "call_size": torch.Tensor.size,
+    "call_stride": torch.Tensor.stride,
+    "call_storage_offset": torch.Tensor.storage_offset,
+})  # fmt: skip
+
 log = logging.getLogger(__name__)
 _numbers = itertools.count()
 
@@ -166,6 +174,7 @@ class Frames:
             return None
         direct = {name: program.direct for name, program in programs.items()}
         scope = {**scope, **direct}
+        scope |= {name: UTILS for name in code.co_names if scope.get(name) is dynamo.utils}
         return types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
 
 
