@@ -194,3 +194,32 @@ def schedule(text: str, isa: str) -> dict[str, str]:
     close(kernel_interpret.run(kernels, inputs, widen=True), want)
     after["kernel"] = print_program(kernels)
     return after
+
+
+PRODUCT = """
+program loop matmul
+size s0: 2..4096 near 32
+size s1: 2..4096 near {near}
+input x: f32[s0,1024]
+input w: f32[1024,s1]
+
+kernel y(x: f32[s0,1024], w: f32[1024,s1]) -> y: f32[s0,s1]
+for a0 in 0..s0:  # free
+    for a1 in 0..s1:  # free
+        for a2 in 0..1024:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a2, a1]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        y[a0, a1] = acc0
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("near", "packed"), [(16, False), (200, True)])
+def test_rows_as_close_as_in_a_panel_are_not_packed(near: int, packed: bool) -> None:
+    """Where a size is how far apart they are, its hint decides."""
+    (kernel,) = parse_program(PRODUCT.format(near=near).lstrip()).kernels
+    tiled = block_contraction(kernel, CPUS["avx2"])
+    assert any(isinstance(s, Local) for s in walk(tiled.body)) == packed

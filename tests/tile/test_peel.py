@@ -9,6 +9,8 @@ from weft.emit.c import emit_kernel
 from weft.interpret import kernels as machine
 from weft.interpret import nests
 from weft.kernel.verify import verify
+from weft.scalar.blocks import nodes
+from weft.scalar.index import function_of
 from weft.scalar.nest import For, Program, walk
 from weft.scalar.resize import at_shapes
 from weft.scalar.text.terms import show_term
@@ -135,3 +137,35 @@ def test_a_block_of_one_around_other_blocks_is_full() -> None:
         x, w = np.arange(n, dtype=np.float32), np.ones(n, np.float32)
         (y,) = machine.run(at_shapes(program, [(n,), (n,)]), [x, w])
         np.testing.assert_array_equal(y.reshape(n, n), np.outer(x, w))
+
+
+WINDOW = """program tile window
+size s0: 2..4096 near 56
+input x: f32[s0]
+
+kernel y(x: f32[s0]) -> y: f32[s0]
+for b0 in 0..s0 by 32:  # free serial
+    for c0 in b0..min(b0 + 32, s0) by 16:  # free register
+        for a0 in c0..min(c0 + 16, min(b0 + 32, s0)):  # free vector16
+            for a1 in 0..5:  # reduce serial
+                v0 = ge(a0 + a1, 2)
+                v1 = lt(a0 + a1, s0 + 2)
+                v2 = and(v0, v1)
+                in0 = load x[a0 + a1 - 2] if v2 else 0.0
+                acc0 <- add(acc0, in0)
+            y[a0] = acc0
+
+output y
+"""
+
+
+def test_full_blocks_of_windows_end_where_these_reach_over_the_side() -> None:
+    verify(program := lowered(WINDOW))
+    blocks = [s for s in walk(program.kernels[0].body) if isinstance(s, For) and s.label == "b0"]
+    assert [f.step for f in blocks] == [32, 16, 16, 16]
+    last = [any(function_of(t) == "lt" for t in nodes(f.body)) for f in blocks]
+    assert last == [False, False, True, True]
+    for n in (2, 3, 15, 16, 17, 18, 19, 31, 32, 33, 34, 35, 50, 64, 65, 66, 98):
+        x = np.arange(n, dtype=np.float32) ** 2
+        (y,) = machine.run(at_shapes(program, [(n,)]), [x])
+        np.testing.assert_array_equal(y, np.convolve(x, np.ones(5), "full")[2 : n + 2])

@@ -32,6 +32,8 @@ FLAGS = (  # -fwrapv: integers wrap, as in torch; what is to be one fma says so
     "-O3 -fPIC -pipe -std=gnu11 -fno-math-errno -fno-trapping-math -ffp-contract=off -fwrapv "
     "-Wno-psabi -fno-semantic-interposition -fvisibility=hidden"
 ).split()
+# Each loop has registers of its own; gcc would let what lives across a hot loop spill inside of it.
+GCC_FLAGS = ("-fira-region=all",)
 INSTALL = (
     "install one with `xcode-select --install`"
     if sys.platform == "darwin"
@@ -118,7 +120,8 @@ def inspect_compiler(command: tuple[str, ...]) -> Compiler:
     if done.returncode != 0:
         raise NoCompiler(f"`{command[0]} --version` failed: {first_error(done.stderr)}")
     version = done.stdout.splitlines()[0] if done.stdout else "unknown"
-    return Compiler(command, version, (*FLAGS, *native_flag(command)))
+    own = GCC_FLAGS if "Free Software Foundation" in done.stdout else ()
+    return Compiler(command, version, (*FLAGS, *own, *native_flag(command)))
 
 
 def native_flag(command: tuple[str, ...]) -> tuple[str, ...]:

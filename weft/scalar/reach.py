@@ -8,7 +8,9 @@ from __future__ import annotations
 import math
 
 from weft.core.node import Node
+from weft.core.types import Symbolic
 from weft.scalar.affine import (
+    UNKNOWN,
     Interval,
     Linear,
     Ranges,
@@ -123,11 +125,23 @@ def _ranges(loops: Loops) -> dict[Node, Interval]:
     return ranges
 
 
+def _furthest(term: Node, ranges: Ranges) -> Node:
+    """The term where axes that it grows with, and whose last values are sizes, have these."""
+    terms, offset = linear(term)
+    end: Linear = ({}, offset)
+    for atom, k in terms.items():
+        last = ranges.get(atom, UNKNOWN)[1]
+        grows = k > 0 and isinstance(last, Symbolic)
+        end = plus(end, linear(last.term) if grows else ({atom: 1}, 0), k)
+    return from_linear(*end)
+
+
 def axis_range(loop: For, ranges: Ranges) -> Interval:
     """The least and greatest value of the loop's axis."""
     low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
-    if has_symbol(loop.hi) and not free_variables(loop.hi):
-        return low, size(apply(subtract, loop.hi, constant(1)))
+    end = _furthest(loop.hi, ranges)
+    if has_symbol(end) and not free_variables(end):
+        return low, size(apply(subtract, end, constant(_least_gap(loop, loop.hi))))
     high = max(low, high - _least_gap(loop, loop.hi))
     if isinstance(loop.lo.op, Constant) and isinstance(loop.hi.op, Constant):
         high = low + (high - low) // loop.step * loop.step

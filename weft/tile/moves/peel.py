@@ -9,14 +9,15 @@ before  for b0 in 0..18 by 16:                      after   for b0 in 0..16 by 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import reduce
 
-from weft.core.node import Node, make, rebuild
-from weft.scalar.affine import has_symbol, is_multiple
+from weft.core.node import Node, make, postorder, rebuild
+from weft.scalar.affine import has_symbol, is_multiple, slack
 from weft.scalar.blocks import map_statements, rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
-from weft.scalar.nest import Block, Fold, For, Load, Stmt, walk
+from weft.scalar.nest import Block, Fold, For, Load, Stmt, free_variables, walk
 from weft.scalar.ops import (
     Constant,
     add,
@@ -30,7 +31,9 @@ from weft.scalar.ops import (
     subtract,
 )
 from weft.scalar.reach import axis_range
+from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
+from weft.tile.analysis.access import is_index
 
 Ranges = dict[Node, Interval]
 
@@ -95,7 +98,7 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
     end = simplify(apply(add, stmt.lo, constant(whole)), ranges)
     parts: list[Stmt] = []
     if whole:
-        inner = ranges | {stmt.axis: (first, last + whole - stmt.step)}
+        inner = ranges | {stmt.axis: axis_range(replace(stmt, hi=end), ranges)}
         body = peel(simplify_block(_full(stmt), inner), inner)
         parts.append(replace(stmt, hi=end, body=body, folds=()))
     if whole < extent:
@@ -119,19 +122,51 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         widths += parts_of(stmt.step)
     elif unit < stmt.step:
         widths.append(unit)
+    inside = _inside(stmt, ranges) if unit > 1 else None
+    blocks = [(width, extent if inside is None else inside) for width in widths]
+    blocks += [] if inside is None else [(widths[-1], extent)]
     parts: list[For] = []
-    for width in widths:
-        turns = apply(floordiv, extent, constant(width))
+    for width, length in blocks:
+        turns = apply(floordiv, length, constant(width))
         hi = apply(add, stmt.lo, apply(multiply, turns, constant(width)))
         hi = simplify(hi, ranges)
         part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
-        parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges))
-        lo = hi
+        parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges, width))
+        lo = hi if length is extent else simplify(apply(maximum, hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
         left = simplify(apply(floormod, extent, constant(widths[-1])), ranges)
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
         parts.append(_peeled(part, _last(stmt, unit, lo, left), True, ranges))
     return _declared(stmt, parts)
+
+
+def _inside(stmt: For, ranges: Ranges) -> Node | None:
+    """Up to where the comparisons in blocks hold whatever other axes are; None if to the end."""
+    if stmt.lo is not constant(0) or free_variables(stmt.hi):
+        return None
+    axes, known = [stmt.axis], {**ranges, stmt.axis: axis_range(stmt, ranges)}
+    for s in walk(stmt.body):
+        if isinstance(s, For):
+            known[s.axis] = axis_range(s, known)
+            axes += [s.axis] if s.lo in axes else []
+    whole = size(stmt.hi)
+    found = {c for s in walk(stmt.body) for a in axes for c, up in cuts(s, a, whole, known) if up}
+    ends = [c for c in found - {whole} if isinstance(c, Size) and 0 <= hint(c) <= hint(whole)]
+    return constant(reduce(smaller, sorted(ends, key=str), whole)) if ends else None
+
+
+def cuts(stmt: Stmt, axis: Node, extent: Extent, ranges: Ranges) -> Iterator[tuple[Extent, bool]]:
+    """From where on, or (True) up to where, comparisons hold whatever other axes are."""
+    for term in postorder(*stmt.terms()):
+        if (form := slack(term)) is not None:
+            terms, offset = form
+            step = terms.get(axis, 0)
+            fixed = {a: k for a, k in terms.items() if is_index(a) and not free_variables(a)}
+            others = {a: k for a, k in terms.items() if a is not axis and a not in fixed}
+            least, most = linear_bounds(others, offset, ranges)
+            if step and most - least < abs(step) * hint(extent) / 2:  # else most stays undecided
+                low = size_of((fixed, int(least)))
+                yield (-(low // step), False) if step > 0 else (low // -step + 1, True)
 
 
 def _declared(stmt: For, parts: Sequence[Stmt], whole: bool = True) -> Sequence[Stmt]:
@@ -151,8 +186,10 @@ def parts_of(width: int) -> list[int]:
     return found
 
 
-def _peeled(part: For, body: Block, rest: bool, ranges: Ranges) -> For:
-    inner = ranges | {part.axis: axis_range(part, ranges)}
+def _peeled(part: For, body: Block, rest: bool, ranges: Ranges, beyond: int = 1) -> For:
+    """The part, whose last iteration is `beyond` before its end."""
+    last = replace(part, hi=apply(subtract, part.hi, constant(beyond - 1)))
+    inner = ranges | {part.axis: axis_range(last, ranges)}
     part = replace(part, body=peel(simplify_block(body, inner), inner))
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
 

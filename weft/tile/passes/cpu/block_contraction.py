@@ -24,6 +24,7 @@ from weft.scalar.affine import has_symbol
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
+from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import (
@@ -98,8 +99,8 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     read = Update(c.update.fold, (c.right,))
     along = [step for _, step in strides(read, c.columns.axis, ranges)]
-    across = [step or width + 1 for _, step in strides(read, c.reduce[-1].axis, ranges)]
-    close = max(across, default=0) <= width  # as in a panel
+    inward = hinted(lambda u: [*strides(u, c.reduce[-1].axis, ranges)], sizes_of(read).values())
+    close = all((step or width + 1) <= width for _, step in inward(read))  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
     pack = apart or c.joined or not plain
 

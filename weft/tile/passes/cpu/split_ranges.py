@@ -13,18 +13,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from weft.core.node import Node, postorder
-from weft.scalar.affine import slack
 from weft.scalar.blocks import substitute_block
-from weft.scalar.nest import Block, For, Kernel, Stmt, free_variables, walk
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import add, apply, constant
 from weft.scalar.reach import axis_range
-from weft.scalar.sizes import Extent, hint, larger, size_of, smaller
+from weft.scalar.sizes import hint, larger, smaller
 from weft.scalar.structure import renumber
-from weft.scalar.symbols import linear_bounds
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import NONE, Ranges, contraction, is_index, ranges_in, span
-from weft.tile.moves.peel import simplify_block
+from weft.tile.analysis.access import NONE, Ranges, contraction, ranges_in, span
+from weft.tile.moves.peel import cuts, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
 STATEMENTS = 8  # and only while its body is small
@@ -58,33 +55,17 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     extent = span(stmt)
     if stmt.role != "free" or extent in NONE or kept or len(inside) > STATEMENTS:
         return [stmt]
-    found = {c for s in inside for c in _cuts(s, stmt.axis, extent, ranges)}
+    found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)}
     within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}
-    cuts = sorted(within, key=lambda cut: (hint(cut), str(cut)))
-    if not cuts or len(cuts) >= PIECES:
+    bounds = sorted(within, key=lambda cut: (hint(cut), str(cut)))
+    if not bounds or len(bounds) >= PIECES:
         return [stmt]
     pieces: list[For] = []
     start: Any = 0
-    for cut in (*cuts, extent):
+    for cut in (*bounds, extent):
         end = larger(start, smaller(cut, extent))
         moved = {stmt.axis: apply(add, stmt.axis, constant(start))} if start != 0 else {}
         body = substitute_block(stmt.body, moved)
         pieces.append(replace(stmt, hi=constant(end - start), body=body))
         start = end
     return pieces
-
-
-def _cuts(stmt: Stmt, axis: Node, extent: Extent, ranges: Ranges) -> set[Extent]:
-    """From where on, or up to where, the statement's comparisons hold whatever other axes are."""
-    found: set[Extent] = set()
-    for term in postorder(*stmt.terms()):
-        if (form := slack(term)) is not None:
-            terms, offset = form
-            step = terms.get(axis, 0)
-            fixed = {a: k for a, k in terms.items() if is_index(a) and not free_variables(a)}
-            others = {a: k for a, k in terms.items() if a is not axis and a not in fixed}
-            least, most = linear_bounds(others, offset, ranges)
-            if step and most - least < abs(step) * hint(extent) / 2:  # else most stays undecided
-                low = size_of((fixed, int(least)))
-                found.add(-(low // step) if step > 0 else low // -step + 1)
-    return found
