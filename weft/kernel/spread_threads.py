@@ -85,6 +85,11 @@ def turns(loop: For) -> int:
     return -(-(longest(loop.lo, loop.hi) or 0) // loop.step)
 
 
+def runs_once(loop: For) -> bool:
+    """Whether a loop is known to run at most one iteration."""
+    return (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step
+
+
 def _sharing(body: Block, *binds: str) -> int:
     """The most threads that can share one loop; 1 where no loop is shared."""
     loops = blocks.loops_in(body, *binds or ("lane", "warp"))

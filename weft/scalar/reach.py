@@ -123,6 +123,11 @@ def _ranges(loops: Loops) -> dict[Node, Interval]:
     return ranges
 
 
+def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:
+    """The ranges of axes in the loop's body: those around it, and its own."""
+    return {**ranges, loop.axis: axis_range(loop, ranges)}
+
+
 def axis_range(loop: For, ranges: Ranges) -> Interval:
     """The least and greatest value of the loop's axis."""
     low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]

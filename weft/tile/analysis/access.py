@@ -15,7 +15,7 @@ from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.core.types import boolean, i64
 from weft.scalar.affine import factors as parts_of
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import access, address, loops_from
+from weft.scalar.blocks import access, address, loops_from, loops_in
 from weft.scalar.index import Interval, function_of, linear, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
@@ -88,9 +88,8 @@ def divisors(count: int) -> list[int]:
 def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
     """The range of every axis that a loop of the block binds."""
     found: Ranges = dict(ranges or {})
-    for stmt in walk(block):
-        if isinstance(stmt, For):
-            found[stmt.axis] = axis_range(stmt, found)
+    for loop in loops_in(block):
+        found[loop.axis] = axis_range(loop, found)
     return found
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import map_statements
+from weft.scalar.blocks import loops_in, map_statements
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Fold, For, Stmt, walk
 from weft.scalar.ops import apply, axis, constant, minimum
@@ -26,7 +26,7 @@ class Labels:
     """Fresh loop and buffer names in one kernel."""
 
     def __init__(self, body: Block) -> None:
-        self.loops = {s.label for s in walk(body) if isinstance(s, For)}
+        self.loops = {loop.label for loop in loops_in(body)}
         if any(has_symbol(t) for s in walk(body) for t in s.terms()):
             self.loops |= {*sizes_of(body)}
         self.buffers: set[str] = set()
@@ -99,7 +99,5 @@ def ending(block: Block, old: Node, new: Node) -> Block:
 
 def renamed(block: Block, labels: Labels) -> Block:
     """The block with fresh names for its loops: a copy beside the first."""
-    axes = {
-        s.axis: labels.axis(s.label.rstrip("0123456789")) for s in walk(block) if isinstance(s, For)
-    }
+    axes = {f.axis: labels.axis(f.label.rstrip("0123456789")) for f in loops_in(block)}
     return substituted(block, axes)

@@ -16,7 +16,7 @@ from itertools import count
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
 from weft.scalar import nest
-from weft.scalar.blocks import loads, nodes
+from weft.scalar.blocks import loads, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
 from weft.scalar.ops import CASTS, apply, axis, constant
@@ -108,7 +108,7 @@ class _Online(Chunks):
 
     def loop(self, stmt: For) -> None:
         whole = stmt.lo is constant(0) and stmt.step == 1
-        inner = [s for s in nest.walk(stmt.body) if isinstance(s, For)]
+        inner = list(loops_in(stmt.body))
         stores = [s for s in stmt.body if isinstance(s, Store)]
         maps = bool(stores) and all(s.buffer in self.handed for s in stores)
         if whole and stmt.role == "reduce" and stmt.extent == self.length and not inner:
@@ -250,8 +250,5 @@ class _Online(Chunks):
 
 def without(block: Block, buffers: Collection[Buffer]) -> Block:
     """The block without what is stored to these buffers."""
-    return tuple(
-        replace(s, body=without(s.body, buffers)) if isinstance(s, For) else s
-        for s in block
-        if not isinstance(s, Store) or s.buffer not in buffers
-    )
+    kept = tuple(s for s in block if not isinstance(s, Store) or s.buffer not in buffers)
+    return map_loops(kept, lambda s: replace(s, body=without(s.body, buffers)))

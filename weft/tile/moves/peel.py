@@ -15,7 +15,7 @@ from dataclasses import replace
 from weft.core.node import Node, make, rebuild
 from weft.scalar.affine import has_symbol, is_multiple
 from weft.scalar.blocks import map_statements, rewrite_block, substitute_block
-from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
+from weft.scalar.index import FALSE, TRUE, bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, walk
 from weft.scalar.ops import (
     Constant,
@@ -29,10 +29,9 @@ from weft.scalar.ops import (
     multiply,
     subtract,
 )
-from weft.scalar.reach import axis_range
+from weft.scalar.reach import ranges_inside
 from weft.scalar.symbols import linear_bounds
-
-Ranges = dict[Node, Interval]
+from weft.tile.analysis.access import Ranges
 
 
 def settled(node: Node) -> Node | None:
@@ -58,8 +57,8 @@ def simplify_block(block: Block, ranges: Ranges) -> Block:
     for stmt in block:
         if isinstance(stmt, For):
             bounded = replace(stmt, lo=change(stmt.lo), hi=change(stmt.hi))
-            inner = ranges | {stmt.axis: axis_range(bounded, ranges)}
-            out.append(replace(bounded, body=simplify_block(stmt.body, inner)))
+            body = simplify_block(stmt.body, ranges_inside(bounded, ranges))
+            out.append(replace(bounded, body=body))
         else:
             out.append(stmt.map_terms(change))
     return tuple(out)
@@ -78,7 +77,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.extend(_split_at_size(stmt, extent, ranges))
             continue
         if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
-            inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+            inner = ranges_inside(stmt, ranges)
             even = stmt.step > 1 and is_multiple(extent, stmt.step)
             blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
             even = even or (stmt.step == 1 and blocks)  # a block of one is full
@@ -152,7 +151,7 @@ def parts_of(width: int) -> list[int]:
 
 
 def _peeled(part: For, body: Block, rest: bool, ranges: Ranges) -> For:
-    inner = ranges | {part.axis: axis_range(part, ranges)}
+    inner = ranges_inside(part, ranges)
     part = replace(part, body=peel(simplify_block(body, inner), inner))
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.blocks import nodes, substitute_block
+from weft.scalar.blocks import loops_in, map_loops, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, free_variables, walk
 from weft.scalar.ops import axis
 from weft.tile.moves.loops import Labels, past
@@ -36,15 +36,12 @@ class RowStager:
                 staged = self.staged(row, [first, *others], stmts) if others else None
                 if staged is not None:
                     return self.block(staged)
-        return tuple(
-            replace(s, body=self.block(s.body)) if isinstance(s, For) and s not in loops else s
-            for s in stmts
-        )
+        return map_loops(stmts, lambda s: s if s in loops else replace(s, body=self.block(s.body)))
 
     def rows(self, loop: For) -> dict[Node, Node]:
         """The loads of a loop, by the same load with its axis replaced by HERE."""
         found: dict[Node, Node] = {}
-        inside = {s.axis for s in walk(loop.body) if isinstance(s, For)}
+        inside = {inner.axis for inner in loops_in(loop.body)}
         for term in nodes(loop.body):
             if isinstance(term.op, Load) and term.op.buffer.space == "global":
                 axes = free_variables(term)

@@ -21,6 +21,7 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
 from weft.scalar.affine import has_symbol
+from weft.scalar.blocks import map_outermost
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
@@ -51,19 +52,13 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction of the kernel that is large enough to gain."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block, alone: bool) -> Block:
-        out: list[Stmt] = []
-        for stmt in block:
-            found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
-            if found is not None and pays(found) and all(span(r) not in NONE for r in found.reduce):
-                out.append(_schedule(found, target, labels, alone))
-            elif isinstance(stmt, For):
-                out.append(replace(stmt, body=visit(stmt.body, False)))
-            else:
-                out.append(stmt)
-        return tuple(out)
+    def one(stmt: For) -> For | None:
+        found = None if stmt.bind else contraction(stmt)
+        if found is None or not pays(found) or any(span(r) in NONE for r in found.reduce):
+            return None
+        return _schedule(found, target, labels, stmt in kernel.body)
 
-    return replace(kernel, body=visit(kernel.body, True))
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 def pays(c: Contraction) -> bool:

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.blocks import address, substitute_block
+from weft.scalar.blocks import address, map_outermost, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.machine import Machine
@@ -29,13 +29,12 @@ def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
     """Tile every nest whose store is contiguous along one axis and a load along another."""
     labels = Labels(kernel.body)
 
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.bind not in ("", "serial"):
+    def one(stmt: For) -> For | None:
+        if stmt.bind not in ("", "serial"):
             return stmt
-        tiled = None if stmt.bind else _tile(stmt, target, labels)
-        return tiled or replace(stmt, body=tuple(map(one, stmt.body)))
+        return None if stmt.bind else _tile(stmt, target, labels)
 
-    return replace(kernel, body=tuple(map(one, kernel.body)))
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 Span = tuple[Node, Node]

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import loops_from, substitute_block
+from weft.scalar.blocks import loops_from, map_outermost, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
@@ -46,17 +46,12 @@ def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction that it makes faster than packed panels would."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block) -> Block:
-        return tuple(one(s) if isinstance(s, For) else s for s in block)
-
-    def one(stmt: For) -> For:
+    def one(stmt: For) -> For | None:
         found = None if stmt.bind else contraction(stmt)
         tile = None if found is None else dot_tile(found, target)
-        if found is None or tile is None:
-            return replace(stmt, body=visit(stmt.body))
-        return _schedule(found, tile, target, labels)
+        return None if found is None or tile is None else _schedule(found, tile, target, labels)
 
-    return replace(kernel, body=visit(kernel.body))
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, substitute
-from weft.scalar.blocks import address, nodes
+from weft.scalar.blocks import address, map_loops, nodes
 from weft.scalar.nest import For, Kernel, Load
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_along, trips
@@ -29,7 +29,7 @@ def mark_unroll(kernel: Kernel, target: GPU) -> Kernel:
     """Unroll the innermost sums of tiles."""
 
     def unrolled(tile: Tile, chunk: For, labels: Labels) -> Tile:
-        body = tuple(_unrolled(s, tile, labels) if isinstance(s, For) else s for s in chunk.body)
+        body = map_loops(chunk.body, lambda s: _unrolled(s, tile, labels))
         return tile.with_chunk(replace(chunk, body=body))
 
     return on_chunks(kernel, unrolled)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.scalar.affine import Interval
-from weft.scalar.blocks import loops_in, nodes
+from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.divisors import of_axis
 from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.scalar.ops import Constant
@@ -81,7 +81,7 @@ class _Strips:
 
     def block(self, stmts: Block, known: dict[Node, int], blocks: int) -> Block:
         """`blocks`: of the grid, around these statements."""
-        return tuple(self.loop(s, known, blocks) if isinstance(s, For) else s for s in stmts)
+        return map_loops(stmts, lambda s: self.loop(s, known, blocks))
 
     def loop(self, stmt: For, known: dict[Node, int], blocks: int) -> Stmt:
         if tile_of(stmt) is not None:

@@ -23,7 +23,7 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
+from weft.scalar.blocks import loads, map_loops, map_statements, nodes, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
@@ -88,7 +88,7 @@ class _Packing:
         self.kernel = replace(kernel, body=body, inputs=inputs) if self.packs else kernel
 
     def block(self, block: Block, around: tuple[For, ...] = ()) -> Block:
-        return tuple(self.one(s, around) if isinstance(s, For) else s for s in block)
+        return map_loops(block, lambda s: self.one(s, around))
 
     def one(self, stmt: For, around: tuple[For, ...]) -> For:
         found = contraction(stmt)
