@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.core.types import TensorType
 from weft.scalar.blocks import loops_in, map_loops, nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, free_variables, walk
+from weft.scalar.nest import Block, For, Load, Local, Stmt, Store, free_variables, walk
 from weft.scalar.ops import axis
 from weft.tile.moves.loops import Labels, past
 
@@ -59,8 +58,7 @@ class RowStager:
             return None
         self.left -= size
         name: str = row.op.buffer.name  # type: ignore[attr-defined]
-        type_ = TensorType(row.type.dtype, (extent,))
-        buffer = Buffer(self.labels.buffer(f"{name}_s"), type_, "shared")
+        buffer = self.labels.buffer(f"{name}_s", row.type.dtype, (extent,), "shared")
         at = self.labels.axis("m")
         store = Store(buffer, (past(at, first.lo),), substitute((row,), {HERE: at})[0])
         fill = For(at, first.lo, first.hi, (store,), 1, "free", "thread")

@@ -25,8 +25,9 @@ from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, Fold, For, Kernel, Update
 from weft.scalar.ops import apply, subtract
 from weft.scalar.reach import longest, ranges_inside
+from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import Ranges
-from weft.tile.moves.loops import Labels, ending, over, upto
+from weft.tile.moves.loops import Labels, ending, upto
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
@@ -93,10 +94,10 @@ def _stages(stmt: For) -> bool:
 
 def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
     """The loop with accumulators of its own, and the updates that add these to the outer ones."""
-    own = {f: replace(f, labels=tuple(f"{n}_{suffix}" for n in f.labels)) for f in folds}
+    own = {f: f.suffixed(suffix) for f in folds}
     updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
     pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
-    body = substitute_block(over(loop.body, own), dict(chain(*pairs)))
+    body = substitute_block(substituted(loop.body, own), dict(chain(*pairs)))
     return replace(loop, body=body, folds=tuple(own.values())), updates
 
 

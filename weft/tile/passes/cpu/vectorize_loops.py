@@ -166,8 +166,7 @@ def apply_choice(
             return (For(stmt.axis, lo, hi, squares, 1, stmt.role, f"vector{lanes}"),)
         return (vectors(stmt, lo, hi, lanes, labels, squares),)
 
-    outer = blocked(stmt, labels.axis("b"), lanes * parts, block)
-    return replace(outer, folds=stmt.folds)
+    return blocked(stmt, labels.axis("b"), lanes * parts, block)
 
 
 def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
@@ -189,11 +188,7 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     )
     if not bare or not {(False, 1), (False, -1)} & steps:
         return stmt
-
-    def block(lo: Node, hi: Node) -> Block:
-        return (replace(stmt, lo=lo, hi=hi, folds=(), bind="register"),)
-
-    return replace(blocked(stmt, labels.axis("b"), lanes, block), folds=stmt.folds)
+    return blocked(stmt, labels.axis("b"), lanes, inner="register")
 
 
 def _fold_count(stmt: For) -> int:

@@ -27,7 +27,14 @@ from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, trips
 from weft.tile.analysis.strips import accesses_of, strip_width
-from weft.tile.analysis.tiles import Tile, on_tiles, register_split, section, tile_of
+from weft.tile.analysis.tiles import (
+    Tile,
+    in_strips,
+    on_tiles,
+    register_split,
+    section,
+    tile_of,
+)
 from weft.tile.moves.loops import Labels, upto
 
 MOST = 8  # elements of a strip
@@ -115,12 +122,7 @@ class _Strips:
         return width
 
     def strip(self, stmt: For, width: int) -> For:
-        if width == 1:
-            return stmt
-        start = self.labels.axis("c")
-        role = "scan" if stmt.role == "reduce" else stmt.role  # in order: one accumulator
-        inner = section(stmt, start, width, bind="register", folds=(), role=role)
-        return replace(stmt, axis=start, body=(inner,), step=width)
+        return stmt if width == 1 else in_strips(stmt, self.labels.axis("c"), width)
 
 
 def _piece(stmt: For) -> For | None:
