@@ -7,7 +7,6 @@ known = known_inside(loops)                                # a1 in 0..min(16, 37
 from __future__ import annotations
 
 import math
-from functools import reduce
 
 from weft.core.node import Node
 from weft.scalar.affine import (
@@ -20,7 +19,7 @@ from weft.scalar.affine import (
     linear,
 )
 from weft.scalar.nest import For, free_variables
-from weft.scalar.ops import Constant, apply, constant, subtract
+from weft.scalar.ops import Constant, apply, apply_all, constant, subtract
 from weft.scalar.sizes import size
 
 Loops = dict[Node, For]  # by axis
@@ -64,7 +63,7 @@ def _last(loop: For, loops: Loops) -> Node:
         return apply("add", loop.lo, constant(max(0, extent - 1) // loop.step * loop.step))
     ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
     below = (apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends)
-    return reduce(lambda x, y: apply("minimum", x, y), below)
+    return apply_all("minimum", below)
 
 
 def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:

@@ -27,6 +27,7 @@ from weft.scalar.ops import (
     Function,
     Symbol,
     apply,
+    apply_all,
     constant,
     dot_bf16,
     multiply,
@@ -200,13 +201,6 @@ def factors(term: Node) -> list[Node]:
     return [term] if stack else found
 
 
-def product(terms: list[Node]) -> Node:
-    result = terms[0]
-    for t in terms[1:]:
-        result = apply(multiply, result, t)
-    return result
-
-
 def chain(stmt: For, role: str) -> tuple[list[For], Block]:
     """The perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
     loops = loops_from(stmt, lambda f: f.role == role and not f.bind)
@@ -307,8 +301,8 @@ def _roles(
         tuple(f for f in others if f.axis not in of_right),
         tuple(reduce),
         update,
-        product(left),
-        product(right),
+        apply_all(multiply, left),
+        apply_all(multiply, right),
         tuple(stores),
         times,
     )

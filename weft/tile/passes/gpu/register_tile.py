@@ -27,14 +27,7 @@ from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, trips
 from weft.tile.analysis.strips import accesses_of, strip_width
-from weft.tile.analysis.tiles import (
-    Tile,
-    in_strips,
-    on_tiles,
-    register_split,
-    section,
-    tile_of,
-)
+from weft.tile.analysis.tiles import Tile, in_strips, on_tiles, register_split, section, tile_of
 from weft.tile.moves.loops import Labels, upto
 
 MOST = 8  # elements of a strip
