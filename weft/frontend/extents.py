@@ -8,7 +8,7 @@ Torch's ShapeEnv keeps what is known of a symbol, and makes guards of what is as
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import Any
@@ -95,12 +95,16 @@ RULES: Mapping[type, Callable[..., Any]] = {
 }
 
 
+def _with_symbols(traced: Iterable[Node], shape_env: Any) -> Iterator[tuple[Node, Any]]:
+    """Each size as it was traced, and torch's symbol of it."""
+    names = {s.name: s for s in shape_env.var_to_range}
+    yield from ((node, names[node.op.label]) for node in traced)  # type: ignore[attr-defined]
+
+
 def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
     """By symbol that a guard of the trace has found to be something else, what it is."""
-    names = {s.name: s for s in shape_env.var_to_range}
     found: dict[Node, Node] = {}
-    for node in traced:
-        symbol = names[node.op.label]  # type: ignore[attr-defined]
+    for node, symbol in _with_symbols(traced, shape_env):
         known = shape_env.replace(symbol)
         if known != symbol:
             found[node] = constant(_of(known, shape_env))
@@ -112,10 +116,8 @@ def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
 
     A size that torch knows no close bound of is bounded by a guard.
     """
-    names = {s.name: s for s in shape_env.var_to_range}
     settled: dict[Node, Node] = {}
-    for number, node in enumerate(traced):
-        symbol = names[node.op.label]  # type: ignore[attr-defined]
+    for number, (node, symbol) in enumerate(_with_symbols(traced, shape_env)):
         hint = int(getattr(shape_env, "optimization_hint", shape_env.size_hint)(symbol))
         cap = CAP if hint <= CAP else MOST
         if shape_env.bound_sympy(symbol).upper > cap:
