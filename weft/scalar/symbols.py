@@ -141,12 +141,14 @@ def _ends(atom: Node, upper: bool, known: Known) -> Iterator[Linear]:
     elif name == ("minimum" if upper else "maximum"):
         yield from map(linear, atom.args)
     elif name in ("floordiv", "floormod") and least(by := linear(atom.args[1]), known) > 0:
-        x = linear(atom.args[0])
-        nearest = negative(lowest(negative(x), known)) if upper else lowest(x, known)
         if name == "floormod":
             yield difference(by, ONE) if upper else ({}, 0)
-        elif (found := quotient(nearest, by, known)) is not None:
-            yield found[0]
+        else:
+            x = linear(atom.args[0])
+            nearest = negative(lowest(negative(x), known)) if upper else lowest(x, known)
+            found = quotient(nearest, by, known)
+            if found is not None:
+                yield found[0]
     bound = bounds(atom, known)[upper]
     if not has_symbol(atom) and math.isfinite(bound):
         yield {}, int(bound)
