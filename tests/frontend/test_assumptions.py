@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +18,7 @@ from torch import nn
 from torch.utils._pytree import tree_map_only
 
 import weft
+from weft.frontend.record import ANY, Assumptions
 
 GLOBAL = {"scale": 2.0}
 FLAG = True
@@ -335,3 +337,13 @@ def test_tangents(entry: Any) -> None:
         dual = torch.autograd.forward_ad.make_dual(x, torch.ones(3))
         tangent = torch.autograd.forward_ad.unpack_dual(f(dual)).tangent
     torch.testing.assert_close(tangent, x.cos() * 2)
+
+
+def test_a_float_beside_a_size_that_is_left_open() -> None:
+    x = torch.randn(3)
+    told = Assumptions.of((x, 0.5))
+    (kind, _, *facts), number = told.inputs
+    open_size = replace(told, inputs=((kind, (ANY,), *facts), number))
+    check = open_size.check((x, 0.5))
+    assert check(torch.randn(7), 0.5)
+    assert not check(x, 0.25) and not check(x) and not check(x.double(), 0.5)

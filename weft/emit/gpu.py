@@ -39,10 +39,6 @@ COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
 
 
-def bits_of(value: float, dtype: DType) -> int:
-    return int(np.array(value, dtype.numpy).view(f"u{dtype.bytes}"))
-
-
 @dataclass(frozen=True)
 class Launch:
     """A kernel's text and launch configuration: grid, block, dynamic shared memory.
@@ -144,7 +140,8 @@ class GPUEmitter(Emitter):
         if dtype is boolean:
             return "true" if value else "false"
         if dtype.is_float and not math.isfinite(value):
-            return self.language.bits[dtype].format(bits_of(value, dtype))
+            bits = int(np.array(value, dtype.numpy).view(f"u{dtype.bytes}"))
+            return self.language.bits[dtype].format(bits)
         return super().literal(value, dtype)
 
     def value(self, term: Node) -> str:

@@ -77,6 +77,8 @@ class Compilation:
     def __init__(self, fn: Callable[..., Any], build: Backend) -> None:
         self.fn, self.build = fn, build
         self.session = build.session(getattr(fn, "__name__", type(fn).__name__))
+        self.programs = self.session.programs  # what `build` returned, in order
+        self.reasons = self.session.reasons  # why parts of the program run in eager
         self.frames = Frames(fn, self.session)
         self.hot: list[Hot] = []
         finalize(self, _part, self.hot).atexit = False  # else it takes the collector two rounds
@@ -125,24 +127,14 @@ class Compilation:
 
     def ir(self, level: str) -> str:
         """Text of a level of every graph compiled so far (forward, then backward)."""
-        if not self.session.programs:
+        if not self.programs:
             raise WeftError("nothing is compiled yet: call it, or prepare(*args), first")
-        return self.build.ir(self.session.programs, level)
+        return self.build.ir(self.programs, level)
 
     @property
     def report(self) -> Any:
         """Kernels, externs with reasons, memory and seconds per stage, over all graphs so far."""
-        return self.build.report(self.session.programs, self.session.reasons)
-
-    @property
-    def programs(self) -> list[Runner]:
-        """What `build` returned, in order."""
-        return self.session.programs
-
-    @property
-    def reasons(self) -> list[str]:
-        """Why parts of the program run in eager."""
-        return self.session.reasons
+        return self.build.report(self.programs, self.reasons)
 
 
 def _part(calls: Sequence[Hot]) -> None:

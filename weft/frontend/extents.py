@@ -96,18 +96,22 @@ RULES: Mapping[type, Callable[..., Any]] = {
 }
 
 
+def _with_symbols(traced: Iterable[Node], shape_env: Any) -> Iterator[tuple[Node, Any]]:
+    """Each size as it was traced, and torch's symbol of it."""
+    names = {s.name: s for s in shape_env.var_to_range}
+    yield from ((node, names[node.op.label]) for node in traced)  # type: ignore[attr-defined]
+
+
 def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
     """By symbol, or quotient of symbols, what guards of the trace have found it to be."""
-    names = {s.name: s for s in shape_env.var_to_range}
-    labels = {n.op.label: n for n in traced}  # type: ignore[attr-defined]
+    labels = {n.op.label for n in traced}  # type: ignore[attr-defined]
     found: dict[Node, Node] = {}
-    for label, node in labels.items():
-        symbol = names[label]
+    for node, symbol in _with_symbols(traced, shape_env):
         known = shape_env.replace(symbol)
         if known != symbol:
             found[node] = constant(_of(known, shape_env))
     for guard in shape_env.guards:
-        if isinstance(guard.expr, sympy.Eq) and {*map(str, guard.expr.free_symbols)} <= {*labels}:
+        if isinstance(guard.expr, sympy.Eq) and {*map(str, guard.expr.free_symbols)} <= labels:
             found |= _number(guard.expr, shape_env)
     return found
 
@@ -129,10 +133,8 @@ def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
 
     A size that torch knows no close bound of is bounded by a guard.
     """
-    names = {s.name: s for s in shape_env.var_to_range}
     settled: dict[Node, Node] = {}
-    for number, node in enumerate(traced):
-        symbol = names[node.op.label]  # type: ignore[attr-defined]
+    for number, (node, symbol) in enumerate(_with_symbols(traced, shape_env)):
         hint = int(getattr(shape_env, "optimization_hint", shape_env.size_hint)(symbol))
         cap = CAP if hint <= CAP and not has_ranges(shape_env) else MOST
         if shape_env.bound_sympy(symbol).upper > cap:

@@ -52,30 +52,28 @@ class Assumptions:
         return Assumptions(tuple(map(fact, inputs)), sharing(inputs), modes())
 
     def check(self, inputs: Sequence[Any], alone: bool = False) -> Check:
-        """A fast function that is true only where `Assumptions.of` gives this record.
+        """A fast function that is true only for inputs that the record holds for.
 
         `inputs` satisfy the record. Overlap is looked at only where it matters: `alone` says that
-        the program writes to inputs.
+        the program writes to inputs. How sizes that the record leaves open depend on each other is
+        Dynamo's guard.
         """
-        if self.is_general:
-            return self._general_check(inputs, alone)
         places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
         tensors = [inputs[i] for i in places]
         plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
         plain = plain and not any(isinstance(t, FakeTensor) for t in tensors)
         plain = plain and all(t.layout is torch.strided for t in tensors)
         plain = plain and not (alone and len(tensors) > 1)
-        rest = [(i, type(x), x) for i, x in enumerate(inputs) if i not in places]
-        plain = plain and all(kind in EXACT for _, kind, _ in rest)
-        if not plain:
-            return lambda *given: Assumptions.of(given) == self
-        same_modes = GlobalStateGuard()
+        others = [i for i in range(len(inputs)) if i not in places]
+        if not plain or any(type(inputs[i]) not in EXACT for i in others):
+            return lambda *given: self.fit(given) and sharing(given) == self.sharing
+        same_modes, count = GlobalStateGuard(), len(tensors)
+        rest = [(i, type(inputs[i]), self.inputs[i][1]) for i in others]
         if not tensors:
             return lambda *given: same_modes.check() and equal(given, rest, 0)
-        sizes, strides = [[*t.shape] for t in tensors], [[*t.stride()] for t in tensors]
+        sizes, strides = ([known(self.inputs[i][n]) for i in places] for n in (1, 2))
         make: Any = TensorGuards  # its stub has the wrong types
         guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
-        count = len(tensors)
         if not rest:
             return lambda *given: (
                 len(given) == count and same_modes.check() and guards.check(*given)
@@ -86,44 +84,19 @@ class Assumptions:
             and guards.check(*[given[i] for i in places])
         )
 
-    @property
-    def is_general(self) -> bool:
-        """Whether sizes of the inputs are no numbers."""
-        return any(map(has_any, self.inputs))
-
     def fit(self, inputs: Sequence[Any]) -> bool:
         """Whether this record holds for inputs, whatever their sizes where it has none."""
         found = Assumptions.of(inputs)
         same = len(found.inputs) == len(self.inputs) and found.modes == self.modes
         return same and all(map(fits, self.inputs, found.inputs))
 
-    def _general_check(self, inputs: Sequence[Any], alone: bool) -> Check:
-        """The check of a record for any size; how sizes depend on each other is Dynamo's guard."""
-        places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
-        tensors = [inputs[i] for i in places]
-        plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
-        if not plain or (alone and len(tensors) > 1) or not tensors:
-            return lambda *given: self.fit(given) and not sharing(given)
-        free = [[None if n is ANY else n for n in self.inputs[i][1]] for i in places]
-        steps = [[None if n is ANY else n for n in self.inputs[i][2]] for i in places]
-        make: Any = TensorGuards
-        guards = make(*tensors, dynamic_dims_sizes=free, dynamic_dims_strides=steps)
-        same_modes, count = GlobalStateGuard(), len(inputs)
-        others = [i for i in range(len(inputs)) if i not in places]
-        rest = [(i, type(inputs[i]), self.inputs[i][1]) for i in others]
-        return lambda *given: (
-            len(given) == count
-            and same_modes.check()
-            and all(type(given[i]) is kind and (v is ANY or v == given[i]) for i, kind, v in rest)
-            and guards.check(*[given[i] for i in places])
-        )
-
 
 ANY = object()  # stands in a record for a size that is no number
 
 
-def has_any(told: Any) -> bool:
-    return told is ANY or (isinstance(told, tuple) and any(map(has_any, told)))
+def known(sizes: Sequence[Any]) -> list[int | None]:
+    """The sizes as torch's guards take them: None for any."""
+    return [None if n is ANY else n for n in sizes]
 
 
 def fits(told: Any, found: Any) -> bool:
@@ -137,7 +110,8 @@ def equal(given: Sequence[Any], rest: Sequence[tuple[int, type, Any]], tensors: 
     """Whether those of `rest` are of the same type and value, and so many tensors stand beside."""
     if len(given) != len(rest) + tensors:
         return False
-    return all(type(given[i]) is kind and given[i] == value for i, kind, value in rest)
+    pairs = ((given[i], kind, value) for i, kind, value in rest)
+    return all(type(x) is kind and (value is ANY or x == value) for x, kind, value in pairs)
 
 
 def fact(value: Any) -> Any:

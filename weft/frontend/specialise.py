@@ -123,10 +123,8 @@ class Special:
 
     def arm(self, inputs: Sequence[Any]) -> None:
         """Make the fast check, from inputs that satisfy the record."""
-        check = self.assumed.check(inputs, self.writes)
-        fits = self.fits
-        exact = (lambda *given: check(*given) and fits(given)) if self.numbers else check
-        self.check = exact
+        check, fits = self.assumed.check(inputs, self.writes), self.fits
+        self.check = (lambda *given: check(*given) and fits(given)) if self.numbers else check
 
 
 class GraphProgram:

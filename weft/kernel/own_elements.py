@@ -17,14 +17,13 @@ from itertools import islice, product
 
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import TensorType
-from weft.kernel.spread_threads import THREAD
+from weft.kernel.spread_threads import THREAD, runs_once
 from weft.scalar import nest
 from weft.scalar.affine import bounds, function_of, linear
 from weft.scalar.blocks import nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant, value_of
-from weft.scalar.reach import longest
 
 MOST = 128  # elements that a thread has of a buffer
 FAR = 4096  # combinations of turns of loops around an access
@@ -142,7 +141,7 @@ class _Own:
 
     def statement(self, stmt: Stmt) -> Stmt:
         if isinstance(stmt, For):
-            if (longest(stmt.lo, stmt.hi) or stmt.step + 1) <= stmt.step:
+            if runs_once(stmt):
                 self.values[stmt.axis] = substitute((stmt.lo,), self.values)[0]
             elif stmt.bind == "unroll" and stmt.lo is constant(0) and stmt.extent:
                 self.unrolled[stmt.axis] = stmt

@@ -30,12 +30,13 @@ from typing import NamedTuple
 
 from weft.core.node import Node, postorder, substitute
 from weft.kernel.ops import AsyncWait, Barrier, VectorStore
+from weft.kernel.spread_threads import runs_once
 from weft.scalar.affine import Interval, function_of, linear, plus
-from weft.scalar.blocks import loops_in, nodes
+from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import PIPELINE, Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, constant, value_of
-from weft.scalar.reach import axis_range, longest
+from weft.scalar.reach import axis_range
 
 
 class Touch(NamedTuple):
@@ -76,19 +77,18 @@ def place_barriers(kernel: Kernel, target: object) -> Kernel:
 
 def _in_step(block: Block) -> Block:
     """The block with the waits and barriers of its pipelines."""
-    out: list[Stmt] = []
-    for stmt in block:
-        if isinstance(stmt, For):
-            body = _in_step(stmt.body)
-            for inner in stmt.body:
-                if isinstance(inner, For) and inner.bind == "ahead":
-                    far = linear(apply("subtract", inner.lo, stmt.axis))[1] // inner.step
-                    body = (*body, AsyncWait(far - 1), Barrier())
-            if stmt.bind == "prologue":
-                body = (*body, AsyncWait((stmt.extent or 0) // stmt.step - 1), Barrier())
-            stmt = replace(stmt, body=body, bind="serial" if stmt.bind in PIPELINE else stmt.bind)
-        out.append(stmt)
-    return tuple(out)
+
+    def one(stmt: For) -> For:
+        body = _in_step(stmt.body)
+        for inner in stmt.body:
+            if isinstance(inner, For) and inner.bind == "ahead":
+                far = linear(apply("subtract", inner.lo, stmt.axis))[1] // inner.step
+                body = (*body, AsyncWait(far - 1), Barrier())
+        if stmt.bind == "prologue":
+            body = (*body, AsyncWait((stmt.extent or 0) // stmt.step - 1), Barrier())
+        return replace(stmt, body=body, bind="serial" if stmt.bind in PIPELINE else stmt.bind)
+
+    return map_loops(block, one)
 
 
 @dataclass
@@ -186,8 +186,3 @@ class _Sync:
             for t in (touch.part, touch.place)
         )
         return touch._replace(part=part, place=place)
-
-
-def runs_once(loop: For) -> bool:
-    """Whether a loop runs at most one iteration."""
-    return (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step

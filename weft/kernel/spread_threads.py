@@ -85,6 +85,11 @@ def turns(loop: For) -> int:
     return -(-(longest(loop.lo, loop.hi) or 0) // loop.step)
 
 
+def runs_once(loop: For) -> bool:
+    """Whether a loop is known to run at most one iteration."""
+    return (longest(loop.lo, loop.hi) or loop.step + 1) <= loop.step
+
+
 def _sharing(body: Block, *binds: str) -> int:
     """The most threads that can share one loop; 1 where no loop is shared."""
     loops = blocks.loops_in(body, *binds or ("lane", "warp"))
@@ -207,11 +212,7 @@ class _Block:
         """A loop; what its threads have each of its folds combined behind it."""
         spread = [u for f in walk((stmt,)) if _is_spread(f) for u in walk((f,))]
         shared = {u.fold for u in spread if isinstance(u, Update)}
-        parts = {
-            f: replace(f, labels=tuple(f"{n}_own" for n in f.labels))
-            for f in stmt.folds
-            if f in shared
-        }
+        parts = {f: f.suffixed("own") for f in stmt.folds if f in shared}
         self.own.update(parts.values())
         stmt = substituted(stmt, parts)
         if _is_spread(stmt):
@@ -240,8 +241,7 @@ class _Block:
         width = 1  # threads that have the same
         while width < self.threads:
             more = min(width * self.warp, self.threads)
-            labels = tuple(f"{n}_w" for n in fold.labels)
-            into = fold if more == self.threads else replace(fold, labels=labels)
+            into = fold if more == self.threads else fold.suffixed("w")
             if width == 1 and self.exchanges:
                 yield self.exchanged(into, part)
             else:

@@ -33,8 +33,8 @@ class Known(dict[Node, Interval]):
 
     The mapping itself caches intervals of terms. `sums` has intervals of affine forms without their
     constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division;
-    `last` has the greatest values of axes where those are no numbers, `least` the least values of
-    forms without their constant, which follow from these.
+    `last` has the greatest values of axes where those are no numbers, and `first` the least ones;
+    `least` has the least values of forms without their constant, which follow from these.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -42,6 +42,7 @@ class Known(dict[Node, Interval]):
         numbers = {a: (ranges[a][0], bounds(term, {})[1]) for a, term in last.items()}
         super().__init__({**ranges, **numbers} if last else ranges)
         self.last: dict[Node, Node] = {**getattr(ranges, "last", {}), **last}
+        self.first: dict[Node, Node] = {}
         self.sums: dict[frozenset[tuple[Node, int]], Interval] = {}
         self.divisions: dict[tuple[str, Node, int | Node], Node] = {}
         self.least: dict[frozenset[tuple[Node, int]], float] = {}

@@ -85,10 +85,22 @@ def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) ->
 
 def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
     """Rewrite every statement, a loop after the statements inside it."""
-    inside = (
-        replace(s, body=map_statements(s.body, change)) if isinstance(s, For) else s for s in block
-    )
+    inside = map_loops(block, lambda loop: replace(loop, body=map_statements(loop.body, change)))
     return tuple(map(change, inside))
+
+
+def map_loops(block: Block, change: Callable[[For], Stmt]) -> Block:
+    """Rewrite the loops that stand in the block itself, not those inside them."""
+    return tuple(change(s) if isinstance(s, For) else s for s in block)
+
+
+def map_outermost(block: Block, change: Callable[[For], For | None]) -> Block:
+    """Rewrite the outermost loops for which `change` gives one; inside the others it goes on."""
+
+    def one(loop: For) -> For:
+        return change(loop) or replace(loop, body=map_outermost(loop.body, change))
+
+    return map_loops(block, one)
 
 
 def rebound(block: Block, old: str, new: str) -> Block:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 
-from weft.core.node import Node, postorder, rebuild
+from weft.core.node import Node, bottom_up, postorder, rebuild
 from weft.core.types import ScalarType, boolean, i64
 from weft.scalar.affine import (
     GREATEST,
@@ -345,11 +345,9 @@ def _step_logic(name: str, node: Node, known: Known) -> Node | None:
 
 def _conjuncts(node: Node) -> list[Node]:
     """The operands of a tree of `and`."""
-    parts, stack = [], [node]
-    while stack:
-        top = stack.pop()
-        (stack.extend if function_of(top) == "and" else lambda _, p=top: parts.append(p))(top.args)
-    return parts
+    found: dict[Node, None] = {}
+    bottom_up(node, found, lambda _: None, lambda n: n.args if function_of(n) == "and" else ())
+    return [n for n in found if function_of(n) != "and"]
 
 
 def simplify_node(node: Node, ranges: Ranges) -> Node | None:

@@ -101,6 +101,10 @@ class Fold:
     def running(self) -> tuple[Node, ...]:
         return self._each(Running)
 
+    def suffixed(self, suffix: str) -> Fold:
+        """The same fold into accumulators of other names."""
+        return replace(self, labels=tuple(f"{label}_{suffix}" for label in self.labels))
+
     def _each(self, read: type[Acc | Running]) -> tuple[Node, ...]:
         named = zip(self.labels, self.dtypes, strict=True)
         return tuple(make(read(label, dtype, self.lanes)) for label, dtype in named)

@@ -7,9 +7,9 @@ FUNCTIONS["add"].evaluate(a, b)          # its meaning in NumPy; `map` applies i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, reduce
 from typing import Any
 
 import numpy as np
@@ -303,6 +303,11 @@ def constant(value: int | float | bool, dtype: DType | None = None) -> Node:
 def apply(function: Function | str, *args: Node) -> Node:
     row = FUNCTIONS[function] if isinstance(function, str) else function
     return make(Apply(row), *args)
+
+
+def apply_all(function: Function | str, terms: Iterable[Node]) -> Node:
+    """Terms joined by a function of two: f(f(x, y), z) of x, y and z."""
+    return reduce(lambda x, y: apply(function, x, y), terms)
 
 
 def guarded(check: Function, condition: Node, x: Node) -> Node:

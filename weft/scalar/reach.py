@@ -1,6 +1,7 @@
-"""Bounds of an index over the loops around it, tails included: which elements an access reaches.
+"""How far loops go, tails included: their lengths, and what is known of axes inside them.
 
-reach(b1 * 16 + a1, loops)      # (0, 36) where a1 runs in 0..min(16, 37 - b1 * 16)
+known = known_inside(loops)                                # a1 in 0..min(16, 37 - b1 * 16)
+-least(negative(linear(b1 * 16 + a1)), known)              # 36, by symbols.py
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from weft.core.types import Symbolic
 from weft.scalar.affine import (
     UNKNOWN,
     Interval,
+    Known,
     Linear,
     Ranges,
     bounds,
@@ -19,16 +21,13 @@ from weft.scalar.affine import (
     function_of,
     has_symbol,
     linear,
-    order,
     plus,
-    times,
 )
 from weft.scalar.nest import For, free_variables
-from weft.scalar.ops import Constant, apply, constant, subtract, value_of
+from weft.scalar.ops import Constant, apply, apply_all, constant, subtract
 from weft.scalar.sizes import size
 
 Loops = dict[Node, For]  # by axis
-ROUNDS = 16  # most ends of loops that one bound substitutes
 
 
 def extent_of(loop: For) -> int | None:
@@ -51,58 +50,25 @@ def longest(lo: Node, hi: Node) -> int | None:
     return None if terms else offset
 
 
-def reach(index: Node, loops: Loops) -> Interval:
-    """The least and greatest value: substitutes the ends of each loop, innermost first."""
-    return (_extreme(index, loops, -1, ROUNDS), _extreme(index, loops, 1, ROUNDS))
+def known_inside(loops: Loops) -> Known:
+    """The ranges of axes inside these loops, and the terms that bound them."""
+    ranges: dict[Node, Interval] = {}
+    for loop in loops.values():
+        ranges[loop.axis] = axis_range(loop, ranges)
+    known = Known(ranges)
+    known.first = {axis: loop.lo for axis, loop in loops.items()}
+    known.last = {axis: _last(loop, loops) for axis, loop in loops.items()}
+    return known
 
 
-def _extreme(index: Node, loops: Loops, sign: int, rounds: int) -> float:
-    terms, offset = linear(index)
-    if not terms:
-        return float(offset)
-    best = bounds(index, _ranges(loops))[sign > 0]
-    if rounds == 0:
-        return best
-    axes = list(loops)  # what is made of others first, for these cancel then
-    depth = {a: axes.index(a) if a in loops else len(axes) + order(a)[1] for a in terms}
-    atom = max(terms, key=lambda a: depth[a])
-    rest = {a: k for a, k in terms.items() if a is not atom}
-
-    def at(end: Linear) -> float:
-        term = from_linear(*plus((rest, offset), end))
-        return _extreme(term, loops, sign, rounds - 1)
-
-    nearer, farther = (min, max) if sign > 0 else (max, min)
-    upper, one = terms[atom] * sign > 0, ({}, terms[atom])
-    for end in _ends(atom, loops, upper):
-        best = nearer(best, at(times(linear(end), one)))
-    if function_of(atom) == ("maximum" if upper else "minimum"):  # it is one of them
-        best = nearer(best, farther(at(times(linear(a), one)) for a in atom.args))
-    by = value_of(atom.args[1]) if function_of(atom) == "floordiv" else None
-    if by and by > 0 and terms[atom] % by == 0:  # x // by * by is x, or up to by - 1 less
-        end = linear(atom.args[0])
-        end = end if upper else plus(end, ({}, 1 - int(by)))
-        best = nearer(best, at(times(end, ({}, terms[atom] // int(by)))))
-        alone = bounds(atom, _ranges(loops))[upper]
-        best = nearer(best, at(({}, terms[atom] * int(alone)))) if math.isfinite(alone) else best
-    return best
-
-
-def _ends(atom: Node, loops: Loops, upper: bool) -> list[Node]:
-    """Terms that bound an atom from above (`upper`) or from below."""
-    loop = loops.get(atom)
-    if loop is not None:
-        if not upper:
-            return [loop.lo] if function_of(loop.lo) != "maximum" else list(loop.lo.args)
-        extent = extent_of(loop)
-        if extent is not None:
-            last = max(0, extent - 1) // loop.step * loop.step
-            return [apply("add", loop.lo, constant(last))]
-        ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
-        return [apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends]
-    if function_of(atom) == ("minimum" if upper else "maximum"):
-        return list(atom.args)
-    return []
+def _last(loop: For, loops: Loops) -> Node:
+    """The axis in the last iteration, or a term that it never exceeds."""
+    extent = extent_of(loop)
+    if extent is not None:
+        return apply("add", loop.lo, constant(max(0, extent - 1) // loop.step * loop.step))
+    ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
+    below = (apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends)
+    return apply_all("minimum", below)
 
 
 def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
@@ -118,11 +84,9 @@ def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
     return math.gcd(gap, offset)
 
 
-def _ranges(loops: Loops) -> dict[Node, Interval]:
-    ranges: dict[Node, Interval] = {}
-    for axis, loop in loops.items():
-        ranges[axis] = axis_range(loop, ranges)
-    return ranges
+def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:
+    """The ranges of axes in the loop's body: those around it, and its own."""
+    return {**ranges, loop.axis: axis_range(loop, ranges)}
 
 
 def _furthest(term: Node, ranges: Ranges) -> Node:

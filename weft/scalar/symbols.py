@@ -135,26 +135,20 @@ def _coefficient(form: Linear, factor: Node) -> tuple[Linear | None, Linear]:
 def _ends(atom: Node, upper: bool, known: Known) -> Iterator[Linear]:
     """Forms that an atom never exceeds (`upper`), or is never below."""
     name = function_of(atom)
-    if atom in known.last:
-        low = known[atom][0]
-        if upper:
-            yield linear(known.last[atom])
-        elif math.isfinite(low):
-            yield {}, int(low)
+    end = (known.last if upper else known.first).get(atom)
+    if end is not None:
+        yield linear(end)
     elif name == ("minimum" if upper else "maximum"):
         yield from map(linear, atom.args)
-    elif name in ("floordiv", "floormod"):
-        by = linear(atom.args[1])
-        if least(by, known) <= 0:
-            return
+    elif name in ("floordiv", "floormod") and least(by := linear(atom.args[1]), known) > 0:
         if name == "floormod":
             yield difference(by, ONE) if upper else ({}, 0)
-            return
-        x = linear(atom.args[0])
-        end = negative(lowest(negative(x), known)) if upper else lowest(x, known)
-        found = quotient(end, by, known)
-        if found is not None:
-            yield found[0]
+        else:
+            x = linear(atom.args[0])
+            nearest = negative(lowest(negative(x), known)) if upper else lowest(x, known)
+            found = quotient(nearest, by, known)
+            if found is not None:
+                yield found[0]
     bound = bounds(atom, known)[upper]
     if not has_symbol(atom) and math.isfinite(bound):
         yield {}, int(bound)

@@ -33,8 +33,9 @@ from weft.core.types import TensorType, boolean, i64
 from weft.scalar import nest
 from weft.scalar.affine import linear
 from weft.scalar.ops import Axis, Constant
-from weft.scalar.reach import Loops, extent_of, reach
+from weft.scalar.reach import Loops, extent_of, known_inside
 from weft.scalar.resize import at_some_sizes
+from weft.scalar.symbols import least, negative
 from weft.scalar.text.printer import describe
 from weft.scalar.text.terms import show_term
 from weft.scalar.updates import is_product, lifted
@@ -212,8 +213,9 @@ class _Verifier:
     def touch(self, kind: str, buffer: nest.Buffer, touch: Touch | None) -> None:
         if touch is None or any(extent_of(f) == 0 for f in self.open):
             return
+        known = known_inside(self.loops)
         for axis, ((first, last), extent) in enumerate(zip(touch, buffer.type.shape, strict=True)):
-            low, high = reach(first, self.loops)[0], reach(last, self.loops)[1]
+            low, high = least(linear(first), known), -least(negative(linear(last)), known)
             text = f"{kind} {buffer.name}[{', '.join(show_term(i) for i, _ in touch)}]"
             inside = low >= 0 or not _attained(first)
             self.that(inside, f"{text} reaches {low:.0f} along axis {axis}")
@@ -321,5 +323,5 @@ class _Verifier:
 
 
 def _attained(index: Node) -> bool:
-    """Whether an index is affine in axes, so that it attains the bounds that `reach` finds."""
+    """Whether an index is affine in axes, so that it attains the bounds that are found."""
     return all(isinstance(atom.op, Axis) for atom in linear(index)[0])

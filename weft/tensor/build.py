@@ -124,10 +124,7 @@ def within(index: Node, extent: int) -> Node:
 
 
 def all_of(conditions: Sequence[Node]) -> Node:
-    total = TRUE
-    for condition in conditions:
-        total = condition if total is TRUE else apply(scalar.bitand, total, condition)
-    return total
+    return scalar.apply_all(scalar.bitand, conditions) if conditions else TRUE
 
 
 # --- views --------------------------------------------------------------------------------------

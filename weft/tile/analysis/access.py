@@ -15,7 +15,7 @@ from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.core.types import boolean, i64
 from weft.scalar.affine import factors as parts_of
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import access, address, loops_from
+from weft.scalar.blocks import access, address, loops_from, loops_in
 from weft.scalar.index import Interval, function_of, linear, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
@@ -27,6 +27,7 @@ from weft.scalar.ops import (
     Function,
     Symbol,
     apply,
+    apply_all,
     constant,
     dot_bf16,
     multiply,
@@ -88,9 +89,8 @@ def divisors(count: int) -> list[int]:
 def ranges_in(block: Block, ranges: Ranges | None = None) -> Ranges:
     """The range of every axis that a loop of the block binds."""
     found: Ranges = dict(ranges or {})
-    for stmt in walk(block):
-        if isinstance(stmt, For):
-            found[stmt.axis] = axis_range(stmt, found)
+    for loop in loops_in(block):
+        found[loop.axis] = axis_range(loop, found)
     return found
 
 
@@ -201,13 +201,6 @@ def factors(term: Node) -> list[Node]:
     return [term] if stack else found
 
 
-def product(terms: list[Node]) -> Node:
-    result = terms[0]
-    for t in terms[1:]:
-        result = apply(multiply, result, t)
-    return result
-
-
 def chain(stmt: For, role: str) -> tuple[list[For], Block]:
     """The perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
     loops = loops_from(stmt, lambda f: f.role == role and not f.bind)
@@ -308,8 +301,8 @@ def _roles(
         tuple(f for f in others if f.axis not in of_right),
         tuple(reduce),
         update,
-        product(left),
-        product(right),
+        apply_all(multiply, left),
+        apply_all(multiply, right),
         tuple(stores),
         times,
     )

@@ -167,6 +167,13 @@ def section(loop: For, start: Node, length: int, **fields: Any) -> For:
     return replace(loop, lo=start, hi=apply("add", start, constant(length)), **fields)
 
 
+def in_strips(loop: For, start: Node, width: int) -> For:
+    """The loop in strips of so many neighbours, which one thread takes."""
+    role = "scan" if loop.role == "reduce" else loop.role  # in order: one accumulator
+    strip = section(loop, start, width, bind="register", folds=(), role=role)
+    return replace(loop, axis=start, step=width, body=(strip,))
+
+
 def register_split(rows: int, columns: int) -> tuple[int, int]:
     """Rows and columns that a thread computes of a tile, chosen for few loads per product."""
     area = rows * columns

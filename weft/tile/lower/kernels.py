@@ -19,16 +19,16 @@ from weft.scalar.blocks import address, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Axis, Constant, apply, constant, lt
-from weft.scalar.reach import axis_range
+from weft.scalar.reach import ranges_inside
 from weft.scalar.substitution import substituted
 from weft.scalar.updates import fused, guarded
-from weft.tile.analysis.access import trips
+from weft.tile.analysis.access import Ranges, trips
 from weft.tile.analysis.boxes import box_of
 from weft.tile.analysis.fragments import GROUP, axis_of, column_of, goes_by_rows, operands, pairs
 from weft.tile.lower.fold_lanes import fold_lanes
 from weft.tile.lower.lanes import Lowering, Vector, count_of, flat
 from weft.tile.lower.squares import Copy, Side, Square, square, transposed
-from weft.tile.moves.peel import Ranges, peel, scope, simplify_block
+from weft.tile.moves.peel import peel, scope, simplify_block
 
 
 class _Folds:
@@ -127,8 +127,7 @@ class _Expansion:
         assert len(lows) == len(highs) == 1, f"loop {stmt.label}: bounds differ between copies"
         lo, hi = simplify(lows.pop(), ranges), simplify(highs.pop(), ranges)
         stmt = replace(stmt, lo=lo, hi=hi)
-        inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
-        body = tuple(self.block(stmt.body, copies, inner))
+        body = tuple(self.block(stmt.body, copies, ranges_inside(stmt, ranges)))
         extent = stmt.extent
         kept = (*nest.PARALLEL, *nest.PIPELINE)
         if extent is not None and 0 < extent <= stmt.step and stmt.bind not in kept:

@@ -5,16 +5,17 @@ blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
 from weft.core.node import Node, make, rebuild
+from weft.core.types import DType, TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import map_statements
+from weft.scalar.blocks import loops_in, map_statements
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, Fold, For, Stmt, walk
+from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
@@ -26,7 +27,7 @@ class Labels:
     """Fresh loop and buffer names in one kernel."""
 
     def __init__(self, body: Block) -> None:
-        self.loops = {s.label for s in walk(body) if isinstance(s, For)}
+        self.loops = {loop.label for loop in loops_in(body)}
         if any(has_symbol(t) for s in walk(body) for t in s.terms()):
             self.loops |= {*sizes_of(body)}
         self.buffers: set[str] = set()
@@ -34,8 +35,8 @@ class Labels:
     def axis(self, stem: str) -> Node:
         return axis(_numbered(stem, self.loops))
 
-    def buffer(self, stem: str) -> str:
-        return _numbered(stem, self.buffers)
+    def buffer(self, stem: str, dtype: DType, shape: Sequence[int], space: str = "local") -> Buffer:
+        return Buffer(_numbered(stem, self.buffers), TensorType(dtype, tuple(shape)), space)
 
 
 def _numbered(stem: str, taken: set[str]) -> str:
@@ -60,16 +61,28 @@ def nested(loops: Sequence[For], body: Block) -> Block:
     return body
 
 
+def around(loops: Sequence[For], nest: For, **fields: Any) -> For:
+    """The nest inside loops, the first outermost, with other `fields` as `replace` takes them."""
+    for loop in reversed(loops):
+        nest = replace(loop, body=(nest,), **fields)
+    return nest
+
+
 def blocked(
-    loop: For, origin: Node, width: int, body: BlockBody | None = None, bind: str = "serial"
+    loop: For,
+    origin: Node,
+    width: int,
+    body: BlockBody | None = None,
+    bind: str = "serial",
+    inner: str | None = None,
 ) -> For:
     """`for origin in loop by width`, with a body over origin .. min(origin + width, end).
 
-    Without another body it is the loop itself over that block.
+    Without another body it is the loop itself over that block, bound to `inner` if that is given.
     """
-    end = upto(origin, width, loop.hi)
-    inner = body(origin, end) if body else (replace(loop, lo=origin, hi=end),)
-    return For(origin, loop.lo, loop.hi, inner, width, loop.role, bind)
+    end, kept = upto(origin, width, loop.hi), loop.bind if inner is None else inner
+    block = body(origin, end) if body else (replace(loop, lo=origin, hi=end, folds=(), bind=kept),)
+    return For(origin, loop.lo, loop.hi, block, width, loop.role, bind, loop.folds)
 
 
 def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Block) -> For:
@@ -79,9 +92,19 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
     return For(origin, lo, hi, (vector,), lanes, loop.role, "register")
 
 
-def over(block: Block, folds: dict[Fold, Fold]) -> Block:
-    """The block with its updates redirected to other accumulators."""
-    return substituted(block, folds)
+def combining(
+    folds: Sequence[Fold],
+    parts: Mapping[Node, Buffer],
+    turn: Node,
+    count: int,
+    index: tuple[Node, ...] = (),
+    bind: str = "",
+) -> For:
+    """The loop over so many parts that folds them; buffers have each accumulator at turn, index."""
+    read = {acc: make(Load(part), turn, *index) for acc, part in parts.items()}
+    updates = (Update(f, tuple(read[acc] for acc in f.accs), partial=True) for f in folds)
+    end = constant(count)
+    return For(turn, constant(0), end, tuple(updates), 1, "reduce", bind, tuple(folds))
 
 
 def ending(block: Block, old: Node, new: Node) -> Block:
@@ -99,7 +122,5 @@ def ending(block: Block, old: Node, new: Node) -> Block:
 
 def renamed(block: Block, labels: Labels) -> Block:
     """The block with fresh names for its loops: a copy beside the first."""
-    axes = {
-        s.axis: labels.axis(s.label.rstrip("0123456789")) for s in walk(block) if isinstance(s, For)
-    }
+    axes = {f.axis: labels.axis(f.label.rstrip("0123456789")) for f in loops_in(block)}
     return substituted(block, axes)

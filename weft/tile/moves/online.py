@@ -16,17 +16,17 @@ from itertools import count
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
 from weft.scalar import nest
-from weft.scalar.blocks import loads, nodes
+from weft.scalar.blocks import loads, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
-from weft.scalar.ops import CASTS, apply, axis, constant
+from weft.scalar.ops import CASTS, apply, apply_all, axis, constant, multiply
 from weft.scalar.structure import renumber
-from weft.tile.analysis.access import factors, folded, narrow, product, trips
+from weft.tile.analysis.access import factors, folded, narrow, trips
 from weft.tile.analysis.degree import NotByChunks
 from weft.tile.analysis.tiles import full, guarded
 from weft.tile.moves.chunks import AT, COLUMN, ROW, START, Chunks
 from weft.tile.moves.loops import nested
-from weft.tile.passes.programs.merge_rows import Rows, leading
+from weft.tile.passes.programs.merge_rows import Rows, leading, merged_kernel
 
 Handed = Mapping[Buffer, Rows]
 Sides = tuple[int, int]  # rows of a block, and columns of a chunk
@@ -83,10 +83,7 @@ class _Online(Chunks):
         hi = full(self.outer[-1], self.block)
         rows = replace(self.outer[-1], axis=START, hi=constant(hi), step=self.block)
         body = nested([*self.outer[:-1], rows], body)
-        inputs = dict.fromkeys(b for m in self.members for b in m.inputs if b not in self.handed)
-        outputs = tuple(b for m in self.members for b in m.outputs if b not in self.handed)
-        origin = tuple(dict.fromkeys(line for m in self.members for line in m.origin))
-        return Kernel(self.members[-1].name, tuple(inputs), outputs, renumber(body), origin)
+        return merged_kernel(self.members, self.handed, body)
 
     # ---- pieces of a member
 
@@ -108,7 +105,7 @@ class _Online(Chunks):
 
     def loop(self, stmt: For) -> None:
         whole = stmt.lo is constant(0) and stmt.step == 1
-        inner = [s for s in nest.walk(stmt.body) if isinstance(s, For)]
+        inner = list(loops_in(stmt.body))
         stores = [s for s in stmt.body if isinstance(s, Store)]
         maps = bool(stores) and all(s.buffer in self.handed for s in stores)
         if whole and stmt.role == "reduce" and stmt.extent == self.length and not inner:
@@ -176,7 +173,7 @@ class _Online(Chunks):
         scaled = apply("multiply", kept, self.factor()) if state.degree else kept
         kept = Store(state.held, (ROW, *places), apply("add", scaled, fold.accs[0]))
         self.each += self.by_row(nested(free, (*add, kept)))
-        whole = product([self.whole_fold(state, places), *own])
+        whole = apply_all(multiply, [self.whole_fold(state, places), *own])
         done = [
             self.stored(s, substitute((self.over(s.value, None),), {fold.accs[0]: whole})[0])
             for s in stores
@@ -193,17 +190,17 @@ class _Online(Chunks):
         left = [p for p in parts if axes.isdisjoint(free_variables(p))]
         right = [p for p in parts if p not in left]
         if not left or not right:
-            return product(parts)
-        side, dtype = product(left), left[0].type.dtype
+            return apply_all(multiply, parts)
+        side, dtype = apply_all(multiply, left), left[0].type.dtype
         results = {narrow(p).type.dtype for p in right} | {s.buffer.type.dtype for s in stores}
         fits = [bf16, f16] if self.between_0_and_1(side) else [bf16]  # in their range
         narrower = next((d for d in fits if results == {d}), dtype)
         held = narrower if self.units and dtype is f32 else dtype
         if isinstance(narrow(side).op, Load) and narrow(side).type.dtype is held:
-            return product(parts)
+            return apply_all(multiply, parts)
         value = side if held is dtype else apply(CASTS[held], side)
         load = self.keep(f"side{len(self.states)}", value)
-        return product([load if held is dtype else apply(CASTS[dtype], load), *right])
+        return apply_all(multiply, [load if held is dtype else apply(CASTS[dtype], load), *right])
 
     def stored(self, stmt: Store, value: Node) -> Store:
         """A store of what a row's end tells, of rows that there are."""
@@ -250,8 +247,5 @@ class _Online(Chunks):
 
 def without(block: Block, buffers: Collection[Buffer]) -> Block:
     """The block without what is stored to these buffers."""
-    return tuple(
-        replace(s, body=without(s.body, buffers)) if isinstance(s, For) else s
-        for s in block
-        if not isinstance(s, Store) or s.buffer not in buffers
-    )
+    kept = tuple(s for s in block if not isinstance(s, Store) or s.buffer not in buffers)
+    return map_loops(kept, lambda s: replace(s, body=without(s.body, buffers)))

@@ -16,7 +16,7 @@ from functools import reduce
 from weft.core.node import Node, make, postorder, rebuild
 from weft.scalar.affine import has_symbol, is_multiple, slack
 from weft.scalar.blocks import map_statements, rewrite_block, substitute_block
-from weft.scalar.index import FALSE, TRUE, Interval, bounds, function_of, linear, simplify
+from weft.scalar.index import FALSE, TRUE, bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, free_variables, walk
 from weft.scalar.ops import (
     Constant,
@@ -30,12 +30,10 @@ from weft.scalar.ops import (
     multiply,
     subtract,
 )
-from weft.scalar.reach import axis_range
+from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
-from weft.tile.analysis.access import is_index
-
-Ranges = dict[Node, Interval]
+from weft.tile.analysis.access import Ranges, is_index
 
 
 def settled(node: Node) -> Node | None:
@@ -61,8 +59,8 @@ def simplify_block(block: Block, ranges: Ranges) -> Block:
     for stmt in block:
         if isinstance(stmt, For):
             bounded = replace(stmt, lo=change(stmt.lo), hi=change(stmt.hi))
-            inner = ranges | {stmt.axis: axis_range(bounded, ranges)}
-            out.append(replace(bounded, body=simplify_block(stmt.body, inner)))
+            body = simplify_block(stmt.body, ranges_inside(bounded, ranges))
+            out.append(replace(bounded, body=body))
         else:
             out.append(stmt.map_terms(change))
     return tuple(out)
@@ -81,7 +79,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.extend(_split_at_size(stmt, extent, ranges))
             continue
         if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
-            inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+            inner = ranges_inside(stmt, ranges)
             even = stmt.step > 1 and is_multiple(extent, stmt.step)
             blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
             even = even or (stmt.step == 1 and blocks)  # a block of one is full
@@ -189,7 +187,7 @@ def parts_of(width: int) -> list[int]:
 def _peeled(part: For, body: Block, rest: bool, ranges: Ranges, beyond: int = 1) -> For:
     """The part, whose last iteration is `beyond` before its end."""
     last = replace(part, hi=apply(subtract, part.hi, constant(beyond - 1)))
-    inner = ranges | {part.axis: axis_range(last, ranges)}
+    inner = ranges_inside(last, ranges)
     part = replace(part, body=peel(simplify_block(body, inner), inner))
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
 

@@ -12,9 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.core.types import TensorType
-from weft.scalar.blocks import nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, free_variables, walk
+from weft.scalar.blocks import loops_in, map_loops, nodes, substitute_block
+from weft.scalar.nest import Block, For, Load, Local, Stmt, Store, free_variables, walk
 from weft.scalar.ops import axis
 from weft.tile.moves.loops import Labels, past
 
@@ -36,15 +35,12 @@ class RowStager:
                 staged = self.staged(row, [first, *others], stmts) if others else None
                 if staged is not None:
                     return self.block(staged)
-        return tuple(
-            replace(s, body=self.block(s.body)) if isinstance(s, For) and s not in loops else s
-            for s in stmts
-        )
+        return map_loops(stmts, lambda s: s if s in loops else replace(s, body=self.block(s.body)))
 
     def rows(self, loop: For) -> dict[Node, Node]:
         """The loads of a loop, by the same load with its axis replaced by HERE."""
         found: dict[Node, Node] = {}
-        inside = {s.axis for s in walk(loop.body) if isinstance(s, For)}
+        inside = {inner.axis for inner in loops_in(loop.body)}
         for term in nodes(loop.body):
             if isinstance(term.op, Load) and term.op.buffer.space == "global":
                 axes = free_variables(term)
@@ -62,8 +58,7 @@ class RowStager:
             return None
         self.left -= size
         name: str = row.op.buffer.name  # type: ignore[attr-defined]
-        type_ = TensorType(row.type.dtype, (extent,))
-        buffer = Buffer(self.labels.buffer(f"{name}_s"), type_, "shared")
+        buffer = self.labels.buffer(f"{name}_s", row.type.dtype, (extent,), "shared")
         at = self.labels.axis("m")
         store = Store(buffer, (past(at, first.lo),), substitute((row,), {HERE: at})[0])
         fill = For(at, first.lo, first.hi, (store,), 1, "free", "thread")

@@ -19,14 +19,15 @@ from itertools import chain
 
 from weft.core.types import f32, f64
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import substitute_block
+from weft.scalar.blocks import loops_in, map_loops, substitute_block
 from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM, WELFORD
-from weft.scalar.nest import Block, Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.nest import Block, Fold, For, Kernel, Update
 from weft.scalar.ops import apply, subtract
-from weft.scalar.reach import axis_range, longest
+from weft.scalar.reach import longest, ranges_inside
+from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import Ranges
-from weft.tile.moves.loops import Labels, ending, over, upto
+from weft.tile.moves.loops import Labels, ending, upto
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
@@ -37,32 +38,30 @@ IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each threa
 
 def block_sums(kernel: Kernel, target: object) -> Kernel:
     """Split every long loop that adds floats one by one, with all of its folds."""
-    labels, loops = Labels(kernel.body), [s for s in walk(kernel.body) if isinstance(s, For)]
+    labels, loops = Labels(kernel.body), loops_in(kernel.body)
     serial = {"reduce"} if any("vector" in s.bind for s in loops) else {"reduce", "scan"}
 
-    def one(stmt: Stmt, ranges: Ranges) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
-        inner = ranges | {stmt.axis: axis_range(stmt, ranges)}
+    def one(stmt: For, ranges: Ranges) -> For:
         dtypes = (f32,) if stmt.role == "scan" else (f32, f64)  # f64 is enough for a scan
         rounds = (f.monoid in (SUM, WELFORD) and f.dtypes[0] in dtypes for f in stmt.folds)
         if any(rounds) and stmt.role in serial and _is_serial(stmt):
             return blocked_sum(stmt, ranges, labels)
-        return replace(stmt, body=tuple(one(s, inner) for s in stmt.body))
+        inner = ranges_inside(stmt, ranges)
+        return replace(stmt, body=map_loops(stmt.body, lambda s: one(s, inner)))
 
-    return replace(kernel, body=tuple(one(s, {}) for s in kernel.body))
+    return replace(kernel, body=map_loops(kernel.body, lambda s: one(s, {})))
 
 
 def _is_serial(stmt: For) -> bool:
     """Loops that add in order, and declare no accumulators of their own."""
-    inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+    inner = loops_in(stmt.body)
     plain = all(not s.folds and (s.role != "scan" or s.bind == "register") for s in inner)
     return plain and stmt.bind in IN_ORDER and all(f.lanes == 1 for f in stmt.folds)
 
 
 def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
     """The sum in blocks of its outermost loops; of its inner loops where those are long alone."""
-    inside = ranges | {stmt.axis: axis_range(stmt, ranges)}
+    inside = ranges_inside(stmt, ranges)
     below = _terms(stmt.body, inside)
     if _trips(stmt, ranges) * below <= 2 * BLOCK * (BLOCKS if _stages(stmt) else 1):
         return stmt
@@ -90,15 +89,15 @@ def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
 
 def _stages(stmt: For) -> bool:
     """Whether it fills slabs too, those of iterations after its own among them."""
-    return any(isinstance(s, For) and s.role == "free" for s in walk(stmt.body))
+    return any(s.role == "free" for s in loops_in(stmt.body))
 
 
 def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
     """The loop with accumulators of its own, and the updates that add these to the outer ones."""
-    own = {f: replace(f, labels=tuple(f"{n}_{suffix}" for n in f.labels)) for f in folds}
+    own = {f: f.suffixed(suffix) for f in folds}
     updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
     pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
-    body = substitute_block(over(loop.body, own), dict(chain(*pairs)))
+    body = substitute_block(substituted(loop.body, own), dict(chain(*pairs)))
     return replace(loop, body=body, folds=tuple(own.values())), updates
 
 
@@ -113,7 +112,7 @@ def _trips(stmt: For, ranges: Ranges) -> int:
 
 def _terms(block: Block, ranges: Ranges) -> int:
     """The number of terms that one accumulator adds in a block."""
-    loops = [s for s in block if isinstance(s, For)]
-    inside = [ranges | {s.axis: axis_range(s, ranges)} for s in loops]
-    found = (_trips(s, ranges) * _terms(s.body, r) for s, r in zip(loops, inside, strict=True))
-    return max(found, default=1)
+    loops = (s for s in block if isinstance(s, For))
+    return max(
+        (_trips(s, ranges) * _terms(s.body, ranges_inside(s, ranges)) for s in loops), default=1
+    )

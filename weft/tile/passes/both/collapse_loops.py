@@ -7,13 +7,14 @@ before  for a0 in 0..28:  # free            after  for a0 in 0..14336:  # free
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
 from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_statements, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import For, Kernel, Stmt, free_variables, walk
+from weft.scalar.nest import Block, For, Kernel, Stmt, free_variables, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.scalar.reach import extent_of
 from weft.tile.analysis.access import is_even, ranges_in, trips, value_uses
@@ -54,6 +55,15 @@ def joined(outer: For, inner: For, labels: Labels) -> For:
     }
     body, end = substitute_block(inner.body, values), simplify(apply("multiply", turns, count), {})
     return replace(outer, axis=joint, lo=constant(0), hi=end, step=1, body=body)
+
+
+def nested_and_joined(loops: Sequence[For], body: Block, labels: Labels) -> For:
+    """The body inside loops, each joined with those inside it where accesses stay even."""
+    nest = replace(loops[-1], body=body)
+    for loop in reversed(loops[:-1]):
+        both = replace(loop, body=(nest,))
+        nest = collapsed(both, labels) or both
+    return nest
 
 
 def _count(loop: For) -> Node | None:

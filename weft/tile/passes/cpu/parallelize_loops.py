@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.nest import For, Kernel, Local, Stmt
+from weft.scalar.blocks import map_loops
+from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import constant
 from weft.scalar.sizes import Extent, Size, hint, larger
 from weft.targets.machine import Machine
@@ -26,16 +27,14 @@ def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
     """
     labels = Labels(kernel.body)
 
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
+    def one(stmt: For) -> For:
         time, total = block_time_us((stmt,), target), steps(stmt)
         if isinstance(total, Size):
             shared = _parallel(stmt, target, labels)
             return with_grain(shared, int(2 * target.fork_us * hint(total) / max(time, 1e-3)))
         return _parallel(stmt, target, labels) if time > 4 * target.fork_us else stmt
 
-    return replace(kernel, body=tuple(map(one, kernel.body)))
+    return replace(kernel, body=map_loops(kernel.body, one))
 
 
 def steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:
@@ -55,8 +54,7 @@ def with_grain(stmt: For, least: int) -> For:
     if stmt.grain is not None:
         return stmt
     if stmt.bind != "parallel":
-        body = (with_grain(s, least) if isinstance(s, For) else s for s in stmt.body)
-        return replace(stmt, body=tuple(body))
+        return replace(stmt, body=map_loops(stmt.body, lambda s: with_grain(s, least)))
     return replace(stmt, grain=constant(least // (stmt.step * inner_steps(stmt)) + 1))
 
 
@@ -78,6 +76,6 @@ def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
 
 def _descend(stmt: For, target: Machine, labels: Labels) -> For:
     """Parallelize the loops inside a loop of one iteration."""
-    body = tuple(_parallel(s, target, labels) if isinstance(s, For) else s for s in stmt.body)
+    body = map_loops(stmt.body, lambda s: _parallel(s, target, labels))
     has_local = any(isinstance(s, Local) for s in stmt.body)
     return stmt if has_local else replace(stmt, body=body)

@@ -24,11 +24,11 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, postorder, rebuild, substitute
 from weft.scalar import nest
 from weft.scalar.affine import bounds, function_of, has_symbol, slack
-from weft.scalar.blocks import accesses, nodes
+from weft.scalar.blocks import accesses, loops_in, map_loops, map_outermost, nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, minimum, multiply
-from weft.scalar.reach import axis_range
+from weft.scalar.reach import ranges_inside
 from weft.scalar.rules import VOCABULARY, fold
 from weft.scalar.updates import lifted
 from weft.tile.analysis.access import Ranges, ranges_in
@@ -45,12 +45,7 @@ def skip_masked(kernel: Kernel, target: object) -> Kernel:
         if any(isinstance(s, nest.Local) for s in block):
             shorter = (c.shortened() for c in _candidates(block, ranges))
             block = next((s for s in shorter if s is not None), block)
-        return tuple(
-            replace(s, body=visit(s.body, ranges | {s.axis: axis_range(s, ranges)}))
-            if isinstance(s, For)
-            else s
-            for s in block
-        )
+        return map_loops(block, lambda s: replace(s, body=visit(s.body, ranges_inside(s, ranges))))
 
     return replace(kernel, body=visit(kernel.body, {}))
 
@@ -71,9 +66,8 @@ def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
 def _roots(block: Block) -> dict[Node, For]:
     """The outermost loop that each axis runs in blocks of."""
     found: dict[Node, For] = {}
-    for loop in walk(block):
-        if isinstance(loop, For):
-            found[loop.axis] = found.get(loop.lo, loop)
+    for loop in loops_in(block):
+        found[loop.axis] = found.get(loop.lo, loop)
     return found
 
 
@@ -96,14 +90,12 @@ class _Columns:
         if len(sizes) != 1 or isinstance(end.op, Constant) or not self._void():
             return None
 
-        def one(stmt: Stmt) -> Stmt:
-            if not isinstance(stmt, For):
-                return stmt
-            if stmt in self.loops:
-                return replace(stmt, hi=end, body=ending(stmt.body, self.first.hi, end))
-            return replace(stmt, body=tuple(map(one, stmt.body)))
+        def one(loop: For) -> For | None:
+            if loop not in self.loops:
+                return None
+            return replace(loop, hi=end, body=ending(loop.body, self.first.hi, end))
 
-        return tuple(map(one, self.block))
+        return map_outermost(self.block, one)
 
     def _rounded(self) -> Node:
         """The end in whole blocks, all before the old one; a literal where some are not."""

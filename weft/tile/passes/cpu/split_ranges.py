@@ -16,7 +16,7 @@ from typing import Any
 from weft.scalar.blocks import substitute_block
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import add, apply, constant
-from weft.scalar.reach import axis_range
+from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
 from weft.scalar.structure import renumber
 from weft.targets.machine import Machine
@@ -38,7 +38,7 @@ def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
                 continue
             whole = product or contraction(stmt) is not None
             for piece in _pieces(stmt, ranges_in((stmt,), ranges), whole):
-                inner = ranges | {piece.axis: axis_range(piece, ranges)}
+                inner = ranges_inside(piece, ranges)
                 body = visit(simplify_block(piece.body, inner), inner, whole)
                 out.append(replace(piece, body=body))
         return tuple(out)

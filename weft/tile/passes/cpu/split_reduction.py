@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, make
-from weft.core.types import TensorType
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.core.node import Node
+from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store
 from weft.scalar.ops import add, apply, constant, floordiv, maximum, minimum, multiply
 from weft.scalar.sizes import Size
+from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import NONE, span, trips
-from weft.tile.moves.loops import Labels, over, upto
+from weft.tile.moves.loops import Labels, combining, upto
 from weft.tile.price.cost import block_time_us
 
 ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a time
@@ -75,21 +75,11 @@ def _split_at_size(stmt: For, least: int, target: Machine, labels: Labels) -> Bl
 
 def _combined(shared: For, inner: For, at: Node, parts: int, labels: Labels) -> Block:
     """The parallel loop over so many parts, `inner` in each, and the loop that adds them up."""
-    turn = labels.axis("q")
-    own = {f: replace(f, labels=tuple(f"{n}_p" for n in f.labels)) for f in inner.folds}
-    partial = {f: _buffers(f, parts, labels) for f in inner.folds}
-    lines = [b for buffers in partial.values() for b in buffers]
-    accs = (acc for f in inner.folds for acc in own[f].accs)
-    stores = [Store(b, (at,), acc) for b, acc in zip(lines, accs, strict=True)]
-    summed = replace(inner, body=over(inner.body, own), folds=tuple(own.values()))
-    reads = {f: tuple(make(Load(b), turn) for b in partial[f]) for f in inner.folds}
-    updates = tuple(Update(f, values, partial=True) for f, values in reads.items())
-    turns = constant(0), constant(parts)
-    combine = For(turn, *turns, updates, 1, "reduce", "serial", inner.folds)
-    return (*(Local(b) for b in lines), replace(shared, body=(summed, *stores)), combine)
-
-
-def _buffers(fold: Fold, parts: int, labels: Labels) -> tuple[Buffer, ...]:
-    return tuple(
-        Buffer(labels.buffer("part"), TensorType(d, (parts,)), "local") for d in fold.dtypes
-    )
+    own = {f: f.suffixed("p") for f in inner.folds}
+    accs = (acc for f in own.values() for acc in f.accs)
+    held = [acc for f in inner.folds for acc in f.accs]
+    lines = {acc: labels.buffer("part", acc.type.dtype, (parts,)) for acc in held}
+    stores = [Store(b, (at,), acc) for b, acc in zip(lines.values(), accs, strict=True)]
+    combine = combining(inner.folds, lines, labels.axis("q"), parts, bind="serial")
+    shared = replace(shared, body=(substituted(inner, own), *stores))
+    return (*map(Local, lines.values()), shared, combine)

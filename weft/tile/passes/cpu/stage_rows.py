@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
@@ -99,7 +98,7 @@ def _stage(
         return None
     if trips(first) * best.type.dtype.bytes > target.l2 // 2:
         return None
-    row = Buffer(labels.buffer("row"), TensorType(best.type.dtype, (span(first),)), "local")
+    row = labels.buffer("row", best.type.dtype, (span(first),))
     store = Store(row, (first.axis,), substitute((best,), same)[0])
     second_body = substitute_block(second.body, {best: make(Load(row), second.axis)})
     first = replace(first, body=_before_updates(first.body, store))

@@ -16,26 +16,24 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.core.types import TensorType
-from weft.scalar.blocks import address, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
+from weft.scalar.blocks import address, map_outermost, substitute_block
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import crossing, length, ranges_in, stride_along
-from weft.tile.moves.loops import Labels, blocked
+from weft.tile.moves.loops import Labels, around, blocked
 
 
 def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
     """Tile every nest whose store is contiguous along one axis and a load along another."""
     labels = Labels(kernel.body)
 
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.bind not in ("", "serial"):
+    def one(stmt: For) -> For | None:
+        if stmt.bind not in ("", "serial"):
             return stmt
-        tiled = None if stmt.bind else _tile(stmt, target, labels)
-        return tiled or replace(stmt, body=tuple(map(one, stmt.body)))
+        return None if stmt.bind else _tile(stmt, target, labels)
 
-    return replace(kernel, body=tuple(map(one, kernel.body)))
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 Span = tuple[Node, Node]
@@ -87,10 +85,9 @@ class _Squares:
 
             return blocked(replace(loop, lo=lo, hi=hi), self.labels.axis("b"), width, inner)
 
+        others = [f for f in self.loops if f not in (along, across)]
         nest = tiles(0, (across.lo, across.hi), (along.lo, along.hi))
-        for loop in reversed([f for f in self.loops if f is not along and f is not across]):
-            nest = replace(loop, body=(nest,), bind="serial")
-        return nest
+        return around(others, nest, bind="serial")
 
     def block(self, rows: Span, columns: Span) -> Block:
         """Fill a tile, as registers that a load crosses, then store from it; a copy needs none."""
@@ -106,8 +103,7 @@ class _Squares:
         before: list[Stmt] = []
         reads: dict[Node, Node] = {}
         for load in self.loads:
-            shape = (self.lanes, self.lanes)
-            buffer = Buffer(labels.buffer("tile"), TensorType(load.type.dtype, shape), "local")
+            buffer = labels.buffer("tile", load.type.dtype, (self.lanes, self.lanes))
             at = apply(subtract, across, rows[0]), apply(subtract, along, columns[0])
             m, n = labels.axis("m"), labels.axis("n")
             value, *index = substitute((load, *at), {across: m, along: n})

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node
-from weft.scalar.blocks import address, loads, nodes
-from weft.scalar.nest import Block, For, Kernel, Store
+from weft.scalar.blocks import address, loads, map_outermost, map_statements, nodes
+from weft.scalar.nest import For, Kernel, Stmt, Store
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along
@@ -26,23 +25,21 @@ def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
     read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)
 
-    def visit(block: Block, lanes: tuple[Node, int] | None) -> Block:
-        return tuple(
-            replace(s, body=visit(s.body, (s.axis, s.lanes) if s.lanes else lanes))
-            if isinstance(s, For)
-            else replace(s, how="stream")
-            if isinstance(s, Store) and lanes is not None and streams(s, *lanes)
-            else s
-            for s in block
-        )
-
-    def streams(stmt: Store, axis: Node, lanes: int) -> bool:
-        whole = lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
+    def marked(stmt: Stmt, loop: For) -> Stmt:
+        if not isinstance(stmt, Store):
+            return stmt
+        whole = loop.lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
         own = stmt.buffer.space == "global" and stmt.buffer not in read
         where = address(stmt.buffer, stmt.index, ranges)
-        return whole and own and stmt.mask is None and stride_along(where, axis) == 1
+        streams = whole and own and stmt.mask is None and stride_along(where, loop.axis) == 1
+        return replace(stmt, how="stream") if streams else stmt
 
-    return replace(kernel, body=visit(kernel.body, None))
+    def one(loop: For) -> For | None:
+        if not loop.lanes:
+            return None
+        return replace(loop, body=map_statements(loop.body, lambda s: marked(s, loop)))
+
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 def past_caches(kernel: Kernel, target: Machine) -> bool:

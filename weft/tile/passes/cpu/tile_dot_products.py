@@ -23,14 +23,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.core.types import TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import loops_from, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.blocks import loops_from, map_outermost, substitute_block
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Store, Update
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
-from weft.tile.moves.loops import Labels, blocked, past
-from weft.tile.passes.both.collapse_loops import collapsed
+from weft.tile.moves.loops import Labels, around, blocked, nested, past
+from weft.tile.passes.both.collapse_loops import nested_and_joined
 from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
 
 LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
@@ -46,17 +45,12 @@ def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction that it makes faster than packed panels would."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block) -> Block:
-        return tuple(one(s) if isinstance(s, For) else s for s in block)
-
-    def one(stmt: For) -> For:
+    def one(stmt: For) -> For | None:
         found = None if stmt.bind else contraction(stmt)
         tile = None if found is None else dot_tile(found, target)
-        if found is None or tile is None:
-            return replace(stmt, body=visit(stmt.body))
-        return _schedule(found, tile, target, labels)
+        return None if found is None or tile is None else _schedule(found, tile, target, labels)
 
-    return replace(kernel, body=visit(kernel.body))
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 @dataclass(frozen=True)
@@ -146,22 +140,17 @@ def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) ->
             return _block(part, tile, (most, strip), target.lanes(c.bytes), labels)
 
         nest = blocked(c.rows, labels.axis("b"), most, rows)
-        for loop in reversed(c.repeat):
-            nest = replace(loop, body=(nest,), bind="serial")
-        return (nest,)
+        return (around(c.repeat, nest, bind="serial"),)
 
     nest = blocked(c.columns, labels.axis("b"), strip, columns)
-    for loop in reversed(c.outer):
-        nest = replace(loop, body=(nest,), bind="serial")
-    return nest
+    return around(c.outer, nest, bind="serial")
 
 
 def _block(
     c: Contraction, tile: DotTile, shape: tuple[int, int], lanes: int, labels: Labels
 ) -> Block:
     """The dot products of some rows and columns, and then the epilogue over them by rows."""
-    dtype = c.update.fold.dtypes[0]
-    dots = Buffer(labels.buffer("dots"), TensorType(dtype, shape), "local")
+    dots = labels.buffer("dots", c.update.fold.dtypes[0], shape)
     index = past(c.rows.axis, c.rows.lo), past(c.columns.axis, c.columns.lo)
     (acc,) = c.update.fold.accs
     inner = (_sum(c, lanes, labels), Store(dots, index, acc))
@@ -179,24 +168,12 @@ def _block(
     places = {c.rows.axis: row, c.columns.axis: column}
     read = make(Load(dots), *substitute(index, places))
     epilogue = substitute_block(c.stores, {**places, acc: read})
-    for loop, axis in ((c.columns, column), (c.rows, row)):
-        epilogue = (replace(loop, axis=axis, body=epilogue),)
-    return (Local(dots), fill, *epilogue)
+    loops = replace(c.rows, axis=row), replace(c.columns, axis=column)
+    return (Local(dots), fill, *nested(loops, epilogue))
 
 
 def _sum(c: Contraction, lanes: int, labels: Labels) -> For:
     """The reduce loops, the innermost one by vectors."""
-    nest: Stmt = c.update
-    for r in reversed(c.reduce):
-        nest = replace(r, body=(nest,))
-        nest = collapsed(nest, labels) or nest
-    assert isinstance(nest, For)
-    *around, last = loops_from(nest)
-
-    def vector(lo: Node, hi: Node) -> Block:
-        return (replace(last, lo=lo, hi=hi, folds=(), bind=f"vector{lanes}"),)
-
-    lines = replace(blocked(last, labels.axis("b"), lanes, vector), folds=last.folds)
-    for loop in reversed(around):
-        lines = replace(loop, body=(lines,), bind="serial")
-    return lines
+    *outer, last = loops_from(nested_and_joined(c.reduce, (c.update,), labels))
+    lines = blocked(last, labels.axis("b"), lanes, inner=f"vector{lanes}")
+    return around(outer, lines, bind="serial")

@@ -17,7 +17,7 @@ from functools import lru_cache
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
-from weft.scalar.blocks import address
+from weft.scalar.blocks import address, loops_in, map_loops
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place
@@ -79,7 +79,7 @@ def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, froze
 
 def _can_run_lanes(stmt: For) -> bool:
     """Whether the loop may run over lanes, which share control flow and local buffers."""
-    inner = [s for s in walk(stmt.body) if isinstance(s, For)]
+    inner = list(loops_in(stmt.body))
     if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
         return False
     if any(isinstance(s, nest.Local) for s in walk(stmt.body)):
@@ -151,10 +151,7 @@ def apply_choice(
     `around`: how often the loop runs.
     """
     turns = around * trips(stmt)
-    body = tuple(
-        apply_choice(s, chosen, target, labels, turns) if isinstance(s, For) else s
-        for s in stmt.body
-    )
+    body = map_loops(stmt.body, lambda s: apply_choice(s, chosen, target, labels, turns))
     if stmt.axis not in chosen:
         return replace(stmt, body=body, bind="serial")
     lanes = lanes_for(stmt, target)
@@ -169,8 +166,7 @@ def apply_choice(
             return (For(stmt.axis, lo, hi, squares, 1, stmt.role, f"vector{lanes}"),)
         return (vectors(stmt, lo, hi, lanes, labels, squares),)
 
-    outer = blocked(stmt, labels.axis("b"), lanes * parts, block)
-    return replace(outer, folds=stmt.folds)
+    return blocked(stmt, labels.axis("b"), lanes * parts, block)
 
 
 def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
@@ -192,12 +188,8 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     )
     if not bare or not {(False, 1), (False, -1)} & steps:
         return stmt
-
-    def block(lo: Node, hi: Node) -> Block:
-        return (replace(stmt, lo=lo, hi=hi, folds=(), bind="register"),)
-
-    return replace(blocked(stmt, labels.axis("b"), lanes, block), folds=stmt.folds)
+    return blocked(stmt, labels.axis("b"), lanes, inner="register")
 
 
 def _fold_count(stmt: For) -> int:
-    return sum(len(f.labels) for s in walk((stmt,)) if isinstance(s, For) for f in s.folds)
+    return sum(len(f.labels) for loop in loops_in((stmt,)) for f in loop.folds)

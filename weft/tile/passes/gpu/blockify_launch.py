@@ -30,7 +30,7 @@ from dataclasses import replace
 from itertools import product
 
 from weft.core.node import postorder
-from weft.scalar.blocks import loops_in, map_statements, reads_again, rebound
+from weft.scalar.blocks import loops_in, map_loops, map_statements, reads_again, rebound
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
@@ -148,7 +148,7 @@ def _shared_by_warps(stmt: For) -> Block | None:
     longest_sum = max((trips(s) for s in loops if s.role == "reduce"), default=0)
     if longest_sum < LONG or reads_again(stmt.body):
         return None
-    return tuple(replace(s, bind="warp") if isinstance(s, For) else s for s in stmt.body)
+    return map_loops(stmt.body, lambda s: replace(s, bind="warp"))
 
 
 def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:

@@ -17,7 +17,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.tiles import Tile, is_frame, on_tiles
-from weft.tile.moves.loops import Labels, blocked
+from weft.tile.moves.loops import Labels, around, blocked
 
 BYTES = 64  # of a row of a chunk: two sectors
 WIDE = 128  # a whole line, where shared memory is large: threads that copy meet in no bank
@@ -43,9 +43,9 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
         while size >= 2 * trips(longest):
             size //= 2
 
+        others = [f for f in loops if f is not longest]
         nest = blocked(replace(longest, body=body, folds=()), labels.axis("k"), size)
-        for loop in reversed([f for f in loops if f is not longest]):
-            nest = replace(loop, body=(nest,), bind="serial", folds=())
+        nest = around(others, nest, bind="serial", folds=())
         return replace(tile, body=(replace(nest, folds=head.folds), *tile.body[1:]))
 
     return on_tiles(kernel, chunked)

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, substitute
-from weft.scalar.blocks import address, nodes
+from weft.scalar.blocks import address, map_loops, nodes
 from weft.scalar.nest import For, Kernel, Load
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_along, trips
 from weft.tile.analysis.strips import WIDEST
-from weft.tile.analysis.tiles import Tile, on_chunks, section
+from weft.tile.analysis.tiles import Tile, in_strips, on_chunks
 from weft.tile.moves.loops import Labels
 
 LONGEST = 32
@@ -29,7 +29,7 @@ def mark_unroll(kernel: Kernel, target: GPU) -> Kernel:
     """Unroll the innermost sums of tiles."""
 
     def unrolled(tile: Tile, chunk: For, labels: Labels) -> Tile:
-        body = tuple(_unrolled(s, tile, labels) if isinstance(s, For) else s for s in chunk.body)
+        body = map_loops(chunk.body, lambda s: _unrolled(s, tile, labels))
         return tile.with_chunk(replace(chunk, body=body))
 
     return on_chunks(kernel, unrolled)
@@ -49,10 +49,7 @@ def _unrolled(stmt: For, tile: Tile, labels: Labels) -> For:
         width //= 2
     if width == 1 or trips(stmt) % width:
         return replace(stmt, bind="unroll")
-    start = labels.axis("u")
-    # a scan goes in order: one accumulator
-    inner = section(stmt, start, width, role="scan", folds=(), bind="register")
-    return replace(stmt, axis=start, step=width, body=(inner,), bind="unroll")
+    return replace(in_strips(stmt, labels.axis("u"), width), bind="unroll")
 
 
 def _results(where: Node, tile: Tile) -> int:

@@ -20,14 +20,14 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.scalar.affine import Interval
-from weft.scalar.blocks import loops_in, nodes
+from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.divisors import of_axis
 from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, trips
 from weft.tile.analysis.strips import accesses_of, strip_width
-from weft.tile.analysis.tiles import Tile, on_tiles, register_split, section, tile_of
+from weft.tile.analysis.tiles import Tile, in_strips, on_tiles, register_split, section, tile_of
 from weft.tile.moves.loops import Labels, upto
 
 MOST = 8  # elements of a strip
@@ -81,7 +81,7 @@ class _Strips:
 
     def block(self, stmts: Block, known: dict[Node, int], blocks: int) -> Block:
         """`blocks`: of the grid, around these statements."""
-        return tuple(self.loop(s, known, blocks) if isinstance(s, For) else s for s in stmts)
+        return map_loops(stmts, lambda s: self.loop(s, known, blocks))
 
     def loop(self, stmt: For, known: dict[Node, int], blocks: int) -> Stmt:
         if tile_of(stmt) is not None:
@@ -115,12 +115,7 @@ class _Strips:
         return width
 
     def strip(self, stmt: For, width: int) -> For:
-        if width == 1:
-            return stmt
-        start = self.labels.axis("c")
-        role = "scan" if stmt.role == "reduce" else stmt.role  # in order: one accumulator
-        inner = section(stmt, start, width, bind="register", folds=(), role=role)
-        return replace(stmt, axis=start, body=(inner,), step=width)
+        return stmt if width == 1 else in_strips(stmt, self.labels.axis("c"), width)
 
 
 def _piece(stmt: For) -> For | None:

@@ -20,18 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.core.types import TensorType
 from weft.scalar import nest
 from weft.scalar.affine import Ranges
 from weft.scalar.blocks import address, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import narrow, stride_along, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.strips import WIDEST, accesses_of, strip_width
-from weft.tile.analysis.tiles import Tile, full, guarded, on_tiles, section, tiles_of
+from weft.tile.analysis.tiles import Tile, full, guarded, in_strips, on_tiles, tiles_of
 from weft.tile.moves.loops import Labels, past
 from weft.tile.moves.staged_rows import RowStager
 
@@ -162,17 +161,15 @@ def _fill(
         if not isinstance(value.op, Load):
             value = apply("where", inside, value, constant(0, value.type.dtype))
     outer, line = loops
-    shape = TensorType(term.type.dtype, (trips(outer), trips(line)))
     name = next(n.op.buffer.name for n in postorder(term) if isinstance(n.op, Load))
-    buffer = Buffer(labels.buffer(f"{name}_s"), shape, "shared")
+    shape = trips(outer), trips(line)
+    buffer = labels.buffer(f"{name}_s", term.type.dtype, shape, "shared")
     index = tuple(past(fresh[f.axis], f.lo) for f in loops)
     at, store = fresh[line.axis], Store(buffer, index, value)
     thread = For(at, line.lo, line.hi, (store,), 1, "free", "thread")
     width = 1 if known is None else strip_width(accesses_of([value]), at, known, ranges)
     if width > 1 and trips(line) % width == 0:
-        start = labels.axis("c")
-        strip = section(replace(thread, bind="register"), start, width)
-        thread = replace(thread, axis=start, body=(strip,), step=width)
+        thread = in_strips(thread, labels.axis("c"), width)
     fill = For(fresh[outer.axis], outer.lo, outer.hi, (thread,), 1, "free", "thread")
     read = make(Load(buffer), *(past(f.axis, f.lo) for f in loops))
     return (Local(buffer), fill), read

@@ -17,7 +17,7 @@ that all rows share (`y`, `v`) are read again for every block; the price decides
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, takewhile
 from typing import Any
@@ -193,6 +193,14 @@ class Rows:
         return (ROW, *(index[p] for p in self.others))
 
 
+def merged_kernel(members: Sequence[Kernel], inside: Container[Buffer], body: Block) -> Kernel:
+    """One kernel in place of several, with their operands but for the buffers `inside`."""
+    inputs = dict.fromkeys(b for m in members for b in m.inputs if b not in inside)
+    outputs = tuple(b for m in members for b in m.outputs if b not in inside)
+    origin = tuple(dict.fromkeys(line for m in members for line in m.origin))
+    return Kernel(members[-1].name, tuple(inputs), outputs, renumber(body), origin)
+
+
 ROW = axis("row")  # of a block, in a kernel that is being put together
 
 
@@ -221,11 +229,7 @@ class _Merge:
                 apply(floordiv, apply(add, loop.hi, constant(each - 1)), constant(each)), {}
             )
             body = (For(axis(f"outer{n}"), constant(0), turns, body),)
-        inputs = dict.fromkeys(b for m in self.members for b in m.inputs if b not in self.local)
-        outputs = tuple(b for m in self.members for b in m.outputs if b not in self.local)
-        origin = tuple(dict.fromkeys(line for m in self.members for line in m.origin))
-        name = self.members[-1].name
-        return Kernel(name, tuple(inputs), outputs, renumber(body), origin)
+        return merged_kernel(self.members, self.local, body)
 
     def rows(self, member: Kernel) -> For:
         """What a member does with the rows of a block, over axes of its own."""

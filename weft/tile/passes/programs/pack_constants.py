@@ -23,7 +23,7 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_statements, nodes, substitute_block
+from weft.scalar.blocks import loads, map_loops, map_statements, nodes, substitute_block
 from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
@@ -38,7 +38,7 @@ from weft.tile.analysis.access import (
     span,
     trips,
 )
-from weft.tile.moves.loops import Labels, blocked
+from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turned, turns
 
 FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
@@ -88,7 +88,7 @@ class _Packing:
         self.kernel = replace(kernel, body=body, inputs=inputs) if self.packs else kernel
 
     def block(self, block: Block, around: tuple[For, ...] = ()) -> Block:
-        return tuple(self.one(s, around) if isinstance(s, For) else s for s in block)
+        return map_loops(block, lambda s: self.one(s, around))
 
     def one(self, stmt: For, around: tuple[For, ...]) -> For:
         found = contraction(stmt)
@@ -183,9 +183,7 @@ class _Packing:
             value = substitute((right,), {column: at})[0]
             index = (*(f.axis for f in outer), panel, *(r.axis for r in inner), n)
             loop = For(n, constant(0), constant(width), (Store(panels, index, value),))
-            for r in reversed(inner):
-                loop = replace(r, body=(loop,), role="free", folds=())
-            return loop
+            return around(inner, loop, role="free", folds=())
 
         nests = [For(each, constant(0), whole, (fill(each, False),))]
         nests = nests if value_of(whole) != 0 else []
@@ -193,9 +191,8 @@ class _Packing:
             nests.append(For(each, whole, constant(count), (fill(each, True),)))
         elif columns % width:
             nests.append(fill(whole, True))
-        for f in reversed(outer):
-            nests = [replace(f, body=(nest,)) for nest in nests]
-        self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), tuple(nests)))
+        body = tuple(around(outer, nest) for nest in nests)
+        self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), body))
         quotient = apply(floordiv, column, constant(width))
         inside = apply(floormod, column, constant(width))
         return make(Load(panels), *parts, quotient, *(r.axis for r in inner), inside)

@@ -14,15 +14,14 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from weft.core.node import Node, make
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Store, Update
+from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Store
 from weft.scalar.ops import apply, axis, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
-from weft.tile.moves.loops import nested
+from weft.tile.moves.loops import combining, nested
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy
@@ -114,13 +113,7 @@ def _kernels(
     inputs = tuple(b for b in kernel.inputs if b in read)
     name = fresh(f"{kernel.name}_parts", names)
     first = replace(kernel, name=name, inputs=inputs, outputs=tuple(buffers.values()), body=body)
-
-    def parts(fold: Fold) -> tuple[Node, ...]:
-        return tuple(make(Load(buffers[acc]), part, *index) for acc in fold.accs)
-
-    updates = tuple(Update(fold, parts(fold), True) for fold in folds)
-    whole = For(part, constant(0), constant(count), updates, 1, "reduce", "", folds)
-    body = nested(around, (whole, *rest))
+    body = nested(around, (combining(folds, buffers, part, count, index), *rest))
     read = loads(*nodes(body))
     inputs = tuple(b for b in (*kernel.inputs, *buffers.values()) if b in read)
     return [first, replace(kernel, inputs=inputs, body=body)]
