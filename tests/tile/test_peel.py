@@ -70,14 +70,24 @@ def lowered(text: str = ROWS) -> Program:
     return kernels.lower(program)
 
 
-def test_a_rest_of_rows_is_taken_in_halves() -> None:
+def test_a_rest_of_rows_that_add_nothing_up_is_taken_in_quarters() -> None:
     loops = [s for s in walk(lowered().kernels[0].body) if isinstance(s, For)]
     rows = [f for f in loops if f.label == "b0"]
     columns = [f for f in loops if f.label == "b1"]
-    assert [f.step for f in rows] == [8, 4, 2, 1]
-    assert [f.bind for f in rows] == ["parallel", "serial", "serial", "serial"]
+    assert [f.step for f in rows] == [8, 4, 1]
+    assert [f.bind for f in rows] == ["parallel", "serial", "serial"]
     assert rows[0].grain is not None and all(f.grain is None for f in rows[1:])
-    assert [f.step for f in columns] == 4 * [32, 16, 16]  # the last one is masked
+    assert [f.step for f in columns] == 3 * [32, 16, 16]  # the last one is masked
+
+
+def test_a_rest_of_sums_is_taken_in_halves() -> None:
+    """By quarters three rows would be loaded for one sum each."""
+    rows = "for r0 in 0..s0 by 8:  # free serial\n"
+    rows += "    for a0 in r0..min(r0 + 8, s0):  # free register\n"
+    head, body = SUMS.split("for a0 in 0..s0:  # free serial\n")
+    inner = body.replace("\n    ", "\n        ").replace("    for", "        for", 1)
+    loops = [s for s in walk(lowered(f"{head}{rows}{inner}").kernels[0].body) if isinstance(s, For)]
+    assert [f.step for f in loops if f.label == "r0"] == [8, 4, 2, 1]
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (7, 15), (8, 32), (9, 33), (15, 48), (23, 63), (31, 47)])
@@ -109,6 +119,33 @@ def test_blocks_of_a_sum_end_where_none_is_full(columns: int) -> None:
     x = np.arange(3 * columns, dtype=np.float32).reshape(3, columns)
     (y,) = machine.run(at_shapes(program, [x.shape]), [x])
     np.testing.assert_allclose(y, x.sum(1))
+
+
+ONCE = """program tile p
+size s0: 2..65536 near 9
+input x: f32[s0]
+
+kernel y(x: f32[s0]) -> y: f32[s0]
+for b0 in 0..s0 by 16:  # free serial
+    for b1 in b0..min(b0 + 16, s0) by 64:  # free serial
+        for b2 in b1..min(b1 + 64, min(b0 + 16, s0)) by 16:  # free serial
+            for a0 in b2..min(b2 + 16, min(b1 + 64, min(b0 + 16, s0))):  # free vector16
+                in0 = load x[a0]
+                v0 = multiply(in0, 2.0)
+                y[a0] = v0
+
+output y
+"""
+
+
+@pytest.mark.parametrize("size", [2, 15, 16, 17, 32, 47])
+def test_a_loop_that_runs_once_at_most_is_no_loop(size: int) -> None:
+    verify(program := lowered(ONCE))
+    loops = [s for s in walk(program.kernels[0].body) if isinstance(s, For)]
+    assert [f.label for f in loops] == ["b0"]
+    x = np.arange(size, dtype=np.float32)
+    (y,) = machine.run(at_shapes(program, [x.shape]), [x])
+    np.testing.assert_array_equal(y, 2 * x)
 
 
 SINGLE = """program tile p

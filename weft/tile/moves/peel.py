@@ -75,6 +75,10 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             out.append(stmt)
             continue
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
+        if has_symbol(extent) and _runs_once(stmt, extent, ranges):
+            once = substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
+            out.extend(peel(simplify_block(once, ranges), ranges))
+            continue
         if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _gains(stmt):
             out.extend(_split_at_size(stmt, extent, ranges))
             continue
@@ -88,6 +92,17 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             continue
         out.extend(_split(stmt, int(extent.op.value), ranges))
     return tuple(out)
+
+
+def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
+    """Whether a loop runs once at most, and its body does nothing where it runs not at all."""
+
+    def empty(block: Block) -> bool:
+        loops = [s for s in block if isinstance(s, For)]
+        return len(loops) == len(block) and all(s.lo is stmt.axis or empty(s.body) for s in loops)
+
+    short = 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
+    return short and stmt.bind == "serial" and not stmt.folds and empty(stmt.body)
 
 
 def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
@@ -110,14 +125,15 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
 
 
 def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
-    """Full blocks, then the rest in smaller ones: a half, a quarter, ... of what is unrolled, or
-    vectors of which the last is masked.
+    """Full blocks, then the rest in smaller ones: a half, a quarter, ... of what is unrolled (only
+    every second of these where nothing is added up), or vectors of which the last is masked.
     """
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply(maximum, extent, constant(0))
     unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     if unit == 1 and stmt.role == "free":
-        widths += parts_of(stmt.step)
+        adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
+        widths += parts_of(stmt.step) if adds else parts_of(stmt.step)[::-1][::2][::-1]
     elif unit < stmt.step:
         widths.append(unit)
     inside = _inside(stmt, ranges) if unit > 1 else None
@@ -128,8 +144,9 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         turns = apply(floordiv, length, constant(width))
         hi = apply(add, stmt.lo, apply(multiply, turns, constant(width)))
         hi = simplify(hi, ranges)
-        part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
-        parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges, width))
+        if hi is not lo:
+            part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
+            parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges, width))
         lo = hi if length is extent else simplify(apply(maximum, hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
         left = simplify(apply(floormod, extent, constant(widths[-1])), ranges)
