@@ -85,7 +85,9 @@ def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) ->
 
 def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
     """Rewrite every statement, a loop after the statements inside it."""
-    inside = map_loops(block, lambda loop: replace(loop, body=map_statements(loop.body, change)))
+    inside = (  # one after the other: changes that take fresh names count on the order
+        replace(s, body=map_statements(s.body, change)) if isinstance(s, For) else s for s in block
+    )
     return tuple(map(change, inside))
 
 
