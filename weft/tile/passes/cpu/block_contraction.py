@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.types import TensorType
@@ -99,8 +100,9 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     read = Update(c.update.fold, (c.right,))
     along = [step for _, step in strides(read, c.columns.axis, ranges)]
-    inward = hinted(lambda u: [*strides(u, c.reduce[-1].axis, ranges)], sizes_of(read).values())
-    close = all((step or width + 1) <= width for _, step in inward(read))  # as in a panel
+    inward = partial(strides, axis=c.reduce[-1].axis, ranges=ranges)
+    across = [step or width + 1 for _, step in hinted(inward, sizes_of(read).values())(read)]
+    close = max(across, default=0) <= width  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
     pack = apart or c.joined or not plain
 
