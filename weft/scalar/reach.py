@@ -95,8 +95,8 @@ def _furthest(term: Node, ranges: Ranges) -> Node:
     end: Linear = ({}, offset)
     for atom, k in terms.items():
         last = ranges.get(atom, UNKNOWN)[1]
-        grows = k > 0 and isinstance(last, Symbolic)
-        end = plus(end, linear(last.term) if grows else ({atom: 1}, 0), k)
+        form = linear(last.term) if isinstance(last, Symbolic) and k > 0 else ({atom: 1}, 0)
+        end = plus(end, form, k)
     return from_linear(*end)
 
 

@@ -17,12 +17,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from weft.core.node import Node, make, postorder, substitute
+from weft.core.types import TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import map_outermost, rebound
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
 from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
@@ -37,8 +38,8 @@ from weft.tile.analysis.access import (
     tile_length,
     trips,
 )
-from weft.tile.moves.loops import Labels, around, blocked, upto, vectors
-from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
+from weft.tile.moves.loops import Labels, blocked, upto, vectors
+from weft.tile.passes.both.collapse_loops import collapsed
 
 Span = tuple[Node, Node]  # from, to
 
@@ -52,13 +53,19 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction of the kernel that is large enough to gain."""
     labels = Labels(kernel.body)
 
-    def one(stmt: For) -> For | None:
-        found = None if stmt.bind else contraction(stmt)
-        if found is None or not pays(found) or any(span(r) in NONE for r in found.reduce):
-            return None
-        return _schedule(found, target, labels, stmt in kernel.body)
+    def visit(block: Block, alone: bool) -> Block:
+        out: list[Stmt] = []
+        for stmt in block:
+            found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
+            if found is not None and pays(found) and all(span(r) not in NONE for r in found.reduce):
+                out.append(_schedule(found, target, labels, alone))
+            elif isinstance(stmt, For):
+                out.append(replace(stmt, body=visit(stmt.body, False)))
+            else:
+                out.append(stmt)
+        return tuple(out)
 
-    return replace(kernel, body=map_outermost(kernel.body, one))
+    return replace(kernel, body=visit(kernel.body, True))
 
 
 def pays(c: Contraction) -> bool:
@@ -93,12 +100,9 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     read = Update(c.update.fold, (c.right,))
     along = [step for _, step in strides(read, c.columns.axis, ranges)]
-
-    def inward(u: Update) -> list[int | None]:
-        return [step for _, step in strides(u, c.reduce[-1].axis, ranges)]
-
-    steps = hinted(inward, sizes_of(read).values())(read)
-    close = all((step or width + 1) <= width for step in steps)  # as in a panel
+    inward = partial(strides, axis=c.reduce[-1].axis, ranges=ranges)
+    across = [step or width + 1 for _, step in hinted(inward, sizes_of(read).values())(read)]
+    close = max(across, default=0) <= width  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
     pack = apart or c.joined or not plain
 
@@ -115,8 +119,10 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
             return (*before, _turned(c, (at, end), right, crossed, most, target, labels))
         return (*before, _rows(c, (at, end), right, (rows, width, lanes), labels))
 
-    outside = (shared, *c.outer) if shared else c.outer
-    return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
+    nest = blocked(c.lines, labels.axis("b"), size, block)
+    for loop in reversed(c.outer):
+        nest = replace(loop, body=(nest,), bind="serial")
+    return replace(shared, body=(nest,)) if shared else nest
 
 
 def _unevenness(lines: int, size: int, target: Machine) -> float:
@@ -253,7 +259,7 @@ def _panel(c: Contraction, first: Node, at: Node, size: int, labels: Labels) -> 
         place[c.joined[1].axis] = spans[1].axis
         inside = apply("add", apply(multiply, inside, constant(c.unit)), spans[1].axis)
     shape = (*map(span, loops), (size + more) * c.unit)
-    panel = labels.buffer("panel", c.right.type.dtype, shape)
+    panel = Buffer(labels.buffer("panel"), TensorType(c.right.type.dtype, shape), "local")
     index = (*(fresh[r.axis] for r in loops), inside)
     # left without binds: the passes after this one choose how to read the right side best
     fill: Stmt = Store(panel, index, simplify(substitute((c.right,), place)[0], {}))
@@ -271,12 +277,15 @@ def _rows(
     """
     (at, end), (rows, width, lanes) = span, tile
     update = replace(c.update, values=(apply(c.times, c.left, right),))
-    # over a packed panel the loops often are one even loop
-    inner = rebound((nested_and_joined(c.reduce, (update,), labels),), "", "serial")
+    inner: Stmt = update
+    for r in reversed(c.reduce):  # over a packed panel they often are one even loop
+        inner = replace(r, body=(inner,))
+        inner = collapsed(inner, labels) or inner
+    inner = bound(inner)
 
     def row_block(first: Node, last: Node) -> Block:
         def tile(left: Node, stop: Node) -> Block:
-            columns = vectors(c.columns, left, stop, lanes, labels, (*inner, *c.stores))
+            columns = vectors(c.columns, left, stop, lanes, labels, (inner, *c.stores))
             return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
 
         if not has_symbol(constant(c.unit)) and trips(replace(c.columns, lo=at, hi=end)) <= width:
@@ -284,7 +293,9 @@ def _rows(
         return (blocked(replace(c.columns, lo=at, hi=end), labels.axis("b"), width, tile),)
 
     nest = blocked(c.rows, labels.axis("b"), rows, row_block)
-    return around(c.repeat, nest, bind="serial")
+    for loop in reversed(c.repeat):
+        nest = replace(loop, body=(nest,), bind="serial")
+    return nest
 
 
 def _turned(
@@ -310,3 +321,10 @@ def _turned(
         return (_rows(turn, (start, stop), read(start), (even, lanes, lanes), labels),)
 
     return blocked(c.rows, labels.axis("b"), lanes, tiles)
+
+
+def bound(stmt: Stmt) -> Stmt:
+    """The nest with every loop serial."""
+    if not isinstance(stmt, For):
+        return stmt
+    return replace(stmt, bind="serial", body=tuple(map(bound, stmt.body)))
