@@ -76,8 +76,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
             continue
         extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
         if has_symbol(extent) and _runs_once(stmt, extent, ranges):
-            once = substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
-            out.extend(peel(simplify_block(once, ranges), ranges))
+            out.extend(peel(simplify_block(_once(stmt), ranges), ranges))
             continue
         if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _gains(stmt):
             out.extend(_split_at_size(stmt, extent, ranges))
@@ -103,6 +102,11 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
 
     short = 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
     return short and stmt.bind == "serial" and not stmt.folds and empty(stmt.body)
+
+
+def _once(stmt: For) -> Block:
+    """The body of a loop that runs once."""
+    return substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
 
 
 def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
@@ -244,7 +248,7 @@ def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
     Vectors end at axis + left, so that counts and masks depend on `left` alone.
     """
     if not _unrolls(stmt):
-        return substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: lo})
+        return _once(replace(stmt, lo=lo))
 
     def once(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":

@@ -20,10 +20,10 @@ from dataclasses import replace
 from functools import partial
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.core.types import TensorType
 from weft.scalar.affine import has_symbol
+from weft.scalar.blocks import map_outermost, rebound
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
 from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
@@ -38,8 +38,8 @@ from weft.tile.analysis.access import (
     tile_length,
     trips,
 )
-from weft.tile.moves.loops import Labels, blocked, upto, vectors
-from weft.tile.passes.both.collapse_loops import collapsed
+from weft.tile.moves.loops import Labels, around, blocked, upto, vectors
+from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
 
 Span = tuple[Node, Node]  # from, to
 
@@ -53,19 +53,13 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction of the kernel that is large enough to gain."""
     labels = Labels(kernel.body)
 
-    def visit(block: Block, alone: bool) -> Block:
-        out: list[Stmt] = []
-        for stmt in block:
-            found = contraction(stmt) if isinstance(stmt, For) and not stmt.bind else None
-            if found is not None and pays(found) and all(span(r) not in NONE for r in found.reduce):
-                out.append(_schedule(found, target, labels, alone))
-            elif isinstance(stmt, For):
-                out.append(replace(stmt, body=visit(stmt.body, False)))
-            else:
-                out.append(stmt)
-        return tuple(out)
+    def one(stmt: For) -> For | None:
+        found = None if stmt.bind else contraction(stmt)
+        if found is None or not pays(found) or any(span(r) in NONE for r in found.reduce):
+            return None
+        return _schedule(found, target, labels, stmt in kernel.body)
 
-    return replace(kernel, body=visit(kernel.body, True))
+    return replace(kernel, body=map_outermost(kernel.body, one))
 
 
 def pays(c: Contraction) -> bool:
@@ -119,10 +113,8 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
             return (*before, _turned(c, (at, end), right, crossed, most, target, labels))
         return (*before, _rows(c, (at, end), right, (rows, width, lanes), labels))
 
-    nest = blocked(c.lines, labels.axis("b"), size, block)
-    for loop in reversed(c.outer):
-        nest = replace(loop, body=(nest,), bind="serial")
-    return replace(shared, body=(nest,)) if shared else nest
+    outside = (shared, *c.outer) if shared else c.outer
+    return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
 
 
 def _unevenness(lines: int, size: int, target: Machine) -> float:
@@ -259,7 +251,7 @@ def _panel(c: Contraction, first: Node, at: Node, size: int, labels: Labels) -> 
         place[c.joined[1].axis] = spans[1].axis
         inside = apply("add", apply(multiply, inside, constant(c.unit)), spans[1].axis)
     shape = (*map(span, loops), (size + more) * c.unit)
-    panel = Buffer(labels.buffer("panel"), TensorType(c.right.type.dtype, shape), "local")
+    panel = labels.buffer("panel", c.right.type.dtype, shape)
     index = (*(fresh[r.axis] for r in loops), inside)
     # left without binds: the passes after this one choose how to read the right side best
     fill: Stmt = Store(panel, index, simplify(substitute((c.right,), place)[0], {}))
@@ -277,15 +269,12 @@ def _rows(
     """
     (at, end), (rows, width, lanes) = span, tile
     update = replace(c.update, values=(apply(c.times, c.left, right),))
-    inner: Stmt = update
-    for r in reversed(c.reduce):  # over a packed panel they often are one even loop
-        inner = replace(r, body=(inner,))
-        inner = collapsed(inner, labels) or inner
-    inner = bound(inner)
+    # over a packed panel the loops often are one even loop
+    inner = rebound((nested_and_joined(c.reduce, (update,), labels),), "", "serial")
 
     def row_block(first: Node, last: Node) -> Block:
         def tile(left: Node, stop: Node) -> Block:
-            columns = vectors(c.columns, left, stop, lanes, labels, (inner, *c.stores))
+            columns = vectors(c.columns, left, stop, lanes, labels, (*inner, *c.stores))
             return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
 
         if not has_symbol(constant(c.unit)) and trips(replace(c.columns, lo=at, hi=end)) <= width:
@@ -293,9 +282,7 @@ def _rows(
         return (blocked(replace(c.columns, lo=at, hi=end), labels.axis("b"), width, tile),)
 
     nest = blocked(c.rows, labels.axis("b"), rows, row_block)
-    for loop in reversed(c.repeat):
-        nest = replace(loop, body=(nest,), bind="serial")
-    return nest
+    return around(c.repeat, nest, bind="serial")
 
 
 def _turned(
@@ -321,10 +308,3 @@ def _turned(
         return (_rows(turn, (start, stop), read(start), (even, lanes, lanes), labels),)
 
     return blocked(c.rows, labels.axis("b"), lanes, tiles)
-
-
-def bound(stmt: Stmt) -> Stmt:
-    """The nest with every loop serial."""
-    if not isinstance(stmt, For):
-        return stmt
-    return replace(stmt, bind="serial", body=tuple(map(bound, stmt.body)))
