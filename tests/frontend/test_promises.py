@@ -1,5 +1,7 @@
 """weft.compile(f, sizes={"x": {0: (1, 4096)}}): free from the first call on, within the range."""
 
+# pyright: reportPrivateUsage=false
+
 from __future__ import annotations
 
 import pickle
@@ -55,10 +57,16 @@ def test_one_program_from_the_first_call_on(given: Any) -> None:
 
 
 def test_marks_are_gone_after_the_call() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        x.tag = 3  # type: ignore[attr-defined]
+        return softmax(x)
+
     (x,) = rows(5)
-    x.tag = 3  # type: ignore[attr-defined]
-    weft.compile(softmax, sizes=X)(x)
+    weft.compile(fn, sizes=X)(x)
     assert vars(x) == {"tag": 3}
+    torch._dynamo.maybe_mark_dynamic(x, 1)
+    weft.compile(softmax, sizes=X)(x)
+    assert vars(x)["_dynamo_weak_dynamic_indices"] == {1}
 
 
 @pytest.mark.parametrize("count", [0, 5000])

@@ -3,7 +3,7 @@
 promises = Promises({"x": {0: (1, 4096)}, "state": [{1: Dim("length", max=64)}, None]})
 with promises.made(fn, args, kwargs):     # WeftError for a size outside of its range
     compile(fn, *args, **kwargs)          # Dynamo leaves these sizes free
-promises.hold(graph, examples, names)     # WeftError where the program takes only some of them
+hold(graph, examples, names)              # WeftError where the program takes only some of them
 """
 
 # pyright: reportPrivateUsage=false
@@ -13,6 +13,8 @@ from __future__ import annotations
 import inspect
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
+from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,30 +28,37 @@ from weft.frontend.extents import MOST, OPEN
 Range = tuple[int, int]
 
 
-@dataclass
+MARKS = ("_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking")  # what marking a tensor sets
+# What is promised of the tensors of the call that Dynamo may compile now, by their id.
+MARKED: ContextVar[Mapping[int, Mapping[int, Range]]] = ContextVar("marked")
+
+
+@dataclass(frozen=True)
 class Promises:
     """What is promised of each argument, by its name in Python."""
 
     ranges: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    marked: dict[int, dict[int, Range]] = field(default_factory=dict[int, Any])  # by id of a tensor
 
     @contextmanager
     def made(
         self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], free: bool
     ) -> Generator[None, None, None]:
         """While Dynamo may compile for these arguments: it is told which sizes to leave free."""
+        marked: dict[int, dict[int, Range]] = {}
         tensors = [*self._tensors(fn, args, kwargs)] if self.ranges else []
-        before = [(x, dict(x.__dict__)) for x, _, _ in tensors]
+        before = [(vars(x), name, copy(vars(x).get(name))) for x, _, _ in tensors for name in MARKS]
         for x, d, (low, high) in tensors:
             if free and x.shape[d] >= OPEN[0] and high > max(low, OPEN[0]):
                 torch._dynamo.maybe_mark_dynamic(x, d)
-                self.marked.setdefault(id(x), {})[d] = low, high
+                marked.setdefault(id(x), {})[d] = low, high
+        token = MARKED.set(marked)
         try:
             yield
         finally:
-            self.marked.clear()
-            for x, attributes in before:
-                x.__dict__ = attributes  # type: ignore[assignment]
+            MARKED.reset(token)
+            for attributes, name, value in before:
+                attributes.pop(name, None)
+                attributes.update({name: value} if value is not None else {})
 
     def _tensors(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Found:
         signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
@@ -63,17 +72,6 @@ class Promises:
             if not more:
                 choice("argument of sizes", name, signature.parameters)
             yield from _promised(name, given.get(name), promise)
-
-    def hold(
-        self, graph: torch.fx.GraphModule, examples: Sequence[Any], names: Sequence[Name]
-    ) -> None:
-        """Guard that what was promised is so; WeftError where the program takes less."""
-        inputs = graph.graph.find_nodes(op="placeholder") if self.marked else []
-        for placeholder, x, name in zip(inputs, examples, names, strict=False):
-            for d, ends in self.marked.get(id(x), {}).items():
-                size = placeholder.meta["example_value"].shape[d]
-                if isinstance(size, torch.SymInt):
-                    _hold(size.node, ends, f"dimension {d} of {name.label}")
 
 
 Found = Iterator[tuple[torch.Tensor, int, Range]]  # of each promise its tensor and dimension
@@ -119,6 +117,17 @@ def _ends(given: Any) -> Range | None:
 
 def _show(ends: Range) -> str:
     return f"{ends[0]}..{ends[1]}" if ends[1] < MOST else f"at least {ends[0]}"
+
+
+def hold(graph: torch.fx.GraphModule, examples: Sequence[Any], names: Sequence[Name]) -> None:
+    """Guard that what was promised is so; WeftError where the program takes less."""
+    marked = MARKED.get({})
+    inputs = graph.graph.find_nodes(op="placeholder") if marked else []
+    for placeholder, x, name in zip(inputs, examples, names, strict=False):
+        for d, ends in marked.get(id(x), {}).items():
+            size = placeholder.meta["example_value"].shape[d]
+            if isinstance(size, torch.SymInt):
+                _hold(size.node, ends, f"dimension {d} of {name.label}")
 
 
 def _hold(node: Any, ends: Range, what: str) -> None:

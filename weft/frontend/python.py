@@ -39,6 +39,7 @@ import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnused
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name, innermost_line
+from weft.frontend.promises import hold
 from weft.frontend.specialise import GraphProgram, Session
 
 # What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
@@ -130,7 +131,7 @@ class Frames:
         """The backend, with the names that inputs have in Python."""
         reason = getattr(graph, "compile_subgraph_reason", None)
         names = names_of(graph, self.argument)
-        self.session.promises.hold(graph, examples, names)
+        hold(graph, examples, names)
         program = self.backend(graph, examples, names)
         if isinstance(program, GraphProgram):
             program.whole = reason is not None and not reason.graph_break
