@@ -36,7 +36,6 @@ EACH_SIZE = {
     "index_and_float",
     "one_sums",
     "parted",
-    "views_f64",
 }
 
 

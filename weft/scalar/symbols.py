@@ -15,7 +15,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import combinations
 
-from weft.core.node import Node
+from weft.core.node import Node, postorder
 from weft.scalar.affine import (
     UNKNOWN,
     Interval,
@@ -29,6 +29,7 @@ from weft.scalar.affine import (
     has_symbol,
     in_range,
     linear,
+    order,
     plus,
     product,
     times,
@@ -92,6 +93,10 @@ def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> Linear:
             ends = [times(inside, end) for end in _ends(atom, upper, known)]
             ends += _multiples(atom, inside, upper, known)
             found = [lowest(plus(rest, end), known, rounds - 1) for end in ends]
+            if function_of(atom) == ("maximum" if upper else "minimum"):  # it is one of them
+                given = (plus(rest, times(inside, linear(a))) for a in atom.args)
+                worst = min(_least_of_sizes(lowest(g, known, rounds - 1), known) for g in given)
+                found += [({}, int(worst))] if math.isfinite(worst) else []
             if found:
                 return max(found, key=lambda f: _least_of_sizes(f, known))
             break
@@ -105,6 +110,7 @@ def _replaceable(form: Linear, known: Known) -> list[Node]:
     """
     found = dict.fromkeys(f for atom in form[0] for f in factors(atom))
     made = [f for f in found if function_of(f) and (has_symbol(f) or _reads(f, known))]
+    made.sort(key=lambda f: -order(f)[1])  # what is left may cancel
     last = [a for a in reversed(known.last) if a in found]
     products = (parts for a in form[0] if len(parts := factors(a)) > 1 and has_symbol(a))
     times = [f for parts in products for f in parts if not has_symbol(f)]
@@ -113,7 +119,7 @@ def _replaceable(form: Linear, known: Known) -> list[Node]:
 
 def _reads(term: Node, known: Known) -> bool:
     """Whether an atom such as a0 // 64 is of an axis that ends at a size."""
-    return any(f in known.last for a in term.args for atom in linear(a)[0] for f in factors(atom))
+    return any(n in known.last for n in postorder(term))
 
 
 def _coefficient(form: Linear, factor: Node) -> tuple[Linear | None, Linear]:
