@@ -28,6 +28,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from weft.core.errors import WeftError
+from weft.frontend.composites import in_transform
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.python import Frames, Hot
 from weft.frontend.specialise import PREPARING, Prepared, Session
@@ -85,8 +86,7 @@ class Compilation:
         return hot
 
     def through_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
-        if transformed or torch.jit.is_tracing() or forward_ad._current_level >= 0:
+        if in_transform() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
             return self.fn(*args, **kwargs)
         before, session = self.frames.converted, self.session
         try:
