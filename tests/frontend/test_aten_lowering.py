@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
+from tests.captures import capture_call
 from weft.core.errors import UnsupportedOpError
 from weft.core.graph import Graph
-from weft.frontend.calling import capture_call
 from weft.frontend.lower import to_tensor
 from weft.frontend.torch_level import evaluate
 from weft.interpret import tensors as tensor_level

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import torch
 
+from tests.captures import capture_call
 from tests.frontend.frontend_programs import native
 from weft.frontend.autograd import graph_backend
-from weft.frontend.calling import capture_call, compiled
+from weft.frontend.calling import compiled
 from weft.frontend.torch_level import Aten
 
 transformers = pytest.importorskip("transformers")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from tests.captures import capture_call
 from tests.gpu.corpus.schedules import FIRST, LEFT_OUT, TARGETS, lowered, lowerings
 from tests.gpu.corpus.table import GROUPS
 from weft import driver
 from weft.core.passes import PassLog
-from weft.frontend.calling import capture_call
 from weft.options import Options
 
 

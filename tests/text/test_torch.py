@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 import torch
 
+from tests.captures import capture_call
 from weft.core.arguments import Arguments
 from weft.core.errors import ParseError, VerifyError, WeftError
 from weft.core.graph import Graph
 from weft.core.node import make
 from weft.core.types import TensorType, f32
-from weft.frontend.calling import capture_call
 from weft.frontend.torch_level import Aten
 from weft.tensor.ops import Input
 from weft.text import parse_program, print_program

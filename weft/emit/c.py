@@ -159,14 +159,13 @@ class Emitter(Terms):
 
     def update(self, stmt: nest.Update, depth: int) -> None:
         fold, results = stmt.fold, combined(stmt)
-        simple = (
-            nest.is_atom(a) or a in self.names or self.within(a) or is_dot(a)
-            for a in results[0].args
-        )
-        if len(results) == 1 and all(simple):
-            self.line(
-                depth, f"{self.use(self.variable(fold.labels[0]))} = {self.value(results[0])};"
-            )
+
+        def is_simple(a: Node) -> bool:
+            return nest.is_atom(a) or a in self.names or self.within(a) or is_dot(a)
+
+        if len(results) == 1 and all(map(is_simple, results[0].args)):
+            name = self.use(self.variable(fold.labels[0]))
+            self.line(depth, f"{name} = {self.value(results[0])};")
             return
         self.line(depth, "{")
         named: list[Node] = []
@@ -288,16 +287,10 @@ class Emitter(Terms):
         self.scratch = self.most(self.current)
         self.names.clear()  # a function asks for scratch memory first
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
-        lines = [
-            *self.functions,
-            head,
-            *sizes,
-            *_whole(self.current, self.scratch_bytes()),
-            "}",
-            "",
-        ]
+        function = [head, *sizes, *_whole(self.current, self.scratch_bytes()), "}", ""]
         size = [f"enum {{ scratch_bytes = {self.scratch} }};"] if self.scratch else []
-        return "\n".join(['#include "weft.h"', *self.includes(body), *size, *lines])
+        first = ['#include "weft.h"', *self.includes(body), *size]
+        return "\n".join([*first, *self.functions, *function])
 
     def includes(self, body: nest.Block) -> Iterator[str]:
         stmts = list(nest.walk(body))

@@ -31,9 +31,9 @@ from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.ops import apply, subtract
 from weft.scalar.placing import place
 from weft.scalar.structure import is_checked
+from weft.targets.gpu import STATIC
 
 SMALL = 2**31
-STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 BARRIER = 1024  # bytes that the barrier of the copy engine takes, where arrays start at as many
 COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats

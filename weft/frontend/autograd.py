@@ -11,12 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import Any
 
 import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
-from torch._decomp import core_aten_decompositions
 from torch._dynamo.backends.common import aot_autograd
 from torch._ops import OpOverload
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -27,7 +26,7 @@ from weft.frontend.capture import Name
 from weft.frontend.composites import switched
 from weft.frontend.draws import keep_draws
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.schema import Effect, aten, effect
+from weft.frontend.schema import Effect, aten, core_decompositions, effect
 from weft.frontend.specialise import FX, GraphProgram, Session
 
 
@@ -63,7 +62,7 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         fw_compiler=compiler,
         bw_compiler=compiler,
         partition_fn=_partition,
-        decompositions=_decompositions(),
+        decompositions=core_decompositions(),
     )
     graph, extra = keep_draws(graph)
     # attention and recurrent layers in the form whose backward is made of core ATen ops
@@ -120,9 +119,3 @@ def _path(first: torch.fx.Node, last: torch.fx.Node) -> set[torch.fx.Node]:
 def _is_float(n: Any) -> bool:
     value = n.meta.get("val") if isinstance(n, torch.fx.Node) else None
     return isinstance(value, torch.Tensor) and value.is_floating_point()
-
-
-@cache
-def _decompositions() -> dict[Any, Callable[..., Any]]:
-    """Torch's table, gathered once: that takes 80 ms."""
-    return dict(core_aten_decompositions())

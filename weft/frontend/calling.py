@@ -18,8 +18,7 @@ import copy
 import functools
 import importlib
 import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from operator import attrgetter
 from typing import Any, Protocol
 from weakref import finalize
@@ -28,7 +27,8 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from weft.core.errors import CaptureError, WeftError
+from weft.core.errors import WeftError
+from weft.frontend.composites import in_transform
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.python import Frames, Hot
 from weft.frontend.specialise import PREPARING, Prepared, Session
@@ -41,22 +41,6 @@ class Backend(Protocol):
     def ir(self, programs: Sequence[Runner], level: str) -> str: ...
     def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any: ...
     def session(self, title: str) -> Session: ...
-
-
-class Silent:
-    """What is common to back ends that nobody asks for texts and reports."""
-
-    def session(self, title: str) -> Session:
-        return Session(self, strict=True, debug=True, title=title)
-
-    def ir(self, programs: Sequence[Runner], level: str) -> str:
-        return ""
-
-    def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Any:
-        return None
-
-    def __call__(self, captured: Captured) -> Runner:
-        raise NotImplementedError
 
 
 def compiled(fn: Any, build: Backend) -> Compiled:
@@ -102,8 +86,7 @@ class Compilation:
         return hot
 
     def through_dynamo(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
-        if transformed or torch.jit.is_tracing() or forward_ad._current_level >= 0:
+        if in_transform() or torch.jit.is_tracing() or forward_ad._current_level >= 0:
             return self.fn(*args, **kwargs)
         before, session = self.frames.converted, self.session
         try:
@@ -141,31 +124,6 @@ def _part(calls: Sequence[Hot]) -> None:
     """Forget which call comes after which: calls in turn hold on to each other."""
     for hot in calls:
         hot.then = None
-
-
-@dataclass
-class _Recorder(Silent):
-    """A back end that keeps what was captured, and runs nothing."""
-
-    found: list[Captured] = field(default_factory=list[Captured])
-
-    def __call__(self, captured: Captured) -> Runner:
-        self.found.append(captured)
-        return lambda tensors: ()
-
-
-def capture_call(
-    fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None = None
-) -> Captured:
-    """`fn(*args, **kwargs)` as one captured graph, not run; CaptureError where it is not one.
-
-    Where gradients are wanted it is the forward graph.
-    """
-    recorder = _Recorder()
-    Compilation(fn, recorder).prepare(*args, **(kwargs or {}))
-    if not recorder.found:
-        raise CaptureError("the call has no graph: it computes nothing with tensors")
-    return recorder.found[0]
 
 
 def ours(f: Compiled, name: str) -> Any:

@@ -19,7 +19,10 @@ from torch.overrides import TorchFunctionMode
 from weft.frontend.schema import KEPT_CALLS
 from weft.frontend.tracer import Tracer
 
-_functorch: Any = torch._C._functorch  # pyright: ignore[reportAttributeAccessIssue]
+
+def in_transform() -> bool:
+    """Whether a transform of torch.func is on: vmap, grad and the like."""
+    return torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
 
 
 class Composites(TorchFunctionMode):
@@ -51,8 +54,7 @@ class Composites(TorchFunctionMode):
         tensors = [a for a in args if isinstance(a, torch.Tensor)]
         devices = {t.device.type for t in tensors} - {"meta"}  # meta has no autocast
         wanted = torch.is_grad_enabled() and any(t.requires_grad for t in tensors)
-        inside = _functorch.peek_interpreter_stack() is not None
-        return wanted or inside or any(map(torch.is_autocast_enabled, devices))
+        return wanted or in_transform() or any(map(torch.is_autocast_enabled, devices))
 
 
 @contextmanager

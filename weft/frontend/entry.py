@@ -87,6 +87,7 @@ def _reader(p: Placeholder) -> Callable[[Values], torch.Tensor]:
 
 
 Write = Callable[[Values, Values, Values], Any]  # of results, placeholders' tensors and inputs
+SOURCES = ("result", "placeholder", "input")  # the kinds of leaf that these three are for
 
 
 def _wrap(captured: Captured) -> Write:
@@ -110,12 +111,7 @@ def _writer(leaf: Leaf, sizes: Mapping[Node, Source]) -> Write:
         )(results, tensors, inputs)
     if leaf.kind in ("constant", "size"):
         return lambda *_: leaf.constant
-    if leaf.kind == "input":
-        return lambda results, tensors, inputs: inputs[index]
-    if leaf.kind == "result":
-        if geometry is None:
-            return lambda results, *_: results[index]
-        return lambda results, *_: geometry.of(results[index])
+    source = SOURCES.index(leaf.kind)
     if geometry is None:
-        return lambda results, tensors, inputs: tensors[index]
-    return lambda results, tensors, inputs: geometry.of(tensors[index])
+        return lambda *sources: sources[source][index]
+    return lambda *sources: geometry.of(sources[source][index])

@@ -35,6 +35,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_tra
 from weft.core.errors import CacheError, CaptureError, NoCompiler, UnsupportedOpError, WeftError
 from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture
+from weft.frontend.composites import in_transform
 from weft.frontend.entry import entry
 from weft.frontend.extents import Source, pin, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
@@ -153,8 +154,7 @@ class GraphProgram:
     def __call__(self, *inputs: Any) -> Any:
         if PREPARING.get():
             raise Prepared
-        transformed = torch._C._functorch.peek_interpreter_stack() is not None  # pyright: ignore
-        if transformed or forward_ad._current_level >= 0:
+        if in_transform() or forward_ad._current_level >= 0:
             return self.graph.forward(*inputs)  # tangents and batches follow eager's operators
         special = self.recent
         if special is None or special.check is None or not special.check(*inputs):

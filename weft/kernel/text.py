@@ -12,6 +12,8 @@ The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v
 
 from __future__ import annotations
 
+from functools import partial
+
 from weft.core.node import Node
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
@@ -77,10 +79,6 @@ def _read_load(cursor: Cursor, scope: NestScope, apart: bool = False) -> Node:
     return make_node(cursor, load, index, *counted, *mask)
 
 
-def _read_gather(cursor: Cursor, scope: NestScope) -> Node:
-    return _read_load(cursor, scope, apart=True)
-
-
 def _show_store(stmt: Stmt, ref: Ref) -> str:
     assert isinstance(stmt, VectorStore)
     target = f"{show_name(stmt.buffer.name)}{_show_lanes(stmt)}[{ref(stmt.index)}]"
@@ -142,7 +140,7 @@ def _read_barrier(cursor: Cursor, scope: NestScope) -> Stmt:
 
 FORMS = Forms(
     show={VectorLoad.name: _show_load},
-    read={"load{": _read_load, "gather{": _read_gather},
+    read={"load{": _read_load, "gather{": partial(_read_load, apart=True)},
     show_statement={
         VectorStore: _show_store,
         Mma: _show_mma,

@@ -79,10 +79,8 @@ def _check_flat(buffer: nest.Buffer) -> None:
 
 def _check_condition(condition: Node, lanes: int) -> None:
     kind = condition.type
-    require(
-        kind.dtype is boolean and kind.lanes in (1, lanes),
-        f"the mask must be bool x{lanes}, is {kind}",
-    )
+    fits = kind.dtype is boolean and kind.lanes in (1, lanes)
+    require(fits, f"the mask must be bool x{lanes}, is {kind}")
 
 
 def _check_index(part: VectorLoad | VectorStore, index: Node, word: str) -> None:

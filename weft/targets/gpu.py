@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 from weft.targets.machine import Machine
 
+STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
+
 
 @dataclass(frozen=True, kw_only=True)
 class GPU(Machine):
@@ -77,8 +79,7 @@ def _gpu(
         launch_us=2.0,
         fork_us=0.0,
         shared=shared,
-        table_elements=min(shared, 48 << 10)
-        // 16,  # of 8 bytes, in half of a default block's 48 KB
+        table_elements=min(shared, STATIC) // 16,  # of 8 bytes, in half of what needs no request
         warp=warp,
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",

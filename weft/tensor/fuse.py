@@ -56,9 +56,8 @@ def store_initially(groups: Groups, fuse: Fuse) -> None:
     for node in groups.order:
         inlined[node] = weight(node) + sum(inlined[a] for a in dict.fromkeys(node.args))
         long = inlined[node] > groups.target.kernel_instructions / 2
-        if node in groups.forced or (
-            fuse != "all" and _starts_stored(node, users[node], fuse, long)
-        ):
+        starts = fuse != "all" and _starts_stored(node, users[node], fuse, long)
+        if node in groups.forced or starts:
             groups.stored.add(node)
         if node in groups.stored or node in groups.inputs:
             inlined[node] = 1.0

@@ -54,12 +54,8 @@ def pull_view(node: Node, op: Map) -> Node | None:
     if not views or len(views) < len(tensors):
         return None
     first, sources = views[0], {a.args[0].type.shape for a in tensors}
-    where_from = {(v.index, v.valid) for v in views}
-    if (
-        len(where_from) > 1
-        or len(sources) > 1
-        or hint(tensors[0].args[0].type.size) > hint(node.type.size)
-    ):
+    same = len({(v.index, v.valid) for v in views}) == len(sources) == 1
+    if not same or hint(tensors[0].args[0].type.size) > hint(node.type.size):
         return None
     inner = make(node.op, *(a.args[0] if a.type.rank else a for a in node.args))
     fill = _fill(node) if first.valid is not None else 0

@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from tests.agree.checks import fresh
+from tests.captures import Silent
 from tests.gpu.corpus.compilers import HIP, check_hip, check_resources
 from tests.gpu.corpus.player import UNTOUCHED, Player
 from tests.gpu.corpus.program import Program
@@ -32,7 +33,7 @@ from weft.config import config
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.driver import Levels
-from weft.frontend.calling import Silent, compiled
+from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Runner
 from weft.options import Options
 from weft.runtime.opencl import find_device

@@ -14,6 +14,8 @@ from weft.core.node import OPS, Node, declared_in
 from weft.core.text.cursor import Cursor, Line
 
 Ref = Callable[[Node], str]  # the text of a node as an argument of another
+Show = Callable[[Any, Ref], str]  # the text of a node or a statement
+Read = Callable[[Cursor, Any], Any]  # ... from it, in a scope
 
 
 @dataclass(frozen=True)
@@ -26,14 +28,10 @@ class Forms:
     y[a0] = v0.
     """
 
-    show: Mapping[str, Callable[[Node, Ref], str]] = field(default_factory=dict[str, Any])
-    read: Mapping[str, Callable[[Cursor, Any], Node]] = field(default_factory=dict[str, Any])
-    show_statement: Mapping[type, Callable[[Any, Ref], str]] = field(
-        default_factory=dict[type, Any]
-    )
-    read_statement: Mapping[str, Callable[[Cursor, Any], Any]] = field(
-        default_factory=dict[str, Any]
-    )
+    show: Mapping[str, Show] = field(default_factory=dict[str, Show])
+    read: Mapping[str, Read] = field(default_factory=dict[str, Read])
+    show_statement: Mapping[type, Show] = field(default_factory=dict[type, Show])
+    read_statement: Mapping[str, Read] = field(default_factory=dict[str, Read])
 
     def __or__(self, other: Forms) -> Forms:
         """The forms of both; those of `other` take precedence."""

@@ -115,11 +115,9 @@ def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tens
 
 
 POOLING = {
-    "max_pool2d_with_indices": partial(max_pool, 2),
-    "max_pool3d_with_indices": partial(max_pool, 3),
+    **{f"max_pool{n}d_with_indices": partial(max_pool, n) for n in (2, 3)},
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": max_pool_backward,
-    "avg_pool2d": partial(avg_pool, 2),
-    "avg_pool3d": partial(avg_pool, 3),
+    **{f"avg_pool{n}d": partial(avg_pool, n) for n in (2, 3)},
     "avg_pool2d_backward avg_pool3d_backward": avg_pool_backward,
 }
 

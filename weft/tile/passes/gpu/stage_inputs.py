@@ -26,15 +26,13 @@ from weft.scalar.blocks import address, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant
-from weft.targets.gpu import GPU
+from weft.targets.gpu import GPU, STATIC
 from weft.tile.analysis.access import narrow, stride_along, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.strips import WIDEST, accesses_of, strip_width
 from weft.tile.analysis.tiles import Tile, full, guarded, in_strips, on_tiles, tiles_of
 from weft.tile.moves.loops import Labels, past
 from weft.tile.moves.staged_rows import RowStager
-
-STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 
 
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
