@@ -26,7 +26,6 @@ from weft.frontend import autograd, torch_level
 from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
-from weft.frontend.promises import Promises
 from weft.frontend.specialise import Session
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
@@ -238,9 +237,8 @@ class Builder:
 
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
-        strict = self.options.fallback == "error"
-        promises = Promises(self.sizes or {})
-        return Session(self, strict, config.debug, title, self.options.frees_sizes, promises)
+        strict, free = self.options.fallback == "error", self.options.frees_sizes
+        return Session(self, strict, config.debug, title, free, self.sizes or {})
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
@@ -277,7 +275,8 @@ def compile(
     sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
               call on and within that range, which may be a torch.export.Dim, or (1, None). Of an
               argument that is a list or a dict it is a list or a dict of such. WeftError at a
-              call with another size, and where the program can't be one for all of them
+              call with another size of what the program reads, and where the program takes only
+              some; a warning where weft has to fix it (an error with fallback="error")
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -80,14 +81,14 @@ def test_another_size_is_an_error(count: int, compiled_before: bool) -> None:
 
 
 @pytest.mark.parametrize(("fn", "told", "line"), [
-    (branches, "takes 33..4096", "x.shape[0] > 32"),
-    (at_64, "fixes it to 64", "torch.ones"),
+    (branches, " takes 33..4096", "x.shape[0] > 32"),
+    (at_64, ", or an argument without a promise, fixes it to 64", "torch.ones"),
 ])  # fmt: skip
 def test_what_the_program_contradicts(fn: Any, told: str, line: str) -> None:
     with pytest.raises(WeftError) as raised:
         weft.compile(fn, sizes=X)(*rows(64))
     found = raised.value
-    assert f"dimension 0 of x is promised to be 1..4096, but the program {told}" in found.message
+    assert f"dimension 0 of x is promised to be 1..4096, but the program{told}" in found.message
     assert found.where is not None and line in found.where and "test_promises.py:" in found.where
 
 
@@ -143,6 +144,8 @@ def test_what_lists_and_dicts_hold_and_named_arguments() -> None:
     ({"x": {0: 5}}, "5 is neither a range"),
     ({"x": {0: (5, 4)}}, r"\(5, 4\) is neither a range"),
     ({"x": {0: (1, 2, 3)}}, "is neither a range"),
+    ({"x": {0: (1.5, 9)}}, "is neither a range"),
+    ({"x": {0: ("a", 9)}}, "is neither a range"),
     ({"x": {0: 2 * Dim("n")}}, "is neither a range"),
     ({"x": {2: (1, 4)}}, "x of 2 dimensions has no 2"),
     ({"x": {"a": (1, 4)}}, "x of 2 dimensions has no 'a'"),
@@ -168,3 +171,60 @@ def test_a_pickle_has_its_promises() -> None:
     f = pickle.loads(pickle.dumps(weft.compile(softmax, sizes=X)))
     f(*rows(5))
     assert ranges_of(f) == ["s0: 2..4096"]
+
+
+def test_what_is_read_after_a_graph_break() -> None:
+    def fn(x: torch.Tensor) -> torch.Tensor:
+        y = x * 2
+        torch._dynamo.graph_break()
+        return y + x
+
+    f = weft.compile(fn, sizes=X)
+    for x in rows(5, 6, 9):
+        torch.testing.assert_close(f(x), x * 3)
+
+
+def test_ranges_of_one_size_and_of_one_tensor() -> None:
+    """Neither of two promises breaks the other: what holds is what both have in common."""
+    for x, y in (((2, 64), (2, 32)), ((2, 32), (2, 64))):
+        f = weft.compile(add, sizes={"x": {0: x}, "y": {0: y}})
+        f(*2 * rows(5))
+        assert ranges_of(f) == ["s0: 2..32"]
+    for sizes in ({"x": {0: (1, 8)}, "y": {0: (1, 99)}}, {"x": {0: (5, 5)}}, {"x": {0: (1, 5)}}):
+        f = weft.compile(add, sizes=sizes, dynamic=True)
+        (x,) = rows(5)
+        f(x, x)
+        with pytest.raises(WeftError, match="dimension 0 of x is 50"):
+            f(*2 * rows(50))
+
+
+def test_defaults_and_what_has_no_names() -> None:
+    (other,) = rows(3)
+    f = weft.compile(lambda x, y=other: x + y[0], sizes={"y": {0: (5, 9)}})
+    with pytest.raises(WeftError, match="dimension 0 of y is 3"):
+        f(*rows(4))
+    with pytest.raises(WeftError, match="no names"):
+        weft.compile(torch.relu, sizes=X)(*rows(4))
+
+
+def test_what_weft_has_to_fix(caplog: pytest.LogCaptureFixture) -> None:
+    def attention(x: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(x, x, x)
+
+    sizes = {"x": {2: (2, 99)}}  # of which it takes the square root
+    f = weft.compile(attention, sizes=sizes)
+    for n in (8, 16):
+        x = torch.randn(3, 5, n)
+        torch.testing.assert_close(f(x), attention(x))
+    assert "dimension 2 of x is promised, but compiled for each size" in caplog.messages
+    with pytest.raises(WeftError, match="dimension 2 of x is promised, but its number decides"):
+        weft.compile(attention, sizes=sizes, fallback="error")(torch.randn(3, 5, 8))
+
+
+def test_threads_leave_no_marks_on_a_tensor_that_they_share() -> None:
+    (x,) = rows(5)
+    f = weft.compile(softmax, sizes=X)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(f, [x] * 8))
+    torch.testing.assert_close(torch.stack(found), softmax(x).expand(8, -1, -1))
+    assert not vars(x)

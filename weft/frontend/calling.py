@@ -30,6 +30,7 @@ from torch.compiler import is_compiling
 from weft.core.errors import WeftError
 from weft.frontend.composites import in_transform
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.promises import made
 from weft.frontend.python import Frames, Hot
 from weft.frontend.specialise import PREPARING, Prepared, Session
 
@@ -90,7 +91,7 @@ class Compilation:
             return self.fn(*args, **kwargs)
         before, session = self.frames.converted, self.session
         try:
-            with session.promises.made(self.fn, args, kwargs, session.dynamic is not False):
+            with made(session.promises, self.fn, args, kwargs):
                 return self.frames.call(*args, **kwargs)
         finally:
             if self.frames.converted != before:

@@ -1,7 +1,7 @@
 """Sizes that a caller of weft.compile promises to keep to: free from the first call on.
 
-promises = Promises({"x": {0: (1, 4096)}, "state": [{1: Dim("length", max=64)}, None]})
-with promises.made(fn, args, kwargs):     # WeftError for a size outside of its range
+promises = {"x": {0: (1, 4096)}, "state": [{1: Dim("length", max=64)}, None]}
+with made(promises, fn, args, kwargs):    # WeftError for a size outside of its range
     compile(fn, *args, **kwargs)          # Dynamo leaves these sizes free
 hold(graph, examples, names)              # WeftError where the program takes only some of them
 """
@@ -14,12 +14,11 @@ import inspect
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
-from dataclasses import dataclass, field
 from typing import Any
 
 import sympy
 import torch
+from torch.utils._sympy.numbers import int_oo
 
 from weft.core.errors import WeftError, choice
 from weft.frontend.capture import Name
@@ -28,50 +27,52 @@ from weft.frontend.extents import MOST, OPEN
 Range = tuple[int, int]
 
 
-MARKS = ("_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking")  # what marking a tensor sets
+MARK, SEEN = "_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking"  # what marking sets
 # What is promised of the tensors of the call that Dynamo may compile now, by their id.
 MARKED: ContextVar[Mapping[int, Mapping[int, Range]]] = ContextVar("marked")
 
 
-@dataclass(frozen=True)
-class Promises:
-    """What is promised of each argument, by its name in Python."""
-
-    ranges: Mapping[str, Any] = field(default_factory=dict[str, Any])
-
-    @contextmanager
-    def made(
-        self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any], free: bool
-    ) -> Generator[None, None, None]:
-        """While Dynamo may compile for these arguments: it is told which sizes to leave free."""
-        marked: dict[int, dict[int, Range]] = {}
-        tensors = [*self._tensors(fn, args, kwargs)] if self.ranges else []
-        before = [(vars(x), name, copy(vars(x).get(name))) for x, _, _ in tensors for name in MARKS]
-        for x, d, (low, high) in tensors:
-            if free and x.shape[d] >= OPEN[0] and high > max(low, OPEN[0]):
+@contextmanager
+def made(
+    promises: Mapping[str, Any], fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Generator[None, None, None]:
+    """While Dynamo may compile for these arguments: it is told which sizes to leave free."""
+    marked: dict[int, dict[int, Range]] = {}
+    own: list[tuple[torch.Tensor, int]] = []
+    for x, d, (low, high) in [*_tensors(promises, fn, args, kwargs)] if promises else ():
+        if x.shape[d] >= OPEN[0]:
+            if d not in vars(x).get(MARK, ()):
                 torch._dynamo.maybe_mark_dynamic(x, d)
-                marked.setdefault(id(x), {})[d] = low, high
-        token = MARKED.set(marked)
-        try:
-            yield
-        finally:
-            MARKED.reset(token)
-            for attributes, name, value in before:
-                attributes.pop(name, None)
-                attributes.update({name: value} if value is not None else {})
+                own.append((x, d))
+            before = marked.setdefault(id(x), {}).get(d, (low, high))
+            marked[id(x)][d] = max(low, before[0]), min(high, before[1])
+    token = MARKED.set(marked)
+    try:
+        yield
+    finally:
+        MARKED.reset(token)
+        for x, d in own:
+            vars(x).get(MARK, {d}).discard(d)
+            for name in (MARK, SEEN) if not vars(x).get(MARK) else ():
+                vars(x).pop(name, None)
 
-    def _tensors(self, fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Found:
-        signature = inspect.signature(fn.forward if isinstance(fn, torch.nn.Module) else fn)
-        try:
-            given = signature.bind(*args, **kwargs).arguments
-        except TypeError:  # the call itself says so
-            return
-        more = [p.name for p in signature.parameters.values() if p.kind == p.VAR_KEYWORD]
-        given |= given.get(more[0], {}) if more else {}
-        for name, promise in self.ranges.items():
-            if not more:
-                choice("argument of sizes", name, signature.parameters)
-            yield from _promised(name, given.get(name), promise)
+
+def _tensors(
+    promises: Mapping[str, Any], fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> Found:
+    """What is promised of each tensor of a call; WeftError for a size outside of its range."""
+    try:
+        bound = inspect.signature(getattr(fn, "forward", fn)).bind(*args, **kwargs)
+    except ValueError as error:
+        raise WeftError(f"sizes: {error}, whose arguments have no names") from error
+    except TypeError:  # the call itself says so
+        return
+    bound.apply_defaults()
+    known = bound.signature.parameters
+    for name, promise in promises.items():
+        if all(p.kind != p.VAR_KEYWORD for p in known.values()):
+            choice("argument of sizes", name, known)
+        yield from _promised(name, {**bound.arguments, **kwargs}.get(name), promise)
 
 
 Found = Iterator[tuple[torch.Tensor, int, Range]]  # of each promise its tensor and dimension
@@ -109,8 +110,8 @@ def _ends(given: Any) -> Range | None:
     is_dim = hasattr(given, "min") and not hasattr(given, "root")  # one that is no multiple
     pair = (given.min, given.max) if is_dim else given
     low, high = pair if isinstance(pair, tuple) and len(pair) == 2 else (1, 0)
-    low, high = int(low or 0), MOST if high is None else int(min(high, MOST))
-    if not 0 <= low <= high:
+    low, high = 0 if low is None else low, MOST if high in (None, int_oo) else high
+    if not (type(low) is type(high) is int and 0 <= low <= high):
         raise WeftError(f"sizes: {given!r} is neither a range, such as (1, 4096), nor a Dim")
     return low, high
 
@@ -119,32 +120,47 @@ def _show(ends: Range) -> str:
     return f"{ends[0]}..{ends[1]}" if ends[1] < MOST else f"at least {ends[0]}"
 
 
-def hold(graph: torch.fx.GraphModule, examples: Sequence[Any], names: Sequence[Name]) -> None:
-    """Guard that what was promised is so; WeftError where the program takes less."""
+def hold(
+    graph: torch.fx.GraphModule, examples: Sequence[Any], names: Sequence[Name]
+) -> list[tuple[Any, str]]:
+    """Guard that what was promised is so; WeftError where the program takes less.
+
+    Returns the sizes that are free as yet, and what they are called.
+    """
     marked = MARKED.get({})
-    inputs = graph.graph.find_nodes(op="placeholder") if marked else []
-    for placeholder, x, name in zip(inputs, examples, names, strict=False):
-        for d, ends in marked.get(id(x), {}).items():
-            size = placeholder.meta["example_value"].shape[d]
-            if isinstance(size, torch.SymInt):
-                _hold(size.node, ends, f"dimension {d} of {name.label}")
+    inputs = zip(graph.graph.find_nodes(op="placeholder"), examples, names, strict=False)
+    sizes = [
+        (placeholder.meta["example_value"].shape[d], ends, f"dimension {d} of {name.label}")
+        for placeholder, x, name in (inputs if marked else ())
+        for d, ends in marked.get(id(x), {}).items()
+    ]
+    for size, ends, what in sizes:
+        _check(size, ends, what)
+    for size, (low, high), _ in sizes:  # once all are checked, for each may narrow the others
+        bool(max(low, OPEN[0]) <= size <= high)
+    return [(size, what) for size, (low, high), what in sizes if low < high and free(size)]
 
 
-def _hold(node: Any, ends: Range, what: str) -> None:
-    """Guards that keep a size to a range, where the trace has left it free in all of that."""
-    env, symbol, known = node.shape_env, node._expr, node.expr
+def free(size: Any) -> bool:
+    return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
+
+
+def _check(size: Any, ends: Range, what: str) -> None:
+    """WeftError where the trace has not left a size free in all of a range."""
+    if not isinstance(size, torch.SymInt):
+        return
+    env, symbol, known = size.node.shape_env, size.node._expr, size.node.expr
     low, high = max(ends[0], OPEN[0]), ends[1]  # 0 and 1 have programs of their own
     bounds = env.bound_sympy(known)
-    if not known.free_symbols:
-        told = f"fixes it to {known}"
+    if not known.free_symbols and low < high:
+        told = f"the program, or an argument without a promise, fixes it to {known}"
     elif bounds.lower > low or bounds.upper < high:
-        told = f"takes {max(bounds.lower, low)}..{min(bounds.upper, high)}"
+        told = f"the program takes {max(bounds.lower, low)}..{min(bounds.upper, high)}"
     else:
-        env.evaluate_expr(sympy.Ge(known, low))
-        env.evaluate_expr(sympy.Le(known, high))
         return
-    at_ends = ((g, g.expr.xreplace({symbol: sympy.Integer(n)})) for g in env.guards for n in ends)
+    numbers = [sympy.Integer(n) for n in (low, high)]
+    at_ends = ((g, g.expr.xreplace({symbol: n})) for g in env.guards for n in numbers)
     narrow = next((g for g, holds in at_ends if holds == sympy.false), None)
     where = getattr(narrow and narrow.sloc, "maybe_user_loc", None)
-    message = f"{what} is promised to be {_show(ends)}, but the program {told}"
+    message = f"{what} is promised to be {_show(ends)}, but {told}"
     raise WeftError(f"{message}: change that, or promise what it takes (sizes=)", where)

@@ -39,7 +39,7 @@ import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnused
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name, innermost_line
-from weft.frontend.promises import hold
+from weft.frontend.promises import MARKED, free, hold
 from weft.frontend.specialise import GraphProgram, Session
 
 # What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
@@ -64,12 +64,8 @@ OWN = {
 
 
 # Dynamo's code reads sizes by functions of that module, which take a microsecond each.
-UTILS = types.SimpleNamespace(**{
-    **vars(dynamo.utils),
-    "call_size": torch.Tensor.size,
-    "call_stride": torch.Tensor.stride,
-    "call_storage_offset": torch.Tensor.storage_offset,
-})  # fmt: skip
+UTILS = types.SimpleNamespace(**vars(dynamo.utils))
+vars(UTILS).update(call_size=torch.Tensor.size, call_stride=torch.Tensor.stride)
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count()
@@ -131,8 +127,12 @@ class Frames:
         """The backend, with the names that inputs have in Python."""
         reason = getattr(graph, "compile_subgraph_reason", None)
         names = names_of(graph, self.argument)
-        hold(graph, examples, names)
+        held = hold(graph, examples, names) if self.session.dynamic is not False else []
         program = self.backend(graph, examples, names)
+        for what in (what for size, what in held if not free(size)):
+            if self.session.strict:
+                raise WeftError(f"{what} is promised, but its number decides what is computed")
+            log.warning("%s is promised, but compiled for each size", what)
         if isinstance(program, GraphProgram):
             program.whole = reason is not None and not reason.graph_break
         return program
@@ -191,6 +191,8 @@ class _Converter:
         assert frames is not None
         frames.converted += 1
         frames.warn(frame)
+        if frame.f_code.co_name.startswith("torch_dynamo_resume_in"):
+            MARKED.set({})  # its other inputs have sizes that are numbers still
         refuse, known = frames.session.refuse, len(graph_break_reasons)
         with dynamo.config.patch(settings(**SOUND, **OWN)), silent():
             try:

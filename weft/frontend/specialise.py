@@ -39,7 +39,6 @@ from weft.frontend.composites import in_transform
 from weft.frontend.entry import entry
 from weft.frontend.extents import Source, pin, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.promises import Promises
 from weft.frontend.record import CONSTANTS, Assumptions, Check
 
 log = logging.getLogger(__name__)
@@ -70,7 +69,7 @@ class Session:
     debug: bool = False  # a defect of weft's own is raised as well
     title: str = "graph"
     dynamic: bool | None = False  # whether one program is for all sizes that Dynamo leaves free
-    promises: Promises = field(default_factory=Promises)
+    promises: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of weft.compile's sizes
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -84,13 +83,10 @@ class Session:
         if type(error) in ENVIRONMENT or (self.debug and not isinstance(error, WeftError)):
             raise error
         told = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
-        first = told.strip().split("\n")[0]
-        if fixed:
-            log.info("a size of %s is fixed: %s", self.title, first)
-        else:
-            wanted = self.dynamic or self.promises.ranges
-            level = logging.WARNING if wanted else logging.INFO
-            log.log(level, "%s is compiled for each size by itself: %s", self.title, first)
+        what = "a size of %s is fixed" if fixed else "%s is compiled for each size by itself"
+        wanted = not fixed and (self.dynamic or self.promises)
+        level = logging.WARNING if wanted else logging.INFO
+        log.log(level, f"{what}: %s", self.title, told.strip().split("\n")[0])
 
     def refuse(self, error: Exception) -> None:
         """Note why something runs in eager; raises where that is not wanted."""

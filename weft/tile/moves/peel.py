@@ -98,7 +98,10 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
 
     def empty(block: Block) -> bool:
         loops = [s for s in block if isinstance(s, For)]
-        return len(loops) == len(block) and all(s.lo is stmt.axis or empty(s.body) for s in loops)
+        return len(loops) == len(block) and all(ends(s) or empty(s.body) for s in loops)
+
+    def ends(s: For) -> bool:
+        return s.lo is stmt.axis and stmt.hi in (s.hi, *s.hi.args)
 
     short = 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
     return short and stmt.bind == "serial" and not stmt.folds and empty(stmt.body)
