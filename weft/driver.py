@@ -276,7 +276,8 @@ def compile(
               call on and within that range, which may be a torch.export.Dim, or (1, None). Of an
               argument that is a list or a dict it is a list or a dict of such. WeftError at a
               call with another size of what the program reads, and where the program takes only
-              some; a warning where weft has to fix it (an error with fallback="error")
+              some; a warning where weft has to fix it (an error with fallback="error").
+              With dynamic=False, and for a GPU, sizes are checked and not free
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls
@@ -288,8 +289,6 @@ def compile(
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
-    if sizes and dynamic is False:
-        raise WeftError("sizes= promises free sizes, and dynamic=False has none")
     shown = verbose or config.verbose
     options = Options(target, fuse, fallback, dynamic, freeze, passes, shown, profile, simulate)
     build = Builder(options, sizes)

@@ -162,9 +162,13 @@ def test_a_holder_without_that() -> None:
             weft.compile(lambda x: x[0] + 1, sizes={"x": promise})(rows(4))
 
 
-def test_no_free_sizes() -> None:
-    with pytest.raises(WeftError, match="dynamic=False has none"):
-        weft.compile(add, sizes=X, dynamic=False)
+def test_sizes_that_are_not_free_are_checked() -> None:
+    f = weft.compile(softmax, sizes=X, dynamic=False)
+    for x in rows(5, 6):
+        torch.testing.assert_close(f(x), softmax(x))
+    assert len(f.programs) == 2 and not f.report.sizes
+    with pytest.raises(WeftError, match="dimension 0 of x is 5000"):
+        f(*rows(5000))
 
 
 def test_a_pickle_has_its_promises() -> None:

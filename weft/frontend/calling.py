@@ -91,7 +91,7 @@ class Compilation:
             return self.fn(*args, **kwargs)
         before, session = self.frames.converted, self.session
         try:
-            with made(session.promises, self.fn, args, kwargs):
+            with made(session.promises, session.dynamic is not False, self.fn, args, kwargs):
                 return self.frames.call(*args, **kwargs)
         finally:
             if self.frames.converted != before:

@@ -57,16 +57,8 @@ def _picker(placeholders: Sequence[Placeholder], sizes: Sequence[Source]) -> Cal
     places = [*whole, *(s.position for s in sizes if s.dimension is None)]
     if len(places) == len(placeholders) + len(sizes) > 1:
         return itemgetter(*places)
-    read = [*map(_reader, placeholders), *map(_measure, sizes)]
+    read = [*map(_reader, placeholders), *(s.of for s in sizes)]
     return lambda inputs: tuple([r(inputs) for r in read])
-
-
-def _measure(source: Source) -> Callable[[Values], int]:
-    """A size, from the inputs."""
-    position, dimension = source.position, source.dimension
-    if dimension is None:
-        return itemgetter(position)
-    return source.of if source.strides else lambda inputs: inputs[position].shape[dimension]
 
 
 def is_input(p: Placeholder, position: int) -> bool:
@@ -104,10 +96,9 @@ def _wrap(captured: Captured) -> Write:
 def _writer(leaf: Leaf, sizes: Mapping[Node, Source]) -> Write:
     """One leaf of the output."""
     index, geometry = leaf.index, leaf.geometry
-    measure = {n: _measure(s) for n, s in sizes.items()} if sizes_of(leaf) else {}
-    if measure:
+    if sizes and sizes_of(leaf):
         return lambda results, tensors, inputs: _writer(
-            with_sizes(leaf, {n: constant(m(inputs)) for n, m in measure.items()}), {}
+            with_sizes(leaf, {n: constant(s.of(inputs)) for n, s in sizes.items()}), {}
         )(results, tensors, inputs)
     if leaf.kind in ("constant", "size"):
         return lambda *_: leaf.constant

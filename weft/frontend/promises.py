@@ -1,7 +1,7 @@
 """Sizes that a caller of weft.compile promises to keep to: free from the first call on.
 
 promises = {"x": {0: (1, 4096)}, "state": [{1: Dim("length", max=64)}, None]}
-with made(promises, fn, args, kwargs):    # WeftError for a size outside of its range
+with made(promises, True, fn, args, kwargs):  # WeftError for a size outside of its range
     compile(fn, *args, **kwargs)          # Dynamo leaves these sizes free
 hold(graph, examples, names)              # WeftError where the program takes only some of them
 """
@@ -29,18 +29,18 @@ Range = tuple[int, int]
 
 MARK, SEEN = "_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking"  # what marking sets
 # What is promised of the tensors of the call that Dynamo may compile now, by their id.
-MARKED: ContextVar[Mapping[int, Mapping[int, Range]]] = ContextVar("marked")
+MARKED: ContextVar[Mapping[int, Mapping[int, Range]]] = ContextVar("marked", default={})  # noqa: B039
 
 
 @contextmanager
 def made(
-    promises: Mapping[str, Any], fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+    promises: Mapping[str, Any], free: bool, fn: Any, args: Any, kwargs: Mapping[str, Any]
 ) -> Generator[None, None, None]:
-    """While Dynamo may compile for these arguments: it is told which sizes to leave free."""
+    """While Dynamo may compile for these arguments: it is told which sizes to leave `free`."""
     marked: dict[int, dict[int, Range]] = {}
     own: list[tuple[torch.Tensor, int]] = []
     for x, d, (low, high) in [*_tensors(promises, fn, args, kwargs)] if promises else ():
-        if x.shape[d] >= OPEN[0]:
+        if free and x.shape[d] >= OPEN[0]:
             if d not in vars(x).get(MARK, ()):
                 torch._dynamo.maybe_mark_dynamic(x, d)
                 own.append((x, d))
@@ -127,21 +127,20 @@ def hold(
 
     Returns the sizes that are free as yet, and what they are called.
     """
-    marked = MARKED.get({})
     inputs = zip(graph.graph.find_nodes(op="placeholder"), examples, names, strict=False)
     sizes = [
         (placeholder.meta["example_value"].shape[d], ends, f"dimension {d} of {name.label}")
-        for placeholder, x, name in (inputs if marked else ())
-        for d, ends in marked.get(id(x), {}).items()
+        for placeholder, x, name in (inputs if MARKED.get() else ())
+        for d, ends in MARKED.get().get(id(x), {}).items()
     ]
     for size, ends, what in sizes:
         _check(size, ends, what)
     for size, (low, high), _ in sizes:  # once all are checked, for each may narrow the others
         bool(max(low, OPEN[0]) <= size <= high)
-    return [(size, what) for size, (low, high), what in sizes if low < high and free(size)]
+    return [(size, what) for size, (low, high), what in sizes if low < high and is_free(size)]
 
 
-def free(size: Any) -> bool:
+def is_free(size: Any) -> bool:
     return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 

@@ -82,26 +82,27 @@ class Session:
         """Say which size is `fixed`, or why something is compiled for each size by itself."""
         if type(error) in ENVIRONMENT or (self.debug and not isinstance(error, WeftError)):
             raise error
-        told = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
         what = "a size of %s is fixed" if fixed else "%s is compiled for each size by itself"
-        wanted = not fixed and (self.dynamic or self.promises)
-        level = logging.WARNING if wanted else logging.INFO
-        log.log(level, f"{what}: %s", self.title, told.strip().split("\n")[0])
+        level = logging.WARNING if (self.dynamic or self.promises) and not fixed else logging.INFO
+        log.log(level, f"{what}: %s", self.title, _sentence(error))
 
     def refuse(self, error: Exception) -> None:
         """Note why something runs in eager; raises where that is not wanted."""
         expected = isinstance(error, (CaptureError, UnsupportedOpError))
         if self.strict or (self.debug and not expected) or type(error) in ENVIRONMENT:
             raise error
-        if isinstance(error, WeftError):
-            message, where = error.message, error.where
-        else:
-            message, where = f"{type(error).__name__}: {error}", None
-        reason = message.strip().split("\n")[0] + (f" at {where}" if where else "")
+        where = error.where if isinstance(error, WeftError) else None
+        reason = _sentence(error) + (f" at {where}" if where else "")
         if reason not in self.reasons:
             self.reasons.append(reason)
             level = logging.INFO if expected else logging.WARNING
             log.log(level, "%s runs in eager: %s", self.title, reason)
+
+
+def _sentence(error: Exception) -> str:
+    """What an error says, in a line; of those that are not weft's with the kind of error."""
+    message = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+    return message.strip().split("\n")[0]
 
 
 @dataclass

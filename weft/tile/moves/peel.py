@@ -97,8 +97,7 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
     """Whether a loop runs once at most, and its body does nothing where it runs not at all."""
 
     def empty(block: Block) -> bool:
-        loops = [s for s in block if isinstance(s, For)]
-        return len(loops) == len(block) and all(ends(s) or empty(s.body) for s in loops)
+        return all(isinstance(s, For) and (ends(s) or empty(s.body)) for s in block)
 
     def ends(s: For) -> bool:
         return s.lo is stmt.axis and stmt.hi in (s.hi, *s.hi.args)

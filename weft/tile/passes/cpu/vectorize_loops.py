@@ -159,7 +159,8 @@ def apply_choice(
     inner = squares == body and any(isinstance(s, For) for s in stmt.body)
     most = LONG if turns >= LONG * lanes * 2 * target.cores else PARTS  # blocks for every core
     parts = PARTS if stmt.role == "reduce" else most if inner else 1
-    parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, _fold_count(stmt))))
+    folds = sum(len(f.labels) for loop in loops_in((stmt,)) for f in loop.folds)
+    parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, folds)))
 
     def block(lo: Node, hi: Node) -> Block:
         if parts == 1:
@@ -189,7 +190,3 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     if not bare or not {(False, 1), (False, -1)} & steps:
         return stmt
     return blocked(stmt, labels.axis("b"), lanes, inner="register")
-
-
-def _fold_count(stmt: For) -> int:
-    return sum(len(f.labels) for loop in loops_in((stmt,)) for f in loop.folds)

@@ -12,11 +12,12 @@ from dataclasses import replace
 
 from weft.core.node import Node, make
 from weft.core.types import DType, bf16, f16
+from weft.scalar.affine import function_of
 from weft.scalar.blocks import map_statements, nodes, rewrite_block
 from weft.scalar.nest import Block, Buffer, Call, Kernel, Load, Program, Stmt, Store, walk
-from weft.scalar.ops import CASTS, Apply, apply, round_bf16, round_f16, value_of
+from weft.scalar.ops import CASTS, apply, value_of
 
-ROUNDED = {round_bf16: bf16, round_f16: f16}
+ROUNDED: dict[str | None, DType] = {"round_bf16": bf16, "round_f16": f16}
 EXACT = (0.0, float("inf"), float("-inf"))  # in 16 bits
 
 
@@ -28,17 +29,13 @@ def narrow_buffers(program: Program) -> Program:
     for kernel in program.kernels:
         for stmt in walk(kernel.body):
             if isinstance(stmt, Store) and stmt.buffer.space == "global":
-                found.setdefault(stmt.buffer.name, set()).add(_rounded(stmt.value))
+                found.setdefault(stmt.buffer.name, set()).add(ROUNDED.get(function_of(stmt.value)))
         for node in nodes(kernel.body):
             op = node.op
             if isinstance(op, Load) and op.masked and value_of(node.args[-1]) not in EXACT:
                 fixed.add(op.buffer.name)
     narrow = {n: d for n, (d, *more) in found.items() if d and not more and n not in fixed}
     return program.map_kernels("loop", lambda k: _over(k, narrow)) if narrow else program
-
-
-def _rounded(value: Node) -> DType | None:
-    return ROUNDED.get(value.op.function) if isinstance(value.op, Apply) else None
 
 
 def _over(kernel: Kernel, narrow: dict[str, DType]) -> Kernel:
