@@ -1,9 +1,9 @@
 """Sizes that a caller of weft.compile promises to keep to: free from the first call on.
 
 promises = {"x": {0: (1, 4096)}, "state": [{1: Dim("length", max=64)}, None]}
-with made(promises, True, fn, args, kwargs):  # WeftError for a size outside of its range
-    compile(fn, *args, **kwargs)          # Dynamo leaves these sizes free
-hold(graph, examples, names)              # WeftError where the program takes only some of them
+with made(promises, True, fn, args, kwargs):    # WeftError for a size outside of its range
+    compile(fn, *args, **kwargs)                # Dynamo leaves these sizes free
+hold(graph, examples, names)                    # WeftError where the program takes only some
 """
 
 # pyright: reportPrivateUsage=false
@@ -25,7 +25,6 @@ from weft.frontend.capture import Name
 from weft.frontend.extents import MOST, OPEN
 
 Range = tuple[int, int]
-
 
 MARK, SEEN = "_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking"  # what marking sets
 # What is promised of the tensors of the call that Dynamo may compile now, by their id.
@@ -137,10 +136,11 @@ def hold(
         _check(size, ends, what)
     for size, (low, high), _ in sizes:  # once all are checked, for each may narrow the others
         bool(max(low, OPEN[0]) <= size <= high)
-    return [(size, what) for size, (low, high), what in sizes if low < high and is_free(size)]
+    return [(size, what) for size, (low, high), what in sizes if low < high and is_symbolic(size)]
 
 
-def is_free(size: Any) -> bool:
+def is_symbolic(size: Any) -> bool:
+    """Whether no guard has made a number of it."""
     return isinstance(size, torch.SymInt) and size.node.maybe_as_int() is None
 
 

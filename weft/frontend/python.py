@@ -39,7 +39,7 @@ import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnused
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name, innermost_line
-from weft.frontend.promises import MARKED, hold, is_free
+from weft.frontend.promises import MARKED, hold, is_symbolic
 from weft.frontend.specialise import GraphProgram, Session
 
 # What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
@@ -129,7 +129,7 @@ class Frames:
         names = names_of(graph, self.argument)
         held = hold(graph, examples, names)
         program = self.backend(graph, examples, names)
-        for what in (what for size, what in held if not is_free(size)):
+        for what in (what for size, what in held if not is_symbolic(size)):
             if self.session.strict:
                 raise WeftError(f"{what} is promised, but its number decides what is computed")
             log.warning("%s is promised, but compiled for each size", what)
