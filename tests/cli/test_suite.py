@@ -148,15 +148,15 @@ def test_calls_threads_and_memory_are_said() -> None:
 
 def test_hot_calls_are_said_beside_the_others() -> None:
     calls = {
-        "eager": HotCalls(1.0, 200.0, 1.0),
-        "inductor": HotCalls(10.0, 50.0, 30.0),
-        "weft": HotCalls(3.0, 5.0, 3.3),
+        "eager": HotCalls(1.0, 200.0, 1.0, 1.0),
+        "inductor": HotCalls(10.0, 50.0, 30.0, 10.0),
+        "weft": HotCalls(3.0, 5.0, 4.4, 4.0),
     }
     results = replace(RESULTS, hot_calls=calls)
     lines = summary_lines(results)
     said = "a function of two tensors, us a call: 1.00 eager, 10.00 inductor, 3.00 weft (goal 4)"
     assert said in lines and "  weft takes 3.00 of eager, 0.30 of inductor" in lines
-    assert "  beside calls of one signature: 1.00 eager, 3.00 inductor, 1.10 weft" in lines
+    assert "  in turn, of each by itself: 1.00 eager, 3.00 inductor, 1.10 weft" in lines
     facts = suite_json(results)["hot_calls"]
     assert facts["weft"]["module_us"] == 5.0 and facts["eager"]["ratios"] == {}
     assert facts["weft"]["ratios"]["inductor"]["module_us"] == pytest.approx(0.1)

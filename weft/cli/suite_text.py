@@ -107,7 +107,7 @@ def hot_call_lines(results: Results) -> list[str]:
             if ours in times and others
         ]
     shares = ", ".join(f"{found.alternating_share:.2f} {b}" for b, found in calls.items())
-    return [*lines, *([f"  beside calls of one signature: {shares}"] if calls else [])]
+    return [*lines, *([f"  in turn, of each by itself: {shares}"] if calls else [])]
 
 
 def listed(what: str, names: Sequence[str]) -> list[str]:

@@ -96,7 +96,7 @@ class Compilation:
         finally:
             if self.frames.converted != before:
                 alive = [hot for hot in self.hot if hot.guards.cache_entry is not None]
-                self.hot[:] = self.frames.learn() + alive
+                self.hot[:] = alive + self.frames.learn()
                 self.last = self.next = None
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:

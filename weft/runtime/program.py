@@ -35,6 +35,8 @@ from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
 
+PLACEMENTS = 64  # sizes that a frame remembers
+
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
 
@@ -69,6 +71,27 @@ def load(key: str, tools: Toolchain) -> tuple[Program, dict[str, Any]] | None:
         return Program(layout, path, tools), manifest["extra"] or {}
     except CacheError:  # another process has just removed it
         return None
+
+
+class Placements(dict[tuple[int, ...], tuple[Any, ...]]):
+    """A frame of a program for any size: one arena, and by sizes what lies where in it.
+
+    Calls that alternate between a few sizes find what they need; the oldest of many is forgotten.
+    What once steps make is the same at all sizes: `kept` says what they ran with.
+    """
+
+    arena: torch.Tensor | None = None
+
+    def __init__(self, addresses: ctypes.Array[ctypes.c_void_p]) -> None:
+        super().__init__()
+        self.addresses, self.kept = addresses, [None, ()]
+
+    def keep_only(self, sizes: tuple[int, ...]) -> None:
+        """Once steps are bound to other memory, in the addresses for these sizes alone."""
+        placement = self[sizes]
+        self.addresses = placement[0]
+        self.clear()
+        self[sizes] = placement
 
 
 class Program(Loaded):
@@ -106,7 +129,8 @@ class Program(Loaded):
     def names(self, views: list[str]) -> Mapping[str, Any]:
         return {
             "new_frame": lambda: self.new_frame(views),
-            "resize": lambda frame, sizes: self.resize(frame, sizes, views),
+            "at_sizes": lambda frame, sizes: self.at_sizes(frame, sizes, views),
+            "keep_only": Placements.keep_only,
             "empty": empty_strided,
             "large_empty": large_empty,
             "threads": torch.get_num_threads,
@@ -121,35 +145,36 @@ class Program(Loaded):
             **{f"place{number}": self.place(number) for number in range(len(self.segments))},
         }
 
-    def new_frame(self, views: list[str]) -> tuple[Any, ...]:
+    def new_frame(self, views: list[str]) -> tuple[Any, ...] | Placements:
         """The array of addresses, temporaries filled in, and an arena with views."""
         layout = self.layout
         addresses = (ctypes.c_void_p * max(1, len(layout.buffers)))()
-        at = ctypes.addressof(addresses)
         if layout.spec.sizes:
-            return (addresses, at, None, [None, ()], None, *views)  # `resize` finds the rest
+            return Placements(addresses)  # `at_sizes` finds the rest
         arena = allocate_arena(layout.plan.total)
         for name, offset in layout.plan.offsets.items():
             addresses[layout.index[name]] = arena.data_ptr() + offset
         tensors = [layout.arena_view(arena, name) for name in views]
-        return (addresses, at, arena, [None, ()], None, *tensors)
+        return (addresses, ctypes.addressof(addresses), arena, [None, ()], *tensors)
 
-    def resize(
-        self, frame: tuple[Any, ...], sizes: tuple[int, ...], views: list[str]
+    def at_sizes(
+        self, frame: Placements, sizes: tuple[int, ...], views: list[str]
     ) -> tuple[Any, ...]:
-        """The frame for other sizes: kernels read them from an array that lies behind the arena."""
-        addresses, at, arena, kept, *_ = frame
-        array = (ctypes.c_int64 * len(sizes))(*sizes)
+        """Place the arena for sizes that `frame` doesn't know, and note where everything is."""
+        addresses = type(frame.addresses).from_buffer_copy(frame.addresses)
+        at, array = ctypes.addressof(addresses), (ctypes.c_int64 * len(sizes))(*sizes)
         total = self.library.weft_arena(at, None, array)
-        if arena is None or arena.numel() < total + ctypes.sizeof(array):
-            arena = allocate_arena(total + ctypes.sizeof(array))
-        start = arena.data_ptr()
-        self.library.weft_arena(at, start, array)
-        ctypes.memmove(start + total, array, ctypes.sizeof(array))
+        if frame.arena is None or frame.arena.numel() < total:
+            frame.arena = allocate_arena(total)
+            frame.clear()
+        self.library.weft_arena(at, frame.arena.data_ptr(), array)
         if SIZES in self.layout.index:
-            addresses[self.layout.index[SIZES]] = start + total
-        tensors = self.views(arena, addresses, sizes, views) if views else ()
-        return (addresses, at, arena, kept, sizes, *tensors)
+            addresses[self.layout.index[SIZES]] = ctypes.addressof(array)
+        tensors = self.views(frame.arena, addresses, sizes, views) if views else ()
+        if len(frame) >= PLACEMENTS:
+            del frame[next(iter(frame))]
+        frame[sizes] = (addresses, at, array, frame.kept, *tensors)
+        return frame[sizes]
 
     def views(
         self, arena: torch.Tensor, addresses: Any, sizes: tuple[int, ...], names: list[str]

@@ -131,6 +131,7 @@ class PythonSource:
             f"now = ({versions}stamp(at))",
             "if kept[0] != now:",
             "    kept[:] = None, bind(p)",
+            *(["    keep_only(frame, sizes)"] if self.layout.spec.sizes else []),
             *("    " + line for line in lines),
             "    kept[0] = now",
         ]
@@ -216,7 +217,7 @@ def opening(source: PythonSource) -> list[str]:
         labels = [label for label, _ in source.layout.spec.sizes]
         if labels:
             last = f"{', '.join(labels)}, = sizes = inputs[{-len(labels)}:]"
-            lines += [last, "if frame[4] != sizes:", "    frame = resize(frame, sizes)"]
-        held = ["p", "at", "_", "kept", "_", *(view for view, _ in views)]
-        lines.append(f"{', '.join(held)} = frame")
+            lines += [last, "placed = frame.get(sizes) or at_sizes(frame, sizes)"]
+        held = ["p", "at", "_", "kept", *(view for view, _ in views)]
+        lines.append(f"{', '.join(held)} = {'placed' if labels else 'frame'}")
     return [*lines, "times = []"] if source.steps == "timed" else lines
