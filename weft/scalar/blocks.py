@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from weft.core.node import Node, make, postorder, rebuild
 from weft.scalar.affine import Ranges
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store, walk
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
 
 Index = tuple[Node, ...]
+S = TypeVar("S", bound=Stmt)
 
 
 def nodes(block: Block) -> Iterator[Node]:
@@ -67,6 +69,12 @@ def loops_in(block: Block, *binds: str) -> Iterator[For]:
     return (s for s in walk(block) if isinstance(s, For) and (not binds or s.bind in binds))
 
 
+def with_body(kernel: Kernel, body: Block, *more: Buffer) -> Kernel:
+    """The kernel with another body, whose inputs are what that reads of them and of `more`."""
+    read = loads(*nodes(body))
+    return replace(kernel, body=body, inputs=tuple(b for b in (*kernel.inputs, *more) if b in read))
+
+
 def reads_again(block: Block) -> bool:
     """Whether a block reads a buffer that it stores to."""
     stored = {s.buffer for s in walk(block) if isinstance(s, Store)}
@@ -91,6 +99,11 @@ def map_statements(block: Block, change: Callable[[Stmt], Stmt]) -> Block:
     return tuple(map(change, inside))
 
 
+def map_each(block: Block, kind: type[S], change: Callable[[S], Stmt]) -> Block:
+    """Rewrite every statement of one kind, a loop after the statements inside it."""
+    return map_statements(block, lambda s: change(s) if isinstance(s, kind) else s)
+
+
 def map_loops(block: Block, change: Callable[[For], Stmt]) -> Block:
     """Rewrite the loops that stand in the block itself, not those inside them."""
     return tuple(change(s) if isinstance(s, For) else s for s in block)
@@ -108,10 +121,7 @@ def map_outermost(block: Block, change: Callable[[For], For | None]) -> Block:
 def rebound(block: Block, old: str, new: str) -> Block:
     """The block with loops of bind `old` bound to `new`."""
 
-    def one(stmt: Stmt) -> Stmt:
-        return replace(stmt, bind=new) if isinstance(stmt, For) and stmt.bind == old else stmt
-
-    return map_statements(block, one)
+    return map_each(block, For, lambda s: replace(s, bind=new) if s.bind == old else s)
 
 
 def rewrite_block(
@@ -134,12 +144,12 @@ def redirect(
         rest = node.args[len(touched[1]) :]
         return make(replace(node.op, buffer=buffers[touched[0]]), *at(*touched), *rest)  # type: ignore[type-var]
 
-    def store(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store) or stmt.buffer not in buffers:
+    def store(stmt: Store) -> Store:
+        if stmt.buffer not in buffers:
             return stmt
         return replace(stmt, buffer=buffers[stmt.buffer], index=at(stmt.buffer, stmt.index))
 
-    return map_statements(rewrite_block(block, load), store)
+    return map_each(rewrite_block(block, load), Store, store)
 
 
 def substitute_block(block: Block, values: Mapping[Node, Node]) -> Block:

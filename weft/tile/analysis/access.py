@@ -7,7 +7,7 @@ stride_along(address, a0)   # elements per step of a0; None when uneven
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -15,24 +15,11 @@ from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.core.types import boolean, i64
 from weft.scalar.affine import factors as parts_of
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import access, address, loops_from, loops_in
+from weft.scalar.blocks import access, address, loops_from, loops_in, nodes
 from weft.scalar.index import Interval, function_of, linear, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import (
-    CASTS,
-    Apply,
-    Axis,
-    Constant,
-    Function,
-    Symbol,
-    apply,
-    apply_all,
-    constant,
-    dot_bf16,
-    multiply,
-    subtract,
-)
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, apply, apply_all, constant
 from weft.scalar.reach import axis_range, longest
 from weft.scalar.sizes import size, symbols
 
@@ -51,15 +38,12 @@ def trips(stmt: For) -> int:
     return max(0, math.ceil(extent / stmt.step))
 
 
-NONE = (None, 0)  # spans of loops whose length is not known, or that do not run
-
-
 def span(stmt: For) -> Any:
-    """hi - lo, a number or a size; None where it depends on loops around."""
+    """hi - lo, a number or a size; None where it depends on loops around, or is 0."""
     if stmt.extent is not None or not has_symbol(stmt.hi):
-        return stmt.extent
-    extent = size(apply(subtract, stmt.hi, stmt.lo))
-    return None if free_variables(constant(extent)) else extent
+        return stmt.extent or None
+    extent = size(apply("subtract", stmt.hi, stmt.lo))
+    return None if extent == 0 or free_variables(constant(extent)) else extent
 
 
 def tile_length(stmt: For, most: int) -> int:
@@ -121,8 +105,15 @@ def is_even(stmt: Stmt, axis: Node, ranges: Ranges) -> bool:
 def strides(stmt: Stmt, axis: Node, ranges: Ranges) -> Iterator[tuple[Stmt | Node, int | None]]:
     """Every access of a statement, with its stride along an axis (None: not constant)."""
     for part in (stmt, *postorder(*stmt.terms())):
-        if (touched := access(part)) is not None:
-            yield part, stride_along(address(*touched, ranges), axis)
+        if access(part) is not None:
+            yield part, stride_of(part, axis, ranges)
+
+
+def stride_of(part: Stmt | Node, axis: Node, ranges: Mapping[Node, Interval]) -> int | None:
+    """The stride of a store or a load along an axis; None when it is not constant."""
+    touched = access(part)
+    assert touched is not None, "no access"
+    return stride_along(address(*touched, ranges), axis)
 
 
 def is_index(term: Node) -> bool:
@@ -170,8 +161,13 @@ class Contraction:
     left: Node
     right: Node
     stores: tuple[Store, ...]
-    times: Function = multiply  # of left and right; dot_bf16 where they are words of two values
+    times: str = "multiply"  # of left and right; dot_bf16 where they are words of two values
     joined: tuple[For, ...] = ()  # the loops over whose product `columns` runs, if two
+
+    @property
+    def ranges(self) -> Ranges:
+        """The ranges of its axes."""
+        return ranges_in((*self.outer, *self.repeat, self.rows, self.columns, *self.reduce))
 
     @property
     def lines(self) -> For:
@@ -236,36 +232,36 @@ class Crossing(NamedTuple):
     along: For  # what it stores is contiguous along this one
     across: For  # and these loads along that one
     loads: list[Node]
-    body: Block
+    stores: tuple[Store, ...]
 
 
 def crossing(stmt: For) -> Crossing | None:
     """The loops along which a transposing nest stores and loads; None for any other nest."""
     loops, body = chain(stmt, "free")
-    stores = [s for s in body if isinstance(s, Store)]
+    stores = tuple(s for s in body if isinstance(s, Store))
     if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
         return None
     ranges = ranges_in((stmt,))
-    where = address(stores[0].buffer, stores[0].index, ranges)
-    along = next((f for f in loops if stride_along(where, f.axis) == 1), None)
+    along = next((f for f in loops if stride_of(stores[0], f.axis, ranges) == 1), None)
+    if along is None:
+        return None
     found: dict[Node, For] = {}
-    for term in postorder(*(t for s in stores for t in s.terms())) if along else ():
-        if along is not None and isinstance(term.op, Load) and not term.op.masked:
-            at = address(term.op.buffer, term.args, ranges)
-            others = (f for f in loops if f is not along and stride_along(at, f.axis) == 1)
+    for term in nodes(stores):
+        if isinstance(term.op, Load) and not term.op.masked:
+            others = (f for f in loops if f is not along and stride_of(term, f.axis, ranges) == 1)
             other = next(others, None)
-            if stride_along(at, along.axis) not in (0, 1) and other is not None:
+            if stride_of(term, along.axis, ranges) not in (0, 1) and other is not None:
                 found[term] = other
     across = set(found.values())
-    if along is None or len(across) != 1:
+    if len(across) != 1:
         return None
-    return Crossing(loops, along, across.pop(), list(found), body)
+    return Crossing(loops, along, across.pop(), list(found), stores)
 
 
 def columns_of(free: list[For], stores: list[Store]) -> For | None:
     """The innermost free loop along which the nest's stores are contiguous."""
-    where = address(stores[0].buffer, stores[0].index, ranges_in((free[0],)))
-    return next((f for f in reversed(free) if stride_along(where, f.axis) == 1), None)
+    ranges = ranges_in((free[0],))
+    return next((f for f in reversed(free) if stride_of(stores[0], f.axis, ranges) == 1), None)
 
 
 def _roles(
@@ -275,8 +271,8 @@ def _roles(
     if columns is None or trips(columns) < 4:
         return None
     value = update.values[0]
-    times = dot_bf16 if function_of(value) == "dot_bf16" else multiply
-    parts = list(value.args) if times is dot_bf16 else factors(value)
+    paired = function_of(value) == "dot_bf16"
+    parts = list(value.args) if paired else factors(value)
     memo: dict[Node, frozenset[Node]] = {}
     right = [p for p in parts if columns.axis in free_variables(p, memo)]
     left = [p for p in parts if columns.axis not in free_variables(p, memo)]
@@ -301,10 +297,10 @@ def _roles(
         tuple(f for f in others if f.axis not in of_right),
         tuple(reduce),
         update,
-        apply_all(multiply, left),
-        apply_all(multiply, right),
+        apply_all("multiply", left),
+        apply_all("multiply", right),
         tuple(stores),
-        times,
+        "dot_bf16" if paired else "multiply",
     )
 
 

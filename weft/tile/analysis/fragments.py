@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, substitute
 from weft.core.types import bf16, f16, f32
-from weft.scalar.blocks import address
 from weft.scalar.index import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import CASTS, Apply, apply, constant
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import stride_along, trips
+from weft.tile.analysis.access import stride_of, trips
 from weft.tile.moves.loops import past
 
 Pair = tuple[Node, Node]  # two elements in one register
@@ -108,8 +107,7 @@ def suits_warpgroups(found: Operands, k: Node) -> bool:
 
 def along(load: Node, axis: Node) -> int | None:
     """The stride of a load along an axis, in elements; None when it is not constant."""
-    buffer = load.op.buffer  # type: ignore[attr-defined]
-    return stride_along(address(buffer, load.args[: buffer.type.rank], {}), axis)
+    return stride_of(load, axis, {})
 
 
 def goes_by_rows(side: Node, k: Node) -> bool | None:

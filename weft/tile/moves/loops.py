@@ -13,9 +13,9 @@ from typing import Any
 from weft.core.node import Node, make, rebuild
 from weft.core.types import DType, TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import loops_in, map_statements
+from weft.scalar.blocks import loops_in, map_each
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Update, walk
+from weft.scalar.nest import Block, Buffer, Fold, For, Load, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
@@ -114,10 +114,7 @@ def ending(block: Block, old: Node, new: Node) -> Block:
         cut = function_of(node) == "minimum" and old in node.args
         return make(node.op, *(new if a is old else a for a in node.args)) if cut else None
 
-    def one(stmt: Stmt) -> Stmt:
-        return replace(stmt, hi=rebuild((stmt.hi,), change)[0]) if isinstance(stmt, For) else stmt
-
-    return map_statements(block, one)
+    return map_each(block, For, lambda s: replace(s, hi=rebuild((s.hi,), change)[0]))
 
 
 def renamed(block: Block, labels: Labels) -> Block:

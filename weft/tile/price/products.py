@@ -11,7 +11,7 @@ from weft.core.node import Node, postorder
 from weft.scalar.nest import Load
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, narrow, ranges_in, strides, term_cost, trips
+from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, trips
 from weft.tile.analysis.fragments import unit_rate
 from weft.tile.passes.cpu.block_contraction import in_panels, tile_width
 
@@ -34,7 +34,7 @@ def panels_cost(c: Contraction, target: Machine) -> float:
     panels = -(-columns // wide)
     total += outer * repeat * trips(c.rows) * panels * k * terms_cost(c.left) / 1.5
     if in_panels(c, tile_width(c, target)) is None:
-        steps = strides(c.update, c.columns.axis, ranges_of(c))
+        steps = strides(c.update, c.columns.axis, c.ranges)
         uneven = any(step not in (0, 1) for _, step in steps)
         packs = 1 if repeat * tiles == 1 and not uneven else outer * columns * k
         total += packs * (terms_cost(c.right) + 1 + (RATE * TRANSPOSE if uneven else 0))
@@ -51,10 +51,6 @@ def tiles_cost(c: Contraction, target: GPU) -> float:
     for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
         total += terms_cost(narrow(side)) * length * k * -(-other // TILE)
     return around * total / lanes
-
-
-def ranges_of(c: Contraction) -> dict[Node, tuple[float, float]]:
-    return ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
 
 
 def terms_cost(term: Node) -> float:

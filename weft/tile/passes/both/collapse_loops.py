@@ -12,9 +12,9 @@ from dataclasses import replace
 
 from weft.core.node import Node, postorder
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import map_statements, substitute_block
+from weft.scalar.blocks import map_each, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, Stmt, free_variables, walk
+from weft.scalar.nest import Block, For, Kernel, free_variables, walk
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.scalar.reach import extent_of
 from weft.tile.analysis.access import is_even, ranges_in, trips, value_uses
@@ -24,11 +24,8 @@ from weft.tile.moves.loops import Labels
 def collapse_loops(kernel: Kernel, target: object) -> Kernel:
     """Collapse wherever every access keeps an even stride along the joint axis."""
     labels = Labels(kernel.body)
-
-    def one(stmt: Stmt) -> Stmt:
-        return (collapsed(stmt, labels) if isinstance(stmt, For) else None) or stmt
-
-    return replace(kernel, body=map_statements(kernel.body, one))
+    body = map_each(kernel.body, For, lambda loop: collapsed(loop, labels) or loop)
+    return replace(kernel, body=body)
 
 
 def collapsed(stmt: For, labels: Labels) -> For | None:
@@ -41,8 +38,10 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     if not _count(stmt) or not _count(inner) or stmt.axis in postorder(inner.lo, inner.hi):
         return None  # a block of rows may end before its length
     loop = joined(stmt, inner, labels)
+    ranges = ranges_in((loop,))
+    even = all(is_even(s, loop.axis, ranges) for s in walk(loop.body))
     # as a value the joint axis would be divided: only addresses absorb that
-    return loop if _even(loop) and not value_uses(loop.body, loop.axis) else None
+    return loop if even and not value_uses(loop.body, loop.axis) else None
 
 
 def joined(outer: For, inner: For, labels: Labels) -> For:
@@ -76,8 +75,3 @@ def _count(loop: For) -> Node | None:
 def _at(loop: For, turn: Node) -> Node:
     """The value of the loop's axis in iteration number `turn`."""
     return simplify(apply("add", loop.lo, apply("multiply", turn, constant(loop.step))), {})
-
-
-def _even(loop: For) -> bool:
-    ranges = ranges_in((loop,))
-    return all(is_even(s, loop.axis, ranges) for s in walk(loop.body))

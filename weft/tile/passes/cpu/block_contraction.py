@@ -28,16 +28,7 @@ from weft.scalar.ops import apply, constant, floordiv, floormod, multiply
 from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import (
-    NONE,
-    Contraction,
-    contraction,
-    ranges_in,
-    span,
-    strides,
-    tile_length,
-    trips,
-)
+from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
 from weft.tile.moves.loops import Labels, around, blocked, upto, vectors
 from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
 
@@ -55,7 +46,7 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
 
     def one(stmt: For) -> For | None:
         found = None if stmt.bind else contraction(stmt)
-        if found is None or not pays(found) or any(span(r) in NONE for r in found.reduce):
+        if found is None or not pays(found) or any(span(r) is None for r in found.reduce):
             return None
         return _schedule(found, target, labels, stmt in kernel.body)
 
@@ -66,9 +57,7 @@ def pays(c: Contraction) -> bool:
     """Few rows reuse too little of the right side, if that is contiguous along a reduce axis."""
     if trips(c.rows) >= FEW:
         return True
-    ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
-    along = list(strides(c.update, c.columns.axis, ranges))
-    return all(step in (0, 1) for _, step in along)
+    return all(step in (0, 1) for _, step in strides(c.update, c.columns.axis, c.ranges))
 
 
 def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> For:
@@ -90,11 +79,10 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
             c, rows=replace(c.rows, lo=shared.axis, hi=upto(shared.axis, shared.step, shared.hi))
         )
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
-    ranges = ranges_in((*c.outer, *c.repeat, c.rows, c.columns, *c.reduce))
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     read = Update(c.update.fold, (c.right,))
-    along = [step for _, step in strides(read, c.columns.axis, ranges)]
-    inward = partial(strides, axis=c.reduce[-1].axis, ranges=ranges)
+    along = [step for _, step in strides(read, c.columns.axis, c.ranges)]
+    inward = partial(strides, axis=c.reduce[-1].axis, ranges=c.ranges)
     across = [step or width + 1 for _, step in hinted(inward, sizes_of(read).values())(read)]
     close = max(across, default=0) <= width  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
@@ -134,7 +122,7 @@ def _joined(c: Contraction, target: Machine, lanes: int, labels: Labels) -> tupl
     """Columns over two loops where one alone fills its last vector badly; and a block's lines."""
     width = tile_width(c, target)
     whole = c.outer and {c.columns.lo, c.outer[-1].lo} == {constant(0)}
-    if not whole or span(c.columns) in NONE:
+    if not whole or span(c.columns) is None:
         return c, width
     outer, inner = c.outer[-1], c.columns
     joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)

@@ -14,7 +14,7 @@ from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import constant
 from weft.scalar.sizes import Extent, Size, hint, larger
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import NONE, span, trips
+from weft.tile.analysis.access import span, trips
 from weft.tile.moves.loops import Labels
 from weft.tile.passes.both.collapse_loops import joined
 from weft.tile.price.cost import block_time_us
@@ -39,7 +39,7 @@ def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
 
 def steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:
     """How often the innermost statements of a nest run, a loop over a block counted once."""
-    turns = 1 if stmt.lo in around or (n := span(stmt)) in NONE else n
+    turns = 1 if stmt.lo in around or (n := span(stmt)) is None else n
     return turns * inner_steps(stmt, around)
 
 

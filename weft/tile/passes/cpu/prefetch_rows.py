@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node, make
-from weft.scalar.blocks import address, loads, map_statements, nodes, rewrite_block
-from weft.scalar.nest import For, Kernel, Load, Stmt
+from weft.scalar.blocks import address, loads, map_each, nodes, rewrite_block
+from weft.scalar.nest import For, Kernel, Load
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along
 from weft.tile.passes.cpu.stream_stores import past_caches
@@ -28,9 +28,9 @@ def prefetch_rows(kernel: Kernel, target: Machine) -> Kernel:
         return kernel
     ranges = ranges_in(kernel.body)
 
-    def rows(stmt: Stmt) -> Stmt:
-        passes = [s for s in stmt.body if isinstance(s, For)] if isinstance(stmt, For) else []
-        if not isinstance(stmt, For) or stmt.role != "free" or stmt.lanes or len(passes) < 2:
+    def rows(stmt: For) -> For:
+        passes = [s for s in stmt.body if isinstance(s, For)]
+        if stmt.role != "free" or stmt.lanes or len(passes) < 2:
             return stmt
         first = {b for b in loads(*nodes((passes[0],))) if b.space == "global"}
 
@@ -44,14 +44,13 @@ def prefetch_rows(kernel: Kernel, target: Machine) -> Kernel:
                 return None
             return make(replace(node.op, ahead=row * stmt.step), *node.args)
 
-        def mark(s: Stmt) -> Stmt:
-            if not isinstance(s, For) or not s.lanes:
-                return s
-            return replace(s, body=rewrite_block(s.body, lambda t: ahead(t, s)))
+        def mark(s: For) -> For:
+            body = rewrite_block(s.body, lambda t: ahead(t, s)) if s.lanes else s.body
+            return replace(s, body=body)
 
         again = next((s for s in passes[1:] if not first.isdisjoint(loads(*nodes((s,))))), None)
         return replace(
-            stmt, body=tuple(map_statements((s,), mark)[0] if s is again else s for s in stmt.body)
+            stmt, body=tuple(map_each((s,), For, mark)[0] if s is again else s for s in stmt.body)
         )
 
-    return replace(kernel, body=map_statements(kernel.body, rows))
+    return replace(kernel, body=map_each(kernel.body, For, rows))

@@ -20,7 +20,7 @@ from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
 from weft.scalar.structure import renumber
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import NONE, Ranges, contraction, ranges_in, span
+from weft.tile.analysis.access import Ranges, contraction, ranges_in, span
 from weft.tile.moves.peel import cuts, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
@@ -53,7 +53,7 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     # windows: of the loops around a reduction not the one that lanes may run over
     kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
     extent = span(stmt)
-    if stmt.role != "free" or extent in NONE or kept or len(inside) > STATEMENTS:
+    if stmt.role != "free" or extent is None or kept or len(inside) > STATEMENTS:
         return [stmt]
     found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)}
     within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}

@@ -19,7 +19,7 @@ from weft.scalar.ops import add, apply, constant, floordiv, maximum, minimum, mu
 from weft.scalar.sizes import Size
 from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import NONE, span, trips
+from weft.tile.analysis.access import span, trips
 from weft.tile.moves.loops import Labels, combining, upto
 from weft.tile.price.cost import block_time_us
 
@@ -32,7 +32,7 @@ def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
     out: list[Stmt] = []
     for stmt in kernel.body:
         whole = isinstance(stmt, For) and stmt.role == "reduce" and stmt.folds
-        if not isinstance(stmt, For) or not whole or span(stmt) in NONE:
+        if not isinstance(stmt, For) or not whole or span(stmt) is None:
             out.append(stmt)
             continue
         time = block_time_us((stmt,), target)

@@ -16,11 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.scalar.blocks import address, map_outermost, substitute_block
+from weft.scalar.blocks import map_outermost, substitute_block
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
 from weft.scalar.ops import apply, subtract
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import crossing, length, ranges_in, stride_along
+from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, stride_of
 from weft.tile.moves.loops import Labels, around, blocked
 
 
@@ -43,33 +43,29 @@ def _tile(stmt: For, target: Machine, labels: Labels) -> For | None:
     found = crossing(stmt)
     if found is None:
         return None
-    loops, along, other, loads, body = found
-    lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in loads))))
-    if min(length(f) or 0 for f in (along, other)) < lanes:
+    lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in found.loads))))
+    if min(length(f) or 0 for f in (found.along, found.across)) < lanes:
         return None
-    stores = [s for s in body if isinstance(s, Store)]
-    where = address(stores[0].buffer, stores[0].index, ranges_in((stmt,)))
-    line = (stride_along(where, other.axis) or 0) * stores[0].buffer.type.dtype.bytes
-    whole = line % target.vector_bytes == 0 and (length(other) or 0) >= 16 * lanes
-    return _Squares(loops, along, other, loads, body, lanes, whole, labels).nest()
+    store = found.stores[0]
+    step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
+    line = step * store.buffer.type.dtype.bytes
+    whole = line % target.vector_bytes == 0 and (length(found.across) or 0) >= 16 * lanes
+    return _Squares(found, lanes, whole, labels).nest()
 
 
 @dataclass
 class _Squares:
     """A nest in squares of lanes, along the loop it stores along and across to the other."""
 
-    loops: list[For]
-    along: For
-    across: For
-    loads: list[Node]  # those that cross
-    stores: Block
+    copied: Crossing
     lanes: int
     whole: bool  # it stores whole lines, of more rows than a block has
     labels: Labels
 
     def nest(self) -> For:
         """Squares in blocks: whole pages are read before others are written."""
-        along, across, lanes = self.along, self.across, self.lanes
+        loops, along, across, *_ = self.copied
+        lanes = self.lanes
         # a block writes to as many rows as a TLB holds: lines of them side by side, where rows
         # start with one, or parts of lines while it reads long pieces of few rows
         squares = ((along, lanes), (across, lanes))[:: -1 if self.whole else 1]
@@ -85,24 +81,24 @@ class _Squares:
 
             return blocked(replace(loop, lo=lo, hi=hi), self.labels.axis("b"), width, inner)
 
-        others = [f for f in self.loops if f not in (along, across)]
+        others = [f for f in loops if f not in (along, across)]
         nest = tiles(0, (across.lo, across.hi), (along.lo, along.hi))
         return around(others, nest, bind="serial")
 
     def block(self, rows: Span, columns: Span) -> Block:
         """Fill a tile, as registers that a load crosses, then store from it; a copy needs none."""
-        across, along, labels = self.across.axis, self.along.axis, self.labels
+        loads, stores, labels = self.copied.loads, self.copied.stores, self.labels
+        across, along = self.copied.across.axis, self.copied.along.axis
 
         def crossed(bind: str, body: Block, m: Node = across, n: Node = along) -> For:
             lane = For(n, *columns, body, 1, "free", f"vector{self.lanes}")
             return For(m, *rows, (lane,), 1, "free", bind)
 
-        values = (s.value for s in self.stores if isinstance(s, Store) and s.mask is None)
-        if sum(value in self.loads for value in values) == len(self.stores):
-            return (crossed("register", self.stores),)
+        if all(s.value in loads and s.mask is None for s in stores):
+            return (crossed("register", stores),)
         before: list[Stmt] = []
         reads: dict[Node, Node] = {}
-        for load in self.loads:
+        for load in loads:
             buffer = labels.buffer("tile", load.type.dtype, (self.lanes, self.lanes))
             at = apply(subtract, across, rows[0]), apply(subtract, along, columns[0])
             m, n = labels.axis("m"), labels.axis("n")
@@ -110,4 +106,4 @@ class _Squares:
             fill = crossed("register", (Store(buffer, tuple(index), value),), m, n)
             before += [Local(buffer), fill]
             reads[load] = make(Load(buffer), *at)
-        return (*before, crossed("serial", substitute_block(self.stores, reads)))
+        return (*before, crossed("serial", substitute_block(stores, reads)))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.blocks import address, loads, map_outermost, map_statements, nodes
-from weft.scalar.nest import For, Kernel, Stmt, Store
+from weft.scalar.blocks import loads, map_each, map_outermost, nodes
+from weft.scalar.nest import For, Kernel, Store
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import ranges_in, stride_along
+from weft.tile.analysis.access import ranges_in, stride_of
 from weft.tile.price.traffic import moved
 
 
@@ -25,19 +25,16 @@ def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
     read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)
 
-    def marked(stmt: Stmt, loop: For) -> Stmt:
-        if not isinstance(stmt, Store):
-            return stmt
+    def marked(stmt: Store, loop: For) -> Store:
         whole = loop.lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
         own = stmt.buffer.space == "global" and stmt.buffer not in read
-        where = address(stmt.buffer, stmt.index, ranges)
-        streams = whole and own and stmt.mask is None and stride_along(where, loop.axis) == 1
+        streams = whole and own and stmt.mask is None and stride_of(stmt, loop.axis, ranges) == 1
         return replace(stmt, how="stream") if streams else stmt
 
     def one(loop: For) -> For | None:
         if not loop.lanes:
             return None
-        return replace(loop, body=map_statements(loop.body, lambda s: marked(s, loop)))
+        return replace(loop, body=map_each(loop.body, Store, lambda s: marked(s, loop)))
 
     return replace(kernel, body=map_outermost(kernel.body, one))
 

@@ -30,7 +30,7 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
 from weft.tile.moves.loops import Labels, around, blocked, nested, past
 from weft.tile.passes.both.collapse_loops import nested_and_joined
-from weft.tile.price.products import RATE, panels_cost, ranges_of, terms_cost
+from weft.tile.price.products import RATE, panels_cost, terms_cost
 
 LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
 CROSS = 0.7  # the same of a load that crosses a cache line, beyond another
@@ -64,9 +64,9 @@ class DotTile:
 
 def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
     """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
-    ranges, last = ranges_of(c), c.reduce[-1]
-    along = [step for _, step in strides(c.update, last.axis, ranges)]
-    across = [step for _, step in strides(c.update, c.columns.axis, ranges)]
+    last = c.reduce[-1]
+    along = [step for _, step in strides(c.update, last.axis, c.ranges)]
+    across = [step for _, step in strides(c.update, c.columns.axis, c.ranges)]
     contiguous = all(step in (0, 1) for step in along)
     if not contiguous or trips(last) < target.lanes(c.bytes) or {*across} <= {0, 1}:
         return None
@@ -113,7 +113,7 @@ def _load(side: Node, rows: For, c: Contraction, lanes: int) -> float:
 def _crossing(side: Node, rows: For, c: Contraction, lanes: int) -> float:
     """The part of its vectors that cross a line: where rows do not start at whole vectors."""
     found = 0.0
-    for load, step in strides(Update(c.update.fold, (side,)), rows.axis, ranges_of(c)):
+    for load, step in strides(Update(c.update.fold, (side,)), rows.axis, c.ranges):
         if isinstance(load, Node):
             each = load.type.dtype.bytes
             aligned = math.gcd((1 if step is None else step) * each, lanes * each)

@@ -17,20 +17,13 @@ from functools import lru_cache
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
-from weft.scalar.blocks import address, loops_in, map_loops
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, free_variables, walk
+from weft.scalar.affine import Ranges
+from weft.scalar.blocks import loops_in, map_loops
+from weft.scalar.nest import Block, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import (
-    Ranges,
-    length,
-    ranges_in,
-    stride_along,
-    strides,
-    term_cost,
-    trips,
-)
+from weft.tile.analysis.access import length, ranges_in, stride_of, strides, term_cost, trips
 from weft.tile.moves.loops import Labels, blocked, vectors
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
@@ -67,8 +60,7 @@ def best_axis_alone(stmt: For, target: Machine) -> tuple[float, frozenset[Node]]
 
 def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
     inner = [_best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
-    own = [s for s in stmt.body if not isinstance(s, For)]
-    serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(own, None, 1, ranges))
+    serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(stmt.body, None, 1, ranges))
     descend = (serial, frozenset[Node]().union(*(axes for _, axes in inner)))
     if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
         return descend
@@ -107,7 +99,7 @@ def lanes_for(stmt: For, target: Machine) -> int:
 
 def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> float:
     """Cost of a placed block whose `axis` runs over lanes, in vector instructions."""
-    total = statements_cost([s for s in block if not isinstance(s, For)], axis, lanes, ranges)
+    total = statements_cost(block, axis, lanes, ranges)
     for s in block:
         if isinstance(s, For):
             n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
@@ -118,27 +110,25 @@ def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> 
 
 
 def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges: Ranges) -> float:
-    """Cost of statements once: uneven accesses take an instruction per lane."""
+    """Cost of statements once, without loops: uneven accesses take an instruction per lane."""
     total = 0.0
     for s in stmts:
         if isinstance(s, nest.Let):
-            term = s.term
-            total += term_cost(term)
-            if axis is not None and isinstance(term.op, Load):
-                total += _access(term, term.op.buffer, axis, lanes, ranges)
+            total += term_cost(s.term)
+            if axis is not None and isinstance(s.term.op, Load):
+                total += _access(s.term, axis, lanes, ranges)
         elif isinstance(s, nest.Update):
             total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
         elif isinstance(s, Store):
             total += 1.0
             if axis is not None:
-                step = stride_along(address(s.buffer, s.index, ranges), axis)
-                total += 0.0 if step in (0, 1) else lanes * 1.5
+                total += 0.0 if stride_of(s, axis, ranges) in (0, 1) else lanes * 1.5
     return total
 
 
-def _access(term: Node, buffer: Buffer, axis: Node, lanes: int, ranges: Ranges) -> float:
-    step = stride_along(address(buffer, term.args[: buffer.type.rank], ranges), axis)
-    if step == 2 and buffer.type.dtype.bytes == 4:
+def _access(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
+    step = stride_of(load, axis, ranges)
+    if step == 2 and load.type.dtype.bytes == 4:
         return 2.0  # two loads and a shuffle
     return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
 

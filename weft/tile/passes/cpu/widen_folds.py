@@ -18,9 +18,9 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.core.types import f32, f64
 from weft.scalar.affine import GREATEST, bounds, has_symbol
-from weft.scalar.blocks import map_statements
+from weft.scalar.blocks import map_each
 from weft.scalar.monoid import PRODUCT, SUM
-from weft.scalar.nest import Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.nest import Fold, For, Kernel, Update, walk
 from weft.scalar.ops import cast, constant, value_of
 from weft.scalar.reach import longest
 from weft.scalar.substitution import substituted
@@ -35,16 +35,15 @@ def widen_folds(kernel: Kernel, target: object) -> Kernel:
     if not wide:
         return kernel
 
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Update) or stmt.fold not in wide:
-            return stmt
-        return replace(stmt, values=tuple(map(_widened, stmt.values)))
+    def one(stmt: Update) -> Update:
+        values = tuple(map(_widened, stmt.values)) if stmt.fold in wide else stmt.values
+        return replace(stmt, values=values)
 
     read: dict[Node, Node] = {}
     for old, new in wide.items():
         (acc, running), (wide_acc, wide_running) = ((*f.accs, *f.running) for f in (old, new))
         read |= {acc: cast(wide_acc, f32), running: cast(wide_running, f32)}
-    return replace(kernel, body=substituted(map_statements(kernel.body, one), {**wide, **read}))
+    return replace(kernel, body=substituted(map_each(kernel.body, Update, one), {**wide, **read}))
 
 
 def _loses(fold: Fold, loop: For) -> bool:

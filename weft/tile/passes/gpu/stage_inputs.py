@@ -27,7 +27,7 @@ from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU, STATIC
-from weft.tile.analysis.access import narrow, stride_along, trips
+from weft.tile.analysis.access import narrow, stride_along, stride_of, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.strips import WIDEST, accesses_of, strip_width
 from weft.tile.analysis.tiles import Tile, full, guarded, in_strips, on_tiles, tiles_of
@@ -107,8 +107,8 @@ def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
     for term in list(nodes(body)):
         if not isinstance(term.op, Load) or term.op.buffer.space != "global":
             continue
-        where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], ranges)
-        if stride_along(where, across.axis) == 1 and stride_along(where, along.axis) not in (0, 1):
+        steps = [stride_of(term, f.axis, ranges) for f in tile.threads]
+        if steps[0] == 1 and steps[1] not in (0, 1):
             slab = _Slab(term, along, across)
             if slab.bytes > most:
                 continue

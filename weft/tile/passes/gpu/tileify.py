@@ -15,7 +15,7 @@ import math
 from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.blocks import map_statements
+from weft.scalar.blocks import map_each
 from weft.scalar.nest import For, Kernel, Stmt, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
@@ -43,7 +43,7 @@ def _tiled(stmt: Stmt) -> Stmt:
     if copied and all(f.lo is constant(0) and trips(f) >= LEAST for f in sides):
         across, along = (replace(f, bind="thread") for f in (copied.across, copied.along))
         around = tuple(f for f in copied.loops if f not in copied[1:3])
-        return Tile(around, (across, along), (), copied.body).nest()
+        return Tile(around, (across, along), (), copied.stores).nest()
     return stmt
 
 
@@ -71,9 +71,8 @@ def bound(body: tuple[Stmt, ...], target: GPU, role: str) -> tuple[Stmt, ...]:
         if isinstance(stmt, For) and tile_of(stmt) is None:
             chosen |= best_axis(stmt, target, ranges)[1]
 
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.axis not in chosen or stmt.role != role:
-            return stmt
-        return replace(stmt, bind="thread")
+    def one(loop: For) -> For:
+        picked = loop.axis in chosen and loop.role == role
+        return replace(loop, bind="thread") if picked else loop
 
-    return map_statements(body, one)
+    return map_each(body, For, one)

@@ -32,7 +32,7 @@ from weft.scalar.sizes import hint
 from weft.scalar.structure import renumber, structure
 from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import NONE, chain, span, trips
+from weft.tile.analysis.access import chain, span, trips
 from weft.tile.passes.programs.pack_constants import packed
 from weft.tile.price.traffic import memory_ns
 
@@ -97,7 +97,7 @@ def leading(step: Kernel | Call) -> list[For]:
         return []
     plain = chain(loop, "free")[0]
     return list(
-        takewhile(lambda f: f.lo is constant(0) and f.step == 1 and span(f) not in NONE, plain)
+        takewhile(lambda f: f.lo is constant(0) and f.step == 1 and span(f) is not None, plain)
     )
 
 

@@ -13,8 +13,8 @@ from dataclasses import replace
 from weft.core.node import Node, make
 from weft.core.types import DType, bf16, f16
 from weft.scalar.affine import function_of
-from weft.scalar.blocks import map_statements, nodes, rewrite_block
-from weft.scalar.nest import Block, Buffer, Call, Kernel, Load, Program, Stmt, Store, walk
+from weft.scalar.blocks import map_each, nodes, rewrite_block
+from weft.scalar.nest import Block, Buffer, Call, Kernel, Load, Program, Store, walk
 from weft.scalar.ops import CASTS, apply, value_of
 
 ROUNDED: dict[str | None, DType] = {"round_bf16": bf16, "round_f16": f16}
@@ -51,13 +51,13 @@ def _over(kernel: Kernel, narrow: dict[str, DType]) -> Kernel:
             args[-1] = apply(CASTS[buffer.type.dtype], args[-1])
         return apply(CASTS[node.type.dtype], make(replace(node.op, buffer=buffer), *args))
 
-    def store(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, Store) or other(stmt.buffer) is stmt.buffer:
+    def store(stmt: Store) -> Store:
+        if other(stmt.buffer) is stmt.buffer:
             return stmt
         buffer = other(stmt.buffer)
         value = apply(CASTS[buffer.type.dtype], stmt.value.args[0])
         return replace(stmt, buffer=buffer, value=value)
 
-    body: Block = map_statements(rewrite_block(kernel.body, load), store)
+    body: Block = map_each(rewrite_block(kernel.body, load), Store, store)
     inputs, outputs = (tuple(map(other, bs)) for bs in (kernel.inputs, kernel.outputs))
     return replace(kernel, inputs=inputs, outputs=outputs, body=body)

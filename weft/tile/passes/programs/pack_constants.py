@@ -23,21 +23,13 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import loads, map_loops, map_statements, nodes, substitute_block
+from weft.scalar.blocks import loads, map_each, map_loops, nodes, substitute_block, with_body
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store, Update
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import (
-    NONE,
-    Contraction,
-    columns_of,
-    contraction,
-    folded,
-    span,
-    trips,
-)
+from weft.tile.analysis.access import Contraction, columns_of, contraction, folded, span, trips
 from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turned, turns
 
@@ -82,10 +74,8 @@ class _Packing:
         self.labels = Labels(kernel.body)
         self.packs: list[Kernel] = []
         body = self.block(kernel.body)
-        read = loads(*nodes(body))
-        panels = tuple(b for pack in self.packs for b in pack.outputs)
-        inputs = tuple(b for b in kernel.inputs if b in read) + panels
-        self.kernel = replace(kernel, body=body, inputs=inputs) if self.packs else kernel
+        panels = (b for pack in self.packs for b in pack.outputs)
+        self.kernel = with_body(kernel, body, *panels) if self.packs else kernel
 
     def block(self, block: Block, around: tuple[For, ...] = ()) -> Block:
         return map_loops(block, lambda s: self.one(s, around))
@@ -106,12 +96,12 @@ class _Packing:
             side, width = turned(found), self.target.lanes(found.bytes)
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
-        if any(span(f) in NONE for f in _read_along(side, around)):
+        if any(span(f) is None for f in _read_along(side, around)):
             return stmt
         read = self.pack(replace(side, outer=(*around, *side.outer)), width)
         value = apply(found.times, side.left, read)
         update = replace(found.update, values=(value,))
-        changed = map_statements((stmt,), lambda s: update if isinstance(s, Update) else s)
+        changed = map_each((stmt,), Update, lambda s: update)
         return changed[0]  # type: ignore[return-value]
 
     def by_panels(self, stmt: For, around: tuple[For, ...]) -> For | None:
@@ -132,7 +122,7 @@ class _Packing:
         outer = (*around, *(f for f in free if f is not column))
         roles = (column, column, outer, (), tuple(reduce), updates[0])
         sides = [Contraction(*roles, n, n, tuple(stores)) for n in wide]
-        if any(f.extent is None for c in sides for f in _read_along(c)):
+        if any(not f.extent for c in sides for f in _read_along(c)):
             return None
         width = tile_width(sides[0], self.target)
         if -(-trips(column) // width) * width > FILLED * trips(column):
@@ -144,12 +134,10 @@ class _Packing:
         }
         panels = {c.right: substitute((self.pack(c, width),), place)[0] for c in sides}
 
-        def part(s: Stmt) -> Stmt:
-            if not isinstance(s, For) or s.axis is not column.axis:
-                return s
-            return blocked(s, at, width, bind="")
+        def part(s: For) -> For:
+            return blocked(s, at, width, bind="") if s.axis is column.axis else s
 
-        return map_statements(substitute_block((stmt,), panels), part)[0]  # type: ignore[return-value]
+        return map_each(substitute_block((stmt,), panels), For, part)[0]  # type: ignore[return-value]
 
     def plain(self, read: Node) -> bool:
         """Whether that is an element of a constant, wherever it is read."""

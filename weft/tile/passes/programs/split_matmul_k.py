@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.scalar.blocks import loads, nodes, substitute_block
+from weft.scalar.blocks import substitute_block, with_body
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Store
 from weft.scalar.ops import apply, axis, constant
 from weft.targets.gpu import GPU
@@ -108,12 +108,8 @@ def _kernels(
     body: Block = substitute_block(inner, {split.axis: at})
     body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
     outer = For(part, constant(0), constant(count), (), 1, "free")
-    body = nested([outer, *around], (*body, *stores))
-    read = loads(*nodes(body))
-    inputs = tuple(b for b in kernel.inputs if b in read)
+    first = with_body(kernel, nested([outer, *around], (*body, *stores)))
     name = fresh(f"{kernel.name}_parts", names)
-    first = replace(kernel, name=name, inputs=inputs, outputs=tuple(buffers.values()), body=body)
+    first = replace(first, name=name, outputs=tuple(buffers.values()))
     body = nested(around, (combining(folds, buffers, part, count, index), *rest))
-    read = loads(*nodes(body))
-    inputs = tuple(b for b in (*kernel.inputs, *buffers.values()) if b in read)
-    return [first, replace(kernel, inputs=inputs, body=body)]
+    return [first, with_body(kernel, body, *buffers.values())]
