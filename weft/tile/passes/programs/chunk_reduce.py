@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -27,7 +26,7 @@ from weft.scalar.structure import structure
 from weft.targets.gpu import GPU
 from weft.tile.analysis.degree import NotByChunks
 from weft.tile.moves.online import online
-from weft.tile.passes.programs.merge_rows import leading, reader, shared_depth
+from weft.tile.passes.programs import merge_rows as runs
 from weft.tile.price.cost import kernel_time_us
 
 MEMBERS = 5  # kernels that become one, at most
@@ -37,23 +36,19 @@ HELD = 64 << 10  # bytes handed over, half of shared memory at most: the rest is
 
 def chunk_reduce(program: Program, target: GPU) -> Program:
     """Merge every run of kernels for which one kernel over chunks of their rows is cheaper."""
-    steps, first = list(program.steps), 0
-    merger = _Merger(Counter((*program.outputs, *(b for s in steps for b in s.inputs))), target)
-    while first < len(steps):
-        members: list[Any] = [steps[first]]
-        best: tuple[list[Any], Kernel] | None = None
-        while len(members) < MEMBERS and (after := reader(steps, members)) is not None:
+    merger = _Merger(runs.readers_of(program), target)
+
+    def best(steps: Sequence[Any], first: Any) -> runs.Run:
+        members, run = [first], ([first], [first])
+        while len(members) < MEMBERS and (after := runs.reader(steps, members)) is not None:
             members = [*members, after]
             if not merger.share_rows(members):
                 break
             one = merger.merged(members)
-            best = best if one is None else (members, one)
-        if best is not None:
-            at = steps.index(best[0][-1])
-            steps[at] = best[1]
-            steps = [s for s in steps if s not in best[0]]
-        first += best is None
-    return replace(program, steps=tuple(steps))
+            run = run if one is None else (members, [one])
+        return run
+
+    return runs.merge_runs(program, best)
 
 
 class _Merger:
@@ -63,18 +58,17 @@ class _Merger:
         self.readers, self.target = readers, target
         self.price = partial(kernel_time_us, target=target)
         self.known: dict[Hashable, tuple[int, int] | None] = {}
-        self.structures: dict[Kernel, Hashable] = {}
 
     def share_rows(self, members: Sequence[Kernel]) -> bool:
         """Whether they pass on rows of loops that all have: no more members can mend that."""
-        return all(map(leading, members)) and shared_depth(members, passed(members)) > 0
+        return all(map(runs.leading, members)) and runs.shared_depth(members, passed(members)) > 0
 
     def merged(self, members: Sequence[Kernel]) -> Kernel | None:
         """The members as one kernel, where that is right and cheaper."""
         read = Counter(b for m in members for b in m.inputs)
         if any(self.readers[b] > read[b] for b in passed(members)):
             return None
-        key = self.key(members)
+        key = structure(runs.merged_kernel(members, (), tuple(s for m in members for s in m.body)))
         if key not in self.known:
             self.known[key] = self.cheapest(members)
         sides = self.known[key]
@@ -93,18 +87,8 @@ class _Merger:
         return best
 
     def made(self, members: Sequence[Kernel], sides: tuple[int, int]) -> tuple[Kernel, int]:
-        depth = shared_depth(members, passed(members))
+        depth = runs.shared_depth(members, passed(members))
         return online(members, passed(members), depth, sides, self.target.matrix_units)
-
-    def key(self, members: Sequence[Kernel]) -> Hashable:
-        """What members do, and what they have in common."""
-        for m in members:
-            self.structures[m] = self.structures.get(m) or structure(m)
-        numbers: dict[Buffer, int] = {}
-        used = [
-            numbers.setdefault(b, len(numbers)) for m in members for b in (*m.inputs, *m.outputs)
-        ]
-        return tuple(self.structures[m] for m in members), tuple(used)
 
 
 def passed(members: Sequence[Kernel]) -> list[Buffer]:

@@ -41,16 +41,16 @@ WORTH = 0.9  # of the memory traffic that the kernels have one by one
 SEEN = 0.5  # of the time to move memory, while a kernel computes
 
 Price = Callable[[Block], float]
+Run = tuple[Sequence[Any], Sequence[Any]]  # steps, and what stands for them
 
 
 def merge_rows(program: Program, price: Price, target: Machine) -> Program:
     """Merge every run of kernels for which one kernel is cheaper."""
-    steps, first = list(program.steps), 0
     known: dict[Hashable, bool] = {}  # layers repeat
-    readers = Counter((*program.outputs, *(b for s in steps for b in s.inputs)))
-    while first < len(steps):
-        members: list[Any] = [steps[first]]
-        made = members
+    readers = readers_of(program)
+
+    def longest(steps: Sequence[Any], first: Any) -> Run:
+        members = made = [first]
         while (after := reader(steps, members)) is not None:
             merged = _merged([*members, after], readers, target)
             if merged is None:
@@ -63,6 +63,21 @@ def merge_rows(program: Program, price: Price, target: Machine) -> Program:
             if not known[key]:
                 break
             members, made = [*members, after], one
+        return members, made
+
+    return merge_runs(program, longest)
+
+
+def readers_of(program: Program) -> Counter[Buffer]:
+    """How often each buffer is read, the program's caller included."""
+    return Counter((*program.outputs, *(b for s in program.steps for b in s.inputs)))
+
+
+def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Program:
+    """The program with runs of steps replaced: run(steps, first) has those merged with `first`."""
+    steps, first = list(program.steps), 0
+    while first < len(steps):
+        members, made = run(steps, steps[first])
         if len(members) == 1:
             first += 1
             continue
