@@ -148,6 +148,6 @@ def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[flo
 
 def best_swizzle(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
     """The swizzle with the fewest wavefronts over all loads of a slab, after that number."""
-    reads = [a for a in accesses if a.slab == slab]
+    reads = [a for a in accesses if a.slab == slab and not a.is_fill]
     choices = ((replace(slab, swizzle=n), n) for n in swizzles(slab))
     return min((sum(a.turns(s, target) for a in reads), n) for s, n in choices)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import replace
+from functools import reduce
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
@@ -293,19 +294,11 @@ class _Expansion:
         """Bind the accumulators, in every copy, to what its unrolled parts and lanes combine to."""
         fold = own.fold
         done: dict[tuple[int, ...], tuple[Node, ...]] = {}
-        for copy in copies:
-            key = own.key(copy)
-            if key not in done:
-                parts = list(own.parts.get(key, {}).values())
-                if not parts:
-                    done[key] = fold.monoid.identity(fold.dtypes)
-                    continue
-                carriers = parts[0].accs
-                if key in own.lane:
-                    carriers = tuple(make(Extract(own.lane[key]), acc) for acc in carriers)
-                for part in parts[1:]:
-                    carriers = fold.monoid.combine(carriers, part.accs)
-                done[key] = carriers
+        for key in dict.fromkeys(map(own.key, copies)):
+            parts = [part.accs for part in own.parts.get(key, {}).values()]
+            if key in own.lane:  # of the one vector
+                parts = [tuple(make(Extract(own.lane[key]), acc) for acc in parts[0])]
+            done[key] = reduce(fold.monoid.combine, parts or [fold.monoid.identity(fold.dtypes)])
         if own.horizontal:
             done = dict(zip(done, fold_lanes(fold, list(done.values())), strict=True))
         for copy in copies:

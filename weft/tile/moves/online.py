@@ -19,7 +19,7 @@ from weft.scalar import nest
 from weft.scalar.blocks import loads, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
-from weft.scalar.ops import CASTS, apply, apply_all, axis, constant, multiply
+from weft.scalar.ops import apply, apply_all, axis, cast, constant, multiply
 from weft.scalar.structure import renumber
 from weft.tile.analysis.access import factors, folded, narrow, trips
 from weft.tile.analysis.degree import NotByChunks
@@ -60,6 +60,7 @@ class _Online(Chunks):
         loops = leading(members[0])[:depth]
         self.outer = [replace(f, axis=axis(f"outer{n}")) for n, f in enumerate(loops)]
         self.rows = trips(loops[-1])
+        self.uneven = self.rows % self.block != 0
         self.local: dict[Buffer, Buffer] = {}
         self.scalars: dict[Buffer, Node] = {}  # what is handed over once for a row
 
@@ -198,9 +199,8 @@ class _Online(Chunks):
         held = narrower if self.units and dtype is f32 else dtype
         if isinstance(narrow(side).op, Load) and narrow(side).type.dtype is held:
             return apply_all(multiply, parts)
-        value = side if held is dtype else apply(CASTS[held], side)
-        load = self.keep(f"side{len(self.states)}", value)
-        return apply_all(multiply, [load if held is dtype else apply(CASTS[dtype], load), *right])
+        load = self.keep(f"side{len(self.states)}", cast(side, held))
+        return apply_all(multiply, [cast(load, dtype), *right])
 
     def stored(self, stmt: Store, value: Node) -> Store:
         """A store of what a row's end tells, of rows that there are."""
@@ -208,10 +208,7 @@ class _Online(Chunks):
         value = substitute((value,), ends)[0]
         index = substitute(stmt.index, self.own)
         there = apply("lt", self.own[self.row], constant(self.rows))
-        return replace(stmt, index=index, value=value, mask=there if self.uneven() else None)
-
-    def uneven(self) -> bool:
-        return self.rows % self.block != 0
+        return replace(stmt, index=index, value=value, mask=there if self.uneven else None)
 
     # ---- terms
 
@@ -231,7 +228,7 @@ class _Online(Chunks):
             return self.made.get(load, load)
 
         term = rebuild((term,), change)[0]
-        if self.uneven():
+        if self.uneven:
             there = apply("lt", self.row, constant(self.rows))
             term = guarded(term, self.row, there)
         if column is not None and self.length % self.chunk:

@@ -103,10 +103,8 @@ class _Columns:
             return simplify(apply(minimum, self.end, self.first.hi), self.ranges)
         width = math.lcm(*(f.step for f in self.loops))
         whole = apply(floordiv, apply(add, self.end, constant(width - 1)), constant(width))
-        end, extent = (
-            simplify(apply(multiply, whole, constant(width)), self.ranges),
-            self.first.extent,
-        )
+        end = simplify(apply(multiply, whole, constant(width)), self.ranges)
+        extent = self.first.extent
         return end if extent is not None and bounds(end, self.ranges)[1] <= extent else constant(0)
 
     def _related(self) -> list[For]:

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, substitute
-from weft.scalar.blocks import address, map_loops, nodes
+from weft.scalar.blocks import map_loops, nodes
 from weft.scalar.nest import For, Kernel, Load
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import stride_along, trips
+from weft.tile.analysis.access import stride_of, trips
+from weft.tile.analysis.slabs import strip
 from weft.tile.analysis.strips import WIDEST
 from weft.tile.analysis.tiles import Tile, in_strips, on_chunks
 from weft.tile.moves.loops import Labels
@@ -40,22 +40,13 @@ def _unrolled(stmt: For, tile: Tile, labels: Labels) -> For:
         return stmt
     width, held = 1, 0  # of a piece; values of it that a thread holds at a time
     for term in nodes(stmt.body):
-        if isinstance(term.op, Load) and term.op.buffer.space == "shared":
-            where = address(term.op.buffer, term.args[: term.op.buffer.type.rank], {})
-            if stride_along(where, stmt.axis) == 1:
-                width = max(width, WIDEST // term.op.buffer.type.dtype.bytes)
-                held += _results(where, tile)
+        slab = term.op.buffer if isinstance(term.op, Load) else None
+        if slab and slab.space == "shared" and stride_of(term, stmt.axis, {}) == 1:
+            wide, _, count = strip(slab, term.args[: slab.type.rank], tile.registers)
+            width = max(width, WIDEST // slab.type.dtype.bytes)
+            held += round(wide * count)  # elements that differ between a thread's results
     while width * held > HELD:
         width //= 2
     if width == 1 or trips(stmt) % width:
         return replace(stmt, bind="unroll")
     return replace(in_strips(stmt, labels.axis("u"), width), bind="unroll")
-
-
-def _results(where: Node, tile: Tile) -> int:
-    """Elements at an address that differ between a thread's results."""
-    count = 1
-    for loop in reversed(tile.registers):
-        count *= trips(loop) if stride_along(where, loop.axis) else 1
-        where = substitute((where,), {loop.axis: loop.lo})[0]
-    return count

@@ -37,8 +37,7 @@ def tma_copy(kernel: Kernel, target: GPU) -> Kernel:
             if box is None or box.region() is None:
                 return stmt
             slab = box.store.buffer
-            reads = [a for a in found if not a.is_fill]
-            pays = best_swizzle(slab, reads, target)[0] <= best_pad(slab, found, target)[0]
+            pays = best_swizzle(slab, found, target)[0] <= best_pad(slab, found, target)[0]
             return box.nest() if pays else stmt
 
         return tile.with_chunk(replace(chunk, body=tuple(map(one, chunk.body))))
