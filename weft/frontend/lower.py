@@ -23,6 +23,7 @@ from weft.library.calls import torch_object
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 
+Fallback = Literal["aten", "error"]  # what becomes of a call that has no row
 # Where a result lies in memory is not the tensor level's business.
 IGNORED = {
     *("device", "layout", "pin_memory", "memory_format", "non_blocking"),
@@ -30,7 +31,7 @@ IGNORED = {
 }
 
 
-def to_tensor(graph: Graph, fallback: Literal["aten", "error"] = "aten") -> Graph:
+def to_tensor(graph: Graph, fallback: Fallback = "aten") -> Graph:
     """The same program in tensor primitives, with the torch names and source lines."""
     done: dict[Node, tuple[Node, ...]] = {}
     names: dict[Node, str] = {}
@@ -52,9 +53,7 @@ def to_tensor(graph: Graph, fallback: Literal["aten", "error"] = "aten") -> Grap
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
 
 
-def _lower(
-    node: Node, args: list[Node], graph: Graph, fallback: Literal["aten", "error"]
-) -> tuple[Node, ...]:
+def _lower(node: Node, args: list[Node], graph: Graph, fallback: Fallback) -> tuple[Node, ...]:
     aten: Aten = node.op  # type: ignore[assignment]
     try:
         return _apply_row(aten, args, node.args)

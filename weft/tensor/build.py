@@ -192,16 +192,9 @@ def squeeze(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def unsqueeze(x: Tensor, axis: int) -> Tensor:
-    return insert_axes(x, (axis % (x.rank + 1),), (1,))
-
-
-def insert_axes(x: Tensor, axes: Sequence[int], extents: Sequence[int]) -> Tensor:
-    """Insert axes of these extents at output positions `axes`; x repeats along them."""
-    added = dict(zip(axes, extents, strict=True))
-    rank = x.rank + len(added)
-    old = iter(x.shape)
-    shape = [added[a] if a in added else next(old) for a in range(rank)]
-    return broadcast_in(x, shape, [a for a in range(rank) if a not in added])
+    axis %= x.rank + 1
+    shape = (*x.shape[:axis], 1, *x.shape[axis:])
+    return broadcast_in(x, shape, [a for a in range(len(shape)) if a != axis])
 
 
 def along(x: Tensor, axis: int, extent: int, term: Node) -> Tensor:

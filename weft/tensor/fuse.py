@@ -15,7 +15,7 @@ from weft.core.node import Node
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.groups import NEVER, Group, Groups, Kernel, Price, weight
-from weft.tensor.join import is_joinable, join_everything, join_greedily
+from weft.tensor.join import Joining, is_joinable, join_everything
 from weft.tensor.lower import root_shape
 from weft.tensor.recomputed import store_recomputed
 
@@ -40,7 +40,7 @@ def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy"
         _Inlining(groups).run()
     store_recomputed(groups)
     if fuse == "greedy":
-        join_greedily(groups)
+        Joining(groups).greedily()
     elif fuse == "all":
         join_everything(groups)
     return groups.ordered()

@@ -60,10 +60,6 @@ class Kernel:
     bit: int = 0
     above: int = 0
 
-    def is_before(self, other: Kernel) -> bool:
-        """Whether the other kernel depends on this one."""
-        return other.above & self.bit != 0
-
 
 def place(kernel: Kernel) -> int:
     return kernel.place

@@ -1,6 +1,6 @@
 """Joins kernels over one iteration space that share tensors into one kernel.
 
-join_greedily(groups)       # best pair first, wherever the joined kernel is cheaper
+Joining(groups).greedily()  # best pair first, wherever the joined kernel is cheaper
 """
 
 from __future__ import annotations
@@ -20,20 +20,9 @@ from weft.tensor.recomputed import recomputes
 NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paired with
 
 
-def join_greedily(groups: Groups) -> None:
-    """Join pairs of kernels that share most bytes first, where the joined kernel is cheaper.
-
-    Of pairs with equal bytes the one with fewer outputs comes first: many siblings join as in a
-    tournament. A pair is lowered and priced when its turn comes. Each kernel is paired with the
-    NEAREST readers of each tensor that it reads or writes: the number of pairs grows with that of
-    kernels, not with its square.
-    """
-    _Joining(groups).run()
-
-
 def join_everything(groups: Groups) -> None:
     """Join kernels over one iteration space wherever that is legal, whatever they cost."""
-    joining = _Joining(groups)
+    joining = Joining(groups)
     while True:
         pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
         legal = next((pair for pair in pairs if joining.may_join(*pair)), None)
@@ -48,7 +37,9 @@ def is_joinable(kernel: Kernel) -> bool:
     return not isinstance(kernel.outputs[0].op, alone)
 
 
-class _Joining:
+class Joining:
+    """Joins kernels of some groups."""
+
     def __init__(self, groups: Groups) -> None:
         """Find the kernels that each kernel depends on."""
         self.groups = groups
@@ -60,7 +51,14 @@ class _Joining:
             for before in self._makers(kernel):
                 kernel.above |= before.bit | before.above
 
-    def run(self) -> None:
+    def greedily(self) -> None:
+        """Join pairs that share most bytes first, where the joined kernel is cheaper.
+
+        Of pairs with equal bytes the one with fewer outputs comes first: many siblings join as in a
+        tournament. A pair is lowered and priced when its turn comes. Each kernel is paired with the
+        NEAREST readers of each tensor that it reads or writes: the number of pairs grows with that
+        of kernels, not with its square.
+        """
         groups = self.groups
         for a in groups.all():
             self._push(a, (b for b in self._near(a) if b.place > a.place))
@@ -116,7 +114,7 @@ class _Joining:
     def _makes_cycle(self, a: Kernel, b: Kernel) -> bool:
         """Whether one depends on the other through a third kernel."""
         return any(
-            third is not y and y.is_before(third)
+            third is not y and third.above & y.bit
             for x, y in ((a, b), (b, a))
             for third in self._makers(x)
         )

@@ -96,14 +96,10 @@ def through_broadcast(node: Node, op: Reduce) -> Node | None:
     shape = tuple(1 if i in repeated else n for i, n in enumerate(view.shape))
     small = viewed(node.args[0].args[0], shape, view.index, view.valid, view.fill)
     out = make(Reduce(monoid, op.axes), small)
-    return _times(out, times) if summed else out
-
-
-def _times(x: Node, n: int) -> Node:
-    """n * x; for integers n wraps, as the sum would."""
-    dtype = x.type.dtype
-    count = python_number(np.asarray(n).astype(dtype.numpy), dtype)
-    return TENSORS.call("multiply", x, scalar(count, dtype))
+    if not summed:
+        return out
+    count = python_number(np.asarray(times).astype(dtype.numpy), dtype)  # wraps, as the sum would
+    return TENSORS.call("multiply", out, scalar(count, dtype))
 
 
 def scale_after(node: Node, op: Reduce, x: Node, a: Node, build: Vocabulary) -> Node | None:

@@ -10,11 +10,12 @@ from collections.abc import Generator, Mapping
 
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
+from weft.scalar import ops as scalar
 from weft.scalar.affine import function_of
 from weft.scalar.index import FALSE, TRUE, Interval, inside, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
-from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, checked_index, constant, guarded
+from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, guarded
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
 
 Index_ = tuple[Node, ...]
@@ -90,8 +91,9 @@ class Terms:
         dtype = buffer.type.dtype
         extents = zip(index, buffer.type.shape, strict=True)
         if mask is None or all(inside(i, n, self.ranges) for i, n in extents):
-            return widen(make(Load(buffer), *index), dtype)
-        return widen(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype)
+            return cast(make(Load(buffer), *index), dtype.compute)
+        load = make(Load(buffer, True), *index, mask, constant(0, dtype))
+        return cast(load, dtype.compute)
 
     def _build(self, node: Node, index: Index_, mask: Node | None) -> Steps:
         """Build the term from those of its operands, which it requests by `yield`."""
@@ -141,8 +143,8 @@ class Terms:
             extent = constant(source.type.shape[a])
             if gather.wraps:
                 row = apply("where", apply("lt", row, constant(0)), apply("add", row, extent), row)
-            row = row if mask is None else guarded(checked_index, mask, row)
-            inner[a] = simplify(apply(checked_index, row, extent), self.ranges)
+            row = row if mask is None else guarded(scalar.checked_index, mask, row)
+            inner[a] = simplify(apply(scalar.checked_index, row, extent), self.ranges)
         left = [a for a in range(source.type.rank) if a not in gather.axes]
         for a, out_axis in zip(left, gather.rest, strict=True):
             inner[a] = index[out_axis]
@@ -200,17 +202,12 @@ class Terms:
         return reduce.monoid.project(terms)[0]
 
 
-def widen(term: Node, dtype: DType) -> Node:
-    """A term of a stored dtype as it is computed: 16-bit floats in f32."""
-    return term if dtype.compute is dtype else apply(CASTS[dtype.compute], term)
-
-
 def stored(term: Node, dtype: DType) -> Node:
     """The term cast to the dtype of a buffer; cancels a widening from it or a rounding to it."""
     widened = function_of(term) == str(dtype.compute) and term.args[0].type.dtype is dtype
     if widened or function_of(term) == f"round_{dtype}":
         term = term.args[0]
-    return term if term.type.dtype is dtype else apply(CASTS[dtype], term)
+    return cast(term, dtype)
 
 
 def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
@@ -221,12 +218,8 @@ def apply_wide(function: Function, args: list[Node], source: DType) -> Node:
         return apply(function, *args)
     target = function.result
     assert isinstance(target, DType)
-    value = args[0]
-    if target.compute is target:
-        return value if value.type.dtype is target else apply(function, value)
-    if value.type.dtype is not target.compute:
-        value = apply(CASTS[target.compute], value)
-    return value if source is target else apply(f"round_{target}", value)
+    value = cast(args[0], target.compute)
+    return value if target in (target.compute, source) else apply(f"round_{target}", value)
 
 
 def is_stored_only(node: Node) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.core.node import Node
-from weft.core.types import Symbolic, at_least, row_major
+from weft.core.types import at_least, row_major
 from weft.frontend.aten.table import Row, axis_of, namesakes, on_axis, require, rows
 from weft.scalar.ops import apply, constant, where
 from weft.scalar.sizes import larger, smaller
@@ -23,12 +23,9 @@ Bound = int | None  # of a slice
 
 def slice_range(extent: int, start: Bound, end: Bound, step: int) -> tuple[int, int]:
     """First position and number of positions of start:end:step."""
-    if any(isinstance(n, Symbolic) for n in (extent, start, end)):
-        first = _clamped(0 if start is None else start, extent)
-        last = extent if end is None else _clamped(end, extent)
-        return first, larger((last - first + step - 1) // step, 0)
-    places = range(extent)[start:end:step]
-    return places.start, len(places)
+    first = _clamped(0 if start is None else start, extent)
+    last = extent if end is None else _clamped(end, extent)
+    return first, larger((last - first + step - 1) // step, 0)
 
 
 def _clamped(place: int, extent: int) -> int:
@@ -109,8 +106,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 
 
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
-    extra = len(repeats) - x.rank
-    x = build.insert_axes(x, range(extra), (1,) * extra)
+    x = build.broadcast(x, (*(1,) * (len(repeats) - x.rank), *x.shape))
     shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
     index = [
         apply("floormod", position(a), constant(at_least(1, n))) for a, n in enumerate(x.shape)
