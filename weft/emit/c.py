@@ -10,13 +10,14 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.core.node import Node, bottom_up, postorder
+from weft.core.node import Node, bottom_up
 from weft.emit.spelling import element
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import has_symbol, linear
-from weft.scalar.index import Interval, bounds
+from weft.scalar.blocks import nodes
+from weft.scalar.index import bounds
 from weft.scalar.ops import apply
 from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of
@@ -117,7 +118,8 @@ class Emitter(Terms):
     def loop(self, stmt: nest.For, depth: int) -> None:
         for fold in stmt.folds:
             self.identity(fold, depth)
-        self.ranges[stmt.axis] = self.range_of(stmt)
+        low, high = bounds(stmt.lo, self.ranges)[0], bounds(stmt.hi, self.ranges)[1] - 1
+        self.ranges[stmt.axis] = low, max(low, high)
         if stmt.bind not in ("", "serial", "unroll"):
             self.parallel(stmt, depth)
         elif stmt.extent == 1 and _needs_no_loop(stmt):
@@ -141,10 +143,6 @@ class Emitter(Terms):
         """Whether there is one iteration at most: what is left of blocks that a size ends."""
         extent = apply("subtract", stmt.hi, stmt.lo)
         return has_symbol(extent) and linear_bounds(*linear(extent), self.ranges)[1] <= stmt.step
-
-    def range_of(self, stmt: nest.For) -> Interval:
-        low, high = bounds(stmt.lo, self.ranges)[0], bounds(stmt.hi, self.ranges)[1] - 1
-        return low, max(low, high)
 
     def identity(self, fold: nest.Fold, depth: int) -> None:
         for acc, start in zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True):
@@ -196,6 +194,8 @@ class Emitter(Terms):
         at = self.extent(self.current.scratch)
         self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {at});")
         self.current.scratch += aligned(buffer)
+        if isinstance(self.total, int):
+            self.scratch = max(self.scratch, self.current.scratch)  # type: ignore[type-var]
         self.extent(self.total)  # which is asked for in the same function
 
     def extent(self, extent: Extent) -> str:
@@ -209,7 +209,6 @@ class Emitter(Terms):
         self.iteration(stmt, "turn", 2)
         self.line(1, "}")
         inner, self.current = self.current, outer
-        self.scratch = self.most(inner)
         number = len(self.functions)
         self.functions.append(self._worker(inner, number))
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
@@ -221,11 +220,6 @@ class Emitter(Terms):
         grain = "1" if stmt.grain is None else self.index(stmt.grain)
         body = f"{self.symbol}_body{number}"
         self.line(depth, f"{each}({count}, {grain}, {body}, &args{number});")
-
-    def most(self, function: _Function) -> int:
-        """Bytes of scratch memory that a function or any before uses, where those are numbers."""
-        known = self.total if isinstance(self.total, int) else 0
-        return max(self.scratch, function.scratch) if known else 0  # type: ignore[type-var]
 
     def scratch_bytes(self) -> str:
         """The bytes that a function asks for: of all functions together."""
@@ -284,7 +278,6 @@ class Emitter(Terms):
         sizes = list(self.take_sizes(parameters))
         body = place(self.kernel.body, unnamed)
         self.block(body, 1)
-        self.scratch = self.most(self.current)
         self.names.clear()  # a function asks for scratch memory first
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
         function = [head, *sizes, *_whole(self.current, self.scratch_bytes()), "}", ""]
@@ -293,17 +286,16 @@ class Emitter(Terms):
         return "\n".join([*first, *self.functions, *function])
 
     def includes(self, body: nest.Block) -> Iterator[str]:
-        stmts = list(nest.walk(body))
-        widths = {1, *(s.lanes for s in stmts if isinstance(s, VectorStore))}
-        widths.update(t.type.lanes for t in postorder(*(t for s in stmts for t in s.terms())))
+        widths = {1, *(s.lanes for s in nest.walk(body) if isinstance(s, VectorStore))}
+        widths.update(t.type.lanes for t in nodes(body))
         for lanes in sorted(widths):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'
 
 
 def _needs_no_loop(stmt: nest.For) -> bool:
     """Whether a loop of one iteration can be written without a loop or a scope."""
-    terms = postorder(*(t for s in nest.walk(stmt.body) for t in s.terms()))
-    return stmt.axis not in terms and not any(isinstance(s, nest.Local) for s in stmt.body)
+    own = any(isinstance(s, nest.Local) for s in stmt.body)
+    return not own and stmt.axis not in nodes(stmt.body)
 
 
 def on_stack(buffer: nest.Buffer) -> bool:

@@ -111,10 +111,6 @@ class _Block:
     def __post_init__(self) -> None:
         self.all = self.all or self.threads
 
-    @property
-    def first(self) -> Node:
-        return apply("eq", self.me, constant(0))
-
     def grid(self, stmts: Block) -> Block:
         """The loops of the grid, around the one over threads."""
         if len(stmts) == 1 and isinstance(stmts[0], For) and stmts[0].bind == "grid":
@@ -128,6 +124,7 @@ class _Block:
 
     def block(self, stmts: Block) -> Iterator[Stmt]:
         """Statements that all threads go through together."""
+        first = apply("eq", self.me, constant(0))
         for stmt in stmts:
             if _is_spread(stmt) and (len(chain_of(stmt)) > 1 or _sharing(stmt.body) > 1):
                 yield self.tile(stmt)
@@ -137,9 +134,9 @@ class _Block:
             elif isinstance(stmt, For):
                 yield from self.loop(stmt)
             elif isinstance(stmt, Update) and stmt.fold in self.own:
-                yield guarded(stmt, self.first)  # what all threads have is folded in once
+                yield guarded(stmt, first)  # what all threads have is folded in once
             else:
-                yield _masked(stmt, self.first)
+                yield _masked(stmt, first)
 
     def tile(self, stmt: For) -> For:
         """Loops over threads inside each other: a thread has its iterations of all of them."""
@@ -319,9 +316,8 @@ def _masked(stmt: Stmt, mask: Node, but: Collection[Buffer] = ()) -> Stmt:
 
 def _is_in_order(stmt: For) -> bool:
     """Whether one thread must do all of a nest: it reads again what it stores."""
-    if stmt.folds or any(map(_is_spread, walk((stmt,)))):
-        return False
-    return reads_again((stmt,))
+    spread = any(blocks.loops_in((stmt,), "thread"))
+    return not stmt.folds and not spread and reads_again((stmt,))
 
 
 def _is_spread(stmt: Stmt) -> TypeGuard[For]:

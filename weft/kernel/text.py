@@ -79,8 +79,7 @@ def _read_load(cursor: Cursor, scope: NestScope, apart: bool = False) -> Node:
     return make_node(cursor, load, index, *counted, *mask)
 
 
-def _show_store(stmt: Stmt, ref: Ref) -> str:
-    assert isinstance(stmt, VectorStore)
+def _show_store(stmt: VectorStore, ref: Ref) -> str:
     target = f"{show_name(stmt.buffer.name)}{_show_lanes(stmt)}[{ref(stmt.index)}]"
     target = target if stmt.stride else f"scatter {target}"
     count = "" if stmt.count is None else f" count {ref(stmt.count)}"
@@ -100,8 +99,7 @@ def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
     return VectorStore(buffer, index, value, lanes, stride, count, mask, read_how(cursor))
 
 
-def _show_mma(stmt: Stmt, ref: Ref) -> str:
-    assert isinstance(stmt, Mma)
+def _show_mma(stmt: Mma, ref: Ref) -> str:
     sums = ", ".join(show_name(f.labels[0]) for f in stmt.sums)
     sides = (f"[{', '.join(map(ref, side))}]" for side in (stmt.left, stmt.right))
     return f"mma {sums} {' '.join(sides)}"
@@ -123,8 +121,7 @@ def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
     return Mma(tuple(sums), tuple(left), tuple(right))
 
 
-def _show_wait(stmt: Stmt, ref: Ref) -> str:
-    assert isinstance(stmt, AsyncWait)
+def _show_wait(stmt: AsyncWait, ref: Ref) -> str:
     return "wait async" + (f" but {stmt.pending}" if stmt.pending else "")
 
 

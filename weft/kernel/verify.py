@@ -50,7 +50,8 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     op = part.op if isinstance(part, Node) else part
     buffer: nest.Buffer | None = getattr(op, "buffer", None)
     if buffer is not None:
-        _check_flat(buffer)
+        flat = buffer.type.rank == 1 and buffer.type.layout == (1,)
+        require(flat, f"{buffer.name} is {buffer.type}, a kernel sees flat buffers")
     if isinstance(part, Node):
         require(not any(map(_is_box, part.args)), WHOLE)
         _check_lanes(part.op, part.args)
@@ -70,11 +71,6 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
 
 def _is_box(term: Node) -> bool:
     return isinstance(term.op, ops.Box)
-
-
-def _check_flat(buffer: nest.Buffer) -> None:
-    flat = buffer.type.rank == 1 and buffer.type.layout == (1,)
-    require(flat, f"{buffer.name} is {buffer.type}, a kernel sees flat buffers")
 
 
 def _check_condition(condition: Node, lanes: int) -> None:

@@ -8,8 +8,8 @@ simplify(a0 - 1 >= 0, {a0: (0, 31)})                               # a0 >= 1
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, partial
 
 from weft.core.node import Node, bottom_up, postorder, rebuild
 from weft.core.types import ScalarType, boolean, i64
@@ -46,27 +46,19 @@ def _divisor(atom: Node, name: str) -> int:
     return int(by) if by is not None and by > 0 else 0
 
 
-def divide(x: Node, by: int, ranges: Ranges) -> Node:
-    """x // by, simplified: multiples of `by` pulled out, small parts dropped, divisions merged."""
-    return _division("floordiv", _divide, x, by, ranges)
-
-
-def modulo(x: Node, by: int, ranges: Ranges) -> Node:
-    """x % by, simplified: multiples of `by` dropped, small parts kept outside, moduli merged."""
-    return _division("floormod", _modulo, x, by, ranges)
-
-
-def _division(
-    name: str, form: Callable[[Node, int, Known], Linear], x: Node, by: int, ranges: Ranges
-) -> Node:
-    """The division in the affine form that `form` gives it, cached with the ranges."""
-    known = as_known(ranges)
+def _division(name: str, x: Node, by: int, known: Known) -> Node:
+    """x // by or x % by, simplified; cached with the ranges."""
     key = (name, x, by)
     if key not in known.divisions:
+        form = _divide if name == "floordiv" else _modulo
         plain = by != 1 and not bounded(x, known)  # x may wrap: leave it as it is
         new = apply(name, x, constant(by)) if plain else from_linear(*form(x, by, known))
         known.divisions[key] = new
     return known.divisions[key]
+
+
+divide = partial(_division, "floordiv")
+modulo = partial(_division, "floormod")
 
 
 def _by_size(name: str, x: Node, by: Node, known: Known) -> Node | None:
@@ -107,6 +99,7 @@ def _reduced(terms: Mapping[Node, int], by: int) -> tuple[dict[Node, int], dict[
 
 
 def _divide(x: Node, by: int, known: Known) -> Linear:
+    """x // by: multiples of `by` pulled out, small parts dropped, divisions merged."""
     terms, offset = linear(x)
     whole, rest = _reduced(terms, by)
     quotient, remainder = divmod(offset, by)
@@ -147,6 +140,7 @@ def _split(
 
 
 def _modulo(x: Node, by: int, known: Known) -> Linear:
+    """x % by: multiples of `by` dropped, small parts kept outside, moduli merged."""
     terms, offset = linear(x)
     _, rest = _reduced(terms, by)
     remainder = offset % by
@@ -308,7 +302,7 @@ def step(node: Node, ranges: Ranges) -> Node | None:
             return known.divisions[key]
         if not by or by < 0:
             return None
-        return (divide if name == "floordiv" else modulo)(node.args[0], int(by), known)
+        return _division(name, node.args[0], int(by), known)
     if name in ("minimum", "maximum"):
         smaller = _compare("le", node.args[0], node.args[1], known)
         if smaller not in (TRUE, FALSE):

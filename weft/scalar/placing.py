@@ -47,7 +47,7 @@ class _Placer:
     def statement(self, stmt: Stmt) -> None:
         memo: dict[Node, int] = {}
         for term in stmt.terms():
-            self.need(term, memo)
+            bottom_up(term, memo, lambda t: self._place(t, memo))
         here = len(self.blocks) - 1
         if isinstance(stmt, For):
             stmt = replace(stmt, body=self.block(stmt.body, stmt.axis))
@@ -84,11 +84,8 @@ class _Placer:
 
         return bottom_up(term, self.reads, compute)
 
-    def need(self, term: Node, memo: dict[Node, int]) -> int:
-        """Place a term and its subterms; return the depth of its block."""
-        return bottom_up(term, memo, lambda t: self._place(t, memo))
-
     def _place(self, term: Node, memo: dict[Node, int]) -> int:
+        """Place a term, whose subterms are; return the depth of its block."""
         if nest.is_atom(term):
             if isinstance(term.op, Constant | Symbol):
                 return 0

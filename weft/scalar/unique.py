@@ -111,10 +111,7 @@ class Unique:
 
         def again(kernel: Kernel) -> Kernel:
             found = made[self.first[kernel.name]]
-            if found.name == kernel.name:
-                own = replace(found, origin=kernel.origin)
-            else:
-                own = _over_others(found, kernel)
+            own = _over_others(found, kernel)
             if kernel.name not in self.places:
                 return own
             flat = program.level == "kernel"
