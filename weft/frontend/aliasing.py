@@ -104,10 +104,6 @@ def _reshape_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     return emit(aten.reshape.default, value, list(parent.type.shape))
 
 
-def _swap_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
-    return emit(step.op, value, *step.args)
-
-
 def _permute_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     rank = len(parent.type.shape)
     order = [d % rank for d in step.args[0]]
@@ -136,7 +132,8 @@ SQUEEZES = {aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsq
 INVERSES: dict[torch._ops.OpOverload, Inverse] = {
     **dict.fromkeys(RESHAPES | SQUEEZES, _reshape_back),
     **dict.fromkeys((aten.detach.default, aten.alias.default), lambda _s, _p, value, _e: value),
-    **dict.fromkeys((aten.t.default, aten.transpose.int), _swap_back),
+    aten.t.default: lambda s, _p, v, emit: emit(s.op, v),
+    aten.transpose.int: lambda s, _p, v, emit: emit(s.op, v, *s.args),
     aten.permute.default: _permute_back,
     aten.select.int: _scatter(aten.select_scatter.default),
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),
