@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft.config import config
-from weft.core.errors import CaptureError, WeftError, choice
+from weft.core.errors import WeftError, choice
 from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.core.passes import PassLog, call_by_name
@@ -163,8 +163,6 @@ class Artifact:
 def build(captured: Captured, options: Options) -> Runner:
     """What runs a captured program: from the cache when it was compiled before."""
     options = options.on(captured.place)
-    if captured.sizes and not isinstance(find_target(options.target), CPU):
-        raise CaptureError("programs for any size are compiled for CPUs alone")
     log = PassLog(options.verbose)
     log.seconds["capture"] = captured.seconds
     graph, layouts = captured.graph, captured.layouts

@@ -81,13 +81,15 @@ def check(fn: Callable[..., Any], args: Sequence[Any], externs: bool = False) ->
     compare_trees(fn, args, out, expected, ours, theirs)
 
 
-def check_levels(levels: Any, given: list[torch.Tensor]) -> list[np.ndarray]:
+def check_levels(
+    levels: Any, given: list[torch.Tensor], names: Sequence[str] = LEVELS
+) -> list[np.ndarray]:
     """Verify, print and parse, and interpret every level; what float64 gives."""
     expected = [
         driver.to_numpy(t)
         for t in torch_level.evaluate(levels.program("torch"), given, double=True)
     ]
-    for level in LEVELS:
+    for level in names:
         program = levels.program(level)
         driver.VERIFY[level](program)
         text = print_program(program)

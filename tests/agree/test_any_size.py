@@ -1,11 +1,14 @@
-"""The corpus for any size: traced at its sizes, run at others, by each level's interpreter and C.
+"""The corpus for any size: traced at its sizes, run at others, by each level's interpreter, in C,
+in the simulator and on an OpenCL device.
 
 A program whose arguments are longer is one that eager takes at those lengths. All of the corpus:
-python -m tests.agree.test_any_size [NAME ...]; pytest takes every TAKEN-th program.
+python -m tests.agree.test_any_size c|simulator|opencl [NAME ...]; pytest takes every TAKEN-th
+program.
 """
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -17,8 +20,8 @@ import torch
 from tests.agree.checks import LEVELS, Disagreement, check_levels, compare_trees, fresh
 from tests.agree.inputs import Case, Input
 from tests.agree.test_programs import PROGRAMS
+from tests.gpu.opencl import opencl_device
 from weft import driver
-from weft.core.errors import WeftError
 from weft.core.node import Node
 from weft.frontend.calling import compiled
 from weft.options import Options
@@ -27,10 +30,17 @@ from weft.scalar.resize import sizes_of, with_sizes
 from weft.text import parse_program, print_program
 
 TAKEN = 9
+EXECUTORS = {
+    "c": Options(dynamic=True),
+    "simulator": Options(dynamic=True, target="cuda:sm_90a", simulate=True, fallback="error"),
+    "metal": Options(dynamic=True, target="metal", simulate=True, fallback="error"),
+    "opencl": Options(dynamic=True, target="opencl"),
+}
 GROWTHS = (1, 3, 8)  # how much longer every axis is than in the corpus
 REFUSALS = (RuntimeError, IndexError, ValueError, AssertionError)  # eager's, at other lengths
 # Of those taken, the ones that are compiled for each size by itself.
 EACH_SIZE = {
+    "decoder",
     "decoder_bf16",
     "folded_at_sums",
     "index_and_float",
@@ -78,9 +88,9 @@ def grown(case: Case, more: int) -> Case:
     return replace(case, args=tuple(longer(a) if isinstance(a, Input) else a for a in case.args))
 
 
-def check(case: Case) -> bool:
+def check(case: Case, executor: str = "c") -> bool:
     """Runs the program at all lengths; whether any run was of a program for any size."""
-    recorder = Recorder(Options(dynamic=True))
+    recorder = Recorder(EXECUTORS[executor])
     f = compiled(case.fn, recorder)
     for more in (0, *GROWTHS):
         try:
@@ -101,7 +111,8 @@ def check(case: Case) -> bool:
             text = print_program(program)
             if print_program(parse_program(text)) != text:
                 raise Disagreement(f"{level}: the text does not come back the same")
-        check_levels(at, given)
+        # no interpreter runs kernels whose threads wait for each other
+        check_levels(at, given, LEVELS if executor == "c" else LEVELS[:-1])
     return bool(recorder.runs)
 
 
@@ -110,21 +121,32 @@ def test_every_executor_agrees_at_any_size(case: Case) -> None:
     assert check(case) == (case.name not in EACH_SIZE)
 
 
-def main(names: list[str]) -> None:
+@pytest.mark.parametrize("case", PROGRAMS[35 :: 4 * TAKEN], ids=lambda c: c.name)
+@pytest.mark.parametrize("executor", ["simulator", "opencl"])
+def test_gpus_agree_at_any_size(executor: str, case: Case) -> None:
+    if executor == "simulator" and shutil.which("g++") is None:
+        pytest.skip("the simulator needs g++")
+    if executor == "opencl":
+        opencl_device()
+    assert check(case, executor) == (case.name not in EACH_SIZE)
+
+
+def main(executor: str, *names: str) -> None:
     general = failed = 0
     for case in PROGRAMS:
         if names and case.name not in names:
             continue
         try:
-            found = check(case)
+            found = check(case, executor)
             general += found
             print(case.name, "any size" if found else "each size", flush=True)
-        except (AssertionError, WeftError) as error:
+        except Exception as error:
             failed += 1
-            print(f"{case.name}: {str(error).strip().splitlines()[0]}", flush=True)
+            told = (str(error).strip().splitlines() or [""])[0]
+            print(f"{case.name}: {type(error).__name__}: {told}", flush=True)
     print(f"{general} programs for any size, {failed} failed")
     raise SystemExit(failed > 0)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(*sys.argv[1:])

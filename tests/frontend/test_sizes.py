@@ -16,7 +16,8 @@ from torch.utils._pytree import tree_leaves
 import weft
 from weft.core.errors import CaptureError, ParseError, VerifyError
 from weft.frontend.capture import capture
-from weft.runtime.program import PLACEMENTS, Program
+from weft.runtime.loaded import KEPT
+from weft.runtime.program import Program
 
 SIZES = ((5, 7), (6, 9), (13, 4), (64, 5), (3, 70))
 Make = Callable[[int, int], tuple[Any, ...]]
@@ -223,7 +224,7 @@ def test_sizes_in_turn_are_placed_once(placed: list[tuple[int, ...]]) -> None:
 
 def test_the_oldest_of_many_sizes_is_placed_again(placed: list[tuple[int, ...]]) -> None:
     f = weft.compile(library, dynamic=True)
-    xs = [torch.randn(n + 3, 200 - n) for n in range(PLACEMENTS + 1)]
+    xs = [torch.randn(n + 3, 200 - n) for n in range(KEPT + 1)]
     for x in (*reversed(xs), *xs):
         assert_equal(f(x), library(x))
     assert len(placed) < 2 * len(xs)

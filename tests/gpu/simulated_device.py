@@ -22,7 +22,8 @@ from weft.link import gpu, places
 from weft.runtime.gpu_program import GPUKernel, GPUProgram, Replay
 from weft.runtime.layout import item_bytes
 from weft.runtime.nvrtc import Resources
-from weft.runtime.spec import Call
+from weft.runtime.sizes import value
+from weft.runtime.spec import Buffer, Call
 from weft.sim import TensorMap, simulate
 
 STREAM = 7
@@ -40,7 +41,7 @@ class SimulatedDevice:
     replayed: int = 0
     faults: dict[str, int] = field(default_factory=dict)
     recording: bool = False
-    spans: dict[str, list[int]] = field(default_factory=dict)  # bytes of each kernel's operands
+    operands: dict[str, list[Buffer]] = field(default_factory=dict)  # of each text
     tape: list[tuple[str, GPUKernel, list[int]]] | None = None
 
     def load(self, kernels: Mapping[str, GPUKernel]) -> Mapping[str, str]:
@@ -62,7 +63,7 @@ class SimulatedDevice:
         return address.to_bytes(128, "little")  # the rest the kernel tells
 
     def launch(self, function: str, kernel: GPUKernel, operands: int, stream: int) -> None:
-        count = len(self.spans[function]) + len(kernel.maps)
+        count = len(self.operands[kernel.source]) + len(kernel.maps)
         places = (ctypes.c_uint64 * count).from_address(operands)
         addresses = [ctypes.c_uint64.from_address(place).value for place in places]
         if self.tape is not None:
@@ -73,12 +74,17 @@ class SimulatedDevice:
 
     def play(self, function: str, kernel: GPUKernel, addresses: list[int]) -> None:
         """One launch over views of the memory at its addresses."""
-        assert all(address % 16 == 0 for address in addresses), (function, addresses)
         self.launched.append(function)
-        args: list[Any] = [
-            np.ctypeslib.as_array((ctypes.c_uint8 * max(n, 1)).from_address(address))
-            for n, address in zip(self.spans[function], addresses, strict=False)
-        ]
+        operands = list(zip(self.operands[kernel.source], addresses, strict=False))
+        known = {b.name.removeprefix("size "): n for b, n in operands if b.kind == "sizes"}
+        args: list[Any] = []
+        for b, address in operands:
+            if b.kind == "sizes":
+                args.append(np.int64(address))
+                continue
+            assert address % 16 == 0, (function, addresses)
+            count = max(1, value(b.span, known) * item_bytes(b))
+            args.append(np.ctypeslib.as_array((ctypes.c_uint8 * count).from_address(address)))
         for address, (number, dtype, sizes, strides, sides, swizzle) in zip(
             addresses[len(args) :], kernel.maps, strict=True
         ):
@@ -127,7 +133,7 @@ def simulated(arch: str = "sm_90a") -> Generator[SimulatedDevice, None, None]:
             for step in layout.spec.steps:
                 if isinstance(step, Call):
                     buffers = [layout.buffers[name] for name in step.args]
-                    device.spans[step.symbol] = [b.span * item_bytes(b) for b in buffers]
+                    device.operands[kernels[step.symbol].source] = buffers
             super().__init__(layout, kernels, given)
 
     with (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -70,7 +71,7 @@ def measure(compile: Callable[[Source], Callable[..., Any]]) -> HotCalls:
         return HotCalls(
             function_us=microseconds(lambda: function(*large)),
             module_us=microseconds(lambda: whole(large[0])),
-            apart_us=fmean(microseconds(lambda: turns(*one)) for one in (large, small)),
+            apart_us=fmean(microseconds(partial(turns, *one)) for one in (large, small)),
             alternating_us=microseconds(alternate) / 2,
         )
 

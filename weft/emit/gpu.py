@@ -7,8 +7,9 @@ What a language spells in its own way is in its row of languages.py, or in its p
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -30,6 +31,8 @@ from weft.scalar.blocks import loops_in, nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.ops import apply, subtract
 from weft.scalar.placing import place
+from weft.scalar.resize import sizes_of
+from weft.scalar.sizes import Size, size
 from weft.scalar.structure import is_checked
 from weft.targets.gpu import STATIC
 
@@ -43,16 +46,18 @@ INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": 
 class Launch:
     """A kernel's text and launch configuration: grid, block, dynamic shared memory.
 
-    With `faults` the last parameter is an i32 where checks put what they find, see FAULTS.
+    `sizes` are those it takes, by value, behind its buffers; a grid that they decide is text. With
+    `faults` the last parameter is an i32 where checks put what they find, see FAULTS.
     """
 
     source: str
-    grid: int
+    grid: Any
     block: int
     faults: bool = False
     shared_bytes: int = 0  # of a block's threads
     dynamic_bytes: int = 0  # of these, what the launch has to ask for
-    maps: tuple[Map, ...] = ()  # further operands, behind the buffers
+    maps: tuple[Map, ...] = ()  # further operands, behind the buffers and sizes
+    sizes: tuple[str, ...] = ()
 
 
 class GPUEmitter(Emitter):
@@ -62,9 +67,8 @@ class GPUEmitter(Emitter):
         super().__init__(kernel, symbol, language.reserved)
         self.language, self.parameter = language, language.buffer
         self.faults = bool(language.faults) and is_checked(kernel.body)
-        loops = loops_in(kernel.body, "grid")
-        self.grid = math.prod(-(-(s.extent or 0) // s.step) for s in loops)
-        self.blocks = self.grid  # of the loops inside
+        self.grid = [turns(loop) for loop in loops_in(kernel.body, "grid")]
+        self.bound = 0  # loops of the grid around
         self.threads = 1
         self.integer = "i32" if self.is_small() else "i64"
         stores = (s for s in nest.walk(kernel.body) if isinstance(s, nest.Store | VectorStore))
@@ -310,24 +314,34 @@ class GPUEmitter(Emitter):
 
     def parallel(self, stmt: nest.For, depth: int) -> None:
         """A loop whose iterations are blocks of the grid, or threads of a block."""
-        extent = stmt.extent
-        assert extent is not None, f"the launch cannot depend on {stmt.label}"
-        turns = -(-extent // stmt.step)
-        if stmt.bind == "thread":
-            self.threads, at = turns, self.language.thread
-        else:
-            at = self.block_of(turns)
+        if stmt.bind == "grid":
+            at = self.block_of()
+        elif stmt.bind == "thread":
+            self.threads, at = turns(stmt), self.language.thread
+        else:  # a lane that is alone
+            assert turns(stmt) == 1, f"{stmt.bind} loop {stmt.label} has several iterations"
+            at = "0"
         self.iteration(stmt, at, depth)
 
-    def block_of(self, turns: int) -> str:
+    def block_of(self) -> str:
         """Which iteration of the next loop of the grid a block is: the outermost moves slowest."""
-        left = self.blocks // turns
+        outer, (own, *inner) = self.grid[: self.bound], self.grid[self.bound :]
+        left = math.prod(inner)
         wide = "(i64)" if self.integer == "i64" else ""  # before it is multiplied
         block = f"{wide}{self.language.block}"
-        whole = f"{block} / {left}" if left > 1 else block
-        at = f"{whole} % {turns}" if self.blocks < self.grid else whole
-        self.blocks = left
-        return at
+        whole = f"{block} / {self.number(left)}" if left != 1 else block
+        self.bound += 1
+        return f"{whole} % {self.number(own)}" if math.prod(outer) != 1 else whole
+
+    def number(self, turns: Any) -> str:
+        return f"({self.index(turns.term)})" if isinstance(turns, Size) else str(turns)
+
+    def take_sizes(self, parameters: list[str]) -> Iterator[str]:
+        """Add a parameter for each size that the kernel uses, in the type of its indices."""
+        for label in sizes_of(self.kernel):
+            name, size = self.spelt.fresh(f"{label}_size"), self.variable(label)
+            parameters.append(self.language.size.format(name=name, number=len(parameters)))
+            yield f"    const {self.integer} {self.declare(size, self.integer)} = {name};"
 
     # ---- the file
 
@@ -346,6 +360,7 @@ class GPUEmitter(Emitter):
             if self.language.lacks(term.type.dtype):
                 raise self.refusal(f"computes in {term.type.dtype}")
         parameters = self.parameters()
+        sizes = list(self.take_sizes(parameters))
         parameters += self.boxes.parameters
         if self.faults:
             parameters.append(self.language.faults.format(number=len(parameters)))
@@ -355,13 +370,21 @@ class GPUEmitter(Emitter):
         head = f"{self.language.kernel.format(**fields)} {{"
         comment = [f"// {line}" for line in meaning]
         first = [f"    {line}" for line in self.boxes.head] if self.boxes.names else []
-        body = [head, *self.shared, *first, *self.current.lines, "}", ""]
+        body = [head, *self.shared, *sizes, *first, *self.current.lines, "}", ""]
         source = "\n".join([f'#include "{self.language.prelude}"', "", *comment, *body])
         total = sum(self.shared_bytes.values())
         dynamic = max((at + b.bytes for b, at in self.places.items()), default=0)
         total = max(total, dynamic) + BARRIER * bool(first)
-        maps = tuple(self.boxes.names)
-        return Launch(source, self.grid, self.threads, self.faults, total, dynamic, maps)
+        grid: Any = math.prod(self.grid)
+        grid = str(grid) if isinstance(grid, Size) else grid
+        facts = self.faults, total, dynamic, tuple(self.boxes.names), tuple(sizes_of(self.kernel))
+        return Launch(source, grid, self.threads, *facts)
+
+
+def turns(loop: nest.For) -> Any:
+    """Iterations of a loop over blocks or threads, a number or a size."""
+    extent = size(apply(subtract, loop.hi, loop.lo))
+    return (extent + loop.step - 1) // loop.step
 
 
 def emit_gpu(

@@ -34,6 +34,7 @@ class Language:
     prelude: str  # the header that says the rest
     kernel: str  # its head: {symbol}, {parameters}, {threads} of a block
     buffer: str  # a parameter: {const}, {type}, {name}, {number}
+    size: str = "const i64 {name}"  # a size that the call decides, by value: {name}, {number}
     faults: str = ""  # the parameter where faults go, if they need one: {number}
     block: str  # which of the grid's this is
     thread: str  # which of the block's
@@ -93,7 +94,7 @@ OPENCL = Language(
     buffer="__global {const}{type} *restrict {name}",
     faults="volatile __global i32 *weft_fault",
     block="get_group_id(0)",
-    thread="get_local_id(0)",
+    thread="(i32)get_local_id(0)",  # PoCL 3.1 runs loops that begin at the size_t without end
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     spaces={"global": "__global ", "shared": "__local ", "local": ""},
     aligned="__attribute__((aligned({bytes}))) ",
@@ -114,6 +115,7 @@ METAL = Language(
     "u32 weft_block [[threadgroup_position_in_grid]], "
     "u32 weft_thread [[thread_position_in_threadgroup]])",
     buffer="device {const}{type} *{name} [[buffer({number})]]",
+    size="constant i64 &{name} [[buffer({number})]]",
     faults="device atomic_int *weft_fault [[buffer({number})]]",
     block="weft_block",
     thread="weft_thread",

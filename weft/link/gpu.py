@@ -28,6 +28,7 @@ from weft.runtime.nvidia import nvrtc
 from weft.runtime.nvrtc import Resources, compile_all
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import LaunchReport
+from weft.runtime.sizes import at_sizes, value
 from weft.runtime.spec import Call, ProgramSpec
 from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, occupancy
@@ -100,7 +101,8 @@ def with_launches(
     made: CachedProgram, resources: Mapping[str, Resources], target: GPU
 ) -> dict[str, Any]:
     """The report's rows of the kernels, with launch configuration, registers and occupancy."""
-    sizes = {b.name: b.span * item_bytes(b) for b in made.spec.buffers}
+    hints = dict(made.spec.sizes)
+    sizes = {b.name: b.span * item_bytes(b) for b in at_sizes(made.spec, hints).buffers}
     calls = [step for step in made.spec.steps if isinstance(step, Call)]
     peak = target.memory_bytes_per_ns * target.cores * 1e3
     rows: list[dict[str, Any]] = []
@@ -115,7 +117,7 @@ def with_launches(
             told = {"shared_bytes": shared, "registers": used.registers, "occupancy": full}
             told["spill_bytes"] = used.spill_bytes
         moved = sum(sizes[name] for name in dict.fromkeys(call.args))
-        found = LaunchReport(kernel.grid, kernel.block, moved, peak, **told)
+        found = LaunchReport(value(kernel.grid, hints), kernel.block, moved, peak, **told)
         rows.append({**row, "launch": found})
     return {**made.extra, "kernels": rows}
 

@@ -138,6 +138,7 @@ def make_spec(
     """
     program = emitted.program
     sizes = emitted.sizes
+    hints = tuple((node.op.label, node.op.hint) for node in sizes)  # type: ignore[attr-defined]
     kept = {b.name for step in once(program, constants) for b in step.outputs}
     buffers = {b.name: _buffer(b, "input", i) for i, b in enumerate(program.inputs)}
     returned = [b for i, b in enumerate(program.outputs) if i not in writes]
@@ -154,8 +155,11 @@ def make_spec(
             buffers.setdefault(b.name, _buffer(known, kind))
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
-            args = (*args, runtime.SIZES) if sizes and sizes_of(step) else args
             symbol, content = emitted.symbols[step.name], None
+            if symbol in emitted.launches:
+                args += tuple(map(runtime.by_value, emitted.launches[symbol].sizes))
+            elif sizes and sizes_of(step):
+                args += (runtime.SIZES,)
             starts = _bytes(step, emitted.starts.get(step.name, ()))
             if any(b.name in kept for b in step.outputs):
                 text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
@@ -168,9 +172,8 @@ def make_spec(
         into, value = program.inputs[target].name, program.outputs[i].name
         args = ({"tensor": into}, {"tensor": value})
         steps.append(runtime.Extern(WRITE, args, {}, (None,)))
-    if sizes:
-        buffers[runtime.SIZES] = runtime.size_buffer(len(sizes))
-    hints = tuple((node.op.label, node.op.hint) for node in sizes)  # type: ignore[attr-defined]
+    for b in runtime.size_buffers([label for label, _ in hints], bool(emitted.launches)):
+        buffers[b.name] = b
     outputs = tuple(b.name for b in returned)
     return runtime.ProgramSpec(tuple(buffers.values()), tuple(steps), outputs, hints)
 

@@ -7,6 +7,7 @@ results = run(tensors)
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,8 +16,12 @@ from weft.core.errors import WeftError
 from weft.emit.gpu import Launch
 from weft.interpret.memory import as_array, as_tensor
 from weft.link.program import Emitted
+from weft.runtime.sizes import value
 from weft.scalar.nest import Buffer, Call
+from weft.scalar.ops import constant
+from weft.scalar.resize import with_sizes
 from weft.sim import TensorMap, simulate
+from weft.sim.launch import Argument
 from weft.targets.gpu import GPU
 
 SECONDS = 600  # after which a kernel counts as one that does not end
@@ -30,10 +35,13 @@ def link(
     WeftError for a fault, and for a library call: no device is there to run it on.
     """
 
-    program = emitted.program
-
-    def run(tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        memory = {b.name: memory_of(t, b) for b, t in zip(program.inputs, tensors, strict=True)}
+    def run(tensors: Sequence[Any]) -> list[torch.Tensor]:
+        labels = [n.op.label for n in emitted.sizes]  # type: ignore[attr-defined]
+        numbers = tensors[len(emitted.program.inputs) :]
+        known = dict(zip(labels, numbers, strict=True))
+        literal = {n: constant(size) for n, size in zip(emitted.sizes, numbers, strict=True)}
+        program = with_sizes(emitted.program, literal)
+        memory = {b.name: memory_of(t, b) for b, t in zip(program.inputs, tensors, strict=False)}
         for step in program.steps:
             if isinstance(step, Call):
                 told = f"{step.target} is a library call: the simulator runs kernels alone"
@@ -42,8 +50,9 @@ def link(
                 memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
             symbol = emitted.symbols[step.name]
             launch = emitted.launches[symbol]
-            args = arguments([memory[b.name] for b in (*step.inputs, *step.outputs)], launch)
-            where = symbol, launch.grid, launch.block
+            operands = [memory[b.name] for b in (*step.inputs, *step.outputs)]
+            args = arguments(operands, launch, [known[label] for label in launch.sizes])
+            where = symbol, value(launch.grid, known), launch.block
             facts = launch.dynamic_bytes, target.arch, target.warp
             report = simulate(launch.source, *where, args, *facts, seconds=SECONDS)
             if report.faults:
@@ -56,14 +65,16 @@ def link(
     return run
 
 
-def arguments(memory: Sequence[np.ndarray], launch: Launch) -> list[np.ndarray | TensorMap]:
-    """The arguments of a kernel: its operands' memory, tensor maps of them, and the fault flag."""
+def arguments(
+    memory: Sequence[np.ndarray], launch: Launch, sizes: Sequence[int] = ()
+) -> list[Argument]:
+    """The arguments of a kernel: its operands' memory, sizes, tensor maps, and the fault flag."""
     maps: list[TensorMap] = []
     for m in launch.maps:
         whole = memory[m.operand]
         tensor = np.ndarray(m.sizes, whole.dtype, whole, 0, m.strides)
         maps.append(TensorMap(tensor, m.sides, m.swizzle))
-    return [*memory, *maps, *[np.zeros(1, np.int32)] * launch.faults]
+    return [*memory, *map(np.int64, sizes), *maps, *[np.zeros(1, np.int32)] * launch.faults]
 
 
 def memory_of(tensor: torch.Tensor, buffer: Buffer) -> np.ndarray:

@@ -4,7 +4,7 @@ It takes source text and a launch spec (spec.py), never IR. Start reading at pro
 """
 
 from weft.runtime.program import Program, build, load
-from weft.runtime.sizes import SIZES, size_buffer
+from weft.runtime.sizes import SIZES, by_value, size_buffers
 from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec
 
 __all__ = [
@@ -15,6 +15,7 @@ __all__ = [
     "Program",
     "ProgramSpec",
     "build",
+    "by_value",
     "load",
-    "size_buffer",
+    "size_buffers",
 ]

@@ -11,7 +11,7 @@ import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import itemgetter
 from threading import Lock
 from typing import Any, NamedTuple, Protocol
@@ -20,10 +20,11 @@ import torch
 
 from weft.runtime.layout import Layout
 from weft.runtime.layout import Segment as Steps
-from weft.runtime.loaded import Loaded
+from weft.runtime.loaded import KEPT, Loaded
 from weft.runtime.native import native_segments
 from weft.runtime.nvrtc import Resources
-from weft.runtime.spec import Call
+from weft.runtime.sizes import by_value, value
+from weft.runtime.spec import Call, Extent
 
 ALIGNMENT = 16  # bytes: kernels read and write 16 at once
 LEAST_RECORDED = 3  # kernels in a row: a graph of fewer costs as much as they do
@@ -36,13 +37,14 @@ Replay = Callable[[int], None]  # on a stream
 class GPUKernel:
     """A kernel's text and its launch: grid, block, and dynamic shared memory per block.
 
-    `maps` are operands behind its buffers, tensor maps for the copy engine: each (number of a
-    buffer's operand, NumPy's name of its element type, sizes, strides in bytes, sides of a box,
-    swizzle in bytes), outermost dimension first.
+    A grid that sizes of the call decide is text, as in a launch spec. `maps` are operands behind
+    its buffers, tensor maps for the copy engine: each (number of a buffer's operand, NumPy's name
+    of its element type, sizes, strides in bytes, sides of a box, swizzle in bytes), outermost
+    dimension first.
     """
 
     source: str
-    grid: int
+    grid: Extent
     block: int
     shared: int = 0
     maps: Sequence[Sequence[Any]] = ()
@@ -76,20 +78,19 @@ class GPUProgram(Loaded):
     title, on_gpu = "on a GPU", True
 
     def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], device: Device) -> None:
-        self.layout, self.kernels, self.device = layout, kernels, device
+        self.layout, self.kernels, self.device, self.layouts = layout, kernels, device, {}
         functions = device.load(kernels)
         self.segments = [
             Segment(layout, steps, kernels, functions, device) for steps in native_segments(layout)
         ]
-        offsets = layout.plan.offsets.items()
-        self.offsets = [(layout.index[n], at) for n, at in offsets if n in layout.addressed]
         self.run = self.function()
 
     def names(self, views: list[str]) -> Mapping[str, Any]:
         return {
             "new_frame": self.new_frame,
             "new_arena": self.new_arena,
-            "arena_view": self.layout.arena_view,
+            "layout_at": self.layout_at,
+            "layout": self.layout,
             "aligned": self.aligned,
             "empty": self.empty,
             "large_empty": self.empty,
@@ -105,11 +106,11 @@ class GPUProgram(Loaded):
         addresses = (ctypes.c_uint64 * max(1, len(self.layout.buffers)))()
         return addresses, ctypes.addressof(addresses)
 
-    def new_arena(self, addresses: Any) -> torch.Tensor:
+    def new_arena(self, addresses: Any, layout: Layout) -> torch.Tensor:
         """Memory for the temporaries of a call, and their addresses."""
-        arena = torch.empty(self.arena_bytes, dtype=torch.uint8, device=self.device.place)
+        arena = torch.empty(layout.plan.total, dtype=torch.uint8, device=self.device.place)
         base = arena.data_ptr()
-        for index, offset in self.offsets:
+        for index, offset in layout.places:
             addresses[index] = base + offset
         return arena
 
@@ -214,7 +215,9 @@ class Segment:
         used = sorted({i for launch in self.launches for i in launch.operands})
         self.addresses = itemgetter(*used) if used else None
         self.table = ctypes.c_uint64 * max(1, len(layout.buffers))
-        self.ready: dict[int, list[Ready]] = {}  # by the place of the frame
+        self.ready: dict[Any, list[Ready]] = {}  # by the place of the frame, and sizes in it
+        labels = [label for label, _ in layout.spec.sizes]
+        self.sizes = [(label, layout.index[by_value(label)]) for label in labels]
         self.graphs: dict[Any, Replay | None] = {}  # the least recently used first
         self.lock = Lock()
 
@@ -232,16 +235,22 @@ class Segment:
 
     def launches_at(self, at: int) -> list[Ready]:
         """Every launch with its operands, each of which is the place of an address in the frame."""
-        found = self.ready.get(at)
+        frame = self.table.from_address(at)
+        known = {label: frame[index] for label, index in self.sizes}
+        key = at, *known.values()
+        found = self.ready.get(key)
         if found is None:
-            found = self.ready[at] = []
+            found = self.ready[key] = []
+            for oldest in [*self.ready][:-KEPT] if known else ():
+                self.ready.pop(oldest, None)  # another thread may have let it go
             for one in self.launches:
+                kernel = replace(one.kernel, grid=value(one.kernel.grid, known))
                 places = [at + 8 * i for i in one.operands]
                 maps = [Encoded(places[number], facts) for number, *facts in one.kernel.maps]
                 places += [m.at for m in maps]
                 operands = (ctypes.c_uint64 * len(places))(*places)
                 start = ctypes.addressof(operands)
-                found.append(Ready(one.function, one.kernel, start, operands, maps))
+                found.append(Ready(one.function, kernel, start, operands, maps))
         return found
 
     def play(self, launches: Sequence[Ready], stream: int) -> None:

@@ -7,12 +7,14 @@ layout.segments                  # runs of consecutive native calls, each one C 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import torch
 
 from weft.runtime.extern import torch_dtype
-from weft.runtime.plan import Plan, Slot, plan
+from weft.runtime.plan import Plan, Slot, align, plan
 from weft.runtime.sizes import at_sizes, groups_of
 from weft.runtime.spec import Buffer, Call, Extern, ProgramSpec, names_in
 
@@ -45,6 +47,12 @@ class Layout:
     segments: tuple[Segment, ...]
     plan: Plan  # of the sizes that are known, or else expected
     groups: tuple[tuple[str, ...], ...] = ()  # temporaries that share a place, where sizes vary
+
+    @cached_property
+    def places(self) -> list[tuple[int, int]]:
+        """Of the temporaries that kernels take: their numbers, and offsets in the arena."""
+        offsets = self.plan.offsets.items()
+        return [(self.index[name], start) for name, start in offsets if name in self.addressed]
 
     def in_arena(self, name: str) -> bool:
         """Whether a buffer's memory is part of the arena."""
@@ -86,6 +94,17 @@ def lay_out(spec: ProgramSpec) -> Layout:
         plan=plan(slots),
         groups=tuple(tuple(s.name for s in group) for group in groups),
     )
+
+
+def at(layout: Layout, sizes: Mapping[str, int]) -> Layout:
+    """The layout for one value of each size: temporaries lie as `weft_arena` of a CPU puts them."""
+    spec = at_sizes(layout.spec, sizes)
+    buffers = {b.name: b for b in spec.buffers}
+    offsets, start = dict[str, int](), 0
+    for group in layout.groups:
+        offsets |= dict.fromkeys(group, start)
+        start += align(max(buffers[name].span * item_bytes(buffers[name]) for name in group))
+    return replace(layout, spec=spec, buffers=buffers, plan=Plan(offsets, start))
 
 
 def bound_buffers(

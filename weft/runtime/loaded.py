@@ -12,11 +12,12 @@ from typing import Any, cast
 import torch
 
 from weft.core.errors import FAULTS, WeftError
-from weft.runtime.layout import Layout
+from weft.runtime.layout import Layout, at
 from weft.runtime.python_call import Steps, python_source
 from weft.runtime.spec import Call, ProgramSpec
 
-Tensors = Sequence[torch.Tensor]
+KEPT = 64  # layouts for some sizes
+Tensors = Sequence[Any]  # then the sizes that the call decides
 Timed = Callable[[Tensors], list[tuple[str, float]]]
 
 
@@ -32,6 +33,7 @@ class Loaded:
     segments: Sequence[Any]
     on_gpu = False
     text = ""
+    layouts: dict[tuple[int, ...], Layout]  # those of the last calls, by sizes
     timed: Timed | None = None
     watched: Callable[[Tensors], Any] | None = None
 
@@ -52,6 +54,16 @@ class Loaded:
         """The call while torch's profiler is on: each kernel is a row of it."""
         self.watched = self.watched or self.function("recorded")
         return self.watched
+
+    def layout_at(self, sizes: tuple[int, ...]) -> Layout:
+        """The layout for these values of its sizes, one of the last 64 that were asked for."""
+        found = self.layouts.get(sizes)
+        if found is None:
+            labels = (label for label, _ in self.spec.sizes)
+            found = self.layouts[sizes] = at(self.layout, dict(zip(labels, sizes, strict=True)))
+            for oldest in [*self.layouts][:-KEPT]:
+                self.layouts.pop(oldest, None)  # another thread may have let it go
+        return found
 
     @property
     def spec(self) -> ProgramSpec:

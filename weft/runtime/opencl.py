@@ -28,6 +28,7 @@ from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.layout import Layout
 from weft.runtime.loaded import Loaded, Tensors
 from weft.runtime.python_call import Steps
+from weft.runtime.sizes import by_value, value
 from weft.runtime.spec import Call, Extern, names_in
 
 HEADERS = Path(__file__).parent / "gpu"
@@ -125,7 +126,7 @@ class OpenCLProgram(Loaded):
     """
 
     def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], part: str | None) -> None:
-        self.layout, self.kernels, self.part = layout, kernels, part
+        self.layout, self.kernels, self.part, self.layouts = layout, kernels, part, {}
         self.lock = Lock()
         self.run = self.function()
 
@@ -149,12 +150,16 @@ class OpenCLProgram(Loaded):
 
     def call(self, inputs: Tensors) -> tuple[tuple[Any, ...], list[tuple[str, float]]]:
         """The results of all steps in order, and the microseconds of each."""
-        memory, spent = Memory(self.layout, inputs, self.device), list[tuple[str, float]]()
-        for number, step in enumerate(self.spec.steps):
+        labels, spent = [label for label, _ in self.spec.sizes], list[tuple[str, float]]()
+        sizes = tuple(inputs[len(inputs) - len(labels) :])
+        layout = self.layout_at(sizes) if sizes else self.layout
+        memory, known = Memory(layout, inputs, self.device), dict(zip(labels, sizes, strict=True))
+        memory.there.update((by_value(label), np.int64(n)) for label, n in known.items())
+        for number, step in enumerate(layout.spec.steps):
             if isinstance(step, Call):
                 arguments = [memory.on_device(name) for name in step.args]
                 begin = time.perf_counter()
-                self.launch(step, arguments)
+                self.launch(step, arguments, known)
             else:
                 for name in step.reads:
                     memory.on_host(name)
@@ -165,14 +170,14 @@ class OpenCLProgram(Loaded):
             memory.release(number)
         return tuple(map(memory.result, self.spec.outputs)), spent
 
-    def launch(self, call: Call, arguments: Sequence[Any]) -> None:
+    def launch(self, call: Call, arguments: Sequence[Any], known: Mapping[str, int]) -> None:
         """Run a kernel to its end; what a check of it has found is raised."""
         cl, queue, kernel = pyopencl(), self.device.queue, self.kernels[call.symbol]
         fault = np.zeros(1, np.int32)
         flags = cl.mem_flags.READ_WRITE | cl.mem_flags.COPY_HOST_PTR
         told = [] if call.checks is None else [cl.Buffer(self.device.context, flags, hostbuf=fault)]
         try:
-            sizes = (kernel.grid * kernel.block,), (kernel.block,)
+            sizes = (value(kernel.grid, known) * kernel.block,), (kernel.block,)
             self.made[call.symbol](queue, *sizes, *arguments, *told)
             queue.finish()
         except cl.Error as e:

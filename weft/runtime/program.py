@@ -15,7 +15,6 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,12 @@ from weft.core.errors import CacheError
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
 from weft.runtime.layout import Layout, Segment, item_bytes, lay_out
-from weft.runtime.loaded import Loaded
+from weft.runtime.loaded import KEPT, Loaded
 from weft.runtime.native import c_source, is_checked, native_segments
-from weft.runtime.plan import Plan
-from weft.runtime.sizes import SIZES, at_sizes
+from weft.runtime.sizes import SIZES
 from weft.runtime.spec import Call, ProgramSpec
 from weft.runtime.threads import thread_table
 from weft.runtime.toolchain import Toolchain
-
-PLACEMENTS = 64  # sizes that a frame remembers
 
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
 
@@ -102,7 +98,7 @@ class Program(Loaded):
     """
 
     def __init__(self, layout: Layout, path: Path, tools: Toolchain, openmp: bool = True) -> None:
-        self.layout = layout
+        self.layout, self.layouts = layout, {}
         self.path = path
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp), *tensor_data())
@@ -170,25 +166,12 @@ class Program(Loaded):
         self.library.weft_arena(at, frame.arena.data_ptr(), array)
         if SIZES in self.layout.index:
             addresses[self.layout.index[SIZES]] = ctypes.addressof(array)
-        tensors = self.views(frame.arena, addresses, sizes, views) if views else ()
-        if len(frame) >= PLACEMENTS:
+        layout = self.layout_at(sizes) if views else self.layout
+        tensors = [layout.arena_view(frame.arena, name) for name in views]
+        if len(frame) >= KEPT:
             del frame[next(iter(frame))]
         frame[sizes] = (addresses, at, array, frame.kept, *tensors)
         return frame[sizes]
-
-    def views(
-        self, arena: torch.Tensor, addresses: Any, sizes: tuple[int, ...], names: list[str]
-    ) -> list[torch.Tensor]:
-        """Temporaries as tensors, for externs, at these sizes."""
-        known = dict(zip((label for label, _ in self.spec.sizes), sizes, strict=True))
-        buffers = {b.name: b for b in at_sizes(self.spec, known).buffers if b.name in names}
-        start, found = (
-            arena.data_ptr(),
-            {name: addresses[self.layout.index[name]] for name in names},
-        )
-        plan = Plan({name: at - start for name, at in found.items()}, arena.numel())
-        layout = replace(self.layout, plan=plan, buffers=buffers)
-        return [layout.arena_view(arena, name) for name in names]
 
     def bind(self, addresses: ctypes.Array[ctypes.c_void_p]) -> list[torch.Tensor]:
         """Address what once steps make, in memory shared by all that make the same."""

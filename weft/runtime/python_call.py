@@ -13,7 +13,7 @@ from weft.runtime.blocks import LARGE
 from weft.runtime.extern import bind, express, store, torch_dtype
 from weft.runtime.layout import Layout, Segment
 from weft.runtime.native import fresh_buffers, is_checked, once_inputs
-from weft.runtime.sizes import shown
+from weft.runtime.sizes import by_value, shown
 from weft.runtime.spec import Buffer, Call, Extern, names_in
 
 # All in one call; each by itself, timed; each by itself, as a row of torch's profiler.
@@ -206,18 +206,22 @@ def opening(source: PythonSource) -> list[str]:
     """The lines that find the call's frame, and its memory."""
     lines = ["try:", "    frame = frames.pop()", "except IndexError:", "    frame = new_frame()"]
     views = [(f"v{source.layout.index[name]}", name) for name in source.views]
+    labels = [label for label, _ in source.layout.spec.sizes]
+    given = f"{', '.join(labels)}, = sizes = inputs[{-len(labels)}:]"
     if source.on_gpu:
         lines += ["p, at = frame", "held = []"]
-        lines += ["arena = new_arena(p)"] if source.layout.plan.total else []
-        lines += [f"{view} = arena_view(arena, {name!r})" for view, name in views]
+        places = [f"p[{source.layout.index[by_value(label)]}]" for label in labels]
+        lines += [f"{', '.join(places)}, = {given}"] if labels else []
+        if source.layout.plan.total:
+            lines += ["here = layout_at(sizes)"] if labels else ["here = layout"]
+            lines += ["arena = new_arena(p, here)"]
+        lines += [f"{view} = here.arena_view(arena, {name!r})" for view, name in views]
     else:
         watched = ["if profiling():", "    return recorded()(inputs)"]
         first = ["if type(inputs) is not tuple:", "    inputs = tuple(inputs)"]
         lines = [*first, *(watched if source.steps == "together" else []), *lines]
-        labels = [label for label, _ in source.layout.spec.sizes]
         if labels:
-            last = f"{', '.join(labels)}, = sizes = inputs[{-len(labels)}:]"
-            lines += [last, "placed = frame.get(sizes) or at_sizes(frame, sizes)"]
+            lines += [given, "placed = frame.get(sizes) or at_sizes(frame, sizes)"]
         held = ["p", "at", "_", "kept", *(view for view, _ in views)]
         lines.append(f"{', '.join(held)} = {'placed' if labels else 'frame'}")
     return [*lines, "times = []"] if source.steps == "timed" else lines

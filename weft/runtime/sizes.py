@@ -99,5 +99,13 @@ def arena_source(
     return [*lines, "    return at;", "}"]
 
 
-def size_buffer(count: int) -> Buffer:
-    return Buffer(SIZES, "i64", (count,), (1,), "sizes")
+def by_value(label: str) -> str:
+    """The name of the buffer that holds one size, for kernels that take it by value."""
+    return f"size {label}"
+
+
+def size_buffers(labels: Sequence[str], by_values: bool) -> list[Buffer]:
+    """What kernels get sizes from: on a CPU one array of them, on a GPU each by its value."""
+    if by_values:
+        return [Buffer(by_value(label), "i64", (), (), "sizes") for label in labels]
+    return [Buffer(SIZES, "i64", (len(labels),), (1,), "sizes")] if labels else []

@@ -49,6 +49,7 @@ METAL = (
     ),
     (r", u32 weft_(block|thread) \[\[\w+\]\]", ""),
     (r" \[\[buffer\(\d+\)\]\]", ""),
+    (r"\bconstant (\w+) &", r"const \1 "),
     (r"\bthreadgroup ((?:__attribute__\S+ )?\w+ \w+\[\d+\];)", r"__shared__ \1"),
 )
 

@@ -71,6 +71,8 @@ class Box:
         moved: dict[For, Dimension] = {}
         rest: list[Dimension] = []
         sizes = zip(load.args, type_.shape, type_.layout, strict=False)
+        if not all(isinstance(n, int) for n in (*type_.shape, *type_.layout)):
+            return None  # a map has numbers
         for index, size, stride in sorted(sizes, key=lambda d: -d[2]):
             start = substitute((index,), {f.axis: f.lo for f in both})[0]
             steps = {f: stride_along(index, f.axis) for f in both}

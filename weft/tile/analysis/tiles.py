@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from weft.core.node import Node, rebuild
-from weft.scalar.affine import Interval
+from weft.scalar.affine import Interval, has_symbol
 from weft.scalar.blocks import loops_in, masked
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
 from weft.scalar.ops import apply, constant
@@ -157,9 +157,15 @@ def guarded(term: Node, axis: Node, condition: Node) -> Node:
     return rebuild((term,), change)[0]
 
 
-def full(loop: For, width: int) -> int:
-    """The number of iterations, rounded up to whole blocks of that width."""
-    return -(-trips(loop) // width) * width
+def full(loop: For, width: int) -> tuple[Node, bool]:
+    """Where whole blocks of that width end, of a loop from 0, and whether the loop ends there.
+
+    Of a loop that a size ends it is not known; the last block begins before its end.
+    """
+    if has_symbol(loop.hi):
+        return loop.hi, False
+    end = -(-trips(loop) // width) * width
+    return constant(end), end == trips(loop)
 
 
 def section(loop: For, start: Node, length: int, **fields: Any) -> For:

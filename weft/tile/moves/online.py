@@ -16,6 +16,7 @@ from itertools import count
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
 from weft.scalar import nest
+from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import loads, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
@@ -55,6 +56,8 @@ class _Online(Chunks):
         if len(long) != 1 or any(len(shape) != 1 for shape in long):
             raise NotByChunks
         (length,) = long.pop()
+        if any(map(has_symbol, (constant(length), leading(members[0])[depth - 1].hi))):
+            raise NotByChunks  # blocks of rows, and chunks of them, have literal ends so far
         super().__init__(*sides, length)
         self.members, self.handed, self.depth, self.units = members, handed, depth, units
         loops = leading(members[0])[:depth]
@@ -81,8 +84,8 @@ class _Online(Chunks):
         kept = (b for b in self.kept if b in read)
         body: Block = tuple(map(nest.Local, (*held, *scale, *kept)))
         body = (*body, *self.start, chunks, *self.finish)
-        hi = full(self.outer[-1], self.block)
-        rows = replace(self.outer[-1], axis=START, hi=constant(hi), step=self.block)
+        end, _ = full(self.outer[-1], self.block)
+        rows = replace(self.outer[-1], axis=START, hi=end, step=self.block)
         body = nested([*self.outer[:-1], rows], body)
         return merged_kernel(self.members, self.handed, body)
 

@@ -216,8 +216,9 @@ def _peeled(part: For, body: Block, rest: bool, ranges: Ranges, beyond: int = 1)
 
 
 def _below(stmt: For) -> list[For]:
-    """The loops over a part of a block."""
-    return [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
+    """The loops over a part of a block that end where it does: others are whole in any case."""
+    found = [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
+    return [s for s in found if stmt.hi in (s.hi, *s.hi.args)]
 
 
 def _unit(stmt: For) -> int:

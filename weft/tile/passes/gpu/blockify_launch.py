@@ -133,10 +133,10 @@ def _rows(stmt: For, blocks: int, target: GPU) -> int:
 
 def _in_rows(stmt: For, rows: int, body: Block, labels: Labels) -> For:
     """So many iterations of a free loop on threads, with a body that several share."""
-    end, origin = full(stmt, rows), labels.axis("b")
-    body = body if end == trips(stmt) else _within(body, stmt)
+    (end, even), origin = full(stmt, rows), labels.axis("b")
+    body = body if even else _within(body, stmt)
     row = section(stmt, origin, rows, body=body, bind="thread")
-    return For(origin, stmt.lo, constant(end), (row,), rows, "free", "grid")
+    return For(origin, stmt.lo, end, (row,), rows, "free", "grid")
 
 
 def _shared_by_warps(stmt: For) -> Block | None:
@@ -185,10 +185,10 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     threads: list[For] = []
     body = tile.body
     for loop, side in zip(tile.threads, sides, strict=True):
-        end, origin = full(loop, side), labels.axis("b")
-        if end != trips(loop):
+        (end, even), origin = full(loop, side), labels.axis("b")
+        if not even:
             body = _within(body, loop)
-        grid.append(For(origin, constant(0), constant(end), (), side, "free", "grid"))
+        grid.append(For(origin, constant(0), end, (), side, "free", "grid"))
         threads.append(section(loop, origin, side))
     return Tile(tuple(grid), tuple(threads), (), body).nest()
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval
+from weft.scalar.affine import Interval, has_symbol
 from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.divisors import of_axis
 from weft.scalar.nest import Block, For, Kernel, Stmt
@@ -100,7 +100,8 @@ class _Strips:
     def cut(self, grid: For, thread: For, known: dict[Node, int], blocks: int) -> For:
         """A loop over threads in blocks of the grid: blocks grow by as much as the strips."""
         width = self.width(thread, blocks // self.target.cores, known)
-        if width == 1 or trips(replace(grid, step=1)) % width or thread.role != "free":
+        whole = not has_symbol(grid.hi) and trips(replace(grid, step=1)) % width == 0
+        if width == 1 or not whole or thread.role != "free":
             return grid
         end = upto(grid.axis, grid.step * width, grid.hi)
         inner = self.strip(replace(thread, hi=end), width)

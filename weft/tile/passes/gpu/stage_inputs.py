@@ -74,9 +74,9 @@ def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     update = inner.body[0]
     if not isinstance(update, Update):
         return tile
-    length, end = trips(chunk) * chunk.step, apply("add", chunk.axis, constant(chunk.step))
-    last = chunk.hi if length != full(replace(chunk, step=1), 1) else None
-    whole = replace(inner, hi=end)
+    end, even = full(replace(chunk, step=1), chunk.step)
+    last = None if even else chunk.hi
+    whole = replace(inner, hi=apply("add", chunk.axis, constant(chunk.step)))
     slabs = list(_slabs(update, tile.threads, whole))
     if not slabs or 2 * sum(s.bytes for s in slabs) > most:
         return tile
@@ -96,7 +96,7 @@ def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
         values = tuple(guarded(v, inner.axis, beyond) if _reads_global(v) else v for v in values)
     whole = replace(whole, body=(replace(update, values=values),))
     body = (*(s for fill in before for s in fill), whole)
-    return tile.with_chunk(replace(chunk, hi=constant(length), body=body))
+    return tile.with_chunk(replace(chunk, hi=end, body=body))
 
 
 def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:

@@ -18,10 +18,10 @@ from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar.blocks import substitute_block, with_body
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Store
-from weft.scalar.ops import apply, axis, constant
+from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
-from weft.tile.moves.loops import combining, nested
+from weft.tile.moves.loops import Labels, combining, nested
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy
@@ -93,7 +93,8 @@ def _kernels(
     names: set[str],
 ) -> list[Kernel]:
     folds = loops[0].folds
-    part, count, stem = axis("s0"), -(-trips(split) // length), f"{kernel.outputs[0].name}_part"
+    part, stem = Labels(kernel.body).axis("s"), f"{kernel.outputs[0].name}_part"
+    count = -(-trips(split) // length)
     left = apply("subtract", split.hi, apply("multiply", part, constant(length)))
     end = apply("minimum", constant(length), left) if trips(split) % length else constant(length)
     shape = (count, *map(trips, around))
