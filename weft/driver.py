@@ -60,6 +60,10 @@ from weft.tile.price.sizes import good_ranges
 from weft.tile.price.tables import tables
 from weft.tile.schedule import check_machine, schedule_for
 
+# Sizes of a GPU's programs are thought at least as large where kernels are merged: what one block
+# does in no time at the first sizes would be slow at others.
+MANY = 4096
+
 
 @dataclass(frozen=True)
 class Levels:
@@ -107,7 +111,8 @@ def lower(
     target = find_target(options.target)
     schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
     free, sizes = tuple(sizes_of(start).values()), partial(tables, target=target)
-    price = hinted(partial(kernel_time_us, target=target), free)
+    on_gpu = isinstance(target, GPU)
+    price = hinted(partial(kernel_time_us, target=target), free, MANY if on_gpu else 0)
     program: Any = start
     made, unique, near = {program.level: program}, None, Ranges()
 
@@ -136,13 +141,14 @@ def lower(
     if program.level == "loop":
         unique = Unique(program, starts=isinstance(target, CPU) and not free)
         take(replace(unique.program, level="tile"))
-        near = log.time("t", lambda: good_ranges(program.kernels, target)) if free else near
+        if free and not on_gpu:
+            near = log.time("t", lambda: good_ranges(program.kernels, target))
         for name, step in schedule.kernels:
             run("t", name, partial(on_kernels, step=step, target=target))
     check_machine(program, target)
     if program.level == "tile":
         down("k", tile_lower.lower)
-        for name, step in GPU_THREADS if isinstance(target, GPU) else ():
+        for name, step in GPU_THREADS if on_gpu else ():
             run("k", name, partial(on_kernels, step=step, target=target))
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
     symbols = unique.all(symbols) if unique else symbols
@@ -267,7 +273,7 @@ def compile(
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
-    dynamic   on a CPU, None: a size is a number until a call has another one, then one program is
+    dynamic   None, on a CPU: a size is a number until a call has another one, then one program is
               for all from 2 on; True: from the first call on; False: each has its own. A size that
               decides what the program does is fixed
     sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
@@ -275,7 +281,7 @@ def compile(
               argument that is a list or a dict it is a list or a dict of such. WeftError at a
               call with another size of what the program reads, and where the program takes only
               some; a warning where weft has to fix it (an error with fallback="error").
-              With dynamic=False, and for a GPU, sizes are checked and not free
+              With dynamic=False, and for a GPU without dynamic=True, sizes are checked and not free
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls

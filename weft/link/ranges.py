@@ -13,8 +13,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from weft.config import config
 from weft.core.node import Node
-from weft.link import cpu
+from weft.runtime.cache import Cache
 from weft.runtime.sizes import value
 from weft.scalar.ops import Symbol
 
@@ -32,7 +33,7 @@ def within(
     if not symbols:
         return key, []
     hints = {label: s.hint for label, s in symbols.items()}
-    cache = cpu.tools().cache
+    cache = Cache(config.cache)
 
     def holds(ranges: Ranges, numbers: Mapping[str, Any]) -> bool:
         places = ((value(size, numbers), *ends) for size, ends in ranges.items())
