@@ -15,9 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 import weft
 from weft.core.errors import CaptureError, ParseError, VerifyError
+from weft.driver import compile_text
 from weft.frontend.capture import capture
+from weft.options import Options
 from weft.runtime.loaded import KEPT
 from weft.runtime.program import Program
+from weft.text import parse_program, print_program
 
 SIZES = ((5, 7), (6, 9), (13, 4), (64, 5), (3, 70))
 Make = Callable[[int, int], tuple[Any, ...]]
@@ -94,6 +97,10 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Make]] = {
     "windows": (windows, lambda a, b: (torch.randn(2, 3, a, b), torch.randn(20, 3, 3, 3))),
     "embedding": (
         lambda w, i: F.embedding(i, w).sum(1),
+        lambda a, b: (torch.randn(50, 32), torch.randint(0, 50, (a, b))),
+    ),
+    "bags": (
+        lambda w, i: F.embedding_bag(i, w),
         lambda a, b: (torch.randn(50, 32), torch.randint(0, 50, (a, b))),
     ),
     "dropout": (lambda x: F.dropout(x, 0.5, True), matrix),
@@ -338,7 +345,7 @@ output v1
 def test_text_is_read_and_run_at_any_level() -> None:
     text = TEXT.replace("13", "14")
     for level in ("tensor", "loop", "tile", "kernel"):
-        program = weft.driver.compile_text(text)
+        program = compile_text(text)
         for rows in (2, 14, 30):
             x = torch.randn(rows, 64)
             wanted = x.view(rows // 2, 2, 64).sum(1, keepdim=True)
@@ -346,6 +353,30 @@ def test_text_is_read_and_run_at_any_level() -> None:
             torch.testing.assert_close(torch.from_numpy(program.interpret(x)[0]).float(), wanted)
         text = program.ir({"tensor": "loop", "loop": "tile", "tile": "kernel"}.get(level, level))
         assert "size s0: 2..65536 near 14, s0 % 2 == 0\n" in text
+
+
+def test_rows_of_any_length_are_prefetched() -> None:
+    text = """program loop rows
+size s0: 2..65536 near 4096
+size s1: 2..65536 near 8192
+input x: f32[s0,s1]
+
+kernel y(x: f32[s0,s1]) -> y: f32[s0,s1]
+for a0 in 0..s0:  # free
+    for a1 in 0..s1:  # reduce
+        in0 = load x[a0, a1]
+        acc0 <- add(acc0, in0)
+    for a2 in 0..s1:  # free
+        in1 = load x[a0, a2]
+        v0 = subtract(in1, acc0)
+        y[a0, a2] = v0
+
+output y
+"""
+    levels = compile_text(text, Options("cpu:avx512"))
+    kernel = levels.ir("kernel")
+    assert "] ahead s1\n" in kernel and ", s1);" in levels.ir("source")
+    assert print_program(parse_program(kernel)) == kernel
 
 
 @pytest.mark.parametrize(

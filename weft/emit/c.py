@@ -198,9 +198,6 @@ class Emitter(Terms):
             self.scratch = max(self.scratch, self.current.scratch)  # type: ignore[type-var]
         self.extent(self.total)  # which is asked for in the same function
 
-    def extent(self, extent: Extent) -> str:
-        return self.index(extent.term) if isinstance(extent, Size) else str(extent)
-
     def parallel(self, stmt: nest.For, depth: int) -> None:
         """Outline the loop's body; its captured names travel in a struct."""
         outer = self.current  # its scratch stays its own: the caller runs a share of the body too

@@ -17,6 +17,7 @@ from weft.scalar.affine import has_symbol
 from weft.scalar.index import Interval, bounds, function_of
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store, free_variables
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16
+from weft.scalar.sizes import Extent, Size
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
 
@@ -102,12 +103,15 @@ class Terms:
         word = "stream" if stmt.how == "stream" and word == "store" and not counted else word
         return f"{word}{some}_{dtype}x{stmt.lanes}({at}, {value}{counted});"
 
+    def extent(self, extent: Extent) -> str:
+        return self.index(extent.term) if isinstance(extent, Size) else str(extent)
+
     def load(self, term: Node) -> str:
         op = term.op
         if not isinstance(op, VectorLoad):
             return self._scalar_load(term)
         word, at = self.lanes(op, term.args[0], "load", "gather")
-        some, rest = ("_ahead", f", {op.ahead}") if op.ahead else ("", "")
+        some, rest = ("_ahead", f", {self.extent(op.ahead)}") if op.ahead else ("", "")
         if op.counted:
             some, rest = "_n", f", {self.index(term.args[1])}"
         elif op.masked:

@@ -74,7 +74,7 @@ def _read_load(cursor: Cursor, scope: NestScope, apart: bool = False) -> Node:
     if cursor.accept("count"):
         counted = (scope.expression(cursor),)
     elif not (mask := read_mask(cursor, scope)) and cursor.accept("ahead"):
-        ahead = cursor.integer()
+        ahead = cursor.extent()
     load = VectorLoad(buffer, lanes, stride, bool(counted), bool(mask), ahead)
     return make_node(cursor, load, index, *counted, *mask)
 

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
 from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
+from weft.scalar.index import bounds, simplify
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import checked_index, eq
+from weft.scalar.ops import apply, checked_index, constant, eq
 from weft.tensor import build
 from weft.tensor.build import Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
-from weft.tensor.ops import Gather, Index
+from weft.tensor.ops import Gather, Index, position
 
 Axes = Sequence[int]
 
@@ -65,8 +64,11 @@ def embedding_bag(
 ) -> tuple[Tensor, ...]:
     """Sums or means (mode 1) of rows; then each index's bag, the bags' lengths, and no maxima."""
     bags, length = offsets.shape[0], indices.shape[0] // max(1, *offsets.shape)
-    starts = offsets.node.op.evaluate() if isinstance(offsets.node.op, Index) else ()
-    even = length > 0 and np.array_equal(starts, np.arange(bags) * length)
+    begins, at = offsets.node.op, position(0)
+    even = False
+    if isinstance(begins, Index) and length > 0:  # where bags of that length begin
+        gap = apply("subtract", begins.term, apply("multiply", at, constant(length)))
+        even = simplify(gap, {at: (0, bounds(constant(bags), {})[1] - 1)}) is constant(0)
     require(even and bags * length == indices.shape[0], "its bags differ in length")
     require(mode < 2 and padding_idx < 0 and not include_last_offset, "its mode has no row")
     found = embedding(weight, reshape(indices, (bags, length)))

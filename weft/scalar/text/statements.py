@@ -98,7 +98,7 @@ def read_load(cursor: Cursor, scope: NestScope) -> Node:
     buffer = scope.buffer(cursor)
     index = scope.indices(cursor, buffer)
     mask = read_mask(cursor, scope)
-    ahead = cursor.integer() if not mask and cursor.accept("ahead") else 0
+    ahead = cursor.extent() if not mask and cursor.accept("ahead") else 0
     return make_node(cursor, Load(buffer, bool(mask), ahead), *index, *mask)
 
 

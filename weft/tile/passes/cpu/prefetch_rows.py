@@ -14,9 +14,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.core.node import Node, make
+from weft.core.node import Node, make, substitute
 from weft.scalar.blocks import address, loads, map_each, nodes, rewrite_block
-from weft.scalar.nest import For, Kernel, Load
+from weft.scalar.nest import For, Kernel, Load, free_variables
+from weft.scalar.ops import apply, constant
+from weft.scalar.sizes import hint, size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along
 from weft.tile.passes.cpu.stream_stores import past_caches
@@ -38,11 +40,12 @@ def prefetch_rows(kernel: Kernel, target: Machine) -> Kernel:
             if not isinstance(node.op, Load) or node.op.masked or node.op.buffer not in first:
                 return None
             where = address(node.op.buffer, node.args, ranges)
-            row = stride_along(where, stmt.axis) or 0
-            fits = 0 < row * node.op.buffer.type.dtype.bytes <= target.l2 // 4
-            if not fits or stride_along(where, lanes.axis) != 1:
-                return None
-            return make(replace(node.op, ahead=row * stmt.step), *node.args)
+            following = {stmt.axis: apply("add", stmt.axis, constant(stmt.step))}
+            far = size(apply("subtract", substitute((where,), following)[0], where))
+            even = isinstance(far, int) or not free_variables(far.term)
+            row = hint(far) // stmt.step * node.op.buffer.type.dtype.bytes if even else 0
+            fits = 0 < row <= target.l2 // 4 and stride_along(where, lanes.axis) == 1
+            return make(replace(node.op, ahead=far), *node.args) if fits else None
 
         def mark(s: For) -> For:
             body = rewrite_block(s.body, lambda t: ahead(t, s)) if s.lanes else s.body
