@@ -355,6 +355,17 @@ def test_text_is_read_and_run_at_any_level() -> None:
         assert "size s0: 2..65536 near 14, s0 % 2 == 0\n" in text
 
 
+def test_rests_of_squares_are_crossed_in_registers() -> None:
+    """Sixteen gathers took gcc four seconds, and the machine longer than rows that it crosses."""
+    x = torch.randn(130, 257)
+    f = weft.compile(lambda x: x.t().contiguous(), dynamic=True, target="cpu:avx2")
+    for shape in ((130, 257), (2, 3), (17, 8), (16, 9)):
+        part = x[: shape[0], : shape[1]].clone()
+        assert_equal(f(part), part.t().contiguous())
+    assert len(f.programs) == 1
+    assert f.ir("kernel").count("gather") == 2  # of single rows; all others were 12 more
+
+
 def test_rows_of_any_length_are_prefetched() -> None:
     text = """program loop rows
 size s0: 2..65536 near 4096

@@ -322,7 +322,7 @@ def concrete(terms: tuple[Node, ...], copy: Copy, ranges: Ranges) -> tuple[Node,
     loads = {}
     for term in postorder(*terms) if copy.sides else ():
         load = term.op if isinstance(term.op, nest.Load) and not term.op.masked else None
-        block = square(load.buffer, term.args, copy, ranges) if load is not None else None
+        block = square(load.buffer, term.args, copy, ranges, True) if load is not None else None
         if block is not None:
             loads[term] = block.load()
     return substitute(terms, {**copy.values, **loads})

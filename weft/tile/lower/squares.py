@@ -66,25 +66,38 @@ class Square:
 
 
 def square(
-    buffer: Buffer, index: tuple[Node, ...], copy: Copy, ranges: Mapping[Node, Interval]
+    buffer: Buffer,
+    index: tuple[Node, ...],
+    copy: Copy,
+    ranges: Mapping[Node, Interval],
+    reads: bool = False,
 ) -> Square | None:
-    """The block an access of the vector and one of the register axes is a column of, if any."""
+    """The block an access of the vector and one of the register axes is a column of, if any.
+
+    Where a size decides how many lanes count, those beyond read the last one's row: where none
+    does, that is the last row of the block before.
+    """
     vector = copy.vector
-    count = None if vector is None else constant(vector.lanes) if not vector.count else vector.count
-    if vector is None or count is None or not isinstance(count.op, Constant):
+    if vector is None:
         return None
+    numbers = list(map(constant, range(vector.lanes)))
+    if vector.count is not None and isinstance(vector.count.op, Constant):
+        del numbers[int(vector.count.op.value) :]
+    elif vector.count is not None:
+        last = apply("subtract", vector.count, constant(1))
+        numbers = [apply("minimum", n, last) for n in numbers] if reads else []
     where = address(buffer, index, ranges)
     step = (
         vector.lanes if steps_by_size(where, vector.axis) else stride_along(where, vector.axis) or 0
     )
     for side in copy.sides:
         along = stride_along(where, side.axis)
-        if along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):
+        if not numbers or along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):
             continue
         first = 0 if along == 1 else side.count - 1
         left = apply("add", side.lo, constant(first))
         fixed = {**copy.values, side.axis: left}
-        rows = (apply("add", vector.base, constant(n)) for n in range(int(count.op.value)))
+        rows = (apply("add", vector.base, n) for n in numbers)
         starts = (substitute((where,), fixed | {vector.axis: row})[0] for row in rows)
         bases = tuple(simplify(start, ranges) for start in starts)
         return Square(flat(buffer), bases, vector.lanes, abs(side.at - first), side.count)
