@@ -103,6 +103,26 @@ def test_operators_between_kernels() -> None:
 
 
 @SIMULATOR
+def test_profiled() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(0) @ x.t().softmax(1)
+
+    with simulated():
+        f = compiled(function, dynamic=True, profile=True)
+        check_sizes(f, function, (torch.randn(5, 7),))
+        assert all(k.measured_us for k in f.report.kernels)
+
+
+@pytest.mark.parametrize(
+    "function", [lambda x: x.roll(1, 1), lambda x: torch.arange(x.shape[1]) // x.shape[0]]
+)
+def test_checks_that_ranges_prove_are_none(function: Callable[..., Any]) -> None:
+    opencl_device()
+    f = weft.compile(function, target="opencl", dynamic=True, fallback="error")
+    check_sizes(f, function, (torch.randn(5, 7),))
+
+
+@SIMULATOR
 def test_a_recording_is_of_one_tuple_of_sizes() -> None:
     """Also where another tuple comes with the same addresses, and as many elements."""
     w, memory = torch.randn(6, 6), torch.randn(12 * 6)

@@ -58,6 +58,7 @@ class Launch:
     dynamic_bytes: int = 0  # of these, what the launch has to ask for
     maps: tuple[Map, ...] = ()  # further operands, behind the buffers and sizes
     sizes: tuple[str, ...] = ()
+    checked: bool = False  # whether it may find a fault; of some checks the lowering proves
 
 
 class GPUEmitter(Emitter):
@@ -66,7 +67,8 @@ class GPUEmitter(Emitter):
     def __init__(self, kernel: nest.Kernel, symbol: str, language: Language) -> None:
         super().__init__(kernel, symbol, language.reserved)
         self.language, self.parameter = language, language.buffer
-        self.faults = bool(language.faults) and is_checked(kernel.body)
+        self.checked = is_checked(kernel.body)
+        self.faults = bool(language.faults) and self.checked
         self.grid = [turns(loop) for loop in loops_in(kernel.body, "grid")]
         self.bound = 0  # loops of the grid around
         self.threads = 1
@@ -378,7 +380,7 @@ class GPUEmitter(Emitter):
         grid: Any = math.prod(self.grid)
         grid = str(grid) if isinstance(grid, Size) else grid
         facts = self.faults, total, dynamic, tuple(self.boxes.names), tuple(sizes_of(self.kernel))
-        return Launch(source, grid, self.threads, *facts)
+        return Launch(source, grid, self.threads, *facts, self.checked)
 
 
 def turns(loop: nest.For) -> Any:

@@ -156,15 +156,17 @@ def make_spec(
         if isinstance(step, Kernel):
             args = tuple(b.name for b in (*step.inputs, *step.outputs))
             symbol, content = emitted.symbols[step.name], None
-            if symbol in emitted.launches:
-                args += tuple(map(runtime.by_value, emitted.launches[symbol].sizes))
+            launch, checks = emitted.launches.get(symbol), _checks(step)
+            if launch is not None:
+                args += tuple(map(runtime.by_value, launch.sizes))
+                checks = checks if launch.checked else None
             elif sizes and sizes_of(step):
                 args += (runtime.SIZES,)
             starts = _bytes(step, emitted.starts.get(step.name, ()))
             if any(b.name in kept for b in step.outputs):
                 text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
                 content = hashlib.sha256(text.encode()).hexdigest()
-            steps.append(runtime.Call(symbol, args, _checks(step), content, starts))
+            steps.append(runtime.Call(symbol, args, checks, content, starts))
         else:
             steps.append(_extern(step, read))
     steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))

@@ -240,9 +240,7 @@ class Segment:
         key = at, *known.values()
         found = self.ready.get(key)
         if found is None:
-            found = self.ready[key] = []
-            for oldest in [*self.ready][:-KEPT] if known else ():
-                self.ready.pop(oldest, None)  # another thread may have let it go
+            found = []
             for one in self.launches:
                 kernel = replace(one.kernel, grid=value(one.kernel.grid, known))
                 places = [at + 8 * i for i in one.operands]
@@ -251,6 +249,9 @@ class Segment:
                 operands = (ctypes.c_uint64 * len(places))(*places)
                 start = ctypes.addressof(operands)
                 found.append(Ready(one.function, kernel, start, operands, maps))
+            self.ready[key] = found
+            for oldest in [*self.ready][:-KEPT] if known else ():
+                self.ready.pop(oldest, None)  # another thread may have let it go
         return found
 
     def play(self, launches: Sequence[Ready], stream: int) -> None:

@@ -211,7 +211,8 @@ def opening(source: PythonSource) -> list[str]:
     if source.on_gpu:
         lines += ["p, at = frame", "held = []"]
         places = [f"p[{source.layout.index[by_value(label)]}]" for label in labels]
-        lines += [f"{', '.join(places)}, = {given}"] if labels else []
+        first = ["inputs = tuple(inputs)", given, f"{', '.join(places)}, = sizes"]
+        lines += first if labels else []
         if source.layout.plan.total:
             lines += ["here = layout_at(sizes)"] if labels else ["here = layout"]
             lines += ["arena = new_arena(p, here)"]
