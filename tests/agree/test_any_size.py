@@ -121,7 +121,7 @@ def test_every_executor_agrees_at_any_size(case: Case) -> None:
     assert check(case) == (case.name not in EACH_SIZE)
 
 
-@pytest.mark.parametrize("case", PROGRAMS[35 :: 4 * TAKEN], ids=lambda c: c.name)
+@pytest.mark.parametrize("case", PROGRAMS[35 :: 8 * TAKEN], ids=lambda c: c.name)
 @pytest.mark.parametrize("executor", ["simulator", "opencl"])
 def test_gpus_agree_at_any_size(executor: str, case: Case) -> None:
     if executor == "simulator" and shutil.which("g++") is None:
