@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -77,3 +78,12 @@ def test_calls_in_turn_go_to_the_program_of_fewer_sizes() -> None:
     for x in (small, large) * 40:
         assert_equal(f(x), x.exp() + 1)
     assert ran[-10:] == ["special", "general"] * 5
+
+
+def test_objects_that_compare_by_element_are_no_obstacle() -> None:
+    """What Dynamo keeps in a function's globals is looked through by identity."""
+    f = weft.compile(lambda x: x + 1, dynamic=True)
+    f._weft.frames.entry.__globals__["array"] = np.arange(3)
+    x = torch.randn(5)
+    assert_equal(f(x), x + 1)
+    assert len(f._weft.hot) == 1

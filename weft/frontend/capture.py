@@ -265,9 +265,9 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     results, leaves = _outputs(tracer, flat)
     inputs = tuple(p.node for p in tracer.placeholders)
     values = [value for value, _ in results] + [value for _, value in mutations]
-    draw = tracer.draw
-    if draw and (draw.args[0] if isinstance(draw.op, Part) else draw) not in postorder(*values):
-        results.append((draw, draw.type))  # nobody reads the last draw, but it moves the generator
+    if tracer.draw is not None and call_of(tracer.draw) not in postorder(*values):
+        # nobody reads the last draw, but it moves the generator
+        results.append((tracer.draw, tracer.draw.type))
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     if any(overlaps_itself(type_of(tracer.roots[i].fake)) for i, _ in stored):
         raise CaptureError("a write to an input of which several elements are one in memory")
@@ -282,6 +282,11 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
         _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]),
         tracer.numbers,
     )
+
+
+def call_of(value: Node) -> Node:
+    """The call that gives a value, alone or with others."""
+    return value.args[0] if isinstance(value.op, Part) else value
 
 
 def _place(tracer: Tracer, results: list[torch.Tensor]) -> torch.device:

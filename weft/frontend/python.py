@@ -154,7 +154,8 @@ class Frames:
             self.known.add(guards)
             run = self._alone(entry.code)
             if run is not None:
-                check, sized = guards.root.check, UTILS in run.__globals__.values()
+                check = guards.root.check
+                sized = any(value is UTILS for value in run.__globals__.values())
                 found.append(Hot(guards, mostly(check) if sized else check, run))
         return found
 

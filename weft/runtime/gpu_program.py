@@ -78,7 +78,7 @@ class GPUProgram(Loaded):
     title, on_gpu = "on a GPU", True
 
     def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], device: Device) -> None:
-        self.layout, self.kernels, self.device, self.layouts = layout, kernels, device, {}
+        self.layout, self.kernels, self.device = layout, kernels, device
         functions = device.load(kernels)
         self.segments = [
             Segment(layout, steps, kernels, functions, device) for steps in native_segments(layout)
@@ -235,7 +235,7 @@ class Segment:
 
     def launches_at(self, at: int) -> list[Ready]:
         """Every launch with its operands, each of which is the place of an address in the frame."""
-        frame = self.table.from_address(at)
+        frame = self.table.from_address(at) if self.sizes else ()
         known = {label: frame[index] for label, index in self.sizes}
         key = at, *known.values()
         found = self.ready.get(key)

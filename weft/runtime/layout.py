@@ -96,7 +96,7 @@ def lay_out(spec: ProgramSpec) -> Layout:
     )
 
 
-def at(layout: Layout, sizes: Mapping[str, int]) -> Layout:
+def resized(layout: Layout, sizes: Mapping[str, int]) -> Layout:
     """The layout for one value of each size: temporaries lie as `weft_arena` of a CPU puts them."""
     spec = at_sizes(layout.spec, sizes)
     buffers = {b.name: b for b in spec.buffers}

@@ -6,13 +6,14 @@ program.run(inputs), program.profile(inputs), program.arena_bytes
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from statistics import median
 from typing import Any, cast
 
 import torch
 
 from weft.core.errors import FAULTS, WeftError
-from weft.runtime.layout import Layout, at
+from weft.runtime.layout import Layout, resized
 from weft.runtime.python_call import Steps, python_source
 from weft.runtime.spec import Call, ProgramSpec
 
@@ -33,7 +34,6 @@ class Loaded:
     segments: Sequence[Any]
     on_gpu = False
     text = ""
-    layouts: dict[tuple[int, ...], Layout]  # those of the last calls, by sizes
     timed: Timed | None = None
     watched: Callable[[Tensors], Any] | None = None
 
@@ -55,12 +55,19 @@ class Loaded:
         self.watched = self.watched or self.function("recorded")
         return self.watched
 
+    @cached_property
+    def layouts(self) -> dict[tuple[int, ...], Layout]:
+        """Those of the last calls, by sizes."""
+        return {}
+
     def layout_at(self, sizes: tuple[int, ...]) -> Layout:
         """The layout for these values of its sizes, one of the last 64 that were asked for."""
         found = self.layouts.get(sizes)
         if found is None:
             labels = (label for label, _ in self.spec.sizes)
-            found = self.layouts[sizes] = at(self.layout, dict(zip(labels, sizes, strict=True)))
+            found = self.layouts[sizes] = resized(
+                self.layout, dict(zip(labels, sizes, strict=True))
+            )
             for oldest in [*self.layouts][:-KEPT]:
                 self.layouts.pop(oldest, None)  # another thread may have let it go
         return found

@@ -126,7 +126,7 @@ class OpenCLProgram(Loaded):
     """
 
     def __init__(self, layout: Layout, kernels: Mapping[str, GPUKernel], part: str | None) -> None:
-        self.layout, self.kernels, self.part, self.layouts = layout, kernels, part, {}
+        self.layout, self.kernels, self.part = layout, kernels, part
         self.lock = Lock()
         self.run = self.function()
 

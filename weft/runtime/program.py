@@ -98,7 +98,7 @@ class Program(Loaded):
     """
 
     def __init__(self, layout: Layout, path: Path, tools: Toolchain, openmp: bool = True) -> None:
-        self.layout, self.layouts = layout, {}
+        self.layout = layout
         self.path = path
         self.library = open_library(path)
         self.library.weft_bind(thread_table(tools, openmp), *tensor_data())

@@ -74,30 +74,30 @@ def square(
 ) -> Square | None:
     """The block an access of the vector and one of the register axes is a column of, if any.
 
-    Where a size decides how many lanes count, those beyond read the last one's row: where none
-    does, that is the last row of the block before.
+    Where a size decides how many lanes count, those beyond read the last one's row. Where none
+    does, that is the last row of the block before, or the first row of all.
     """
     vector = copy.vector
     if vector is None:
         return None
-    numbers = list(map(constant, range(vector.lanes)))
+    rows = [apply("add", vector.base, constant(n)) for n in range(vector.lanes)]
     if vector.count is not None and isinstance(vector.count.op, Constant):
-        del numbers[int(vector.count.op.value) :]
+        del rows[int(vector.count.op.value) :]
     elif vector.count is not None:
-        last = apply("subtract", vector.count, constant(1))
-        numbers = [apply("minimum", n, last) for n in numbers] if reads else []
+        end = apply("add", vector.base, vector.count)
+        last = apply("maximum", apply("subtract", end, constant(1)), constant(0))
+        rows = [apply("minimum", row, last) for row in rows] if reads else []
     where = address(buffer, index, ranges)
     step = (
         vector.lanes if steps_by_size(where, vector.axis) else stride_along(where, vector.axis) or 0
     )
     for side in copy.sides:
         along = stride_along(where, side.axis)
-        if not numbers or along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):
+        if not rows or along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):
             continue
         first = 0 if along == 1 else side.count - 1
         left = apply("add", side.lo, constant(first))
         fixed = {**copy.values, side.axis: left}
-        rows = (apply("add", vector.base, n) for n in numbers)
         starts = (substitute((where,), fixed | {vector.axis: row})[0] for row in rows)
         bases = tuple(simplify(start, ranges) for start in starts)
         return Square(flat(buffer), bases, vector.lanes, abs(side.at - first), side.count)
