@@ -2,8 +2,8 @@
 in the simulator and on an OpenCL device.
 
 A program whose arguments are longer is one that eager takes at those lengths. All of the corpus:
-python -m tests.agree.test_any_size c|simulator|opencl [NAME ...]; pytest takes every TAKEN-th
-program.
+python -m tests.agree.test_any_size c|simulator|metal|opencl [NAME ...]; pytest takes every
+TAKEN-th program.
 """
 
 from __future__ import annotations
