@@ -34,7 +34,7 @@ class Known(dict[Node, Interval]):
     The mapping itself caches intervals of terms. `sums` has intervals of affine forms without their
     constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division;
     `last` has the greatest values of axes where those are no numbers, and `first` the least ones;
-    `least` has the least values of forms without their constant, which follow from these.
+    `lowest` has forms over sizes that forms without their constant are never below.
     """
 
     def __init__(self, ranges: Ranges) -> None:
@@ -45,7 +45,7 @@ class Known(dict[Node, Interval]):
         self.first: dict[Node, Node] = {}
         self.sums: dict[frozenset[tuple[Node, int]], Interval] = {}
         self.divisions: dict[tuple[str, Node, int | Node], Node] = {}
-        self.least: dict[frozenset[tuple[Node, int]], float] = {}
+        self.lowest: dict[frozenset[tuple[Node, int]], tuple[Linear, float]] = {}
 
 
 def as_known(ranges: Ranges) -> Known:
@@ -148,6 +148,7 @@ def has_symbol(term: Node) -> bool:
     return type(term.op) is not Axis and bottom_up(term, _symbolic, compute)  # type: ignore[arg-type]
 
 
+@lru_cache(maxsize=1 << 16)
 def factors(atom: Node) -> tuple[Node, ...]:
     """What an atom is the product of: of a0 * s1, (a0, s1)."""
     if function_of(atom) != "multiply" or not has_symbol(atom):

@@ -42,26 +42,32 @@ ONE: Linear = ({}, 1)
 def linear_bounds(terms: Mapping[Node, int], offset: int, ranges: Ranges) -> Interval:
     """Bounds of an affine form; UNKNOWN where a part is, or where the sum could wrap."""
     known = as_known(ranges)
-    low = high = offset
-    for atom, k in terms.items():
-        a, b = bounds(atom, known)
-        if math.isinf(a) or math.isinf(b):
-            low, high = UNKNOWN
-            break
-        low, high = low + min(a * k, b * k), high + max(a * k, b * k)
-    else:
-        if known.sums:
-            a, b = known.sums.get(frozenset(terms.items()), UNKNOWN)
-            low, high = max(low, a + offset), min(high, b + offset)
+    low, high = _sum(terms, offset, known)
     if any(a in known.last or has_symbol(a) for a in terms):
         form = (dict(terms), offset)
         low, high = max(low, least(form, known)), min(high, -least(negative(form), known))
     return in_range(low, high)
 
 
+def _sum(terms: Mapping[Node, int], offset: int, known: Known) -> Interval:
+    """Bounds of an affine form by those of each atom alone."""
+    low = high = offset
+    for atom, k in terms.items():
+        a, b = bounds(atom, known)
+        if math.isinf(a) or math.isinf(b):
+            return UNKNOWN
+        low, high = low + min(a * k, b * k), high + max(a * k, b * k)
+    if known.sums:
+        a, b = known.sums.get(frozenset(terms.items()), UNKNOWN)
+        low, high = max(low, a + offset), min(high, b + offset)
+    return low, high
+
+
 def bounded(node: Node, ranges: Ranges) -> bool:
     """Whether the term has known bounds: nothing wraps, so its affine form is its value."""
-    return linear_bounds(*linear(node), ranges) is not UNKNOWN
+    form, known = linear(node), as_known(ranges)
+    alone = in_range(*_sum(*form, known))  # the others are within these
+    return alone is not UNKNOWN or linear_bounds(*form, known) is not UNKNOWN
 
 
 def negative(form: Linear) -> Linear:
@@ -74,15 +80,23 @@ def difference(a: Linear, b: Linear) -> Linear:
 
 def least(form: Linear, known: Known) -> float:
     """A number that the form is never below; -infinity where none is found."""
+    return lowest(form, known)[1]
+
+
+def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> tuple[Linear, float]:
+    """A form over sizes that the form is never below, as far as axes have ends to put for them.
+
+    And the least value of that.
+    """
     key = frozenset(form[0].items())
-    found = known.least.get(key)
-    if found is None:
-        found = known.least[key] = _least_of_sizes(lowest((form[0], 0), known), known)
-    return found + form[1]
+    if key not in known.lowest:
+        found = _lowest((form[0], 0), known, rounds)
+        known.lowest[key] = found, _least_of_sizes(found, known)
+    (terms, offset), least = known.lowest[key]
+    return (terms, offset + form[1]), least + form[1]
 
 
-def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> Linear:
-    """A form over sizes that the form is never below, as far as axes have ends to put for them."""
+def _lowest(form: Linear, known: Known, rounds: int) -> Linear:
     for atom in _replaceable(form, known) if rounds else ():
         inside, rest = _coefficient(form, atom)
         if inside is None:
@@ -95,10 +109,10 @@ def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> Linear:
             found = [lowest(plus(rest, end), known, rounds - 1) for end in ends]
             if function_of(atom) == ("maximum" if upper else "minimum"):  # it is one of them
                 given = (plus(rest, times(inside, linear(a))) for a in atom.args)
-                worst = min(_least_of_sizes(lowest(g, known, rounds - 1), known) for g in given)
-                found += [({}, int(worst))] if math.isfinite(worst) else []
+                worst = min(lowest(g, known, rounds - 1)[1] for g in given)
+                found += [(({}, int(worst)), worst)] if math.isfinite(worst) else []
             if found:
-                return max(found, key=lambda f: _least_of_sizes(f, known))
+                return max(found, key=lambda f: f[1])[0]
             break
     return form
 
@@ -151,7 +165,7 @@ def _ends(atom: Node, upper: bool, known: Known) -> Iterator[Linear]:
             yield difference(by, ONE) if upper else ({}, 0)
         else:
             x = linear(atom.args[0])
-            nearest = negative(lowest(negative(x), known)) if upper else lowest(x, known)
+            nearest = negative(lowest(negative(x), known)[0]) if upper else lowest(x, known)[0]
             found = quotient(nearest, by, known)
             if found is not None:
                 yield found[0]
