@@ -210,7 +210,7 @@ def test_a_workload_that_does_not_load_is_a_row() -> None:
 
 def test_a_real_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "result.json"
-    arguments = ["--only", "call overhead", "--backends", "eager,weft,weft-frozen,weft-dynamo"]
+    arguments = ["--only", "call overhead", "--backends", "eager,weft,weft-dynamo"]
     arguments += ["--threads", "1", "--seconds", "0.01", "--rounds", "1", "--json", str(path)]
     with pytest.raises(SystemExit) as caught:
         main(["bench", "cpu", *arguments])

@@ -41,7 +41,6 @@ QUICK = [("programs", name) for name in GROUPS["programs"]] + [
     ("agree", "lstm_cell"),
     ("agree", "rank_0"),
     ("chance", "chance 3"),
-    ("small workloads", "attention, grouped 32/4x512x64, small"),
 ]
 
 

@@ -23,7 +23,7 @@ TINY |= {"intermediate_size": 112, "num_key_value_heads": 2}
 TINY_LLAMA = {"vocab_size": 32000, "hidden_size": 2048, "intermediate_size": 5632}
 TINY_LLAMA |= {"num_hidden_layers": 22, "num_attention_heads": 32, "num_key_value_heads": 4}
 QWEN_7B = {"vocab_size": 152064, "hidden_size": 3584, "intermediate_size": 18944}
-QWEN_7B |= {"num_hidden_layers": 28, "num_attention_heads": 28, "num_key_value_heads": 4}
+QWEN_7B |= {"num_hidden_layers": 4, "num_attention_heads": 28, "num_key_value_heads": 4}
 
 
 def folder(path: Path, kind: str, sizes: dict[str, Any], **more: Any) -> Path:
