@@ -304,10 +304,10 @@ def step(node: Node, ranges: Ranges) -> Node | None:
             return None
         return _division(name, node.args[0], int(by), known)
     if name in ("minimum", "maximum"):
-        smaller = _compare("le", node.args[0], node.args[1], known)
-        if smaller not in (TRUE, FALSE):
-            return None
-        return node.args[0 if (smaller is TRUE) == (name == "minimum") else 1]
+        for x, y in (node.args, node.args[::-1]):
+            if (smaller := _compare("le", x, y, known)) in (TRUE, FALSE):
+                return x if (smaller is TRUE) == (name == "minimum") else y
+        return None
     if name == "checked_divisor":
         return node.args[0] if _compare("ne", node.args[0], constant(0), known) is TRUE else None
     if name == "checked_index" and _compare("ge", node.args[0], constant(0), known) is TRUE:

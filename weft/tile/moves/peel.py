@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
-from weft.core.node import Node, make, postorder, rebuild
+from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import has_symbol, is_multiple, slack
-from weft.scalar.blocks import map_statements, rewrite_block, substitute_block
+from weft.scalar.blocks import map_statements, nodes, rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, bounds, function_of, linear, simplify
-from weft.scalar.nest import Block, Fold, For, Load, Stmt, free_variables, walk
+from weft.scalar.nest import Block, Fold, For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import (
     Constant,
     add,
@@ -27,6 +27,7 @@ from weft.scalar.ops import (
     floordiv,
     floormod,
     maximum,
+    minimum,
     multiply,
     subtract,
 )
@@ -34,6 +35,8 @@ from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
 from weft.tile.analysis.access import Ranges, is_index
+
+MANY = 4  # blocks from which on it costs little to compute the last one as a whole
 
 
 def settled(node: Node) -> Node | None:
@@ -137,10 +140,14 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply(maximum, extent, constant(0))
     unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
+    first = substitute((extent,), dict.fromkeys(free_variables(extent), constant(0)))[0]
+    many = hint(size(first)) >= MANY * stmt.step
+    if many and _repeats(stmt):
+        return _declared(stmt, [_peeled(stmt, _repeated(stmt, end), False, ranges)])
+    adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
     if unit == 1 and stmt.role == "free":
-        adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
         widths += parts_of(stmt.step) if adds else parts_of(stmt.step)[::-1][::2][::-1]
-    elif unit < stmt.step:
+    elif unit < stmt.step and not (many and adds and stmt.role == "free"):
         widths.append(unit)
     inside = _inside(stmt, ranges) if unit > 1 else None
     blocks = [(width, extent if inside is None else inside) for width in widths]
@@ -156,9 +163,46 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         lo = hi if length is extent else simplify(apply(maximum, hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
         left = simplify(apply(floormod, extent, constant(widths[-1])), ranges)
+        if unit < widths[-1]:  # some of them are full
+            left = apply(minimum, apply(subtract, end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
         parts.append(_peeled(part, _last(stmt, unit, lo, left), True, ranges))
     return _declared(stmt, parts)
+
+
+def _repeats(stmt: For) -> bool:
+    """Whether the last block may compute its last iteration again in place of those beyond it.
+
+    Then it unrolls one axis, nothing reads what its body stores, and no lanes cross the iterations.
+    """
+    inner, body = _below(stmt), [*walk(stmt.body)]
+    single = {s.bind == "register" and s.step == 1 and s.role == "free" for s in inner} == {True}
+    ends = [s for s in body if any(_end(n, stmt) for n in postorder(*s.terms()))]
+    stores = [s for s in body if isinstance(s, Store)]
+    loads = [n for n in nodes(stmt.body) if isinstance(n.op, Load)]
+    plain = not stmt.folds and all(s.mask is None and s.how in ("", "stream") for s in stores)
+    apart = not {s.buffer for s in stores} & {n.op.buffer for n in loads}  # type: ignore[attr-defined]
+    own = {s.axis for s in inner}
+    lanes = {s.axis for s in body if isinstance(s, For) and s.lanes}
+    places = (*(s.index for s in stores), *(n.args for n in loads))
+    along = (free_variables(place[-1]) & own and lanes & _variables(place[:-1]) for place in places)
+    return single and plain and apart and ends == inner and not any(along)
+
+
+def _variables(terms: Sequence[Node]) -> frozenset[Node]:
+    return frozenset[Node]().union(*map(free_variables, terms))
+
+
+def _repeated(stmt: For, end: Node) -> Block:
+    """A block in which iterations beyond the end of the loop are the last one again."""
+    last = apply(subtract, end, constant(1))
+
+    def change(s: Stmt) -> Stmt:
+        if not isinstance(s, For) or s.lo is not stmt.axis:
+            return s
+        return replace(s, body=substitute_block(s.body, {s.axis: apply(minimum, s.axis, last)}))
+
+    return map_statements(_full(stmt, stmt.step), change)
 
 
 def _inside(stmt: For, ranges: Ranges) -> Node | None:
@@ -265,10 +309,16 @@ def _cut(stmt: For, end: Callable[[Node], Node]) -> Block:
     """The body with another end for min(axis + step, end of the loop), given axis + step."""
 
     def change(node: Node) -> Node | None:
-        if function_of(node) != "minimum" or stmt.hi not in node.args:
-            return None
-        other = node.args[0] if node.args[1] is stmt.hi else node.args[1]
-        terms, width = linear(other)
-        return end(other) if terms == {stmt.axis: 1} and width <= stmt.step else None
+        other = _end(node, stmt)
+        return None if other is None else end(other)
 
     return rewrite_block(stmt.body, change)
+
+
+def _end(node: Node, stmt: For) -> Node | None:
+    """Of min(axis + step, end of the loop) the first."""
+    if function_of(node) != "minimum" or stmt.hi not in node.args:
+        return None
+    other = node.args[0] if node.args[1] is stmt.hi else node.args[1]
+    terms, width = linear(other)
+    return other if terms == {stmt.axis: 1} and width <= stmt.step else None
