@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import accumulate
 from operator import mul
 from typing import Any
@@ -129,12 +130,12 @@ class TensorType:
     def bytes(self) -> int:
         return self.size * self.dtype.bytes
 
-    @property
+    @cached_property
     def layout(self) -> tuple[int, ...]:
         """The strides in elements, also of a row-major tensor."""
         return row_major(self.shape) if self.strides is None else self.strides
 
-    @property
+    @cached_property
     def span(self) -> int:
         """Elements of memory from the first to the last: f32[2,3]{8,1} spans 11."""
         if self.size == 0:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from functools import partial, reduce
+from functools import lru_cache, partial, reduce
 from typing import Any
 
 import numpy as np
@@ -297,7 +297,14 @@ def constant(value: int | float | bool, dtype: DType | None = None) -> Node:
     if isinstance(value, Symbolic):
         return value.term
     dtype = dtype or dtype_of_literal(value)
+    return _integer(value, dtype) if type(value) is int else _literal(value, dtype)
+
+
+def _literal(value: int | float | bool, dtype: DType) -> Node:
     return make(Constant(dtype.python(value), dtype))
+
+
+_integer = lru_cache(maxsize=1 << 12)(_literal)  # of floats, 0.0 would be found for -0.0
 
 
 def apply(function: Function | str, *args: Node) -> Node:
