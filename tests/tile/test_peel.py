@@ -101,6 +101,54 @@ def test_every_element_is_computed_once_at_any_size(shape: tuple[int, int]) -> N
     np.testing.assert_array_equal(y.reshape(shape), 2 * x)
 
 
+MANY = ROWS.replace("4096 near 8", "4096 near 32")
+IN_PLACE = """program tile rows
+size s0: 2..4096 near 32
+input x: f32[s0,5]
+
+kernel y(x: f32[s0,5]) -> y: f32[s0,5]
+for b0 in 0..s0 by 8:  # free serial
+    local t: f32[8,5]
+    for a0 in b0..min(b0 + 8, s0):  # free register
+        for a1 in 0..5:  # free serial
+            in0 = load x[a0, a1]
+            t[a0 - b0, a1] = in0
+            in1 = load t[a0 - b0, a1]
+            v0 = add(in1, in1)
+            t[a0 - b0, a1] = v0
+            in2 = load t[a0 - b0, a1]
+            y[a0, a1] = in2
+
+output y
+"""
+CROSSED = MANY.replace("x[a0, a1]", "x[a1, a0]").replace("f32[s0,s1]\n\nk", "f32[s1,s0]\n\nk")
+CROSSED = CROSSED.replace("(x: f32[s0,s1])", "(x: f32[s1,s0])")
+
+
+@pytest.mark.parametrize("shape", [(2, 2), (7, 15), (8, 32), (9, 33), (15, 48), (31, 47)])
+def test_of_many_rows_the_last_is_computed_again_in_place_of_those_beyond(
+    shape: tuple[int, int],
+) -> None:
+    verify(program := lowered(MANY))
+    rows = [s for s in walk(program.kernels[0].body) if isinstance(s, For) and s.label == "b0"]
+    assert [(f.step, f.bind) for f in rows] == [(8, "parallel")] and rows[0].grain is not None
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    (y,) = machine.run(at_shapes(program, [shape]), [x])
+    np.testing.assert_array_equal(y.reshape(shape), 2 * x)
+
+
+@pytest.mark.parametrize("text", [IN_PLACE, CROSSED], ids=["in place", "crossed"])
+def test_rows_are_computed_once_that_read_what_they_write_or_that_lanes_cross(text: str) -> None:
+    verify(program := lowered(text))
+    loops = [s for s in walk(program.kernels[0].body) if isinstance(s, For)]
+    assert [f.step for f in loops if f.label == "b0"] == [8, 4, 1]
+    shape = (13, 5)
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    given = x.T.copy() if text is CROSSED else x
+    (y,) = machine.run(at_shapes(program, [given.shape]), [given])
+    np.testing.assert_array_equal(y.reshape(shape), 2 * x)
+
+
 @pytest.mark.parametrize("columns", [2, 15, 16, 63, 64, 65, 80, 127, 128, 200])
 def test_blocks_of_a_sum_end_where_none_is_full(columns: int) -> None:
     """Of a row that is shorter, the loops' ends and the mask are those of all rows."""
