@@ -141,17 +141,16 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         extent = apply(maximum, extent, constant(0))
     unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     first = substitute((extent,), dict.fromkeys(free_variables(extent), constant(0)))[0]
-    many = hint(size(first)) >= MANY * stmt.step
-    if many and _repeats(stmt):
+    if hint(size(first)) >= MANY * stmt.step and _repeats(stmt):
         return _declared(stmt, [_peeled(stmt, _repeated(stmt, end), False, ranges)])
     adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
     if unit == 1 and stmt.role == "free":
         widths += parts_of(stmt.step) if adds else parts_of(stmt.step)[::-1][::2][::-1]
-    elif unit < stmt.step and not (many and adds and stmt.role == "free"):
+    elif unit < stmt.step and not (adds and stmt.role == "free"):
         widths.append(unit)
     inside = _inside(stmt, ranges) if unit > 1 else None
     blocks = [(width, extent if inside is None else inside) for width in widths]
-    blocks += [] if inside is None else [(widths[-1], extent)]
+    blocks += [] if inside is None or unit < widths[-1] else [(widths[-1], extent)]
     parts: list[For] = []
     for width, length in blocks:
         turns = apply(floordiv, length, constant(width))
@@ -163,7 +162,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         lo = hi if length is extent else simplify(apply(maximum, hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
         left = simplify(apply(floormod, extent, constant(widths[-1])), ranges)
-        if unit < widths[-1]:  # some of them are full
+        if unit < widths[-1]:  # of which the last may be less than one
             left = apply(minimum, apply(subtract, end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
         parts.append(_peeled(part, _last(stmt, unit, lo, left), True, ranges))
