@@ -225,6 +225,18 @@ def test_what_weft_has_to_fix(caplog: pytest.LogCaptureFixture) -> None:
         weft.compile(attention, sizes=sizes, fallback="error")(torch.randn(3, 5, 8))
 
 
+def test_ranges_that_one_block_holds() -> None:
+    """A loop that is unrolled has a length: a block's, though the block runs once at most."""
+    f = weft.compile(
+        lambda x, w: torch.conv2d(x, w, padding=1), sizes={"x": {2: (3, 5), 3: (3, 6)}}
+    )
+    w = torch.randn(16, 8, 3, 3)
+    for height, width in ((3, 4), (5, 6), (4, 3)):
+        x = torch.randn(2, 8, height, width)
+        torch.testing.assert_close(f(x, w), torch.conv2d(x, w, padding=1))
+    assert len(f.programs) == 1
+
+
 def test_threads_leave_no_marks_on_a_tensor_that_they_share() -> None:
     (x,) = rows(5)
     f = weft.compile(softmax, sizes=X)

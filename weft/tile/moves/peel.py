@@ -97,7 +97,10 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
 
 
 def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
-    """Whether a loop runs once at most, and its body does nothing where it runs not at all."""
+    """Whether a loop runs once at most, and its body does nothing where it runs not at all.
+
+    Not if it unrolls: copies need a literal length, which only blocks have.
+    """
 
     def empty(block: Block) -> bool:
         return all(isinstance(s, For) and (ends(s) or empty(s.body)) for s in block)
@@ -106,7 +109,9 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
         return s.lo is stmt.axis and stmt.hi in (s.hi, *s.hi.args)
 
     short = 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
-    return short and stmt.bind == "serial" and not stmt.folds and empty(stmt.body)
+    unrolls = any(s.bind == "register" for s in _below(stmt))
+    plain = stmt.bind == "serial" and not stmt.folds and not unrolls
+    return short and plain and empty(stmt.body)
 
 
 def _once(stmt: For) -> Block:
