@@ -121,20 +121,36 @@ for b0 in 0..s0 by 8:  # free serial
 
 output y
 """
+
+
+SCALED = MANY.replace("kernel y(x: f32[s0,s1])", "kernel y(x: f32[s0,s1], w: f32[])")
+SCALED = SCALED.replace("\n\nk", "\ninput w: f32[]\n\nk").replace(
+    "multiply(in0, 2.0)", "multiply(in0, in1)"
+)
+SCALED = SCALED.replace("v0 = m", "in1 = load w[]\n" + 20 * " " + "v0 = m")
 CROSSED = MANY.replace("x[a0, a1]", "x[a1, a0]").replace("f32[s0,s1]\n\nk", "f32[s1,s0]\n\nk")
 CROSSED = CROSSED.replace("(x: f32[s0,s1])", "(x: f32[s1,s0])")
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (7, 15), (8, 32), (9, 33), (15, 48), (31, 47)])
+@pytest.mark.parametrize("text", [MANY, SCALED], ids=["plain", "with a scalar"])
 def test_of_many_rows_the_last_is_computed_again_in_place_of_those_beyond(
-    shape: tuple[int, int],
+    text: str, shape: tuple[int, int]
 ) -> None:
-    verify(program := lowered(MANY))
+    verify(program := lowered(text))
     rows = [s for s in walk(program.kernels[0].body) if isinstance(s, For) and s.label == "b0"]
     assert [(f.step, f.bind) for f in rows] == [(8, "parallel")] and rows[0].grain is not None
-    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
-    (y,) = machine.run(at_shapes(program, [shape]), [x])
+    x, w = np.arange(np.prod(shape), dtype=np.float32).reshape(shape), np.array(2, np.float32)
+    given = [x, w] if text is SCALED else [x]
+    (y,) = machine.run(at_shapes(program, [a.shape for a in given]), given)
     np.testing.assert_array_equal(y.reshape(shape), 2 * x)
+
+
+def test_rows_are_computed_once_beside_a_loop_that_ends_elsewhere() -> None:
+    beside = "    for a2 in b0..b0 + s1:  # free serial\n        y[b0, a2 - b0] = 0.0\n"
+    program = lowered(MANY.replace("    for b1 in", f"{beside}    for b1 in"))
+    loops = [s for s in walk(program.kernels[0].body) if isinstance(s, For)]
+    assert [f.step for f in loops if f.label == "b0"] == [8, 4, 1]
 
 
 @pytest.mark.parametrize("text", [IN_PLACE, CROSSED], ids=["in place", "crossed"])

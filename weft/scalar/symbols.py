@@ -84,16 +84,15 @@ def least(form: Linear, known: Known) -> float:
 
 
 def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> tuple[Linear, float]:
-    """A form over sizes that the form is never below, as far as axes have ends to put for them.
-
-    And the least value of that.
+    """A form over sizes that the form is never below, as far as axes have ends to put for them,
+    and the least value of that form.
     """
     key = frozenset(form[0].items())
     if key not in known.lowest:
-        found = _lowest((form[0], 0), known, rounds)
+        found = _lowest((dict(form[0]), 0), known, rounds)
         known.lowest[key] = found, _least_of_sizes(found, known)
-    (terms, offset), least = known.lowest[key]
-    return (terms, offset + form[1]), least + form[1]
+    (terms, offset), bound = known.lowest[key]
+    return (terms, offset + form[1]), bound + form[1]
 
 
 def _lowest(form: Linear, known: Known, rounds: int) -> Linear:

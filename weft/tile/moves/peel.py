@@ -141,12 +141,14 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
 def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     """Full blocks, then the rest in smaller ones: a half, a quarter, ... of what is unrolled (only
     every second of these where nothing is added up), or vectors of which the last is masked.
+
+    Or full blocks alone, of which the last repeats a row.
     """
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply(maximum, extent, constant(0))
     unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
-    first = substitute((extent,), dict.fromkeys(free_variables(extent), constant(0)))[0]
-    if hint(size(first)) >= MANY * stmt.step and _repeats(stmt):
+    outermost = substitute((extent,), dict.fromkeys(free_variables(extent), constant(0)))[0]
+    if hint(size(outermost)) >= MANY * stmt.step and _repeats(stmt):
         return _declared(stmt, [_peeled(stmt, _repeated(stmt, end), False, ranges)])
     adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
     if unit == 1 and stmt.role == "free":
@@ -177,9 +179,11 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
 def _repeats(stmt: For) -> bool:
     """Whether the last block may compute its last iteration again in place of those beyond it.
 
-    Then it unrolls one axis, nothing reads what its body stores, and no lanes cross the iterations.
+    Then all loops that start at its axis are unrolled over it, and nothing reads what its body
+    stores. Not where lanes cross the iterations, for `square` needs these side by side.
     """
     inner, body = _below(stmt), [*walk(stmt.body)]
+    starts = [s for s in body if isinstance(s, For) and s.lo is stmt.axis]
     single = {s.bind == "register" and s.step == 1 and s.role == "free" for s in inner} == {True}
     ends = [s for s in body if any(_end(n, stmt) for n in postorder(*s.terms()))]
     stores = [s for s in body if isinstance(s, Store)]
@@ -188,9 +192,9 @@ def _repeats(stmt: For) -> bool:
     apart = not {s.buffer for s in stores} & {n.op.buffer for n in loads}  # type: ignore[attr-defined]
     own = {s.axis for s in inner}
     lanes = {s.axis for s in body if isinstance(s, For) and s.lanes}
-    places = (*(s.index for s in stores), *(n.args for n in loads))
-    along = (free_variables(place[-1]) & own and lanes & _variables(place[:-1]) for place in places)
-    return single and plain and apart and ends == inner and not any(along)
+    places = (*(s.index for s in stores), *(n.args[: n.op.buffer.type.rank] for n in loads))  # type: ignore[attr-defined]
+    along = (_variables(p[-1:]) & own and lanes & _variables(p[:-1]) for p in places)
+    return single and plain and apart and starts == ends == inner and not any(along)
 
 
 def _variables(terms: Sequence[Node]) -> frozenset[Node]:
@@ -294,9 +298,10 @@ def _full(stmt: For, width: int | None = None) -> Block:
 
 
 def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
-    """The body of the last block, of `left` iterations from `lo` on: what is unrolled runs once.
+    """The body of a block of `left` iterations, of `unit` at most: what is unrolled runs once.
 
-    Vectors end at axis + left, so that counts and masks depend on `left` alone.
+    Vectors end at axis + left, so that counts and masks depend on `left` alone. What is not
+    unrolled starts at `lo`.
     """
     if not _unrolls(stmt):
         return _once(replace(stmt, lo=lo))
