@@ -13,7 +13,9 @@ import torch
 from torch.export import Dim
 
 import weft
-from weft.core.errors import WeftError
+from weft.core.errors import UnsupportedOpError, WeftError
+from weft.frontend.graph import Captured, Runner
+from weft.frontend.specialise import Session
 
 X = {"x": {0: (1, 4096)}}
 
@@ -223,6 +225,23 @@ def test_what_weft_has_to_fix(caplog: pytest.LogCaptureFixture) -> None:
     assert "dimension 2 of x is promised, but compiled for each size" in caplog.messages
     with pytest.raises(WeftError, match="dimension 2 of x is promised, but its number decides"):
         weft.compile(attention, sizes=sizes, fallback="error")(torch.randn(3, 5, 8))
+
+
+def test_what_cannot_be_compiled_at_sizes_is_an_error_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def compiled(session: Session, captured: Captured) -> Runner:
+        if captured.sizes:
+            raise UnsupportedOpError("a defect")
+        return right(session, captured)
+
+    right = Session.compiled
+    monkeypatch.setattr(Session, "compiled", compiled)
+    (x,) = rows(5)
+    torch.testing.assert_close(weft.compile(softmax, sizes=X)(x), softmax(x))
+    assert any("compiled for each size by itself: a defect" in m for m in caplog.messages)
+    with pytest.raises(UnsupportedOpError, match="a defect"):
+        weft.compile(softmax, sizes=X, fallback="error")(x)
 
 
 def test_ranges_that_one_block_holds() -> None:

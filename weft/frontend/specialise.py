@@ -80,7 +80,12 @@ class Session:
 
     def specialise(self, error: Exception, fixed: bool) -> None:
         """Say which size is `fixed`, or why something is compiled for each size by itself."""
-        if type(error) in ENVIRONMENT or (self.debug and not isinstance(error, WeftError)):
+        broken = self.strict and self.promises and not fixed
+        if (
+            type(error) in ENVIRONMENT
+            or broken
+            or (self.debug and not isinstance(error, WeftError))
+        ):
             raise error
         what = "a size of %s is fixed" if fixed else "%s is compiled for each size by itself"
         level = logging.WARNING if (self.dynamic or self.promises) and not fixed else logging.INFO
