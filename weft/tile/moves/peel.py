@@ -18,19 +18,7 @@ from weft.scalar.affine import has_symbol, is_multiple, slack
 from weft.scalar.blocks import map_statements, nodes, rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, Store, free_variables, walk
-from weft.scalar.ops import (
-    Constant,
-    add,
-    apply,
-    axis,
-    constant,
-    floordiv,
-    floormod,
-    maximum,
-    minimum,
-    multiply,
-    subtract,
-)
+from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
@@ -77,7 +65,7 @@ def peel(block: Block, ranges: Ranges | None = None) -> Block:
         if not isinstance(stmt, For):
             out.append(stmt)
             continue
-        extent = simplify(apply(subtract, stmt.hi, stmt.lo), ranges)
+        extent = simplify(apply("subtract", stmt.hi, stmt.lo), ranges)
         if has_symbol(extent) and _runs_once(stmt, extent, ranges):
             out.extend(peel(simplify_block(_once(stmt), ranges), ranges))
             continue
@@ -122,7 +110,7 @@ def _once(stmt: For) -> Block:
 def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
     whole = extent // stmt.step * stmt.step
     first, last = bounds(stmt.lo, ranges)
-    end = simplify(apply(add, stmt.lo, constant(whole)), ranges)
+    end = simplify(apply("add", stmt.lo, constant(whole)), ranges)
     parts: list[Stmt] = []
     if whole:
         inner = ranges | {stmt.axis: axis_range(replace(stmt, hi=end), ranges)}
@@ -145,7 +133,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     Or full blocks alone, of which the last repeats a row.
     """
     if linear_bounds(*linear(extent), ranges)[0] < 0:
-        extent = apply(maximum, extent, constant(0))
+        extent = apply("maximum", extent, constant(0))
     unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     outermost = substitute((extent,), dict.fromkeys(free_variables(extent), constant(0)))[0]
     if hint(size(outermost)) >= MANY * stmt.step and _repeats(stmt):
@@ -160,17 +148,17 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     blocks += [] if inside is None or unit < widths[-1] else [(widths[-1], extent)]
     parts: list[For] = []
     for width, length in blocks:
-        turns = apply(floordiv, length, constant(width))
-        hi = apply(add, stmt.lo, apply(multiply, turns, constant(width)))
+        turns = apply("floordiv", length, constant(width))
+        hi = apply("add", stmt.lo, apply("multiply", turns, constant(width)))
         hi = simplify(hi, ranges)
         if hi is not lo:
             part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
             parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges, width))
-        lo = hi if length is extent else simplify(apply(maximum, hi, stmt.lo), ranges)
+        lo = hi if length is extent else simplify(apply("maximum", hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
-        left = simplify(apply(floormod, extent, constant(widths[-1])), ranges)
+        left = simplify(apply("floormod", extent, constant(widths[-1])), ranges)
         if unit < widths[-1]:  # of which the last may be less than one
-            left = apply(minimum, apply(subtract, end, stmt.axis), constant(unit))
+            left = apply("minimum", apply("subtract", end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
         parts.append(_peeled(part, _last(stmt, unit, lo, left), True, ranges))
     return _declared(stmt, parts)
@@ -203,12 +191,12 @@ def _variables(terms: Sequence[Node]) -> frozenset[Node]:
 
 def _repeated(stmt: For, end: Node) -> Block:
     """A block in which iterations beyond the end of the loop are the last one again."""
-    last = apply(subtract, end, constant(1))
+    last = apply("subtract", end, constant(1))
 
     def change(s: Stmt) -> Stmt:
         if not isinstance(s, For) or s.lo is not stmt.axis:
             return s
-        return replace(s, body=substitute_block(s.body, {s.axis: apply(minimum, s.axis, last)}))
+        return replace(s, body=substitute_block(s.body, {s.axis: apply("minimum", s.axis, last)}))
 
     return map_statements(_full(stmt, stmt.step), change)
 
@@ -261,7 +249,7 @@ def parts_of(width: int) -> list[int]:
 
 def _peeled(part: For, body: Block, rest: bool, ranges: Ranges, beyond: int = 1) -> For:
     """The part, whose last iteration is `beyond` before its end."""
-    last = replace(part, hi=apply(subtract, part.hi, constant(beyond - 1)))
+    last = replace(part, hi=apply("subtract", part.hi, constant(beyond - 1)))
     inner = ranges_inside(last, ranges)
     part = replace(part, body=peel(simplify_block(body, inner), inner))
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
@@ -294,7 +282,7 @@ def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
 
 def _full(stmt: For, width: int | None = None) -> Block:
     """The body of a full block, of another width perhaps: min(axis + step, end) is axis + width."""
-    return _cut(stmt, lambda ends: apply(add, stmt.axis, constant(width)) if width else ends)
+    return _cut(stmt, lambda ends: apply("add", stmt.axis, constant(width)) if width else ends)
 
 
 def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
@@ -308,10 +296,10 @@ def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
 
     def once(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":
-            return replace(s, hi=apply(add, s.lo, constant(unit)))
+            return replace(s, hi=apply("add", s.lo, constant(unit)))
         return s
 
-    return map_statements(_cut(stmt, lambda ends: apply(add, stmt.axis, left)), once)
+    return map_statements(_cut(stmt, lambda ends: apply("add", stmt.axis, left)), once)
 
 
 def _cut(stmt: For, end: Callable[[Node], Node]) -> Block:
