@@ -17,7 +17,7 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder
 from weft.kernel.ops import Extract, Pack, VectorLoad, VectorStore
 from weft.scalar.affine import linear, plus
-from weft.scalar.blocks import loads, rewrite_block, substitute_block
+from weft.scalar.blocks import loads, map_loops, rewrite_block, substitute_block
 from weft.scalar.divisors import Divisors, condition_of_all, of_axis, of_terms
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Running, Stmt, Store, Update, walk
 
@@ -32,12 +32,12 @@ def widen_accesses(kernel: Kernel, target: object) -> Kernel:
 
 def _block(block: Block, known: Divisors) -> Block:
     wide = _wide_loads(block, known)
-    out: list[Stmt] = []
-    for stmt in _whole(substitute_block(block, wide)) if wide else block:
-        if isinstance(stmt, For):
-            stmt = replace(stmt, body=_block(stmt.body, {**known, stmt.axis: of_axis(stmt, known)}))
-        out.append(stmt)
-    return tuple(_wide_stores(out, known))
+
+    def inside(loop: For) -> For:
+        return replace(loop, body=_block(loop.body, {**known, loop.axis: of_axis(loop, known)}))
+
+    block = _whole(substitute_block(block, wide)) if wide else block
+    return tuple(_wide_stores(map_loops(block, inside), known))
 
 
 def _place(buffer: Buffer, index: Node, rest: Place, known: Divisors) -> tuple[Place, int]:
@@ -105,7 +105,7 @@ def _apart(one: Node, other: Node) -> bool:
     return not terms and distance != 0
 
 
-def _wide_stores(stmts: list[Stmt], known: Divisors) -> Iterator[Stmt]:
+def _wide_stores(stmts: Block, known: Divisors) -> Iterator[Stmt]:
     """The statements, with stores that follow each other joined, folds among them before them."""
     group: list[Store] = []
     for stmt in stmts:

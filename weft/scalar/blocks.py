@@ -7,8 +7,9 @@ substitute_block(block, {a0: constant(0)})  # replaces a term wherever it occurs
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import TypeVar
 
 from weft.core.node import Node, make, postorder, rebuild
@@ -107,6 +108,12 @@ def map_each(block: Block, kind: type[S], change: Callable[[S], Stmt]) -> Block:
 def map_loops(block: Block, change: Callable[[For], Stmt]) -> Block:
     """Rewrite the loops that stand in the block itself, not those inside them."""
     return tuple(change(s) if isinstance(s, For) else s for s in block)
+
+
+def expand_loops(block: Block, change: Callable[[For], Iterable[Stmt]]) -> Block:
+    """Replace each loop that stands in the block itself by statements, none or several."""
+    parts = (change(s) if isinstance(s, For) else (s,) for s in block)
+    return tuple(chain.from_iterable(parts))
 
 
 def map_outermost(block: Block, change: Callable[[For], For | None]) -> Block:

@@ -347,7 +347,7 @@ def once(block: Block, outside: Collection[str] = ()) -> Block:
 
 def lower_kernel(kernel: Kernel) -> Kernel:
     """One kernel at the kernel level: flat buffers, vectors, no register or vector loops."""
-    body = peel(simplify_block(kernel.body, {}))
+    body = peel(simplify_block(kernel.body, {}), {})
     lowered = once(tuple(_Expansion(body).block(body, [Copy({})], {})))
     inputs, outputs = tuple(map(flat, kernel.inputs)), tuple(map(flat, kernel.outputs))
     return replace(kernel, inputs=inputs, outputs=outputs, body=lowered)

@@ -15,7 +15,7 @@ from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import has_symbol, is_multiple, slack
-from weft.scalar.blocks import map_statements, nodes, rewrite_block, substitute_block
+from weft.scalar.blocks import expand_loops, map_statements, nodes, rewrite_block, substitute_block
 from weft.scalar.index import FALSE, TRUE, bounds, function_of, linear, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Constant, apply, axis, constant
@@ -39,7 +39,6 @@ def settled(node: Node) -> Node | None:
 
 def simplify_block(block: Block, ranges: Ranges) -> Block:
     """Simplify every term under the ranges of the loops around it."""
-    out: list[Stmt] = []
     memo: dict[Node, Node] = {}
 
     def change(term: Node) -> Node:
@@ -47,41 +46,36 @@ def simplify_block(block: Block, ranges: Ranges) -> Block:
             memo[term] = rebuild((simplify(term, ranges),), settled)[0]
         return memo[term]
 
-    for stmt in block:
-        if isinstance(stmt, For):
-            bounded = replace(stmt, lo=change(stmt.lo), hi=change(stmt.hi))
-            body = simplify_block(stmt.body, ranges_inside(bounded, ranges))
-            out.append(replace(bounded, body=body))
-        else:
-            out.append(stmt.map_terms(change))
-    return tuple(out)
-
-
-def peel(block: Block, ranges: Ranges | None = None) -> Block:
-    """Split every blocked loop of literal length, but a grid's, into full blocks and a rest."""
-    ranges = {} if ranges is None else ranges
-    out: list[Stmt] = []
-    for stmt in block:
+    def one(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For):
-            out.append(stmt)
-            continue
-        extent = simplify(apply("subtract", stmt.hi, stmt.lo), ranges)
-        if has_symbol(extent) and _runs_once(stmt, extent, ranges):
-            out.extend(peel(simplify_block(_once(stmt), ranges), ranges))
-            continue
-        if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _gains(stmt):
-            out.extend(_split_at_size(stmt, extent, ranges))
-            continue
-        if stmt.step == 1 or stmt.bind == "grid" or not isinstance(extent.op, Constant):
-            inner = ranges_inside(stmt, ranges)
-            even = stmt.step > 1 and is_multiple(extent, stmt.step)
-            blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
-            even = even or (stmt.step == 1 and blocks)  # a block of one is full
-            body = simplify_block(_full(stmt), inner) if even else stmt.body
-            out.append(replace(stmt, body=peel(body, inner)))
-            continue
-        out.extend(_split(stmt, int(extent.op.value), ranges))
-    return tuple(out)
+            return stmt.map_terms(change)
+        bounded = replace(stmt, lo=change(stmt.lo), hi=change(stmt.hi))
+        body = simplify_block(stmt.body, ranges_inside(bounded, ranges))
+        return replace(bounded, body=body)
+
+    return tuple(map(one, block))
+
+
+def peel(block: Block, ranges: Ranges) -> Block:
+    """Split every blocked loop of literal length, but a grid's, into full blocks and a rest."""
+    return expand_loops(block, lambda stmt: _pieces(stmt, ranges))
+
+
+def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
+    """What a loop becomes: the loop alone, where it is not split."""
+    extent = simplify(apply("subtract", stmt.hi, stmt.lo), ranges)
+    if has_symbol(extent) and _runs_once(stmt, extent, ranges):
+        return peel(simplify_block(_once(stmt), ranges), ranges)
+    if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _gains(stmt):
+        return _split_at_size(stmt, extent, ranges)
+    if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
+        return _split(stmt, int(extent.op.value), ranges)
+    inner = ranges_inside(stmt, ranges)
+    even = stmt.step > 1 and is_multiple(extent, stmt.step)
+    blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
+    even = even or (stmt.step == 1 and blocks)  # a block of one is full
+    body = simplify_block(_full(stmt), inner) if even else stmt.body
+    return (replace(stmt, body=peel(body, inner)),)
 
 
 def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
@@ -89,15 +83,13 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
 
     Not if it unrolls: copies need a literal length, which only blocks have.
     """
+    below = _below(stmt)
 
     def empty(block: Block) -> bool:
-        return all(isinstance(s, For) and (ends(s) or empty(s.body)) for s in block)
-
-    def ends(s: For) -> bool:
-        return s.lo is stmt.axis and stmt.hi in (s.hi, *s.hi.args)
+        return all(isinstance(s, For) and (s in below or empty(s.body)) for s in block)
 
     short = 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
-    unrolls = any(s.bind == "register" for s in _below(stmt))
+    unrolls = any(s.bind == "register" for s in below)
     plain = stmt.bind == "serial" and not stmt.folds and not unrolls
     return short and plain and empty(stmt.body)
 

@@ -10,11 +10,12 @@ Loops over sliding windows are split likewise where windows reach into the paddi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from weft.scalar.blocks import substitute_block
-from weft.scalar.nest import Block, For, Kernel, Stmt, walk
+from weft.scalar.blocks import expand_loops, substitute_block
+from weft.scalar.nest import Block, For, Kernel, walk
 from weft.scalar.ops import add, apply, constant
 from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
@@ -31,17 +32,14 @@ def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
     """Split every small free loop where a comparison with its axis has but one answer beyond."""
 
     def visit(block: Block, ranges: Ranges, product: bool) -> Block:
-        out: list[Stmt] = []
-        for stmt in block:
-            if not isinstance(stmt, For):
-                out.append(stmt)
-                continue
+        def split(stmt: For) -> Iterator[For]:
             whole = product or contraction(stmt) is not None
             for piece in _pieces(stmt, ranges_in((stmt,), ranges), whole):
                 inner = ranges_inside(piece, ranges)
                 body = visit(simplify_block(piece.body, inner), inner, whole)
-                out.append(replace(piece, body=body))
-        return tuple(out)
+                yield replace(piece, body=body)
+
+        return expand_loops(block, split)
 
     return replace(kernel, body=renumber(visit(kernel.body, {}, False)))
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store
+from weft.scalar.blocks import expand_loops
+from weft.scalar.nest import Block, For, Kernel, Local, Store
 from weft.scalar.ops import add, apply, constant, floordiv, maximum, minimum, multiply
 from weft.scalar.sizes import Size
 from weft.scalar.substitution import substituted
@@ -29,21 +30,18 @@ ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a t
 def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
     """Split every outermost reduction that takes longer than waking the threads."""
     labels = Labels(kernel.body)
-    out: list[Stmt] = []
-    for stmt in kernel.body:
-        whole = isinstance(stmt, For) and stmt.role == "reduce" and stmt.folds
-        if not isinstance(stmt, For) or not whole or span(stmt) is None:
-            out.append(stmt)
-            continue
+
+    def parts(stmt: For) -> Block:
+        if stmt.role != "reduce" or not stmt.folds or span(stmt) is None:
+            return (stmt,)
         time = block_time_us((stmt,), target)
         if isinstance(span(stmt), Size) and stmt.lo is constant(0) and stmt.step == 1:
             least = 4 * target.fork_us / max(time, 1e-3) * trips(stmt)
-            out.extend(_split_at_size(stmt, int(least), target, labels))
-        elif stmt.extent and time > 8 * target.fork_us:
-            out.extend(_split(stmt, target, labels))
-        else:
-            out.append(stmt)
-    return replace(kernel, body=tuple(out))
+            return _split_at_size(stmt, int(least), target, labels)
+        worth = stmt.extent and time > 8 * target.fork_us
+        return _split(stmt, target, labels) if worth else (stmt,)
+
+    return replace(kernel, body=expand_loops(kernel.body, parts))
 
 
 def _split(stmt: For, target: Machine, labels: Labels) -> Block:
