@@ -16,7 +16,7 @@ from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import has_symbol, linear
-from weft.scalar.blocks import nodes
+from weft.scalar.blocks import locals_in, nodes
 from weft.scalar.index import bounds
 from weft.scalar.ops import apply
 from weft.scalar.placing import place
@@ -305,8 +305,7 @@ def aligned(buffer: nest.Buffer) -> Any:
 
 def scratch_of(kernel: nest.Kernel) -> Any:
     """Bytes of scratch memory that all of a kernel's local buffers take."""
-    own = (s.buffer for s in nest.walk(kernel.body) if isinstance(s, nest.Local))
-    return sum(aligned(b) for b in own if not on_stack(b))
+    return sum(aligned(b) for b in locals_in(kernel.body) if not on_stack(b))
 
 
 def _whole(function: _Function, scratch_bytes: str) -> list[str]:

@@ -27,7 +27,7 @@ from weft.kernel import ops as vectors
 from weft.kernel.ops import AsyncWait, Barrier, Box, Mma, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import from_linear, linear
-from weft.scalar.blocks import loops_in, nodes
+from weft.scalar.blocks import locals_in, loops_in, nodes
 from weft.scalar.index import Interval, bounds, function_of, simplify
 from weft.scalar.ops import apply, subtract
 from weft.scalar.placing import place
@@ -86,9 +86,9 @@ class GPUEmitter(Emitter):
 
     def placed(self) -> dict[nest.Buffer, int]:
         """Where shared arrays begin in what the launch asks for, if they are too many for less."""
-        locals_ = (s.buffer for s in nest.walk(self.kernel.body) if isinstance(s, nest.Local))
         places, total = dict[nest.Buffer, int](), 0
-        for buffer in dict.fromkeys(b for b in locals_ if b.space == "shared"):
+        held = dict.fromkeys(locals_in(self.kernel.body))
+        for buffer in (b for b in held if b.space == "shared"):
             unit = self.alignment(buffer)
             places[buffer] = -(-total // unit) * unit
             total = places[buffer] + -(-buffer.bytes // 16) * 16

@@ -154,7 +154,7 @@ class _Block:
         body = self.of_group(loops[-1].body, lanes, groups if by_warps else 1)
         if not even:  # the others do again what the last one does, and store nothing
             there = apply("lt", mine, constant(count))
-            slabs = {s.buffer for s in walk(body) if isinstance(s, nest.Local)}
+            slabs = blocks.locals_in(body)
             body = map_statements(body, lambda s: _masked(s, there, slabs))
         once = self.bound_to(loops, number, body)
         # what cancels since axes are counted from their start goes

@@ -15,7 +15,7 @@ from typing import TypeVar
 from weft.core.node import Node, make, postorder, rebuild
 from weft.scalar.affine import Ranges
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store, walk
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
 
 Index = tuple[Node, ...]
@@ -70,6 +70,16 @@ def loops_in(block: Block, *binds: str) -> Iterator[For]:
     return (s for s in walk(block) if isinstance(s, For) and (not binds or s.bind in binds))
 
 
+def locals_in(block: Block) -> list[Buffer]:
+    """The buffers that a block declares, inside its loops as well."""
+    return [s.buffer for s in walk(block) if isinstance(s, Local)]
+
+
+def stored_in(block: Block) -> set[Buffer]:
+    """The buffers that the stores of a block change."""
+    return {s.buffer for s in walk(block) if isinstance(s, Store)}
+
+
 def with_body(kernel: Kernel, body: Block, *more: Buffer) -> Kernel:
     """The kernel with another body, whose inputs are what that reads of them and of `more`."""
     read = loads(*nodes(body))
@@ -78,8 +88,7 @@ def with_body(kernel: Kernel, body: Block, *more: Buffer) -> Kernel:
 
 def reads_again(block: Block) -> bool:
     """Whether a block reads a buffer that it stores to."""
-    stored = {s.buffer for s in walk(block) if isinstance(s, Store)}
-    return not stored.isdisjoint(loads(*nodes(block)))
+    return not stored_in(block).isdisjoint(loads(*nodes(block)))
 
 
 def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) -> list[For]:

@@ -14,8 +14,8 @@ from typing import Any
 from weft.core.node import Node, postorder, substitute
 from weft.scalar import nest
 from weft.scalar.affine import function_of, linear
-from weft.scalar.blocks import address, nodes
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Update, walk
+from weft.scalar.blocks import address, locals_in, nodes
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Update
 from weft.scalar.ops import SAFE, axis
 from weft.scalar.substitution import Substitution
 
@@ -56,8 +56,7 @@ def renumber(
 def structure(kernel: Kernel) -> tuple[Any, ...]:
     """A hashable value, equal for kernels that differ only in the names of buffers."""
     buffers = (*kernel.inputs, *kernel.outputs)
-    own = (s.buffer for s in walk(kernel.body) if isinstance(s, nest.Local))
-    numbered = enumerate((*buffers, *own))
+    numbered = enumerate((*buffers, *locals_in(kernel.body)))
     plain = Substitution({b: Buffer(f"b{i}", b.type, b.space) for i, b in numbered})
     number: dict[Node, int] = {}
     rows: list[tuple[Any, ...]] = []

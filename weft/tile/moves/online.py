@@ -17,7 +17,7 @@ from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
 from weft.scalar import nest
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import loads, loops_in, map_loops, nodes
+from weft.scalar.blocks import loads, locals_in, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
 from weft.scalar.ops import apply, apply_all, axis, cast, constant, multiply
@@ -43,7 +43,7 @@ def online(
     """
     handed = {b: Rows(b, members, depth) for b in passed}
     one = _Online(members, handed, depth, sides, units).kernel()
-    return one, sum(s.buffer.type.bytes for s in nest.walk(one.body) if isinstance(s, nest.Local))
+    return one, sum(b.type.bytes for b in locals_in(one.body))
 
 
 class _Online(Chunks):

@@ -12,8 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.scalar.blocks import loops_in, map_loops, nodes, substitute_block
-from weft.scalar.nest import Block, For, Load, Local, Stmt, Store, free_variables, walk
+from weft.scalar.blocks import loops_in, map_loops, nodes, stored_in, substitute_block
+from weft.scalar.nest import Block, For, Load, Local, Stmt, Store, free_variables
 from weft.scalar.ops import axis
 from weft.tile.moves.loops import Labels, past
 
@@ -53,8 +53,7 @@ class RowStager:
         first = loops[0]
         extent = first.extent or 0
         size = extent * row.type.dtype.bytes
-        written = {s.buffer for s in walk(stmts) if isinstance(s, Store)}
-        if not 0 < size <= self.left or row.op.buffer in written:  # type: ignore[attr-defined]
+        if not 0 < size <= self.left or row.op.buffer in stored_in(stmts):  # type: ignore[attr-defined]
             return None
         self.left -= size
         name: str = row.op.buffer.name  # type: ignore[attr-defined]

@@ -24,9 +24,9 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, postorder, rebuild, substitute
 from weft.scalar import nest
 from weft.scalar.affine import bounds, function_of, has_symbol, slack
-from weft.scalar.blocks import accesses, loops_in, map_loops, map_outermost, nodes
+from weft.scalar.blocks import accesses, locals_in, loops_in, map_loops, map_outermost, nodes
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, Stmt, walk
+from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, minimum, multiply
 from weft.scalar.reach import ranges_inside
 from weft.scalar.rules import VOCABULARY, fold
@@ -130,7 +130,7 @@ class _Columns:
         """Whether the iterations from `end` on add nothing to a fold and store nothing read."""
         past = apply(add, self.end, BEYOND)
         columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
-        inner = {s.buffer for s in walk(tuple(self.loops)) if isinstance(s, nest.Local)}
+        inner = locals_in(tuple(self.loops))
         most = LONGEST if has_symbol(self.first.hi) else self.first.extent or 0
         ranges = self.inside | {BEYOND: (0, most)}
         stored: dict[nest.Buffer, Node] = {}  # what the columns hold, where it is a literal

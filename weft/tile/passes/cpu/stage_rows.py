@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import nest
-from weft.scalar.blocks import loads, nodes, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store
+from weft.scalar.blocks import loads, nodes, stored_in, substitute_block
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import is_index, span, term_cost, trips
 from weft.tile.moves.loops import Labels
@@ -38,7 +38,7 @@ def staged(body: Block, target: Machine) -> Block:
         for i, first in enumerate(stmts):
             for j in range(i + 1, len(stmts)):
                 second = stmts[j]
-                if _stores(stmts[i:j]) & set(loads(*nodes((second,)))):
+                if stored_in(tuple(stmts[i:j])) & set(loads(*nodes((second,)))):
                     continue  # what the first read may have changed
                 if isinstance(first, For) and isinstance(second, For) and _alike(first, second):
                     joint = _with_store(first, stmts[i + 1 : j], second)
@@ -51,10 +51,6 @@ def staged(body: Block, target: Machine) -> Block:
         return tuple(stmts)
 
     return visit(body)
-
-
-def _stores(stmts: Sequence[Stmt]) -> set[Buffer]:
-    return {s.buffer for s in nest.walk(tuple(stmts)) if isinstance(s, Store)}
 
 
 def _alike(first: For, second: For) -> bool:

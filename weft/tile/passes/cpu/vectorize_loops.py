@@ -18,7 +18,7 @@ from functools import lru_cache
 from weft.core.node import Node, postorder
 from weft.scalar import nest
 from weft.scalar.affine import Ranges
-from weft.scalar.blocks import loops_in, map_loops
+from weft.scalar.blocks import locals_in, loops_in, map_loops
 from weft.scalar.nest import Block, For, Kernel, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place
@@ -74,7 +74,7 @@ def _can_run_lanes(stmt: For) -> bool:
     inner = list(loops_in(stmt.body))
     if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
         return False
-    if any(isinstance(s, nest.Local) for s in walk(stmt.body)):
+    if locals_in(stmt.body):
         return False
     stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
     if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):

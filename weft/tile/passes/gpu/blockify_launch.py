@@ -30,9 +30,9 @@ from dataclasses import replace
 from itertools import product
 
 from weft.core.node import postorder
-from weft.scalar.blocks import loops_in, map_loops, map_statements, reads_again, rebound
+from weft.scalar.blocks import locals_in, loops_in, map_loops, map_statements, reads_again, rebound
 from weft.scalar.index import function_of
-from weft.scalar.nest import Block, For, Kernel, Local, Stmt, Store, walk
+from weft.scalar.nest import Block, For, Kernel, Stmt, Store
 from weft.scalar.ops import apply, constant
 from weft.scalar.reach import longest
 from weft.scalar.substitution import substituted
@@ -85,8 +85,7 @@ def _framed(body: Block) -> Block:
 
 def _shared(body: Block) -> Block:
     """The body with what its nests hand over in shared memory."""
-    held = [s.buffer for s in walk(body) if isinstance(s, Local)]
-    return substituted(body, {b: replace(b, space="shared") for b in held})
+    return substituted(body, {b: replace(b, space="shared") for b in locals_in(body)})
 
 
 def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from weft.scalar.nest import Kernel, Local, walk
+from weft.scalar.blocks import locals_in
+from weft.scalar.nest import Kernel
 from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import boxed
@@ -26,7 +27,7 @@ def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
 
     def apart(tile: Tile) -> Tile:
         found = list(accesses_of(tile))
-        slabs = {s.buffer for s in walk(tile.body) if isinstance(s, Local)} - boxed(tile.body)
+        slabs = {*locals_in(tile.body)} - boxed(tile.body)
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
         return replace(tile, body=substituted(tile.body, pads))
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import nest
 from weft.scalar.affine import Ranges
-from weft.scalar.blocks import address, nodes, substitute_block
+from weft.scalar.blocks import address, locals_in, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, constant
@@ -38,7 +38,7 @@ from weft.tile.moves.staged_rows import RowStager
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
     labels = Labels(kernel.body)
-    held = sum(s.buffer.type.bytes for s in nest.walk(kernel.body) if isinstance(s, Local))
+    held = sum(b.type.bytes for b in locals_in(kernel.body))
     tiles = list(tiles_of(kernel.body))
     sums = [t.innermost for t in tiles]
     if target.matrix_units and all(s and operands(s.body, False) for s in sums):

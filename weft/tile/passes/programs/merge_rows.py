@@ -24,7 +24,7 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar.blocks import Index, accesses, loads, redirect, substitute_block
+from weft.scalar.blocks import Index, accesses, loads, locals_in, redirect, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
@@ -131,7 +131,7 @@ def _merged(
     handed = {b: Rows(b, members, depth) for b in passed}
     rows = leading(members[0])[depth - 1]
     whole = _Merge(members, depth, trips(rows), handed).kernel()
-    size = hint(sum(s.buffer.type.bytes for s in walk(whole.body) if isinstance(s, Local)))
+    size = hint(sum(b.type.bytes for b in locals_in(whole.body)))
     block = _block(rows, target.l2 * trips(rows) // size, target.register_tile[0])
     return _Merge(members, depth, block, handed).kernel() if block else None
 
