@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from weft.core.node import Node, Op, require
 from weft.core.types import boolean
-from weft.kernel import ops
-from weft.kernel.ops import VectorLoad, VectorStore
+from weft.kernel.ops import Box, Exchange, Extract, Matrix, Shuffle, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import apply, constant
 from weft.scalar.verify import Level, Touch, verify_program
@@ -38,11 +37,11 @@ def _store(stmt: VectorStore) -> Touch | None:
     return _touch(stmt.index, stmt.count or constant(stmt.lanes), stmt.stride)
 
 
-def _box(op: ops.Box, args: tuple[Node, ...]) -> Touch | None:
+def _box(op: Box, args: tuple[Node, ...]) -> Touch | None:
     return None  # outside of the tensor it is 0
 
 
-def _matrix(op: ops.Matrix, args: tuple[Node, ...]) -> Touch | None:
+def _matrix(op: Matrix, args: tuple[Node, ...]) -> Touch | None:
     return _touch(args[0], constant(op.span), 1)
 
 
@@ -70,7 +69,7 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
 
 
 def _is_box(term: Node) -> bool:
-    return isinstance(term.op, ops.Box)
+    return isinstance(term.op, Box)
 
 
 def _check_condition(condition: Node, lanes: int) -> None:
@@ -94,14 +93,14 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
             _check_condition(args[-2], op.lanes)
     elif isinstance(op, nest.Load):
         require(max(lanes) == 1, f"load of {op.buffer.name} takes scalar arguments")
-    elif isinstance(op, ops.Shuffle | ops.Exchange):
+    elif isinstance(op, Shuffle | Exchange):
         even = lanes[0] & (lanes[0] - 1) == 0 and 0 < op.distance < lanes[0]
         require(even, f"{op.name} by {op.distance} of {lanes[0]} lanes")
-    elif isinstance(op, ops.Extract):
+    elif isinstance(op, Extract):
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
 
 
-TOUCHES = {VectorLoad: _load, VectorStore: _store, ops.Box: _box, ops.Matrix: _matrix}
+TOUCHES = {VectorLoad: _load, VectorStore: _store, Box: _box, Matrix: _matrix}
 KERNEL = Level(
     "kernel",
     binds=("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE),

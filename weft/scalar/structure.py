@@ -12,10 +12,9 @@ from itertools import count
 from typing import Any
 
 from weft.core.node import Node, postorder, substitute
-from weft.scalar import nest
 from weft.scalar.affine import function_of, linear
 from weft.scalar.blocks import address, locals_in, nodes
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Update
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Stmt, Store, Update
 from weft.scalar.ops import SAFE, axis
 from weft.scalar.substitution import Substitution
 
@@ -92,10 +91,10 @@ def restates(body: Block) -> bool:
     while len(body) == 1 and isinstance(body[0], For):
         body = body[0].body
     store = body[0] if len(body) == 1 else None
-    if not isinstance(store, nest.Store) or function_of(store.value) != "pack_bf16":
+    if not isinstance(store, Store) or function_of(store.value) != "pack_bf16":
         return False
     low, high = store.value.args
-    if low.op != high.op or not isinstance(low.op, nest.Load) or low.op.masked:
+    if low.op != high.op or not isinstance(low.op, Load) or low.op.masked:
         return False
     terms, offset = linear(address(store.buffer, store.index, {}))
     twice = {a: 2 * k for a, k in terms.items()}

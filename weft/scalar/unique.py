@@ -12,10 +12,9 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from weft.core.node import Node, make
-from weft.scalar import nest
 from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import nodes, redirect, rewrite_block
-from weft.scalar.nest import Buffer, Kernel, Program
+from weft.scalar.nest import Buffer, Kernel, Load, Program
 from weft.scalar.ops import Axis, apply, constant
 from weft.scalar.structure import structure
 from weft.scalar.substitution import substituted
@@ -32,7 +31,7 @@ def from_first(kernel: Kernel) -> tuple[Kernel, tuple[Place, ...]]:
     """
     reads: dict[Buffer, list[Node]] = {b: [] for b in kernel.inputs if b not in kernel.outputs}
     for node in nodes(kernel.body):
-        if isinstance(node.op, nest.Load) and node.op.buffer in reads:
+        if isinstance(node.op, Load) and node.op.buffer in reads:
             reads[node.op.buffer].append(node)
     first = {b: _first(b, found) for b, found in reads.items()}
     moved = {b: b for b, start in first.items() if any(start)}

@@ -11,8 +11,7 @@ from weft.core.types import boolean
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.monoid import MAX
 from weft.scalar.ops import apply, constant, eq, exp, floordiv, ge, where
-from weft.tensor import build
-from weft.tensor.build import Tensor, along, index_of, matmul, reduce, total
+from weft.tensor.build import Tensor, along, index_of, matmul, reduce, total, transpose
 from weft.tensor.ops import position
 
 
@@ -21,7 +20,7 @@ def scores_of(
 ) -> Tensor:
     """q k^T * scale, masked: minus infinity, or the mask's own numbers added."""
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = matmul(q, build.transpose(k)) * scale
+    scores = matmul(q, transpose(k)) * scale
     if causal:
         r = scores.rank
         seen = index_of(scores.shape, apply(ge, position(r - 2), position(r - 1)))

@@ -12,8 +12,7 @@ from weft.core.types import boolean
 from weft.frontend.aten import formulas as f
 from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as scalar
-from weft.tensor import build
-from weft.tensor.build import Operand, Tensor
+from weft.tensor.build import Operand, Tensor, broadcast, cast
 
 # What ATen and the scalar functions call by one name.
 NAMESAKES = {
@@ -61,7 +60,7 @@ COMPARISONS = {
     "isinf": lambda x: scalar.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
     **{f"logical_{name}": f.logical(scalar.FUNCTIONS[name]) for name in ("and", "or", "xor")},
-    "logical_not": lambda x: ~build.cast(x, boolean),
+    "logical_not": lambda x: ~cast(x, boolean),
 }
 
 BITS = {
@@ -96,7 +95,7 @@ SELECTIONS = {
 }
 CASTS = {
     "_to_copy clone alias detach lift_fresh lift_fresh_copy": same,
-    "copy": lambda into, x, *_: build.broadcast(x, into.shape),
+    "copy": lambda into, x, *_: broadcast(x, into.shape),
     "fill.Scalar fill.Tensor": lambda x, value: value,
     "native_dropout": dropout,
 }

@@ -14,9 +14,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.scalar import nest
 from weft.scalar.blocks import loads, nodes, stored_in, substitute_block
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import is_index, span, term_cost, trips
 from weft.tile.moves.loops import Labels
@@ -82,7 +81,7 @@ def _stage(
     free: dict[Node, frozenset[Node]] = {}
 
     def moves(term: Node) -> bool:
-        return second.axis in nest.free_variables(term, free)
+        return second.axis in free_variables(term, free)
 
     def cost(term: Node) -> float:
         return sum(term_cost(n) for n in postorder(term) if moves(n))
@@ -102,5 +101,5 @@ def _stage(
 
 
 def _before_updates(block: Block, store: Store) -> Block:
-    at = next((i for i, s in enumerate(block) if isinstance(s, nest.Update)), len(block))
+    at = next((i for i, s in enumerate(block) if isinstance(s, Update)), len(block))
     return (*block[:at], store, *block[at:])

@@ -20,11 +20,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.scalar import nest
 from weft.scalar.affine import Ranges
 from weft.scalar.blocks import address, locals_in, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU, STATIC
 from weft.tile.analysis.access import narrow, stride_along, stride_of, trips
@@ -128,8 +127,8 @@ def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Sl
     stack, seen = list(update.values), set[Node]()
     while stack:
         term = stack.pop()
-        moves = [t for t in threads if t.axis in nest.free_variables(term, memo)]
-        if term in seen or inner.axis not in nest.free_variables(term, memo) or not moves:
+        moves = [t for t in threads if t.axis in free_variables(term, memo)]
+        if term in seen or inner.axis not in free_variables(term, memo) or not moves:
             continue
         seen.add(term)
         if len(moves) == 1 and _reads_global(term):
