@@ -13,8 +13,7 @@ from weft.core.types import DType, ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, c_type, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
-from weft.scalar.affine import has_symbol
-from weft.scalar.index import Interval, bounds, function_of
+from weft.scalar.affine import Interval, bounds, function_of, has_symbol
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store, free_variables
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16
 from weft.scalar.sizes import Extent, Size

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.core.types import boolean, f32, f64
-from weft.scalar.index import function_of
+from weft.scalar.affine import function_of
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Update
 from weft.scalar.ops import apply, constant, fma, multiply, value_of, where

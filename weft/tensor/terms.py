@@ -11,8 +11,8 @@ from collections.abc import Generator, Mapping
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
 from weft.scalar import ops as scalar
-from weft.scalar.affine import function_of
-from weft.scalar.index import FALSE, TRUE, Interval, inside, simplify
+from weft.scalar.affine import Interval, function_of
+from weft.scalar.index import FALSE, TRUE, inside, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, guarded

@@ -11,8 +11,8 @@ from dataclasses import replace
 
 from weft.core.node import Node, require
 from weft.scalar.nest import For, Program, Stmt
+from weft.scalar.reach import longest
 from weft.scalar.verify import verify_program
-from weft.tile.analysis.access import longest
 from weft.tile.ops import TILE, UNROLLED
 
 

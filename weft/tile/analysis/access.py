@@ -13,10 +13,10 @@ from typing import Any, NamedTuple
 
 from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.core.types import boolean, i64
+from weft.scalar.affine import Interval, function_of, has_symbol, linear
 from weft.scalar.affine import factors as parts_of
-from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import access, address, loops_from, loops_in, nodes
-from weft.scalar.index import Interval, function_of, linear, simplify
+from weft.scalar.index import simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, apply, apply_all, constant

@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
-from weft.scalar.affine import linear, plus, slack
+from weft.scalar.affine import function_of, linear, plus, slack
 from weft.scalar.blocks import loops_from, loops_in
-from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store
 from weft.scalar.ops import apply, constant, value_of
 from weft.tile.analysis.access import stride_along, trips

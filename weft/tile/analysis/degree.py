@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, field
 
 from weft.core.node import Node, bottom_up
-from weft.scalar.index import function_of
+from weft.scalar.affine import function_of
 from weft.scalar.nest import Acc, Buffer, Load
 from weft.scalar.ops import CASTS, Apply, apply, constant, value_of
 

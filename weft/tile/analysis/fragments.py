@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, substitute
 from weft.core.types import bf16, f16, f32
-from weft.scalar.index import function_of
+from weft.scalar.affine import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
 from weft.scalar.ops import CASTS, Apply, apply, constant
 from weft.targets.gpu import GPU

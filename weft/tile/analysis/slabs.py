@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
 from weft.core.types import row_major
+from weft.scalar.affine import linear
 from weft.scalar.blocks import address, loops_from, loops_in, nodes
-from weft.scalar.index import linear
 from weft.scalar.nest import Buffer, For, Load, Store
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from weft.core.node import Node, postorder, substitute
+from weft.scalar.affine import Interval
 from weft.scalar.blocks import address
 from weft.scalar.divisors import Divisors, condition_of_all, divisor
-from weft.scalar.index import Interval
 from weft.scalar.nest import Block, Buffer, Load, Store, walk
 from weft.scalar.ops import apply, axis, constant
 from weft.tile.analysis.access import stride_along

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
-from weft.scalar.affine import plus
+from weft.scalar.affine import Interval, from_linear, function_of, linear, plus
 from weft.scalar.blocks import address
-from weft.scalar.index import Interval, from_linear, function_of, linear, simplify
+from weft.scalar.index import simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import CASTS, SAFE, Constant, apply, constant, guarded
 from weft.tile.analysis.access import stride_along

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.affine import from_linear, slack
-from weft.scalar.index import function_of, simplify
+from weft.scalar.affine import from_linear, function_of, slack
+from weft.scalar.index import simplify
 from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Store, Update, free_variables
 from weft.scalar.ops import apply, axis, constant, value_of

@@ -12,9 +12,8 @@ from typing import Any
 
 from weft.core.node import Node, make, rebuild
 from weft.core.types import DType, TensorType
-from weft.scalar.affine import has_symbol
+from weft.scalar.affine import function_of, has_symbol
 from weft.scalar.blocks import loops_in, map_each
-from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
-from weft.scalar.affine import has_symbol, is_multiple, slack
+from weft.scalar.affine import bounds, function_of, has_symbol, is_multiple, linear, slack
 from weft.scalar.blocks import expand_loops, map_statements, nodes, rewrite_block, substitute_block
-from weft.scalar.index import FALSE, TRUE, bounds, function_of, linear, simplify
+from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import axis_range, ranges_inside

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weft.core.node import Node
-from weft.scalar.index import linear
+from weft.scalar.affine import linear
 from weft.scalar.nest import Buffer, For
 from weft.tile.analysis.access import trips
 

@@ -18,9 +18,8 @@ from dataclasses import replace
 from itertools import chain
 
 from weft.core.types import f32, f64
-from weft.scalar.affine import has_symbol
+from weft.scalar.affine import bounds, has_symbol
 from weft.scalar.blocks import loops_in, map_loops, substitute_block
-from weft.scalar.index import bounds
 from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, Fold, For, Kernel, Update
 from weft.scalar.ops import apply, subtract

@@ -30,8 +30,8 @@ from dataclasses import replace
 from itertools import product
 
 from weft.core.node import postorder
+from weft.scalar.affine import function_of
 from weft.scalar.blocks import locals_in, loops_in, map_loops, map_statements, reads_again, rebound
-from weft.scalar.index import function_of
 from weft.scalar.nest import Block, For, Kernel, Stmt, Store
 from weft.scalar.ops import apply, constant
 from weft.scalar.reach import longest

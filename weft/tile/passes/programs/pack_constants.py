@@ -23,8 +23,8 @@ from weft.core.node import Node, make, postorder, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
+from weft.scalar.affine import function_of
 from weft.scalar.blocks import loads, map_each, map_loops, nodes, substitute_block, with_body
-from weft.scalar.index import function_of
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.scalar.sizes import Size, hint
