@@ -26,14 +26,13 @@ def intermediates(kernel: Kernel) -> set[Buffer]:
 
 def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
     """The accesses of slabs and intermediates in one chunk."""
-    nests = [s for s in nests_of(kernel.body) if isinstance(s, For)]
     tiles = list(tiles_of(kernel.body))
     threads = max((math.prod(map(trips, t.threads)) for t in tiles), default=0)
     for tile in tiles:
         yield from accesses_of(tile)
         yield from _results(tile)
-    for nest in nests:
-        if nest.bind == "thread" and tile_of(nest) is None:
+    for nest in nests_of(kernel.body):
+        if isinstance(nest, For) and nest.bind == "thread" and tile_of(nest) is None:
             for loop in loops_in(nest.body, "lane"):
                 yield from _of_lanes(nest, loop, threads)
 

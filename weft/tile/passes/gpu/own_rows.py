@@ -23,7 +23,7 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, PAIRS, ROWS
-from weft.tile.analysis.tiles import is_frame, nests_of, on_nests, section, tile_of
+from weft.tile.analysis.tiles import is_frame, nests_of, on_nests, section, tile_of, tiles_of
 from weft.tile.moves.loops import Labels
 from weft.tile.moves.peel import simplify_block
 from weft.tile.passes.gpu.tensorize_mma import laid_out
@@ -34,9 +34,7 @@ PAIR = 2  # columns side by side
 
 def own_rows(kernel: Kernel, target: GPU) -> Kernel:
     """Lay out all nests of a kernel alike, if its products are all in the matrix units."""
-    nests = [s for s in nests_of(kernel.body) if isinstance(s, For)]
-    tiles = [t for t in map(tile_of, nests) if t is not None]
-    sides = [whole_sides(t) for t in tiles]
+    sides = [whole_sides(t) for t in tiles_of(kernel.body)]
     heights = {trips(s[0]) for s in sides if s is not None}
     if not target.exchanges or len(heights) != 1 or None in sides:
         return kernel
@@ -44,7 +42,7 @@ def own_rows(kernel: Kernel, target: GPU) -> Kernel:
         return kernel
     (rows,) = heights
     layout = _Layout(rows, Labels(kernel.body))
-    if rows % ROWS or not all(map(layout.fits, nests)):
+    if rows % ROWS or not all(map(layout.fits, nests_of(kernel.body))):
         return kernel
     return replace(kernel, body=on_nests(kernel.body, layout.laid))
 
