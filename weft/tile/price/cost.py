@@ -13,7 +13,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.scalar.nest import Block, For, Let, Stmt, Update, walk
+from weft.scalar.blocks import loops_in
+from weft.scalar.nest import Block, For, Let, Stmt, Update
 from weft.scalar.placing import place
 from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
@@ -61,13 +62,12 @@ def block_time_us(body: Block, target: Machine) -> float:
 
 def _instructions(stmt: For, target: Machine) -> float:
     """Vector instructions of one top-level nest, scheduled as the passes would."""
-    if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
+    if any(s.bind for s in loops_in((stmt,))):
         return _scheduled(place((stmt,), partial=True))
     found = contraction(stmt)
     if found is not None:
         return _contraction(found, target)
-    below = (isinstance(s, For) and contraction(s) for s in walk(stmt.body))
-    if stmt.role != "reduce" and any(below):
+    if stmt.role != "reduce" and any(map(contraction, loops_in(stmt.body))):
         inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
     cost = best_axis_alone(stmt, target)[0]

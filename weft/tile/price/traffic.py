@@ -11,8 +11,8 @@ from collections.abc import Collection
 from functools import lru_cache
 
 from weft.core.node import Node
-from weft.scalar.blocks import access, address
-from weft.scalar.nest import Block, Buffer, For, Let, free_variables, walk
+from weft.scalar.blocks import access, address, loops_in
+from weft.scalar.nest import Block, Buffer, For, Let, free_variables
 from weft.scalar.ops import Axis
 from weft.scalar.placing import place
 from weft.scalar.sizes import hint
@@ -28,7 +28,7 @@ def moved(body: Block, cache: int, sector: int = 1) -> dict[Buffer, float]:
 
     Where no loop goes from an element to the next, one moves with what else is in its sector.
     """
-    blocked = {s.axis for s in walk(body) if isinstance(s, For) and contraction(s) is not None}
+    blocked = {s.axis for s in loops_in(body) if contraction(s) is not None}
     total: dict[Buffer, float] = {}
     for (b, _), n in _Count(cache, blocked, sector).block(place(body, partial=True)).items():
         total[b] = total.get(b, 0.0) + n

@@ -38,7 +38,7 @@ def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
     def one(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For) or stmt.lanes or stmt.bind == "register":
             return stmt
-        if any(isinstance(s, For) and s.bind for s in walk((stmt,))):
+        if any(s.bind for s in loops_in((stmt,))):
             return replace(stmt, body=tuple(map(one, stmt.body)), bind=stmt.bind or "serial")
         cost, chosen = best_axis(stmt, target, ranges)
         return apply_choice(stmt, chosen, target, labels) if cost else stmt

@@ -18,9 +18,9 @@ from dataclasses import replace
 from weft.core.node import Node
 from weft.core.types import f32, f64
 from weft.scalar.affine import GREATEST, bounds, has_symbol
-from weft.scalar.blocks import map_each
+from weft.scalar.blocks import loops_in, map_each
 from weft.scalar.monoid import PRODUCT, SUM
-from weft.scalar.nest import Fold, For, Kernel, Update, walk
+from weft.scalar.nest import Fold, For, Kernel, Update
 from weft.scalar.ops import cast, constant, value_of
 from weft.scalar.reach import longest
 from weft.scalar.substitution import substituted
@@ -30,7 +30,7 @@ LONG = 1 << 14  # factors whose roundings are not small any more
 
 def widen_folds(kernel: Kernel, target: object) -> Kernel:
     """Accumulate in f64 what would lose digits in f32 whatever its order."""
-    loops = [s for s in walk(kernel.body) if isinstance(s, For)]
+    loops = loops_in(kernel.body)
     wide = {f: replace(f, dtypes=(f64,)) for s in loops for f in s.folds if _loses(f, s)}
     if not wide:
         return kernel
