@@ -5,8 +5,6 @@ print(print_program(program))
 The first line of a text names its level.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from weft.core.errors import ParseError, VerifyError

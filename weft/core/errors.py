@@ -3,8 +3,6 @@
 raise UnsupportedOpError("aten.foo has no lowering", where="model.py line 12: y = foo(x)")
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Any, NoReturn
 

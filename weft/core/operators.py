@@ -3,8 +3,6 @@
 x * y + 1        # apply("add", apply("multiply", x, y), 1)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

@@ -7,8 +7,6 @@ graph = log.run("n", "002_simplify", lambda g: simplify(g, log.fired), graph, pr
 log.seconds["n"]                      # compile time of the level, for the report
 """
 
-from __future__ import annotations
-
 import difflib
 import inspect
 import logging

@@ -5,8 +5,6 @@ rules = RuleSet(vocabulary, [Rule("sub-neg", x - (-y), x + y, soundness="exact")
 graph = rules.rewrite(graph, trace)          # trace counts which rules fired
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,6 @@ a phase of that, however many copies it had. Where some copies stay under way, o
 of their own, in turn: `begun` and `done` count phases.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ launch = emit_gpu(kernel, "k_relu", CUDA)      # .source, .grid, .block
 What a language spells in its own way is in its row of languages.py, or in its prelude.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace

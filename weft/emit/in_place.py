@@ -3,8 +3,6 @@
 packed(kernel.body)         # elements that only stand beside others in a vector
 """
 
-from __future__ import annotations
-
 from weft.core.node import Node
 from weft.emit.spelling import register
 from weft.kernel.ops import Extract, Pack

@@ -5,8 +5,6 @@ OPENCL.barrier       # barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);
 A new one is a row here, and a prelude in runtime/gpu/ with the functions of scalar/ops.py.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -4,8 +4,6 @@ symbols, texts, launches = sources_of({"kernel": program}, GPUS["opencl"])
 texts[symbols["relu"]]           # #include "weft_opencl.cl" ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

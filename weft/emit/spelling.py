@@ -3,8 +3,6 @@
 function_name(FUNCTIONS["multiply"], [f32, f32], 16, ["v0", "v1"])     # mul_f32x16(v0, v1)
 """
 
-from __future__ import annotations
-
 import math
 import re
 

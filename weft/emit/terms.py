@@ -4,8 +4,6 @@ in0 = load{16} x[a0 * 2048]       # load_f32x16(x + a0 * 2048)
 v0 = multiply(in0, in0)           # mul_f32x16(in0, in0)
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 from weft.core.node import Node, postorder

@@ -3,8 +3,6 @@
 product(mma, "wgmma", "acc0", pointer)      # wgmma_bf16<128, false, true>(acc0, .. + 2 * k, ..);
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ v0 = load{16} x[b0 + 32]        # VectorLoad, contiguous
 v1 = shuffle{xor 8}(v0)         # lanes exchanged; a horizontal fold is log2(lanes) of these
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

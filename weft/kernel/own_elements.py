@@ -9,8 +9,6 @@ for all threads (constants and axes of unrolled loops); the offset becomes the i
 Neighbouring threads may share an element: then all of them store it, not one alone.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice, product

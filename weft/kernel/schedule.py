@@ -3,8 +3,6 @@
 for name, step in GPU_THREADS: kernel = step(kernel, target)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from weft.core.passes import numbered

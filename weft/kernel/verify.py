@@ -7,8 +7,6 @@
 5. a box is stored, as a whole and without waiting, and nothing else is done with it.
 """
 
-from __future__ import annotations
-
 from weft.core.node import Node, Op, require
 from weft.core.types import boolean
 from weft.kernel.ops import Box, Exchange, Extract, Matrix, Shuffle, VectorLoad, VectorStore

@@ -4,8 +4,6 @@ for a0 in 0..16:  # free            statements: For, Update, Store, Local
     for a1 in 0..64:  # reduce      terms: axes, literals, functions, loads, accumulators
 """
 
-from __future__ import annotations
-
 from weft.scalar.verify import Level
 
 LOOP = Level("loop", binds=("",))

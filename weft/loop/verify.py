@@ -3,8 +3,6 @@
 1. no loop is bound to hardware (the binds of LOOP).
 """
 
-from __future__ import annotations
-
 from weft.loop.ops import LOOP
 from weft.scalar.nest import Program
 from weft.scalar.verify import verify_program

@@ -3,8 +3,6 @@
 divisor(a0 * 64 + c0, {c0: 4})      # 4
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 

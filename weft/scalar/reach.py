@@ -4,8 +4,6 @@ known = known_inside(loops)                                # a1 in 0..min(16, 37
 -least(negative(linear(b1 * 16 + a1)), known)              # 36, by symbols.py
 """
 
-from __future__ import annotations
-
 import math
 
 from weft.core.node import Node

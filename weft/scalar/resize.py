@@ -4,8 +4,6 @@ with_sizes(program, {s0: constant(13)})     # of any level; f32[s0,64] becomes f
 sizes_of(program)                           # the symbols that it has, by label
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any, TypeVar

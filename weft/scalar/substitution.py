@@ -5,8 +5,6 @@ substituted(block, {total: own})        # its loops and updates with another fol
 substituted(block, {a0: axis("a7")})    # the terms, and the loop itself
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar

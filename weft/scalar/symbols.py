@@ -8,8 +8,6 @@ An axis that ends at a size is replaced by its end where that makes the form lea
 sizes have in common cancels. Sizes, and all else, are their least value and what they exceed it by.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping

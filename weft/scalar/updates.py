@@ -5,8 +5,6 @@ fused(Update(total, (x * y,)))      # Update(total, (x, y)): a sum takes the fac
 combined(Update(total, (x, y)))     # (fma(x, y, total),)
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node

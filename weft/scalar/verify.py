@@ -20,8 +20,6 @@ A fold
  13. is updated inside its loop, without a free loop between, by values of its dtypes and lanes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ y = x * scalar.sigmoid(x + 1)              # numbers take the dtype of the tenso
 p = scalar.exp(y - reduce(MAX, y, (1,), keep=True))  # shapes broadcast through views
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 groups = partition(graph, price, target)        # price(nest) -> microseconds
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence

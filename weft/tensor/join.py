@@ -3,8 +3,6 @@
 Joining(groups).greedily()  # best pair first, wherever the joined kernel is cheaper
 """
 
-from __future__ import annotations
-
 import heapq
 import itertools
 from bisect import bisect_left

@@ -5,8 +5,6 @@ r = make(Reduce(SUM, (1,)), x)                      # f32[16,1]
 y = make(View((16, 64), (i0, constant(0))), r)      # broadcast: y[i0, i1] = r[i0, 0]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -9,8 +9,6 @@ For CPUs that multiply and add a pair at once (vdpbf16ps). Products of bf16 are 
 the order of the sums changes. If K is odd, the last word is padded with 0.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from weft.core.graph import Graph

@@ -4,8 +4,6 @@ graph = simplify(graph, trace)      # `trace` counts the rules that fired
 Interning shares equal subexpressions, and a graph holds only what its outputs reach.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 
 from weft.core.graph import Graph

@@ -4,8 +4,6 @@ reduce{sum, (1,)}(reduce{sum, (2,)}(x)) -> reduce{sum, (1, 2)}(x)
 reduce{max, (0,)}(broadcast x)          -> broadcast x
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

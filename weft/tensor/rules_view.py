@@ -5,8 +5,6 @@ view(x, identity)   -> x
 All rules move elements and change none: NaN, Inf, -0.0 and integers keep every bit.
 """
 
-from __future__ import annotations
-
 from weft.core.node import Node, make, postorder
 from weft.core.rules import Number, Rule, any_call, call, literal_value, same_number
 from weft.core.types import DType

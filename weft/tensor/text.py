@@ -5,8 +5,6 @@ v1 = view{[18] -> (i0 - 1) where i0 >= 1 and i0 < 17 else 0.0}(y): f32[18]
 v2 = index{[4] -> i0 * 2}: i64[4]
 """
 
-from __future__ import annotations
-
 from weft.core.node import Node
 from weft.core.text.attributes import make_node, show_arguments
 from weft.core.text.cursor import Cursor, show_number

@@ -9,8 +9,6 @@
 7. Folded axes differ; a scan or scatter has a monoid of SCANNING; a scalar's value fits its dtype.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ for b0 in 0..N by 16:  # free, parallel         binds: how a loop's iterations r
     for a0 in b0..min(b0 + 16, N):  # vector16  blocks and their tails: bounds on outer axes
 """
 
-from __future__ import annotations
-
 from weft.scalar.nest import PARALLEL, PIPELINE
 from weft.scalar.verify import Level
 

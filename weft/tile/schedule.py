@@ -1,7 +1,5 @@
 """The steps from a loop nest to a scheduled kernel, in order."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -4,8 +4,6 @@
 2. a vector loop fits its lanes, is not a scan, and holds no other vector loop.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

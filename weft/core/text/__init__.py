@@ -4,8 +4,6 @@ with located(text, "<text>"):       # an error of the verifier gets a line of th
     verify(program)
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Generator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 The sum of weights divides the result, not the weights, so one pass over the keys can do it all.
 """
 
-from __future__ import annotations
-
 import math
 
 from weft.core.types import boolean

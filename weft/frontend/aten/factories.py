@@ -3,8 +3,6 @@
 "zeros": lambda size, **_: 0             # a number fills the result
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

@@ -3,8 +3,6 @@
 gelu(x) = 0.5 * x * (1 + erf(x * math.sqrt(0.5)))
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import Any

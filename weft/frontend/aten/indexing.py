@@ -3,8 +3,6 @@
 **namesakes(gather)          # one Gather node; index tensors are broadcast to the result's shape
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -3,8 +3,6 @@
 "silu": lambda x: x * sigmoid(x)          # operands arrive in the dtype torch computes in
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

@@ -3,8 +3,6 @@
 max_pool2d: reduce{max}(windows of x), the argmax of the same windows gives the indices
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 from typing import Any

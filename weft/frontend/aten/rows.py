@@ -1,7 +1,5 @@
 """The whole ATen table: LOWER["aten.silu.default"] is the row that writes silu in primitives."""
 
-from __future__ import annotations
-
 from importlib import import_module
 
 from weft.frontend.aten.table import Row

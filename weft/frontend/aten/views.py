@@ -3,8 +3,6 @@
 "t": lambda x: transpose(x, 0, 1)          # one index map each; slices of slices compose later
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

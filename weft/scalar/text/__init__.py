@@ -3,8 +3,6 @@
 show_nest(LOOP, program)    # program loop main ... kernel relu(x: f32[4]) -> relu: f32[4] ...
 """
 
-from __future__ import annotations
-
 from weft.core.text.level import Level
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import show_nest

@@ -6,8 +6,6 @@ for a2 in 0..64:  # reduce into acc0               this loop declares acc0
 for a2 in 0..64:  # reduce into sum(acc0: f32x8)   it declares acc0 in full
 """
 
-from __future__ import annotations
-
 from weft.core.node import Node
 from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Fold, For, Update

@@ -4,8 +4,6 @@ scope = NestScope(LOOP, {"x": x, "y": y})
 read_statement(Cursor(Line(7, "y[a0] = v0", "<text>")), scope)       # Store(y, (a0,), v0)
 """
 
-from __future__ import annotations
-
 from collections import ChainMap
 from dataclasses import dataclass, field, replace
 from itertools import takewhile

@@ -5,8 +5,6 @@ TermReader().expression(cursor)         # the term again, the very same node
 add(x, constant(-1)) prints as x - 1; a true subtraction of a literal prints as subtract(x, 1).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any

@@ -7,8 +7,6 @@ A tensor map (CUDA Driver API, cuTensorMapEncodeTiled) has lines whose elements 
 and strides that are multiples of 16 bytes; elements outside of the tensor arrive as zeros.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

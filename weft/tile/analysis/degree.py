@@ -4,8 +4,6 @@ degrees.of(exp(s[r, c] - acc0))     # 1: twice as large where acc0 is log(2) sma
 degrees.of(s[r, c] * v[c, d])       # 0: no maximum of the row decides it
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, field
 

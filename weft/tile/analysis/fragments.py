@@ -5,8 +5,6 @@ holds of the left side the pairs (k, k + 1) at rows g and g + 8 and k = c and c 
 side those at column g, and of the result the columns c and c + 1 of rows g and g + 8.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -3,8 +3,6 @@
 for access in accesses_of_block(kernel): access.slab, access.index, access.count
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import replace

@@ -5,8 +5,6 @@ for access in accesses_of(tile): access.slab, access.index, access.count
 A slab is a tile of an operand, staged in shared memory.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

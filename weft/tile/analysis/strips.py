@@ -3,8 +3,6 @@
 strip_width(accesses, a0, 4, known)     # 4 where all are contiguous along a0, aligned, in one piece
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from weft.core.node import Node, postorder, substitute

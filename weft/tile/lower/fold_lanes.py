@@ -3,8 +3,6 @@
 fold_lanes(fold, [(acc0,), (acc1,), ..])     # [(extract{0}(v),), (extract{1}(v),), ..]
 """
 
-from __future__ import annotations
-
 from itertools import groupby
 
 from weft.core.node import Node, make

@@ -3,8 +3,6 @@
 v = Lanes_(Vector(a1, base, 16, None), ranges).term(load x[a0, a1])     # load{16} x[a0 * 64 + base]
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 

@@ -5,8 +5,6 @@ for a0 in b0..b0 + 16:  # register      rows = load{16} x[b1 * 64 + b0], x[b1 * 
         y[a0, a1] = x[a1, a0]           not 16 loads of an element each
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

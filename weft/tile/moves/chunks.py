@@ -5,8 +5,6 @@ load = chunks.keep("p", value)               # a value for each row and column o
 chunks.close()                               # what a row does with a chunk, as one nest: in .each
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field

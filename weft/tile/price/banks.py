@@ -5,8 +5,6 @@ The model is of the CUDA C++ Programming Guide: 32 banks of 4 bytes; accesses of
 warps, those of 16 by quarters; threads that touch the same word share it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from weft.core.node import Node

@@ -7,8 +7,6 @@ time = max(instructions, bytes moved) / cores + launch, on a GPU at least the la
 it, and once per register tile where that reuses it.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ where no cache has it: Jia et al., "Dissecting the NVIDIA Volta GPU architecture
 microbenchmarking", and what followed for later ones).
 """
 
-from __future__ import annotations
-
 import math
 
 from weft.scalar.blocks import loads, nodes

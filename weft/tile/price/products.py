@@ -3,8 +3,6 @@
 panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
 """
 
-from __future__ import annotations
-
 import math
 
 from weft.core.node import Node, postorder

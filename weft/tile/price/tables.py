@@ -3,8 +3,6 @@
 tables(1000, 768, CPUS["avx2"])     # (1000, 128): 128 columns of all rows at a time
 """
 
-from __future__ import annotations
-
 from weft.targets.machine import Machine
 
 CACHED = 1 << 17  # elements of a table that stays in a CPU's cache

@@ -5,8 +5,6 @@ If the working set of a loop's iteration fits the cache, the next iteration find
 buffer then moves once, however often it is read. The same holds for loops one after another.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from functools import lru_cache
 

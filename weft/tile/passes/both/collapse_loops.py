@@ -5,8 +5,6 @@ before  for a0 in 0..28:  # free            after  for a0 in 0..14336:  # free
                 y[a0, a1] = relu(x[a0, a1])
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ before  x_s0[m0, n0] = load x[m0, n0]       after  x_s0[m0, n0] = load x[m0, n0]
 A copy takes 4, 8 or 16 bytes from global memory, or sets them to zero.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node

@@ -8,8 +8,6 @@ Each thread folds a strided part; lowering combines the parts, by shuffles in a 
 shared memory between warps, for any monoid.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.nest import Kernel

@@ -9,8 +9,6 @@ By itself it saves the second barrier of a chunk; pipeline_k_outer fills ahead. 
 a chunk before the next one has arrived, so their slabs get up to four buffers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -12,8 +12,6 @@ nests use this layout, so intermediates stay in registers (kernel/own_elements.p
 columns runs in a loop over four lanes, which all store the same value.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import TypeGuard
 

@@ -14,8 +14,6 @@ are wide. In other nests, rows that several loops over threads read are staged
 (tile/moves/staged_rows.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 

@@ -11,8 +11,6 @@ Threads and registers get the layout of mma.sync's fragments (tile/analysis/frag
 bound to `mma` is an ordinary sum; lowering turns each 16x8 of its results into an instruction.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

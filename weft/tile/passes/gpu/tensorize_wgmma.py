@@ -10,8 +10,6 @@ they lie. Each warp has all columns of 16 rows (PTX ISA, "Asynchronous warpgroup
 instructions").
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.blocks import loops_in

@@ -9,8 +9,6 @@ before  for a0 in 0..32:  # free              after  for s0 in 0..4:  # free
 It works for any fold. The order of the parts is fixed, so every run gives the same results.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 
