@@ -26,6 +26,7 @@ from weft.frontend import autograd, torch_level
 from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.lower import to_tensor
+from weft.frontend.python import Frames
 from weft.frontend.specialise import Session
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
@@ -242,7 +243,7 @@ class Builder:
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
         strict, free = self.options.fallback == "error", self.options.frees_sizes
-        return Session(self, strict, config.debug, title, free, self.sizes or {})
+        return Session(self, strict, config.debug, title, free, self.sizes or {}, Frames)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
 import weft
@@ -103,3 +105,26 @@ def test_gradients_are_eager_s() -> None:
         got, want = (torch.autograd.grad(g(x, by), module.parameters()) for g in (f, f._weft.fn))
         torch.testing.assert_close(got, want)
     assert not f.reasons
+
+
+@pytest.mark.parametrize(
+    ("module", "shape"),
+    [
+        (nn.BatchNorm1d(6), lambda n: (n, 6)),
+        (nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), lambda n: (n, 3, n + 3, 7)),
+        (nn.InstanceNorm2d(4, affine=True), lambda n: (3, 4, n + 3, n)),
+    ],
+    ids=["rows", "images", "instances"],
+)
+def test_what_batch_norm_divides_by_is_of_any_size(module: nn.Module, shape: Any) -> None:
+    eager = copy.deepcopy(module).double()
+    f = weft.compile(module, dynamic=True, fallback="error")
+    for n in (5, 9, 2, 7):
+        x = torch.randn(shape(n), requires_grad=True)
+        wide = x.detach().double().requires_grad_()
+        for call, given in ((f, x), (eager, wide)):
+            (call(given) ** 2 * 0.5 + call(given)).sum().backward()
+        torch.testing.assert_close(x.grad, wide.grad.float(), rtol=1e-4, atol=1e-4)
+        for found, expected in zip(module.buffers(), eager.buffers(), strict=True):
+            torch.testing.assert_close(found, expected.to(found.dtype))
+    assert len(f.programs) == 2

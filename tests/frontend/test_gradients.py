@@ -170,3 +170,17 @@ def test_what_is_drawn_is_compared_once() -> None:
             function(x).sum().backward()
         assert torch.equal(ours.grad, eager.grad)
     assert not any("rng_state" in reason for reason in f.reasons)
+
+
+def test_the_gradient_of_a_sum_is_for_any_size() -> None:
+    """That gradient is one number, with strides of zero along sizes that nobody compares."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x * 2 + x.sum()
+
+    f = weft.compile(program, dynamic=True, fallback="error")
+    for shape in ((7, 3), (3, 7), (5, 5), (2, 90)):
+        x = torch.randn(shape, requires_grad=True)
+        (found,) = torch.autograd.grad(f(x).sum(), x)
+        torch.testing.assert_close(found, torch.full(shape, 2.0 + x.numel()))
+    assert len(f.programs) == 2

@@ -87,3 +87,20 @@ def test_objects_that_compare_by_element_are_no_obstacle() -> None:
     x = torch.randn(5)
     assert_equal(f(x), x + 1)
     assert len(f._weft.hot) == 1
+
+
+def test_written_tensors_of_one_storage_at_any_distance() -> None:
+    def program(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        a.add_(1)
+        c = a * 2 + b.sum()
+        b.mul_(c[0])
+        return c - b.max()
+
+    f = weft.compile(program, dynamic=True)
+    for length, cut, shared in ((10, 5, 0), (12, 5, 0), (13, 7, 2), (20, 7, 2), (31, 9, 4)):
+        ours = torch.randn(length)
+        theirs = ours.clone()
+        found, expected = (
+            program_(x[:cut], x[cut - shared :]) for program_, x in ((f, ours), (program, theirs))
+        )
+        assert_equal((found, ours), (expected, theirs))

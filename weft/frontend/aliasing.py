@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -150,7 +151,7 @@ INVERSES: dict[torch._ops.OpOverload, Inverse] = {
 def overlaps_itself(type_: TensorType) -> bool:
     """Whether two elements may be in one place: an expanded tensor, or windows of one."""
     extent = 0
-    for stride, size in sorted(zip(type_.layout, type_.shape, strict=True)):
+    for stride, size in sorted(zip(type_.layout, type_.shape, strict=True), key=itemgetter(0)):
         if size > 1 and stride <= extent:
             return 0 not in type_.shape
         extent += stride * (size - 1)
@@ -159,7 +160,7 @@ def overlaps_itself(type_: TensorType) -> bool:
 
 def is_dense(type_: TensorType) -> bool:
     """No gaps and no overlap: the elements fill their extent exactly once."""
-    axes = sorted(zip(type_.layout, type_.shape, strict=True), reverse=True)
-    strides = [(stride, size) for stride, size in axes if size != 1]
-    sizes = tuple(size for _, size in strides)
-    return 0 in sizes or tuple(stride for stride, _ in strides) == row_major(sizes)
+    axes = [pair for pair in zip(type_.layout, type_.shape, strict=True) if pair[1] != 1]
+    axes.sort(key=itemgetter(0), reverse=True)
+    sizes = tuple(size for _, size in axes)
+    return 0 in sizes or tuple(stride for stride, _ in axes) == row_major(sizes)

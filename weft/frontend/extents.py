@@ -212,15 +212,27 @@ def with_free_sizes(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> lis
     told = [p.meta.get("example_value", p.meta.get("val")) for p in placeholders]
     if len(told) != len(examples):  # some callers pass fewer, and no free sizes
         return [*examples]
+    for fake, x in zip(told, examples, strict=True):
+        for free, now in zip(_sizes(fake), _sizes(x), strict=False):
+            if is_unbacked(free) and isinstance(now, int):  # of mark_unbacked: it is known by now
+                free.node.shape_env.add_backed_var_to_val(free.node.expr, now)
     pairs = zip(told, examples, strict=True)
     return [x if shape_env_of([fake]) is None else fake for fake, x in pairs]
 
 
+def is_unbacked(value: Any) -> bool:
+    """Whether a size, or one of a tensor or of tensors, depends on what tensors hold."""
+    values = value if isinstance(value, (tuple, list)) else [value]
+    free = [n.node for x in values for n in _sizes(x) if isinstance(n, torch.SymInt)]
+    known = (n.shape_env.backed_var_to_val for n in free)
+    return any(not n.expr.free_symbols <= k.keys() for n, k in zip(free, known, strict=True))
+
+
+def _sizes(x: Any) -> Sequence[Any]:
+    return (*x.shape, *x.stride()) if isinstance(x, torch.Tensor) else (x,)
+
+
 def shape_env_of(inputs: Sequence[Any]) -> Any:
     """The ShapeEnv behind the sizes of inputs; None where all are numbers."""
-    for x in inputs:
-        sizes = (*x.shape, *x.stride()) if isinstance(x, torch.Tensor) else (x,)
-        for n in sizes:
-            if isinstance(n, torch.SymInt):
-                return n.node.shape_env
-    return None
+    free = (n for x in inputs for n in _sizes(x) if isinstance(n, torch.SymInt))
+    return next((n.node.shape_env for n in free), None)

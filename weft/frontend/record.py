@@ -43,7 +43,7 @@ class Assumptions:
     """
 
     inputs: tuple[Any, ...]
-    sharing: tuple[tuple[int, int], ...]
+    sharing: tuple[tuple[Any, ...], ...]
     modes: tuple[Any, ...]
 
     @staticmethod
@@ -66,7 +66,7 @@ class Assumptions:
         plain = plain and not (alone and len(tensors) > 1)
         others = [i for i in range(len(inputs)) if i not in places]
         if not plain or any(type(inputs[i]) not in EXACT for i in others):
-            return lambda *given: self.fit(given) and sharing(given) == self.sharing
+            return lambda *given: self.fit(given) and fits(self.sharing, sharing(given))
         same_modes, count = GlobalStateGuard(), len(tensors)
         rest = [(i, type(inputs[i]), self.inputs[i][1]) for i in others]
         if not tensors:
@@ -87,8 +87,7 @@ class Assumptions:
     def fit(self, inputs: Sequence[Any]) -> bool:
         """Whether this record holds for inputs, whatever their sizes where it has none."""
         found = Assumptions.of(inputs)
-        same = len(found.inputs) == len(self.inputs) and found.modes == self.modes
-        return same and all(map(fits, self.inputs, found.inputs))
+        return fits((self.inputs, self.modes), (found.inputs, found.modes))
 
 
 ANY = object()  # stands in a record for a size that is no number
@@ -133,7 +132,7 @@ def sized(sizes: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(ANY if isinstance(n, torch.SymInt) else n for n in sizes)
 
 
-def sharing(inputs: Sequence[Any]) -> tuple[tuple[int, int], ...]:
+def sharing(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
     """Which tensors lie in one storage, and where; empty in the plain case."""
     tensors = [t for t in inputs if isinstance(t, torch.Tensor) and t.layout is torch.strided]
     storages = [t.untyped_storage()._cdata for t in tensors]
@@ -141,8 +140,8 @@ def sharing(inputs: Sequence[Any]) -> tuple[tuple[int, int], ...]:
         return ()
     first: dict[int, int] = {}
     owners = [first.setdefault(storage, i) for i, storage in enumerate(storages)]
-    offsets = [int(t.storage_offset()) for t in tensors]
-    return tuple((i, at - offsets[i]) for i, at in zip(owners, offsets, strict=True))
+    offsets = [t.storage_offset() for t in tensors]
+    return tuple((i, *sized([at - offsets[i]])) for i, at in zip(owners, offsets, strict=True))
 
 
 def modes() -> tuple[Any, ...]:

@@ -14,12 +14,11 @@ The session keeps the reasons. With fallback="error" the first of them is raised
 from __future__ import annotations
 
 import logging
-import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -28,23 +27,31 @@ from torch._dynamo.exc import RestartAnalysis
 from torch._guards import TracingContext
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
-from torch.fx.passes.split_module import split_module
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
 from weft.core.errors import CacheError, CaptureError, NoCompiler, UnsupportedOpError, WeftError
 from weft.core.node import Node
-from weft.frontend.capture import Name, Uncaptured, capture
+from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
 from weft.frontend.entry import entry
-from weft.frontend.extents import Source, pin, shape_env_of, with_free_sizes
+from weft.frontend.extents import Source, is_unbacked, pin, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.record import CONSTANTS, Assumptions, Check
+from weft.frontend.parts import (
+    EAGER,
+    FX,
+    VALUE,
+    returns_a_tuple,
+    returns_an_attribute,
+    split,
+    stays_whole,
+)
+from weft.frontend.record import ANY, CONSTANTS, Assumptions, Check
 
 log = logging.getLogger(__name__)
 
 Build = Callable[[Captured], Runner]
-FX = torch.fx.GraphModule
+Through = Callable[[FX, "Session"], Any]  # a graph as Python that Dynamo compiles: its .call
 
 SPECIALISATIONS = 64  # of one graph, after which the one used least recently goes
 # Errors that are no property of the graph: the machine, the disk, an option.
@@ -70,6 +77,7 @@ class Session:
     title: str = "graph"
     dynamic: bool | None = False  # whether one program is for all sizes that Dynamo leaves free
     promises: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of weft.compile's sizes
+    frames: Through | None = None
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -80,12 +88,8 @@ class Session:
 
     def specialise(self, error: Exception, fixed: bool) -> None:
         """Say which size is `fixed`, or why something is compiled for each size by itself."""
-        broken = self.strict and self.promises and not fixed
-        if (
-            type(error) in ENVIRONMENT
-            or broken
-            or (self.debug and not isinstance(error, WeftError))
-        ):
+        own = self.debug and not isinstance(error, WeftError)
+        if own or type(error) in ENVIRONMENT or (self.strict and self.promises and not fixed):
             raise error
         what = "a size of %s is fixed" if fixed else "%s is compiled for each size by itself"
         level = logging.WARNING if (self.dynamic or self.promises) and not fixed else logging.INFO
@@ -152,12 +156,16 @@ class GraphProgram:
         self.recent: Special | None = None
         self.lock = threading.RLock()
         self.whole = False  # whether the frame that it is of made no other graph
+        self.parts: dict[torch.fx.Node | None, Callable[..., Any]] = {}  # by what stays in eager
+        self.cut: Callable[..., Any] | None = None  # the parts, where sizes depend on values
 
     def __call__(self, *inputs: Any) -> Any:
         if PREPARING.get():
             raise Prepared
         if in_transform() or forward_ad._current_level >= 0:
             return self.graph.forward(*inputs)  # tangents and batches follow eager's operators
+        if self.cut is not None:
+            return self.cut(*inputs)
         special = self.recent
         if special is None or special.check is None or not special.check(*inputs):
             special = self.recent = self._known(inputs) or self._armed(inputs)
@@ -169,6 +177,12 @@ class GraphProgram:
         What cannot be compiled for any size is compiled for each that it is called with.
         """
         examples = with_free_sizes(self.graph, examples)
+        at = next((n for n in self.graph.graph.nodes if is_unbacked(n.meta.get(VALUE))), None)
+        if at is not None:
+            told, self.free = f"the shape of what {at.name} gives depends on values", True
+            self.session.refuse(CaptureError(told, innermost_line(at.stack_trace)))
+            self.cut = self._in_parts(at)
+            return
         if shape_env_of(examples) is None:
             if all(isinstance(x, (torch.Tensor, *CONSTANTS)) for x in examples):
                 self._find(examples)
@@ -176,7 +190,10 @@ class GraphProgram:
         self.free = True
         for _ in range(0 if self.session.dynamic is False else ROUNDS):
             try:
-                self.general = self._compiled(Assumptions.of(examples), examples)
+                assumed = Assumptions.of(examples)
+                if self.differentiate is None:  # AOTAutograd calls it in whichever mode it likes
+                    assumed = replace(assumed, modes=(ANY, *assumed.modes[1:]))
+                self.general = self._compiled(assumed, examples)
             except RestartAnalysis:
                 raise  # Dynamo takes a float for a constant, and begins again
             except Exception as error:
@@ -253,11 +270,14 @@ class GraphProgram:
             return Special(assumed, self._in_parts(at), {}, True)
 
     def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
-        if self._wants_gradients(inputs):
+        apart = any(ANY in place for place in assumed.sharing)  # in one storage, who knows how far
+        if self._wants_gradients(inputs) and not apart:
             assert self.differentiate is not None
             return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
         with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
             captured = capture(self.graph, inputs, self.names, self.session.title)
+            if apart and (captured.mutations or self._wants_gradients(inputs)):
+                raise CaptureError("tensors of one storage at a distance that is a size")
             self.settled = captured.sizes
             run = self.session.compiled(captured)
         call = entry(captured, run, len(inputs), self._in_eager)
@@ -280,79 +300,37 @@ class GraphProgram:
     def _in_parts(self, at: torch.fx.Node | None) -> Callable[..., Any]:
         """The graph in eager around compiled parts: without the node `at`, or in two halves.
 
-        Of a branch or a loop, eager runs what stands around its bodies.
+        Of a branch or a loop, eager runs what stands around its bodies. Where sizes are free,
+        parts are programs of Dynamo's, which are for any size as those of Python are.
         """
+        if at in self.parts:
+            return self.parts[at]
         steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
         if at is not None and isinstance(at.target, HigherOrderOperator):
             self._compile_parts(self.graph)
-        if len(steps) < 2 or any(map(_stays_whole, steps)) or _returns_an_attribute(self.graph):
+        if len(steps) < 2 or any(map(stays_whole, steps)) or returns_an_attribute(self.graph):
             return self.graph.forward
         parts = split(self.graph, steps, at)
-        self._compile_parts(parts)
+        self._compile_parts(parts, self.session.frames if self.free else None)
+        self.parts[at] = parts.forward
         return parts.forward
 
-    def _compile_parts(self, graph: FX) -> None:
-        """Have the graphs that this one calls compiled."""
+    def _compile_parts(self, graph: FX, through: Through | None = None) -> None:
+        """Have the graphs that this one calls compiled, or what `through` makes of them."""
         for name, part in list(graph.named_children()):
             if isinstance(part, FX) and name != EAGER and "forward" not in vars(part):
-                alone = _returns_a_tuple(part)
+                if through is not None:
+                    part.frames = through(FX(part, part.graph), self.session)
+                    part.forward = part.frames.call
+                    continue
+                alone = returns_a_tuple(part)
                 program = GraphProgram(FX(part, part.graph), self.session, None, self.differentiate)
                 part.forward = _first(program) if alone else program
-
-
-EAGER = "submod_eager"
 
 
 def _first(program: GraphProgram) -> Callable[..., Any]:
     return lambda *inputs: program(*inputs)[0]
 
 
-def _returns_a_tuple(part: FX) -> bool:
-    """Make a part return a tuple, as AOTAutograd wants; True where it returned one value."""
-    output = part.graph.output_node()
-    if isinstance(output.args[0], tuple | list):
-        return False
-    output.args = ((output.args[0],),)
-    part.recompile()
-    return True
-
-
-def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -> FX:
-    """The graph as calls of submodules: what precedes `at`, `at` itself, what follows."""
-    order = {n: i for i, n in enumerate(steps)}
-    middle = order.get(at, -1) if at is not None else -1
-
-    def part(n: torch.fx.Node) -> Any:
-        while n.target is operator.getitem and isinstance(n.args[0], torch.fx.Node):
-            n = n.args[0]  # a tuple does not pass from part to part, only what is in it
-        place = order.get(n, 0)
-        if middle < 0:
-            return int(place >= len(steps) // 2)
-        return "eager" if place == middle else 0 if place < middle else 2
-
-    return split_module(graph, torch.nn.Module(), part, keep_original_order=True)
-
-
-def _returns_an_attribute(graph: FX) -> bool:
-    """Whether the output reads an attribute, which split_module knows only as a step's operand."""
-    return any(n.op == "get_attr" for n in graph.graph.output_node().all_input_nodes)
-
-
 def _enables(n: torch.fx.Node) -> bool:
     return n.target is torch._C._set_grad_enabled and bool(n.args[0])
-
-
-def _stays_whole(n: torch.fx.Node) -> bool:
-    """Whether a step goes wrong in another part than its operands.
-
-    A view passes from part to part without the rest of its storage, which as_strided counts from.
-    """
-    target = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
-    return _changes_mode(n) or target.startswith(("as_strided", "resize", "set_"))
-
-
-def _changes_mode(n: torch.fx.Node) -> bool:
-    """Whether a step sets what later steps depend on: autocast, gradients, a transform's level."""
-    home = getattr(n.target, "__module__", None) or ""
-    places = ("torch.amp", "torch.autograd", "torch._functorch", "torch._C._functorch")
-    return n.target is torch._C._set_grad_enabled or home.startswith(places)

@@ -99,9 +99,7 @@ class Tracer(TorchDispatchMode):
         outs = self.call(op, self._fakes(args), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in tree_leaves(outs)):
             return outs
-        if self.floats.held and any(
-            isinstance(a, torch.SymFloat) for a in tree_leaves((args, kwargs))
-        ):
+        if any(isinstance(a, torch.SymFloat) for a in tree_leaves((args, kwargs))):
             return self.floats.call(op, args, kwargs, outs)
         self.add(op, self._values(args), self._values(kwargs), outs)
         return outs
