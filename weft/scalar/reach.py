@@ -70,9 +70,14 @@ def _last(loop: For, loops: Loops) -> Node:
 
 
 def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
-    """How far the axis stays below `end` at least: a divisor of the step and of end - lo."""
+    """How far the axis stays below `end` at least: a divisor of the step and of end - lo.
+
+    Where that is a number, as far as the last iteration that is below.
+    """
     terms, offset = linear(apply(subtract, end, loop.lo))
     gap = loop.step
+    if not terms and offset > 0:
+        return (offset - 1) % gap + 1
     for atom, factor in terms.items():
         around = (loops or {}).get(atom)
         if around is not None and isinstance(around.lo.op, Constant):

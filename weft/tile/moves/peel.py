@@ -16,6 +16,7 @@ from functools import reduce
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import bounds, function_of, has_symbol, is_multiple, linear, slack
 from weft.scalar.blocks import expand_loops, map_statements, nodes, rewrite_block, substitute_block
+from weft.scalar.divisors import Divisors, divisor
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Constant, apply, axis, constant
@@ -66,7 +67,10 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     extent = simplify(apply("subtract", stmt.hi, stmt.lo), ranges)
     if has_symbol(extent) and _runs_once(stmt, extent, ranges):
         return peel(simplify_block(_once(stmt), ranges), ranges)
-    if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _gains(stmt):
+    clipped = _clipped(stmt, stmt.lo, {}, ranges) if has_symbol(extent) else None
+    if clipped is not None:
+        return (clipped,)
+    if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _unrolls(stmt):
         return _split_at_size(stmt, extent, ranges)
     if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
         return _split(stmt, int(extent.op.value), ranges)
@@ -97,6 +101,56 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
 def _once(stmt: For) -> Block:
     """The body of a loop that runs once."""
     return substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
+
+
+def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | None:
+    """Blocks of a sum, each up to the end of the loop; of these the innermost alone are split.
+
+    So there is one body for all, and a short sum passes through few loops. None for other loops.
+    Where it starts is the `base`: what is `known` of axes divides their distance from that.
+    """
+    known = {**known, stmt.axis: stmt.step}
+    starts = [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
+    sums = all(s.role == "reduce" and stmt.step % s.step == 0 for s in starts)
+    if _unrolls(stmt) or not (starts and sums) or starts != _below(stmt):
+        return None
+    end, inner = _whole(stmt.hi, stmt.step, known), ranges_inside(stmt, ranges)
+    body = _cut(stmt, lambda ends: apply("minimum", ends, end))
+    starts = [s for s in walk(body) if isinstance(s, For) and s.lo is stmt.axis]
+    blocks = {s: _split_sum(s, base, known, inner) for s in starts}
+    body = expand_loops(body, lambda s: blocks[s] if s in blocks else _pieces(s, inner))
+    return replace(stmt, body=body) if all(blocks.values()) else None
+
+
+def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequence[Stmt]:
+    """A block as full blocks, then as single vectors, of which the last is masked; or clipped.
+
+    It ends at a multiple of these, or where the whole sum does. None where it is neither.
+    """
+    if not _unrolls(stmt):
+        block = _clipped(stmt, base, known, ranges)
+        return () if block is None else (block,)
+    unit, lo, parts = _unit(stmt), stmt.lo, list[For]()
+    whole = _whole(stmt.hi, stmt.step, known)
+    length = apply("subtract", whole, base)
+    for width in dict.fromkeys((stmt.step, unit, 1)):
+        turns = apply("floordiv", length, constant(width))
+        full = apply("add", base, apply("multiply", turns, constant(width)))
+        hi = simplify(substitute((stmt.hi,), {whole: full})[0], ranges)
+        part = replace(stmt, lo=lo, hi=hi, step=max(width, unit), folds=())
+        left = simplify(apply("floormod", length, constant(unit)), ranges)
+        body = _full(stmt, width) if width >= unit else _last(stmt, unit, left)
+        parts.append(_peeled(part, body, bool(parts), ranges, width))
+        lo = simplify(full, ranges)  # beyond the end of all blocks but the last
+    return _declared(stmt, parts)
+
+
+def _whole(end: Node, step: int, known: Divisors) -> Node:
+    """Where the whole sum ends, of the least of that and of ends of blocks, which are full."""
+    if function_of(end) != "minimum":
+        return end
+    loose = [n for n in end.args if divisor(n, known) % step or not free_variables(n) & {*known}]
+    return _whole(loose[0], step, known) if len(loose) == 1 else end
 
 
 def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
@@ -152,7 +206,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         if unit < widths[-1]:  # of which the last may be less than one
             left = apply("minimum", apply("subtract", end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
-        parts.append(_peeled(part, _last(stmt, unit, lo, left), True, ranges))
+        parts.append(_peeled(part, _last(stmt, unit, left), True, ranges))
     return _declared(stmt, parts)
 
 
@@ -262,11 +316,6 @@ def _unrolls(stmt: For) -> bool:
     return any(s.lanes or s.bind == "register" for s in _below(stmt))
 
 
-def _gains(stmt: For) -> bool:
-    """Whether full blocks are unrolled, or vectors; of smaller blocks, if those of one sum are."""
-    return _unrolls(stmt) or any(s.role == "reduce" and _gains(s) for s in _below(stmt))
-
-
 def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
     """A loop of one iteration, there to declare accumulators."""
     return For(axis(label), constant(0), constant(1), body, 1, role, "serial", folds)
@@ -277,14 +326,11 @@ def _full(stmt: For, width: int | None = None) -> Block:
     return _cut(stmt, lambda ends: apply("add", stmt.axis, constant(width)) if width else ends)
 
 
-def _last(stmt: For, unit: int, lo: Node, left: Node) -> Block:
+def _last(stmt: For, unit: int, left: Node) -> Block:
     """The body of a block of `left` iterations, of `unit` at most: what is unrolled runs once.
 
-    Vectors end at axis + left, so that counts and masks depend on `left` alone. What is not
-    unrolled starts at `lo`.
+    Vectors end at axis + left, so that counts and masks depend on `left` alone.
     """
-    if not _unrolls(stmt):
-        return _once(replace(stmt, lo=lo))
 
     def once(s: Stmt) -> Stmt:
         if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":
