@@ -125,7 +125,7 @@ def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | No
 def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequence[Stmt]:
     """A block as full blocks, then as single vectors, of which the last is masked; or clipped.
 
-    It ends at a multiple of these, or where the whole sum does. None where it is neither.
+    It ends at a multiple of these, or where the whole sum does. Nothing where it can be neither.
     """
     if not _unrolls(stmt):
         block = _clipped(stmt, base, known, ranges)
