@@ -28,7 +28,7 @@ from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.frontend.calling import compiled
-from weft.frontend.graph import Captured, Runner
+from weft.frontend.graph import Captured, Known, Runner
 from weft.options import Options
 
 TARGETS = {
@@ -47,9 +47,9 @@ class Emitter(Silent):
 
     def __call__(self, captured: Captured) -> Runner:
         for target in self.targets:
-            facts = (PassLog(), captured.layouts, captured.constants())
+            options, known = Options(target), Known(captured.layouts, captured.constants())
             try:
-                text = driver.lower(captured.graph, Options(target), *facts).text("source")
+                text = driver.lower(captured.graph, options, PassLog(), known).text("source")
             except WeftError as error:
                 text = f"{type(error).__name__}: {error}"
             self.texts[target].append(text)

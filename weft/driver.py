@@ -24,7 +24,7 @@ from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
 from weft.frontend import autograd, torch_level
 from weft.frontend.calling import compilation, compiled
-from weft.frontend.graph import Captured, Runner
+from weft.frontend.graph import KNOWN, Captured, Known, Runner
 from weft.frontend.lower import to_tensor
 from weft.frontend.python import Frames
 from weft.frontend.specialise import Session
@@ -37,13 +37,14 @@ from weft.link import cpu, gpu, simulator
 from weft.link.key import program_key, relink
 from weft.link.places import device_of, misplaced, run_or_refuse
 from weft.link.program import Emitted, described, make_report, without_restatements
-from weft.link.ranges import Ranges, within
+from weft.link.ranges import within
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import at_shapes, at_some_sizes, hinted, sizes_in, sizes_of
+from weft.scalar.sizes import Size
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
@@ -80,7 +81,7 @@ class Levels:
     launches: Mapping[str, Launch]  # of GPU kernels, by symbol
     language: str  # of the sources
     sizes: tuple[Node, ...] = ()  # the symbols that a call has values for, in order
-    near: Ranges = field(default_factory=Ranges)  # where its schedule is near the best
+    near: Mapping[Size, tuple[int, int]] = field(default_factory=dict)  # where it is near the best
 
     def program(self, level: str) -> Any:
         """The whole program at that level; WeftError where it started below."""
@@ -100,14 +101,12 @@ class Levels:
         return print_program(self.program(level))
 
 
-def on_kernels(program: Program, step: Callable[..., Kernel], target: CPU | GPU) -> Program:
-    """One step of the schedule on every kernel."""
-    return program.map_kernels(program.level, lambda kernel: step(kernel, target))
+def on_kernels(program: Program, step: Callable[..., Kernel], **facts: Any) -> Program:
+    """One step of the schedule on every kernel; of the facts it takes those that it names."""
+    return program.map_kernels(program.level, lambda k: call_by_name(step, {**facts, "kernel": k}))
 
 
-def lower(
-    start: Any, options: Options, log: PassLog, layouts: Any = None, fixed: Collection[int] = ()
-) -> Levels:
+def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
@@ -115,7 +114,7 @@ def lower(
     on_gpu = isinstance(target, GPU)
     price = hinted(partial(kernel_time_us, target=target), free, MANY if on_gpu else 0)
     program: Any = start
-    made, unique, near = {program.level: program}, None, Ranges()
+    made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
     def take(changed: Any) -> None:
         nonlocal program
@@ -135,17 +134,17 @@ def lower(
             run("n", "003_pair_bf16", pair_bf16)
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, target, options.fuse))
-        down("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
-        facts = {"target": target, "price": price, "constants": fixed}
+        down("l", partial(tensor_lower.lower, groups=groups, layouts=known.layouts, tables=sizes))
+        facts = {"target": target, "price": price, "constants": known.constants}
         for name, step in schedule.program:
             run("l", name, lambda p, step=step: call_by_name(step, {**facts, "program": p}))
     if program.level == "loop":
         unique = Unique(program, starts=isinstance(target, CPU) and not free)
         take(replace(unique.program, level="tile"))
-        if free and not on_gpu:
+        if known.narrows and not on_gpu:
             near = log.time("t", lambda: good_ranges(program.kernels, target))
         for name, step in schedule.kernels:
-            run("t", name, partial(on_kernels, step=step, target=target))
+            run("t", name, partial(on_kernels, step=step, target=target, near=near))
     check_machine(program, target)
     if program.level == "tile":
         down("k", tile_lower.lower)
@@ -177,7 +176,8 @@ def build(captured: Captured, options: Options) -> Runner:
     constants = captured.constants() if options.freeze else ()
     facts = (layouts, writes, constants, options, find_target(options.target))
     key = log.time("g", lambda: program_key(graph, *facts))
-    levels = cache(partial(lower, graph, options, log, layouts, constants))
+    known = Known(layouts, constants, bool(captured.sizes_now))
+    levels = cache(partial(lower, graph, options, log, known))
     key, ranges = within(key, captured.sizes_now, lambda: levels().near, options.verbose == 0)
     where = (captured.place, find_target(options.target), options.simulate)
     linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None

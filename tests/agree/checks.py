@@ -17,7 +17,7 @@ from weft import driver
 from weft.core.passes import PassLog
 from weft.frontend import torch_level
 from weft.frontend.calling import compiled
-from weft.frontend.graph import Captured
+from weft.frontend.graph import Captured, Known
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.interpret.tensors import evaluate
@@ -112,8 +112,9 @@ def check_fusions(
     graph: Any, captured: Captured, given: list[torch.Tensor], expected: list[np.ndarray]
 ) -> None:
     """The same numbers however the graph is cut into kernels, and for any vectors."""
+    known = Known(captured.layouts)
     for fuse, target in (("none", "cpu:avx2"), ("all", "cpu:plain")):
-        levels = driver.lower(graph, driver.Options(target, fuse), PassLog(), captured.layouts)
+        levels = driver.lower(graph, driver.Options(target, fuse), PassLog(), known)
         driver.VERIFY["loop"](levels.program("loop"))
         kernels = levels.program("kernel")
         driver.VERIFY["kernel"](kernels)

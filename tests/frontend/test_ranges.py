@@ -115,3 +115,41 @@ def test_a_program_is_found_again_by_its_range() -> None:
         f = ours(layer)
         check(f, layer, (first, 512))
         assert f.report.cached or not cached
+
+
+@pytest.mark.parametrize("entry", [ours, theirs])
+def test_many_short_sums_have_no_blocks_and_longer_ones_do(entry: Entry) -> None:
+    def fn(x: Any) -> Any:
+        return x.sum(-1)
+
+    f = entry(fn)
+    before = programs_of(f)
+    check(f, fn, *((4096, n) for n in (33, 4096, 2, 16, 999)))
+    assert programs_of(f) == before + 1
+    x = torch.rand(100, 500_000)
+    torch.testing.assert_close(f(x).double(), x.double().sum(-1), atol=0, rtol=3e-7)
+    assert programs_of(f) == before + 2
+    if entry is ours:
+        assert ranges_of(f)[1] == "s1: 2..4096"
+        assert [text.count(" by ") for text in f.ir("tile").split("program")[1:]] == [2, 4]
+
+
+def test_sums_of_a_range_that_the_caller_gave_have_one_program() -> None:
+    f = ours(lambda x: x.sum(-1))
+    for size in ((4096, 33), (100, 500_000), (3, 2)):
+        x = torch.rand(*size)
+        torch._dynamo.mark_dynamic(x, 1, min=2, max=600_000)
+        torch.testing.assert_close(f(x).double(), x.double().sum(-1), atol=0, rtol=3e-7)
+    assert len(f.programs) == 1
+
+
+def test_a_few_sums_have_one_program() -> None:
+    def fn(x: Any) -> Any:
+        return x.sum((0, 2)), x.amax(-1)
+
+    f = ours(fn)
+    for rows in (3, 700, 2):
+        x = torch.randn(rows, 5, 30)
+        torch._dynamo.mark_static(x, (1, 2))
+        torch.testing.assert_close(f(x), fn(x), atol=1e-3, rtol=1e-3)
+    assert ranges_of(f) == ["s0: 2..65536"]

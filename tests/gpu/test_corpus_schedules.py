@@ -10,6 +10,7 @@ from tests.gpu.corpus.schedules import FIRST, LEFT_OUT, TARGETS, lowered, loweri
 from tests.gpu.corpus.table import GROUPS
 from weft import driver
 from weft.core.passes import PassLog
+from weft.frontend.graph import Known
 from weft.options import Options
 
 
@@ -26,6 +27,6 @@ def test_left_out_passes(name: str) -> None:
     assert 2 < len(codes) < len(LEFT_OUT)  # most change something, and some nothing
     for number in LEFT_OUT:
         options = Options(FIRST, passes=f"-{number}")
-        facts = (PassLog(), captured.layouts, captured.constants())
-        levels = driver.lower(captured.graph, options, *facts)
+        known = Known(captured.layouts, captured.constants())
+        levels = driver.lower(captured.graph, options, PassLog(), known)
         assert codes.get(number, default) == lowered("", FIRST, levels).code, number

@@ -6,9 +6,9 @@ captured.graph, captured.placeholders, captured.layouts, captured.mutations, cap
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch.utils._pytree import TreeSpec
@@ -70,6 +70,19 @@ class Leaf:
     index: int = 0
     geometry: Geometry | None = None
     constant: Any = None
+
+
+class Known(NamedTuple):
+    """What lowering may use beside a graph: layouts of its outputs, the inputs that are constants,
+    and whether the program may be one for a part of the sizes.
+    """
+
+    layouts: tuple[TensorType, ...] | None = None
+    constants: Collection[int] = ()
+    narrows: bool = False
+
+
+KNOWN = Known()
 
 
 @dataclass

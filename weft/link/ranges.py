@@ -1,6 +1,6 @@
 """For which sizes a program for any size is used: where its schedule is near the best.
 
-key, lines = within(key, {s0: size}, lambda: {"s0": (2, 31)})    # of a SymInt: torch guards 2..31
+key, lines = within(key, {s0: size}, lambda: {n: (2, 31)})     # of a SymInt: torch guards 2..31
 lines                                                           # ["s0: 2..31 near 13"]
 
 The ranges follow from prices, which are known once the program is lowered; the cache notes them
@@ -18,12 +18,16 @@ from weft.core.node import Node
 from weft.runtime.cache import Cache
 from weft.runtime.sizes import value
 from weft.scalar.ops import Symbol
+from weft.scalar.sizes import Size
 
 Ranges = dict[str, tuple[int, int]]  # by size, such as s0 * s1
 
 
 def within(
-    key: str, sizes: Mapping[Node, Any], make: Callable[[], Ranges], cached: bool = True
+    key: str,
+    sizes: Mapping[Node, Any],
+    make: Callable[[], Mapping[Size, tuple[int, int]]],
+    cached: bool = True,
 ) -> tuple[str, list[str]]:
     """The key of the program for the range that holds the sizes, and that range in words.
 
@@ -42,7 +46,7 @@ def within(
     known = cache.notes(key) if cached else ()
     ranges = next((r for r in known if holds(r, hints)), None)
     if ranges is None:
-        ranges = make()
+        ranges = {str(size): ends for size, ends in make().items()}
         cache.note(key, ranges)
     holds(ranges, {n.op.label: size for n, size in sizes.items()})  # type: ignore[attr-defined]
     whole = {label: (s.low, s.high) for label, s in symbols.items()}

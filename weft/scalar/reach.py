@@ -109,7 +109,4 @@ def axis_range(loop: For, ranges: Ranges) -> Interval:
     end = _furthest(loop.hi, ranges)
     if has_symbol(end) and not free_variables(end):
         return low, size(apply(subtract, end, constant(_least_gap(loop, loop.hi))))
-    high = max(low, high - _least_gap(loop, loop.hi))
-    if isinstance(loop.lo.op, Constant) and isinstance(loop.hi.op, Constant):
-        high = low + (high - low) // loop.step * loop.step
-    return low, high
+    return low, max(low, high - _least_gap(loop, loop.hi))

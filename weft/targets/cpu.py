@@ -2,7 +2,7 @@
 
 t = host()              # the CPU of this process
 t.lanes(4)              # f32 elements of a vector register
-t.isa                   # "avx2"; others: CPUS["avx2"], CPUS["neon"], CPUS["plain"]
+CPUS["avx2"]            # another one; also CPUS["avx512"], CPUS["neon"], CPUS["plain"]
 """
 
 from __future__ import annotations
@@ -20,16 +20,15 @@ from weft.targets.machine import Machine
 class CPU(Machine):
     """One CPU target."""
 
-    isa: str
     language: str = "c"
 
 
 CPUS = {
-    "avx512": CPU(isa="avx512", vector_bytes=64),
-    "avx512_bf16": CPU(isa="avx512", vector_bytes=64, pairs=True),
-    "avx2": CPU(isa="avx2", vector_bytes=32, vector_registers=16),
-    "neon": CPU(isa="neon", vector_bytes=16),
-    "plain": CPU(isa="plain", vector_bytes=16, vector_registers=16),
+    "avx512": CPU(vector_bytes=64),
+    "avx512_bf16": CPU(vector_bytes=64, pairs=True),
+    "avx2": CPU(vector_bytes=32, vector_registers=16),
+    "neon": CPU(vector_bytes=16),
+    "plain": CPU(vector_bytes=16, vector_registers=16),
 }
 
 

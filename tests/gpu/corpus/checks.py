@@ -34,7 +34,7 @@ from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.driver import Levels
 from weft.frontend.calling import compiled
-from weft.frontend.graph import Captured, Runner
+from weft.frontend.graph import Captured, Known, Runner
 from weft.options import Options
 from weft.runtime.opencl import find_device
 
@@ -139,8 +139,8 @@ class Once(Silent):
 
     def lower(self, options: Options) -> Levels:
         captured = self.captured
-        facts = (PassLog(), captured.layouts, captured.constants())
-        return driver.lower(captured.graph, options, *facts)
+        known = Known(captured.layouts, captured.constants())
+        return driver.lower(captured.graph, options, PassLog(), known)
 
 
 @cache

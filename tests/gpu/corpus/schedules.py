@@ -22,7 +22,7 @@ from weft.core.node import Node
 from weft.core.passes import PassLog
 from weft.driver import Levels
 from weft.emit.gpu import Launch
-from weft.frontend.graph import Captured
+from weft.frontend.graph import Captured, Known
 from weft.options import Options
 from weft.scalar.affine import Ranges, bounds, function_of
 from weft.scalar.index import simplify
@@ -131,13 +131,13 @@ def launched(levels: Levels) -> dict[str, Made]:
 
 def lowerings(captured: Captured, fail: Callable[[str, str], None]) -> list[Lowered]:
     """Those of each target first; `fail` is told of a schedule that is an error."""
-    graph, facts = captured.graph, (captured.layouts, captured.constants())
+    graph, known = captured.graph, Known(captured.layouts, captured.constants())
     found: list[Lowered] = []
     log = Recorded()
     for target in TARGETS:
         one = log if target == FIRST else PassLog()
         options = Options(target, fallback="error")
-        found.append(lowered(target, target, driver.lower(graph, options, one, *facts)))
+        found.append(lowered(target, target, driver.lower(graph, options, one, known)))
     first = found[TARGETS.index(FIRST)]
     for number in LEFT_OUT:
         name = f"{FIRST} --passes=-{number}"

@@ -11,9 +11,9 @@ from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
 from weft.scalar.affine import Interval, from_linear, function_of, linear, plus
 from weft.scalar.blocks import address
-from weft.scalar.index import simplify
+from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
-from weft.scalar.ops import CASTS, SAFE, Constant, apply, constant, guarded
+from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded
 from weft.tile.analysis.access import stride_along
 
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
@@ -63,6 +63,8 @@ class Lowering:
         if v is not None and by_axis and (narrow := self._compare_lanes(node, v)) is not None:
             return narrow
         args = [self.term(a) for a in node.args]
+        if function_of(node) == "and" and TRUE in args:
+            return args[args.index(TRUE) - 1]
         if v is None or not (by_axis or any(a.type.lanes > 1 for a in args)):
             same = all(x is y for x, y in zip(args, node.args, strict=True))
             return node if same else make(node.op, *args)
@@ -91,23 +93,26 @@ class Lowering:
         bound = from_linear(*plus(({}, up), start, sign))
         bound = apply("floordiv", bound, constant(abs(step))) if abs(step) > 1 else bound
         clamped = apply("minimum", apply("maximum", bound, constant(-1)), constant(v.lanes))
-        scalar = apply(CASTS[i32], simplify(self.term(clamped), self.ranges))
-        if scalar.type.lanes > 1:  # it depends on what the lanes have folded
+        limit = simplify(self.term(clamped), self.ranges)
+        if limit.type.lanes > 1:  # it depends on what the lanes have folded
             return None
-        lane = apply(CASTS[i32], lanes_of(v.lanes))
-        return apply(name, lane, scalar)
+        holds = FUNCTIONS[name].evaluate
+        if isinstance(limit.op, Constant) and all(holds(i, limit.op.value) for i in range(v.lanes)):
+            return TRUE
+        return apply(name, apply(CASTS[i32], lanes_of(v.lanes)), apply(CASTS[i32], limit))
 
     def _load(self, node: Node, load: Load) -> Node:
         rank = load.buffer.type.rank
         where = address(load.buffer, node.args[:rank], self.ranges)
         target = flat(load.buffer)
         condition = self.term(node.args[rank]) if load.masked else None
+        condition = None if condition is TRUE else condition
         other = node.args[rank + 1] if load.masked else None
         v = self.vector
         depends = self._varies(where)
         if v is None or (not depends and (condition is None or condition.type.lanes == 1)):
             extra = () if condition is None or other is None else (condition, other)
-            return make(Load(target, load.masked), self.term(where), *extra)
+            return make(Load(target, bool(extra)), self.term(where), *extra)
         index, step = self._lane_places(where, v)
         if condition is None and (step or v.count is None):
             counted = () if v.count is None else (v.count,)

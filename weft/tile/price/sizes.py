@@ -3,7 +3,8 @@
 good_ranges(kernels, target)     # {s0 * s1: (4, 31)}, where the schedule is one for few rows
 
 A contraction of few rows is computed by dot products, one of many from packed panels: each is slow
-where the other is fast. All else that the hint decides differs less.
+where the other is fast. Many short sums have no blocks, which long ones need for their precision.
+All else that the hint decides differs less.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from weft.core.types import f32
 from weft.scalar.affine import bounds
+from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, For, Kernel
 from weft.scalar.ops import Symbol, constant, make
 from weft.scalar.sizes import Size, hint
@@ -26,21 +29,49 @@ STEPS = (8, 32, 128, 512)  # rows at which a range may begin
 TOP = 2048  # rows beyond which schedules compare as they do there
 NEAR = 1.1  # times as long as with the best schedule
 CALL_US = 10.0  # what a call takes in any case
+SHORT = 4096  # numbers that a sum without blocks adds at most
+MANY = 4096  # iterations of loops around sums, where a size decides
+BLOCKS_NS = 2.0  # what the blocks of a sum take where there is one of them
 
 
-def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[str, tuple[int, int]]:
-    """By number of rows that is a size: the range around its hint where the schedule is good."""
-    found = [c for k in kernels for c in _contractions(collapse_loops(k, target).body)]
+def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[int, int]]:
+    """By number of rows or of summands that is a size: the range around its hint that is good."""
+    nests = [n for k in kernels for n in _nests(collapse_loops(k, target).body)]
+    found = [c for c, _ in nests if isinstance(c, Contraction)]
+    sums = [(span(s), times) for s, times in nests if isinstance(s, For) and _rounds(s)]
     sizes = {c.rows.hi: span(c.rows) for c in found if c.rows.lo is constant(0)}
     ranges = {n: _around(n, found, target) for n in sizes.values() if isinstance(n, Size)}
-    return {str(n): r for n, r in ranges.items() if r != _bounds(n)}
+    for n in {n: None for n, _ in sums if isinstance(n, Size) and n not in ranges}:
+        ranges[n] = _of_sum(n, sum(times for size, times in sums if size == n), target)
+    return {n: ends for n, ends in ranges.items() if ends != _bounds(n)}
 
 
-def _contractions(block: Block) -> Iterator[Contraction]:
+def _nests(block: Block, times: int = 1) -> Iterator[tuple[Contraction | For, int]]:
+    """Contractions, and all other loops, with how often each runs at sizes that are large."""
     for stmt in block:
         if isinstance(stmt, For):
             found = contraction(stmt)
-            yield from _contractions(stmt.body) if found is None else (found,)
+            yield found or stmt, times
+            if found is None:
+                yield from _nests(stmt.body, times * (stmt.extent or MANY))
+
+
+def _rounds(stmt: For) -> bool:
+    folds = stmt.folds if stmt.role == "reduce" else ()
+    return any(f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in folds)
+
+
+def _of_sum(n: Size, times: int, target: Machine) -> tuple[int, int]:
+    """Where a sum of a size has no blocks, or has them; all sizes if they cost little in any case.
+
+    The ranges do not overlap, so that a size tells which of two programs the cache has for it.
+    """
+    low, high = _bounds(n)
+    others_ns = CALL_US * 1e3 * target.cores / times
+    others_ns += low / target.lanes(f32.bytes) / target.vector_ops_per_ns
+    if (NEAR - 1) * others_ns >= BLOCKS_NS:
+        return low, high
+    return (low, min(high, SHORT)) if hint(n) <= SHORT else (SHORT + 1, high)
 
 
 def _around(rows: Size, found: Sequence[Contraction], target: Machine) -> tuple[int, int]:

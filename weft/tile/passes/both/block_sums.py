@@ -14,8 +14,10 @@ own block's; a scan over vector lanes stays whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
+from typing import Any
 
 from weft.core.types import f32, f64
 from weft.scalar.affine import bounds, has_symbol
@@ -24,6 +26,7 @@ from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, Fold, For, Kernel, Update
 from weft.scalar.ops import apply, subtract
 from weft.scalar.reach import longest, ranges_inside
+from weft.scalar.sizes import Size
 from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import Ranges
 from weft.tile.moves.loops import Labels, ending, upto
@@ -31,13 +34,19 @@ from weft.tile.moves.loops import Labels, ending, upto
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
 MOST = 1 << 20  # terms that a loop is thought to have at most where a size decides
+ANY = dict[Size, Any]()
 SHARE = {"thread": 256, "warp": 16}  # threads that share a loop
 IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each thread
 
 
-def block_sums(kernel: Kernel, target: object) -> Kernel:
-    """Split every long loop that adds floats one by one, with all of its folds."""
+def block_sums(kernel: Kernel, target: object, near: Mapping[Size, Any] = ANY) -> Kernel:
+    """Split every long loop that adds floats one by one, with all of its folds.
+
+    The program is for the sizes in `near`, each with the least and the greatest: a sum that is
+    short there stays whole.
+    """
     labels, loops = Labels(kernel.body), loops_in(kernel.body)
+    known: Ranges = {n.term: ends for n, ends in near.items()}
     serial = {"reduce"} if any("vector" in s.bind for s in loops) else {"reduce", "scan"}
 
     def one(stmt: For, ranges: Ranges) -> For:
@@ -48,7 +57,7 @@ def block_sums(kernel: Kernel, target: object) -> Kernel:
         inner = ranges_inside(stmt, ranges)
         return replace(stmt, body=map_loops(stmt.body, lambda s: one(s, inner)))
 
-    return replace(kernel, body=map_loops(kernel.body, lambda s: one(s, {})))
+    return replace(kernel, body=map_loops(kernel.body, lambda s: one(s, known)))
 
 
 def _is_serial(stmt: For) -> bool:
@@ -103,7 +112,8 @@ def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
 def _trips(stmt: For, ranges: Ranges) -> int:
     """The most iterations that one thread runs one after another."""
     most = longest(stmt.lo, stmt.hi) or bounds(apply(subtract, stmt.hi, stmt.lo), ranges)[1]
-    most = min(most, MOST) if has_symbol(stmt.hi) else most
+    if has_symbol(stmt.hi):
+        most = min(most, ranges.get(apply(subtract, stmt.hi, stmt.lo), (0, MOST))[1])
     together = stmt.role == "free" or (stmt.bind not in IN_ORDER and stmt.role != "scan")
     step = stmt.step * SHARE.get(stmt.bind, 1)
     return 1 if together or most == float("inf") else max(1, int(-(-most // step)))
