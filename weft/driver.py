@@ -57,6 +57,7 @@ from weft.tensor.statistics import fold_in_one_pass
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
+from weft.tile.moves.loops import distinct
 from weft.tile.price.cost import kernel_time_us
 from weft.tile.price.sizes import good_ranges
 from weft.tile.price.tables import tables
@@ -118,6 +119,8 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
 
     def take(changed: Any) -> None:
         nonlocal program
+        if isinstance(changed, Program):
+            changed = changed.map_kernels(changed.level, distinct)
         program = made[changed.level] = changed
 
     def down(letter: str, lowered: Callable[[Any], Any]) -> None:

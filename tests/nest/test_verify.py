@@ -79,6 +79,7 @@ INVALID = {
     "t is stored to, but": of(over(Local(t)), over(store(c(0.0), buffer=t))),
     "y is loaded, but it is no input": of(over(store(load(y, a1)))),
     "x is declared, but not local": of(Local(x)),
+    "x has the name of another buffer": of(Local(replace(x, space="local"))),
     "output y is never stored": program(over(), (x,), (y,)),
     "stores 3 of the 4 elements of output y": program(
         loop(a1, 0, 3, store(c(0.0))), (x,), (y,)

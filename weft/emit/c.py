@@ -211,11 +211,12 @@ class Emitter(Terms):
         span = hi if lo == "0" else f"{hi} - {lo}"
         count = span if stmt.step == 1 else f"({span} + {stmt.step - 1}) / {stmt.step}"
         names = ", ".join(self.use(name) for name in inner.captured)
-        self.line(depth, f"struct {self.symbol}_args{number} args{number} = {{{names}}};")
+        args = self.spelt.fresh(f"args{number}")
+        self.line(depth, f"struct {self.symbol}_args{number} {args} = {{{names}}};")
         each = "weft_for_checked" if is_checked(stmt.body) else "weft_for"
         grain = "1" if stmt.grain is None else self.index(stmt.grain)
         body = f"{self.symbol}_body{number}"
-        self.line(depth, f"{each}({count}, {grain}, {body}, &args{number});")
+        self.line(depth, f"{each}({count}, {grain}, {body}, &{args});")
 
     def scratch_bytes(self) -> str:
         """The bytes that a function asks for: of all functions together."""

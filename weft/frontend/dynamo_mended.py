@@ -59,11 +59,8 @@ def _synchronized(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _differs(known: Any, fake: torch.Tensor) -> bool:
-    return known._size != tuple(fake.shape) or known.stride not in (None, _strides(fake))
-
-
-def _strides(fake: torch.Tensor) -> tuple[int, ...] | None:
-    return tuple(fake.stride()) if fake.layout is torch.strided else None
+    strides = tuple(fake.stride()) if fake.layout is torch.strided else None
+    return known._size != tuple(fake.shape) or known.stride not in (None, strides)
 
 
 _guard_absent_keys()

@@ -289,7 +289,8 @@ class GraphProgram:
             return False
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         wanted = any(t.requires_grad for t in tensors)
-        if wanted and not torch.is_grad_enabled() and any(map(_enables, self.graph.graph.nodes)):
+        switches = (n for n in self.graph.graph.nodes if n.target is torch._C._set_grad_enabled)
+        if wanted and not torch.is_grad_enabled() and any(n.args[0] for n in switches):
             raise CaptureError("gradients are switched on inside the graph")
         return (wanted and torch.is_grad_enabled()) or any(map(is_traceable, tensors))
 
@@ -330,7 +331,3 @@ class GraphProgram:
 
 def _first(program: GraphProgram) -> Callable[..., Any]:
     return lambda *inputs: program(*inputs)[0]
-
-
-def _enables(n: torch.fx.Node) -> bool:
-    return n.target is torch._C._set_grad_enabled and bool(n.args[0])

@@ -35,10 +35,6 @@ def _store(stmt: VectorStore) -> Touch | None:
     return _touch(stmt.index, stmt.count or constant(stmt.lanes), stmt.stride)
 
 
-def _box(op: Box, args: tuple[Node, ...]) -> Touch | None:
-    return None  # outside of the tensor it is 0
-
-
 def _matrix(op: Matrix, args: tuple[Node, ...]) -> Touch | None:
     return _touch(args[0], constant(op.span), 1)
 
@@ -98,7 +94,7 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
 
 
-TOUCHES = {VectorLoad: _load, VectorStore: _store, Box: _box, Matrix: _matrix}
+TOUCHES = {VectorLoad: _load, VectorStore: _store, Box: lambda *_: None, Matrix: _matrix}
 KERNEL = Level(
     "kernel",
     binds=("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE),

@@ -9,7 +9,8 @@ A kernel
      concurrently only in free loops, and in reductions that threads share;
   5. reads its inputs and local buffers, and stores to its outputs and local buffers;
   6. stores to each output, and to all its elements where these can be counted;
-  7. uses a local buffer after it is declared, in the same block or inside it.
+  7. uses a local buffer after it is declared, in the same block or inside it; nothing else has
+     its name there.
 A statement
   8. uses an axis only inside its loop, where no other loop binds it: passes substitute by axis;
   9. reads an accumulator after its loop, a running value in its scan, after the update;
@@ -166,6 +167,8 @@ class _Verifier:
         elif isinstance(stmt, nest.Local):
             buffer = stmt.buffer
             self.that(buffer.space != "global", f"{buffer.name} is declared, but not local")
+            others = {b.name for b in (*self.kernel.inputs, *self.kernel.outputs, *self.locals)}
+            self.that(buffer.name not in others, f"{buffer.name} has the name of another buffer")
             self.locals.add(buffer)
         elif kind in self.touches:
             self.store(stmt)

@@ -243,10 +243,8 @@ class _Expansion:
         """The store of a column: kept until all columns are, then stored as rows."""
         assert isinstance(lowered, VectorStore)
         shape = TensorType(stmt.buffer.type.dtype, (block.columns * block.lanes,))
-        name = f"columns{len(self.columns)}"
-        kept, done = self.columns.setdefault(
-            (stmt, block.bases), (Buffer(name, shape, "local"), set())
-        )
+        new = Buffer(f"columns{len(self.columns)}", shape, "local")
+        kept, done = self.columns.setdefault((stmt, block.bases), (new, set()))
         if not done:
             yield Local(kept)
         done.add(block.column)

@@ -71,9 +71,8 @@ class Chunks:
         return make(Load(held), ROW, COLUMN)
 
     def buffer(self, name: str, value: Node) -> Buffer:
-        held = Buffer(
-            f"{name}_chunk", TensorType(value.type.dtype, (self.block, self.chunk)), "local"
-        )
+        type_ = TensorType(value.type.dtype, (self.block, self.chunk))
+        held = Buffer(f"{name}_chunk", type_, "local")
         self.kept.append(held)
         if self.degrees.of(value):
             self.degrees.scaled.add(held)

@@ -11,10 +11,11 @@ from itertools import count
 from typing import Any
 
 from weft.core.node import Node, make, rebuild
+from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
 from weft.scalar.affine import function_of, has_symbol
-from weft.scalar.blocks import loops_in, map_each
-from weft.scalar.nest import Block, Buffer, Fold, For, Load, Update, walk
+from weft.scalar.blocks import accesses, locals_in, loops_in, map_each
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
@@ -29,13 +30,21 @@ class Labels:
         self.loops = {loop.label for loop in loops_in(body)}
         if any(has_symbol(t) for s in walk(body) for t in s.terms()):
             self.loops |= {*sizes_of(body)}
-        self.buffers: set[str] = set()
+        self.buffers = {b.name for b, _ in accesses(body)}
 
     def axis(self, stem: str) -> Node:
         return axis(_numbered(stem, self.loops))
 
     def buffer(self, stem: str, dtype: DType, shape: Sequence[int], space: str = "local") -> Buffer:
         return Buffer(_numbered(stem, self.buffers), TensorType(dtype, tuple(shape)), space)
+
+
+def distinct(kernel: Kernel) -> Kernel:
+    """The kernel, where no local buffer has the name of a parameter: `panel0` may be a user's."""
+    taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
+    met = [b for b in dict.fromkeys(locals_in(kernel.body)) if b.name in taken]
+    others = {b: replace(b, name=fresh(b.name, taken)) for b in met}
+    return replace(kernel, body=substituted(kernel.body, others)) if others else kernel
 
 
 def _numbered(stem: str, taken: set[str]) -> str:

@@ -30,8 +30,10 @@ class RowStager:
     def block(self, stmts: Block) -> Block:
         loops = [s for s in stmts if isinstance(s, For) and s.bind == "thread"]
         for i, first in enumerate(loops):
+            ends = (first.lo, first.hi, first.step)
+            alike = [f for f in loops[i + 1 :] if (f.lo, f.hi, f.step) == ends]
             for row in self.rows(first):
-                others = [f for f in loops[i + 1 :] if _alike(first, f) and row in self.rows(f)]
+                others = [f for f in alike if row in self.rows(f)]
                 staged = self.staged(row, [first, *others], stmts) if others else None
                 if staged is not None:
                     return self.block(staged)
@@ -73,7 +75,3 @@ class RowStager:
                 out += [Local(buffer), fill]
             out.append(read(stmt) if stmt in loops and isinstance(stmt, For) else stmt)
         return tuple(out)
-
-
-def _alike(first: For, other: For) -> bool:
-    return (first.lo, first.hi, first.step) == (other.lo, other.hi, other.step)

@@ -57,8 +57,7 @@ def _nests(block: Block, times: int = 1) -> Iterator[tuple[Contraction | For, in
 
 
 def _rounds(stmt: For) -> bool:
-    folds = stmt.folds if stmt.role == "reduce" else ()
-    return any(f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in folds)
+    return any(f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in stmt.folds)
 
 
 def _of_sum(n: Size, times: int, target: Machine) -> tuple[int, int]:

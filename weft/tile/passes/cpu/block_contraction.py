@@ -75,9 +75,8 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     enough = not alone or outer or _unevenness(trips(c.lines), size, target) < UNEVEN
     shared = None if enough else _split_rows(c, lanes if crossed else rows, target, labels)
     if shared is not None:
-        c = replace(
-            c, rows=replace(c.rows, lo=shared.axis, hi=upto(shared.axis, shared.step, shared.hi))
-        )
+        end = upto(shared.axis, shared.step, shared.hi)
+        c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     read = Update(c.update.fold, (c.right,))

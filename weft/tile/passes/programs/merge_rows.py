@@ -240,9 +240,8 @@ class _Merge:
         body: Block = (*kept, *substituted(tuple(nests), over))
         for n, loop in reversed(list(enumerate(leading(self.members[0])[: self.depth]))):
             each = self.block if n == self.depth - 1 else 1
-            turns = simplify(
-                apply(floordiv, apply(add, loop.hi, constant(each - 1)), constant(each)), {}
-            )
+            upward = apply(add, loop.hi, constant(each - 1))
+            turns = simplify(apply(floordiv, upward, constant(each)), {})
             body = (For(axis(f"outer{n}"), constant(0), turns, body),)
         return merged_kernel(self.members, self.local, body)
 

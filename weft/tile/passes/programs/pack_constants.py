@@ -159,9 +159,8 @@ class _Packing:
         count = (columns + width - 1) // width
         shape = (*map(span, outer), count, *map(span, inner), width)
         inputs = loads(c.right)
-        panels = Buffer(
-            fresh(f"{inputs[0].name}_panels", self.names), TensorType(c.right.type.dtype, shape)
-        )
+        name = fresh(f"{inputs[0].name}_panels", self.names)
+        panels = Buffer(name, TensorType(c.right.type.dtype, shape))
         each, n, whole = self.labels.axis("b"), self.labels.axis("j"), constant(columns // width)
 
         def fill(panel: Node, partial: bool) -> For:
