@@ -55,6 +55,7 @@ def test_at_best(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
 PRODUCTS: dict[str, tuple[Callable[..., Any], Make]] = {
     "matmul": (lambda x, y: x @ y, f32((1024, 32), (32, 1024))),
     "linear": (lambda x, w: F.linear(x, w), f32((1024, 32), (1024, 32))),
+    "attention": (F.scaled_dot_product_attention, bf16(*[(1, 2, 128, 64)] * 3)),
     "bf16_linear": (lambda x, w: F.linear(x, w), bf16((1024, 64), (1024, 64))),
 }
 

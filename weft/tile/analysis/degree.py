@@ -54,7 +54,7 @@ class Degrees:
         if name == "where" and degrees == [0, 1, 0]:
             return 1 if value_of(node.args[2]) == 0 else -1
         cast = isinstance(node.op, Apply) and node.op.function in CASTS.values()
-        return 1 if (cast or name == "negative") and degrees == [1] else -1
+        return 1 if (cast or name == "negate") and degrees == [1] else -1
 
     def _below_top(self, gap: Node) -> bool:
         """Whether a term is s - maximum, where a maximum of -infinity may count as 0."""

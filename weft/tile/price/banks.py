@@ -6,27 +6,29 @@ warps, those of 16 by quarters; threads that touch the same word share it.
 """
 
 from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
 
 from weft.core.node import Node
-from weft.scalar.affine import linear
-from weft.scalar.nest import Buffer, For
+from weft.scalar.nest import Buffer, For, free_variables
+from weft.scalar.ops import evaluate_term
 from weft.tile.analysis.access import trips
 
 BANKS, BYTES = 32, 4
 
 
 def offsets(address: Node, loops: Sequence[For], lanes: int) -> list[int]:
-    """The position of each thread of the first warp along loops over threads, the last fastest."""
-    terms, _ = linear(address)
-    found: list[int] = []
-    for lane in range(lanes):
-        at, inner = 0, 1
-        for loop in reversed(loops):
-            turn = lane // inner % trips(loop)
-            at += terms.get(loop.axis, 0) * turn * loop.step
-            inner *= trips(loop)
-        found.append(at)
-    return found
+    """The position of each thread of the first warp along loops over threads, the last fastest.
+
+    All other axes are 0: an address need not be linear in a thread's number.
+    """
+    turns, inner = np.arange(lanes), 1
+    known: dict[Node, Any] = dict.fromkeys(free_variables(address), 0)
+    for loop in reversed(loops):
+        known[loop.axis] = turns // inner % trips(loop) * loop.step
+        inner *= trips(loop)
+    return np.broadcast_to(evaluate_term(address, known), lanes).tolist()
 
 
 def bank(word: int, slab: Buffer) -> int:

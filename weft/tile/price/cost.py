@@ -32,7 +32,7 @@ def kernel_time_us(body: Block, target: Machine) -> float:
     """Predicted time of one kernel on all cores."""
     if restates(body):
         return 0.0  # link/program.py leaves it out
-    body = staged(body, target)
+    body = body if isinstance(target, GPU) else staged(body, target)
     time = block_time_us(body, target) / _shares(body, target)
     if isinstance(target, GPU):
         time = max(time, latency_ns(body, target) / 1e3)

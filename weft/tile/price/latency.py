@@ -42,7 +42,7 @@ def _nest(stmt: For, target: GPU) -> float:
     elif not chosen.isdisjoint(f.axis for f in around):  # a column for each thread
         share, count = target.shared_threads // target.warp if target.is_idle(count) else 1, 1
     elif loops:  # a block has several short ones
-        count *= min(1.0, max(map(_turns, loops)) / share)
+        count *= min(1.0, max(map(turns, loops)) / share)
     waves = max(1.0, count / blocks / target.cores)
     seen = set[Buffer]()
     return waves * (sum(_wait(s, share, target, seen) for s in loops) or LOAD)
@@ -58,14 +58,14 @@ def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
         inner = (s for s in stmt.body if isinstance(s, For))
         return trips(stmt) * sum(_wait(s, share, target, set()) for s in inner)
     read = {b for b in loads(*nodes((stmt,))) if b.space == "global"}
-    turns = _turns(stmt)
-    if read and read <= seen and turns * WIDE <= NEAR:
+    count = turns(stmt)
+    if read and read <= seen and count * WIDE <= NEAR:
         return 0.0
     seen |= read
-    return (LOAD if read else SHARED) * max(1.0, turns / share / FLIGHT)
+    return (LOAD if read else SHARED) * max(1.0, count / share / FLIGHT)
 
 
-def _turns(stmt: For) -> float:
+def turns(stmt: For) -> float:
     """The number of iterations that one thread runs of a loop and of those inside it."""
-    inside = sum(_turns(s) for s in stmt.body if isinstance(s, For))
+    inside = sum(turns(s) for s in stmt.body if isinstance(s, For))
     return trips(stmt) * max(1.0, inside)

@@ -21,6 +21,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
 from weft.tile.moves.loops import Labels, combining, nested
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+from weft.tile.price.latency import turns
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy
 LONGEST = 1024  # terms one thread adds one by one, or a quarter of a product's: errors grow so
@@ -50,15 +51,19 @@ def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     if apart or not isinstance(head, For) or head.role != "reduce":
         return [kernel]
     loops, inner = chain(head, "reduce")
-    flat = not any(isinstance(s, For) for s in inner) and all(not f.folds for f in loops[1:])
+    alone = all(not f.folds for f in loops[1:])
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
-    found = _parts(first, around, loops, target) if flat and even else None
+    found = _parts(first, around, loops, target) if alone and even else None
     return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
 
 
 def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple[For, int] | None:
-    """The loop to split and how long its parts are, None where there are blocks enough."""
-    results, depth = math.prod(map(trips, around)), math.prod(map(trips, loops))
+    """The loop to split and how long its parts are, None where there are blocks enough.
+
+    Of rows that reduce themselves first, threads share each row, and a block adds its rows up.
+    """
+    results, rows = math.prod(map(trips, around)), math.prod(map(trips, loops))
+    depth = int(turns(loops[0]))  # more than rows where these have loops of their own
     product = contraction(nest) if around else None
     if product is not None:
         sides = (-(-trips(f) // SIDE) for f in (product.rows, product.columns))
@@ -69,7 +74,7 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
         side_by_side = any(f.axis in chosen for f in around)
         blocks = -(-results // target.warp) if side_by_side else results
         least = ELEMENTS // (target.warp if side_by_side else 1)
-        alone = depth // (1 if side_by_side else target.threads)
+        alone = rows // (1 if side_by_side or depth > rows else target.threads)
     wanted = max(min(2 * target.cores // max(1, blocks), depth // least), -(-alone // LONGEST))
     choices = ((n, f) for f in loops for n in divisors(trips(f)) if n <= wanted)
     count, loop = max(choices, key=lambda c: c[0], default=(1, nest))
