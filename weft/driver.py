@@ -178,13 +178,15 @@ def build(captured: Captured, options: Options) -> Runner:
     writes = dict(enumerate(captured.mutations, len(graph.outputs) - len(captured.mutations)))
     constants = captured.constants() if options.freeze else ()
     facts = (layouts, writes, constants, options, find_target(options.target))
-    key = log.time("g", lambda: program_key(graph, *facts))
+    digest = log.time("g", lambda: program_key(graph, *facts))
     known = Known(layouts, constants, bool(captured.sizes_now))
     levels = cache(partial(lower, graph, options, log, known))
-    key, ranges = within(key, captured.sizes_now, lambda: levels().near, options.verbose == 0)
+    placed = partial(within, digest, captured.sizes_now, lambda: levels().near)
+    key, ranges = placed(options.verbose == 0)
     where = (captured.place, find_target(options.target), options.simulate)
     linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None
     if linked is None:
+        key, ranges = placed(False)  # its own: what was noted may be that of another, now gone
         facts = (writes, captured.place, constants, key)
         run, report = runnable(levels(), options, log, graph.name, *facts)
     else:

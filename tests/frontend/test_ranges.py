@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 import weft
 from weft import driver
+from weft.runtime.cache import Cache
 
 Entry = Callable[[Any], Any]
 
@@ -153,3 +154,15 @@ def test_a_few_sums_have_one_program() -> None:
         torch._dynamo.mark_static(x, (1, 2))
         torch.testing.assert_close(f(x), fn(x), atol=1e-3, rtol=1e-3)
     assert ranges_of(f) == ["s0: 2..65536"]
+
+
+def test_a_program_that_is_gone_is_made_for_its_own_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the cache noted for it may be a wider range, found with other hints."""
+    monkeypatch.setattr(Cache, "notes", lambda cache, key: [{}])
+
+    def fn(x: Any) -> Any:
+        return x.sum(-1) * 5
+
+    f = ours(fn)
+    check(f, fn, (4096, 33))
+    assert ranges_of(f)[1] == "s1: 2..4096"

@@ -66,9 +66,11 @@ def test_warps_share_few_columns(columns: int, target: str) -> None:
 def test_rows_that_reduce_themselves_over_the_grid() -> None:
     """A block has some of the rows, and a second kernel adds all up."""
     x, targets = torch.randn(96, 300), torch.randint(300, (96,))
-    mean: Any = lambda x: x.logsumexp(-1).mean()  # noqa: E731
-    loss: Any = F.cross_entropy
-    for function, args in ((mean, (x,)), (loss, (x, targets))):
+    programs: list[tuple[Any, tuple[Any, ...]]] = [
+        (lambda x: x.logsumexp(-1).mean(), (x,)),
+        (F.cross_entropy, (x, targets)),
+    ]
+    for function, args in programs:
         f = weft.compile(function, target="cuda:sm_90a", simulate=True, fallback="error")
         torch.testing.assert_close(f(*args), function(*args))
         launches = f.programs[0].artifact.levels().launches.values()

@@ -12,11 +12,15 @@ from torch.nn import functional as F
 
 import weft
 from tests.gpu.opencl import opencl_device
+from weft.core.node import make
+from weft.core.types import f32
 from weft.interpret import nests as interpret
 from weft.loop import verify
-from weft.scalar.nest import Program
+from weft.scalar.nest import Acc, Program
+from weft.scalar.ops import apply
 from weft.targets.gpu import GPUS
 from weft.text import parse_program, print_program
+from weft.tile.analysis.degree import Degrees, NotByChunks
 from weft.tile.passes.programs import chunk_reduce as module
 from weft.tile.passes.programs.chunk_reduce import chunk_reduce
 
@@ -190,3 +194,14 @@ def test_merges_by_price_alone(fuse: Any, merged: bool) -> None:
     attention = weft.compile(eager, target="cuda:sm_90a", simulate=True, fuse=fuse)
     attention(*(torch.randn(2, 150, 32) for _ in range(3)))
     assert ("# scan" in attention.ir("loop")) is merged
+
+
+def test_degrees_of_terms() -> None:
+    """Those that scale with exp(s - maximum) do so negated as well; what is added to them not."""
+    score, top = make(Acc("s0", f32)), make(Acc("top", f32))
+    weight = apply("exp", apply("subtract", score, top))
+    degrees = Degrees({top}, top=top)
+    assert degrees.of(weight) == degrees.of(apply("negate", weight)) == 1
+    assert degrees.of(apply("negate", score)) == 0
+    with pytest.raises(NotByChunks):
+        degrees.of(apply("add", weight, score))

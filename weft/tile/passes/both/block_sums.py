@@ -14,9 +14,9 @@ own block's; a scan over vector lanes stays whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Any
 
 from weft.core.types import f32, f64
 from weft.scalar.affine import bounds, has_symbol
@@ -25,6 +25,7 @@ from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, Fold, For, Kernel, Update
 from weft.scalar.ops import apply, subtract
 from weft.scalar.reach import longest, ranges_inside
+from weft.scalar.sizes import Size
 from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import Ranges
 from weft.tile.moves.loops import Labels, ending, upto
@@ -32,14 +33,15 @@ from weft.tile.moves.loops import Labels, ending, upto
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
 MOST = 1 << 20  # terms that a loop is thought to have at most where a size decides
+Near = Mapping[Size, tuple[int, int]]
 SHARE = {"thread": 256, "warp": 16}  # threads that share a loop
 IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each thread
 
 
-def block_sums(kernel: Kernel, target: object, near: Any = None) -> Kernel:
+def block_sums(kernel: Kernel, target: object, near: Near | None = None) -> Kernel:
     """Split every long loop that adds floats one by one, with all of its folds.
 
-    The program is for sizes `near` the first, by size the least and the greatest: a sum that is
+    The program is for sizes `near` the first ones, each from a least to a greatest: a sum that is
     short there stays whole.
     """
     labels, loops = Labels(kernel.body), loops_in(kernel.body)

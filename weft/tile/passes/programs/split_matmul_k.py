@@ -51,9 +51,9 @@ def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     if apart or not isinstance(head, For) or head.role != "reduce":
         return [kernel]
     loops, inner = chain(head, "reduce")
-    alone = all(not f.folds for f in loops[1:])
+    plain = all(not f.folds for f in loops[1:])
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
-    found = _parts(first, around, loops, target) if alone and even else None
+    found = _parts(first, around, loops, target) if plain and even else None
     return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
 
 
