@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from itertools import product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from tests.runtime.test_math import ulps
 from tests.sim.test_math import WORDS, functions_of, result_of
 from weft.core.types import DType, boolean
 from weft.emit.spelling import element, function_name
+from weft.emit.terms import Terms
 from weft.runtime.compiler import find_compiler
-from weft.scalar.ops import CASTS, Function
+from weft.scalar.ops import CASTS, Function, apply, axis, constant
 
 WIDTHS = (1, 4, 8, 16)
 # Bounds of the error in ulp, beyond 2; those of libm hold for f64 as well.
@@ -155,3 +157,26 @@ def test_every_function(libraries: dict[int, ctypes.CDLL], lanes: int, d: DType)
             call = f"{function}({', '.join(str(a[i]) for a in args)})"
             failures.append(f"{call} = {got[i]}, not {wanted[i]}")
     assert not failures, "\n".join(failures)
+
+
+def test_indices_divided_by_powers_of_two_round_down(tmp_path: Path) -> None:
+    """In words of C that call nothing, whatever the sign."""
+    i, terms, found = axis("i"), Terms(), dict[str, list[int]]()
+    terms.names[i], terms.ranges[i] = "i", (-300, 300)
+    for name, by in product(("floordiv", "floormod"), (1, 2, 16, 256)):
+        spelt = terms.index(apply(name, apply("add", i, constant(3)), constant(by)))
+        whole = [n // by if name == "floordiv" else n % by for n in range(-297, 304)]
+        assert "floor" not in spelt
+        found[spelt] = whole
+    head = '__attribute__((visibility("default"))) long f'
+    bodies = (f"{head}{k}(long i) {{ return 1 + {text}; }}\n" for k, text in enumerate(found))
+    (tmp_path / "f.c").write_text("".join(bodies))
+    compiler = find_compiler()
+    compiler.compile(tmp_path / "f.c", tmp_path / "f.o")
+    compiler.link([tmp_path / "f.o"], tmp_path / "f.so")
+    library = ctypes.CDLL(str(tmp_path / "f.so"))
+    for k, (spelt, whole) in enumerate(found.items()):
+        function = library[f"f{k}"]
+        function.restype = ctypes.c_long
+        got = [function(ctypes.c_long(n)) - 1 for n in range(-300, 301)]
+        assert got == whole, spelt

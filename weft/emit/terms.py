@@ -13,7 +13,7 @@ from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.affine import Interval, bounds, function_of, has_symbol
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store, free_variables
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, value_of
 from weft.scalar.sizes import Extent, Size
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
@@ -210,7 +210,7 @@ class Terms:
         return function_name(function, [register(a.type.dtype) for a in term.args], lanes, args)
 
     def index(self, term: Node) -> str:
-        """Scalar i64 arithmetic in infix C; / and % are C's where nothing can be negative."""
+        """Scalar i64 arithmetic in infix C; / and % are C's where nothing is negative."""
         if term in self.names or not inline(term):
             return self.atom(term) if term.type.lanes == 1 else self.value(term)
         name = term.op.function.name  # type: ignore[attr-defined]
@@ -218,6 +218,10 @@ class Terms:
         if name in SIGNS and not (divides and bounds(term.args[0], self.ranges)[0] < 0):
             a, b = (self._operand(x, name) for x in term.args)
             return f"{a} {SIGNS[name]} {b}".replace("+ -", "- ")
+        by = int(value_of(term.args[1]) or 0) if divides else 0
+        if by > 0 and not by & (by - 1):  # a shift and a mask floor negative numbers too
+            sign = f">> {by.bit_length() - 1}" if name == "floordiv" else f"& {by - 1}"
+            return f"({self._operand(term.args[0], name)} {sign})"
         args = [self.index(a) for a in term.args]
         dtypes = [a.type.dtype for a in term.args]
         return function_name(term.op.function, dtypes, 1, args)  # type: ignore[attr-defined]

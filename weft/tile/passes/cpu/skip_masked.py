@@ -27,7 +27,7 @@ from weft.scalar.affine import bounds, function_of, has_symbol, slack
 from weft.scalar.blocks import accesses, locals_in, loops_in, map_loops, map_outermost, nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Stmt
-from weft.scalar.ops import Constant, add, apply, axis, constant, floordiv, minimum, multiply
+from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, value_of
 from weft.scalar.reach import ranges_inside
 from weft.scalar.rules import VOCABULARY, fold
 from weft.scalar.updates import lifted
@@ -87,7 +87,7 @@ class _Columns:
         self.loops = self._related()
         sizes = {(f.lo, f.hi) for f in self.loops}
         end = self._rounded()
-        if len(sizes) != 1 or isinstance(end.op, Constant) or not self._void():
+        if len(sizes) != 1 or value_of(end) is not None or not self._void():
             return None
 
         def one(loop: For) -> For | None:
@@ -160,7 +160,7 @@ class _Columns:
             if cut and isinstance(stmt, nest.Store):
                 result = value(stmt.value)
                 stored.pop(stmt.buffer, None)
-                if isinstance(result.op, Constant) and self._whole(stmt, columns):
+                if value_of(result) is not None and self._whole(stmt, columns):
                     stored[stmt.buffer] = result
                 local = stmt.buffer.space == "local"
                 return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
@@ -180,27 +180,23 @@ class _Columns:
         if stmt.mask is not None:
             return False
         for place, i in enumerate(stmt.index):
-            touched = [
-                self.roots.get(at[place]) for b, at in accesses(self.block) if b == stmt.buffer
-            ]
-            ends = {(f.lo, f.hi) if f else None for f in touched}
+            of = [at[place] for b, at in accesses(self.block) if b == stmt.buffer]
+            ends = {(f.lo, f.hi) if f else None for f in map(self.roots.get, of)}
             if i not in columns and (None in ends or len(ends) != 1 or self._moves(ends)):
                 return False
         return True
 
     def _moves(self, ends: Collection[tuple[Node, Node] | None]) -> bool:
         """Whether an end of a loop is another one in each iteration of a loop of the block."""
-        terms = (t for end in ends if end is not None for t in end)
-        return any(not self.roots.keys().isdisjoint(nest.free_variables(t)) for t in terms)
+        return any(self.roots.keys() & nest.free_variables(t) for e in ends if e for t in e)
 
 
 def _absorbed(node: Node) -> Node | None:
     """A function of literals, or of one that decides it whatever finite number the other is."""
-    literals = [a for a in node.args if isinstance(a.op, Constant)]
-    name, values = function_of(node), [a.op.value for a in literals]  # type: ignore[attr-defined]
-    if name == "multiply" and 0 in values:
-        return literals[values.index(0)]
-    infinite = name == "add" or (name == "subtract" and isinstance(node.args[0].op, Constant))
-    if infinite and -math.inf in values:
-        return literals[values.index(-math.inf)]
+    name, literals = function_of(node), {value_of(a): a for a in reversed(node.args)}
+    if name == "multiply" and 0 in literals:
+        return literals[0]
+    infinite = name == "add" or (name == "subtract" and value_of(node.args[0]) is not None)
+    if infinite and -math.inf in literals:
+        return literals[-math.inf]
     return fold(node, VOCABULARY)
