@@ -14,7 +14,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch._dynamo.variables.dicts import ConstDictVariable, HashableTracker
+from torch._dynamo.variables import dicts
 from torch._dynamo.variables.tensor import TensorVariable
 
 
@@ -23,13 +23,15 @@ def _guard_absent_keys() -> None:
 
     os.environ.get(name) is such a read: without the guard a variable set later is not seen.
     """
-    kind, name = ConstDictVariable, "getitem_const_raise_exception_if_absent"
+    kind, name = dicts.ConstDictVariable, "getitem_const_raise_exception_if_absent"
     plain = getattr(kind, name, None)
-    if plain is None:
+    # The second is its name in torch 2.11.
+    hashable = getattr(dicts, "HashableTracker", None) or getattr(kind, "_HashableTracker", None)
+    if plain is None or hashable is None:
         return
 
     def read(self: Any, tx: Any, arg: Any) -> Any:
-        if self.source is not None and HashableTracker(arg) not in self.items:
+        if self.source is not None and hashable(arg) not in self.items:
             self.install_dict_contains_guard(tx, [arg])
         return plain(self, tx, arg)
 
