@@ -7,14 +7,18 @@ CUDA_WORKLOADS["matmul 4096 bf16"].text     # f32 is without TF32; bf16 where LL
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-import tomli
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
-DATA: dict[str, Any] = tomli.loads((Path(__file__).parent / "workloads.toml").read_text())
+DATA: dict[str, Any] = tomllib.loads((Path(__file__).parent / "workloads.toml").read_text())
 PROGRAMS: dict[str, dict[str, str]] = DATA["programs"]  # texts by group and by name
 PARTS: dict[str, str] = DATA["parts"]
 
