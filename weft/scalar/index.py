@@ -36,6 +36,8 @@ from weft.scalar.affine import (
 from weft.scalar.ops import Apply, Constant, apply, constant, value_of
 from weft.scalar.symbols import bounded, linear_bounds, long_division, quotient
 
+Intervals = tuple[tuple[Node, Interval], ...]  # of leaves
+
 TRUE, FALSE = constant(True), constant(False)
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
@@ -361,18 +363,23 @@ def _leaves(node: Node) -> tuple[Node, ...]:
     return tuple(n for n in postorder(node) if not isinstance(n.op, Apply | Constant))
 
 
+def intervals(ranges: Ranges, *terms: Node) -> Intervals | None:
+    """The ranges of the leaves of terms, as the key of a cache; None where they tell more."""
+    if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
+        return None
+    leaves = dict.fromkeys(leaf for term in terms for leaf in _leaves(term))
+    return tuple((leaf, ranges[leaf]) for leaf in leaves if leaf in ranges)
+
+
 def simplify(node: Node, ranges: Ranges) -> Node:
     """Simplify a whole term bottom-up under the ranges of its axes."""
-    if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
-        return _simplify(node, as_known(ranges))
-    return _simplify_over(node, tuple(ranges.get(leaf) for leaf in _leaves(node)))
+    known = intervals(ranges, node)
+    return _simplify(node, as_known(ranges)) if known is None else _simplify_over(node, known)
 
 
 @lru_cache(maxsize=1 << 15)
-def _simplify_over(node: Node, intervals: tuple[Interval | None, ...]) -> Node:
-    """Simplify under the intervals of the leaves, which are the key of the cache."""
-    known = zip(_leaves(node), intervals, strict=True)
-    return _simplify(node, Known({leaf: found for leaf, found in known if found is not None}))
+def _simplify_over(node: Node, known: Intervals) -> Node:
+    return _simplify(node, Known(dict(known)))
 
 
 def _simplify(root: Node, known: Known) -> Node:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
+from weakref import WeakKeyDictionary
 
 from typing_extensions import Self
 
@@ -291,15 +292,17 @@ def walk(block: Block) -> Iterator[Stmt]:
             yield from walk(stmt.body)
 
 
-def free_variables(term: Node, memo: dict[Node, frozenset[Node]] | None = None) -> frozenset[Node]:
+_free: WeakKeyDictionary[Node, frozenset[Node]] = WeakKeyDictionary()
+
+
+def free_variables(term: Node) -> frozenset[Node]:
     """Axes and accumulators a term depends on."""
-    known = {} if memo is None else memo
 
     def compute(node: Node) -> frozenset[Node]:
         own = frozenset((node,)) if is_variable(node) else frozenset[Node]()
-        return own.union(*(known[a] for a in node.args))
+        return own.union(*(_free[a] for a in node.args))
 
-    return bottom_up(term, known, compute)
+    return bottom_up(term, _free, compute)  # type: ignore[arg-type]
 
 
 def is_variable(term: Node) -> bool:

@@ -26,7 +26,6 @@ class _Placer:
         self.depth: dict[Node, int] = {}  # axis or accumulator -> frame that binds it
         self.written: dict[Buffer, list[int]] = {}  # local buffer -> loops around its last store
         self.reads: dict[Node, frozenset[Buffer]] = {}
-        self.free: dict[Node, frozenset[Node]] = {}
         self.serial = 0
 
     def block(self, stmts: Block, variable: Node | None = None) -> Block:
@@ -71,7 +70,7 @@ class _Placer:
     def _updated(self, running: frozenset[Node]) -> None:
         """Forget the Lets that read a running value: an update makes them stale."""
         for bound in self.bound:
-            stale = [t for t in bound if not running.isdisjoint(free_variables(t, self.free))]
+            stale = [t for t in bound if not running.isdisjoint(free_variables(t))]
             bound.difference_update(stale)
 
     def _locals(self, term: Node) -> frozenset[Buffer]:

@@ -109,7 +109,8 @@ def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
                 yield node
             elif node not in seen:
                 seen.add(node)
-                yield from _sizes(node.op, seen)
+                yield from _sizes(node.op, seen) if node.op not in seen else ()
+                seen.add(node.op)
     elif isinstance(value, tuple):
         for part in value:  # type: ignore[reportUnknownVariableType]
             yield from _sizes(part, seen)

@@ -273,13 +273,12 @@ def _roles(
     value = update.values[0]
     paired = function_of(value) == "dot_bf16"
     parts = list(value.args) if paired else factors(value)
-    memo: dict[Node, frozenset[Node]] = {}
-    right = [p for p in parts if columns.axis in free_variables(p, memo)]
-    left = [p for p in parts if columns.axis not in free_variables(p, memo)]
+    right = [p for p in parts if columns.axis in free_variables(p)]
+    left = [p for p in parts if columns.axis not in free_variables(p)]
     if not right or not left:
         return None
     of_left, of_right = (
-        frozenset[Node]().union(*(free_variables(p, memo) for p in part)) for part in (left, right)
+        frozenset[Node]().union(*(free_variables(p) for p in part)) for part in (left, right)
     )
     if not any(r.axis in of_left and r.axis in of_right for r in reduce):
         return None

@@ -148,10 +148,9 @@ def on_chunks(kernel: Kernel, change: Callable[[Tile, For, Labels], Tile | None]
 
 def guarded(term: Node, axis: Node, condition: Node) -> Node:
     """The term with its loads along an axis masked by a condition; 0 where it is false."""
-    memo: dict[Node, frozenset[Node]] = {}
 
     def change(node: Node) -> Node | None:
-        along = isinstance(node.op, Load) and axis in free_variables(node, memo)
+        along = isinstance(node.op, Load) and axis in free_variables(node)
         return masked(node, condition) if along else None
 
     return rebuild((term,), change)[0]

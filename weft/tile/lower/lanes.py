@@ -46,7 +46,6 @@ class Lowering:
     def __init__(self, vector: Vector | None, ranges: Mapping[Node, Interval]) -> None:
         self.vector, self.ranges = vector, ranges
         self.memo: dict[Node, Node] = {}
-        self.free: dict[Node, frozenset[Node]] = {}
 
     def term(self, node: Node) -> Node:
         return bottom_up(node, self.memo, self._term, _values)
@@ -59,7 +58,7 @@ class Lowering:
             return self._load(node, node.op)
         if not node.args:
             return node
-        by_axis = v is not None and v.axis in free_variables(node, self.free)
+        by_axis = v is not None and v.axis in free_variables(node)
         if v is not None and by_axis and (narrow := self._compare_lanes(node, v)) is not None:
             return narrow
         args = [self.term(a) for a in node.args]
@@ -83,7 +82,7 @@ class Lowering:
         even, offset = linear(apply("subtract", *node.args))
         terms = dict(even)
         step = terms.pop(v.axis, 0)
-        uneven = any(v.axis in free_variables(a, self.free) for a in terms)
+        uneven = any(v.axis in free_variables(a) for a in terms)
         if step == 0 or uneven or (abs(step) > 1 and name in ("eq", "ne")):
             return None
         name = name if step > 0 else FLIPPED[name]
@@ -126,7 +125,7 @@ class Lowering:
     def _varies(self, where: Node) -> bool:
         """Whether an address is another in each lane: by the axis, or by what lanes folded."""
         v = self.vector
-        by_axis = v is not None and v.axis in free_variables(where, self.free)
+        by_axis = v is not None and v.axis in free_variables(where)
         return by_axis or self.term(where).type.lanes > 1
 
     def _lane_places(self, where: Node, v: Vector) -> tuple[Node, int]:

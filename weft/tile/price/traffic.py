@@ -61,7 +61,6 @@ class _Count:
 
     def __init__(self, cache: int, blocked: Collection[Node], sector: int) -> None:
         self.cache, self.blocked, self.sector = cache, blocked, sector
-        self.free: dict[Node, Axes] = {}
 
     def block(self, stmts: Block) -> Traffic:
         own: Traffic = {}
@@ -72,7 +71,7 @@ class _Count:
             touched = access(s.term if isinstance(s, Let) else s)
             if touched is not None and touched[0].space == "global":
                 buffer, index = touched
-                axes = frozenset[Node]().union(*(free_variables(i, self.free) for i in index))
+                axes = frozenset[Node]().union(*(free_variables(i) for i in index))
                 size = buffer.type.dtype.bytes
                 if self.sector > size:
                     size = max(size, min(self.sector, _apart(buffer, index)))
@@ -83,7 +82,7 @@ class _Count:
         inner = self.block(stmt.body)
         turns = stmt.lanes or (length(stmt) or stmt.step) / stmt.step
         stays = stmt.axis in self.blocked or sum(inner.values()) <= self.cache
-        start = free_variables(stmt.lo, self.free)
+        start = free_variables(stmt.lo)
         total: Traffic = {}
         for (b, axes), n in inner.items():
             moves = stmt.axis in axes

@@ -78,10 +78,9 @@ def _stage(
 ) -> tuple[Local, Stmt, Stmt] | None:
     """Both loops with the most expensive term that they share in a row buffer."""
     computed, same = set(nodes(first.body)), {second.axis: first.axis}
-    free: dict[Node, frozenset[Node]] = {}
 
     def moves(term: Node) -> bool:
-        return second.axis in free_variables(term, free)
+        return second.axis in free_variables(term)
 
     def cost(term: Node) -> float:
         return sum(term_cost(n) for n in postorder(term) if moves(n))

@@ -85,14 +85,13 @@ def _can_run_lanes(stmt: For) -> bool:
 def lanes_for(stmt: For, target: Machine) -> int:
     """Lanes such that the widest value moving with the axis fills a register."""
     widest = 4
-    free: dict[Node, frozenset[Node]] = {}
     loaded: set[Node] = set()  # terms with a load in them; index arithmetic becomes addresses
     stmts = [s for s in walk((stmt,)) if not isinstance(s, For)]
     for term in postorder(*(t for s in stmts for t in s.terms())):
         if isinstance(term.op, Load) or any(a in loaded for a in term.args):
             loaded.add(term)
         value = isinstance(term.op, Load | Apply) and (term in loaded or term.type.dtype.is_float)
-        if value and stmt.axis in free_variables(term, free):
+        if value and stmt.axis in free_variables(term):
             widest = max(widest, term.type.dtype.bytes)
     return target.lanes(widest)
 

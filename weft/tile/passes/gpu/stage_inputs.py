@@ -121,12 +121,11 @@ def _reads_global(term: Node) -> bool:
 
 def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Slab]:
     """The largest terms that move with the chunk and with one loop of threads."""
-    memo: dict[Node, frozenset[Node]] = {}
     stack, seen = list(update.values), set[Node]()
     while stack:
         term = stack.pop()
-        moves = [t for t in threads if t.axis in free_variables(term, memo)]
-        if term in seen or inner.axis not in free_variables(term, memo) or not moves:
+        moves = [t for t in threads if t.axis in free_variables(term)]
+        if term in seen or inner.axis not in free_variables(term) or not moves:
             continue
         seen.add(term)
         if len(moves) == 1 and _reads_global(term):
