@@ -261,12 +261,14 @@ def test_out_of_bounds_names_buffer_index_and_iteration() -> None:
         run(p, [])
 
 
-def test_iterations_of_a_free_loop_store_to_different_elements() -> None:
-    y = buffer("y", 4)
+def test_iterations_of_a_free_loop_store_to_different_elements_or_equal_values() -> None:
+    x, y = buffer("x", 8), buffer("y", 4)
     half = apply("floordiv", a0, c(2))
-    p = program(loop(a0, 0, 8, Store(y, (half,), c(1.0))), (), (y,))
+    p = program(loop(a0, 0, 8, Store(y, (half,), load(x, a0))), (x,), (y,))
     with pytest.raises(VerifyError, match="two iterations store to one element of y"):
-        run(p, [])
+        run(p, [np.arange(8, dtype=np.float32)])
+    (twice,) = run(p, [np.array([1, 1, 2, 2, 3, 3, np.nan, np.nan], np.float32)])
+    np.testing.assert_array_equal(twice, [1, 2, 3, np.nan])
 
 
 def test_free_loops_do_not_fold() -> None:

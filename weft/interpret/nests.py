@@ -80,8 +80,8 @@ def run(
 ) -> list[np.ndarray]:
     """Execute a program; inputs and outputs are arrays of their buffers' shapes.
 
-    VerifyError where an access is out of bounds or two iterations store to one element. A program
-    for any size runs at the sizes of its inputs.
+    VerifyError where an access is out of bounds, or two iterations store to one element what is
+    not equal. A program for any size runs at the sizes of its inputs.
     """
     program = at_shapes(program, map(np.shape, inputs))
     memory = allocate(program, inputs, widen)
@@ -184,9 +184,11 @@ class _Machine:
         if runs is not None:
             runs = np.broadcast_to(runs, shape)
             address, value = address[runs], value[runs]
-        if all(n == m for n, m in zip(self.sizes, free, strict=True)) and repeats(address):
-            raise self.error(f"two iterations store to one element of {access.buffer.name}")
         data[address] = value
+        if all(n == m for n, m in zip(self.sizes, free, strict=True)) and repeats(address):
+            stored = np.ascontiguousarray(value, data.dtype)
+            if data[address].tobytes() != stored.tobytes():
+                raise self.error(f"two iterations store to one element of {access.buffer.name}")
 
     # Statements
 

@@ -31,7 +31,8 @@ from weft.core.node import Node, Op, declared_in, require
 from weft.core.types import TensorType, boolean, i64
 from weft.scalar import nest
 from weft.scalar.affine import linear
-from weft.scalar.ops import Axis, Constant
+from weft.scalar.index import simplify
+from weft.scalar.ops import Axis, Constant, apply
 from weft.scalar.reach import Loops, extent_of, known_inside
 from weft.scalar.resize import at_some_sizes
 from weft.scalar.symbols import least, negative
@@ -121,6 +122,7 @@ class _Verifier:
         self.touches: dict[type, Reach] = {nest.Load: _load, nest.Store: _store, **level.touches}
         self.loops: Loops = {}
         self.open: list[nest.For] = []
+        self.empty = 0  # open loops that never run
         self.here: nest.Stmt | None = None
         self.readable: set[Node] = set()  # axes, accumulators and running values in scope
         self.locals: set[nest.Buffer] = set()
@@ -212,7 +214,7 @@ class _Verifier:
         self.that(allowed, f"{buffer.name} is {told} and no local buffer in scope")
 
     def touch(self, kind: str, buffer: nest.Buffer, touch: Touch | None) -> None:
-        if touch is None or any(extent_of(f) == 0 for f in self.open):
+        if touch is None or self.empty:
             return
         known = known_inside(self.loops)
         for axis, ((first, last), extent) in enumerate(zip(touch, buffer.type.shape, strict=True)):
@@ -278,11 +280,15 @@ class _Verifier:
         for fold in stmt.folds:
             self.declare(fold)
         known, readable = len(self.checked), set(self.readable)
+        length = simplify(apply("subtract", stmt.hi, stmt.lo), known_inside(self.loops))
+        empty = isinstance(length.op, Constant) and length.op.value <= 0
         self.loops[stmt.axis] = stmt
         self.readable.add(stmt.axis)
         self.folds.update((fold, len(self.open)) for fold in stmt.folds)
         self.open.append(stmt)
+        self.empty += empty
         self.block(stmt.body)
+        self.empty -= empty
         self.open.pop()
         self.readable = readable
         del self.loops[stmt.axis]

@@ -9,21 +9,31 @@ before  for b0 in 0..18 by 16:                      after   for b0 in 0..16 by 1
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import bounds, function_of, has_symbol, is_multiple, linear, slack
-from weft.scalar.blocks import expand_loops, map_statements, nodes, rewrite_block, substitute_block
+from weft.scalar.blocks import expand_loops, substitute_block
 from weft.scalar.divisors import Divisors, divisor
 from weft.scalar.index import FALSE, TRUE, simplify
-from weft.scalar.nest import Block, Fold, For, Load, Stmt, Store, free_variables, walk
+from weft.scalar.nest import (
+    Block,
+    Fold,
+    For,
+    Load,
+    Stmt,
+    free_variables,
+    walk,
+)
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
 from weft.tile.analysis.access import Ranges, is_index
+from weft.tile.moves.again import overlapping, overlaps, repeated, repeats, rolled
+from weft.tile.moves.partial import cut_body, full_body, last_body, loops_below, unit_of, unrolls
 
 MANY = 4  # blocks from which on it costs little to compute the last one as a whole
 
@@ -70,7 +80,7 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     clipped = _clipped(stmt, stmt.lo, {}, ranges) if has_symbol(extent) else None
     if clipped is not None:
         return (clipped,)
-    if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and _unrolls(stmt):
+    if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and unrolls(stmt):
         return _split_at_size(stmt, extent, ranges)
     if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
         return _split(stmt, int(extent.op.value), ranges)
@@ -78,7 +88,7 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     even = stmt.step > 1 and is_multiple(extent, stmt.step)
     blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
     even = even or (stmt.step == 1 and blocks)  # a block of one is full
-    body = simplify_block(_full(stmt), inner) if even else stmt.body
+    body = simplify_block(full_body(stmt), inner) if even else stmt.body
     return (replace(stmt, body=peel(body, inner)),)
 
 
@@ -87,7 +97,7 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
 
     Not if it unrolls: copies need a literal length, which only blocks have.
     """
-    below = _below(stmt)
+    below = loops_below(stmt)
 
     def empty(block: Block) -> bool:
         return all(isinstance(s, For) and (s in below or empty(s.body)) for s in block)
@@ -100,7 +110,7 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
 
 def _once(stmt: For) -> Block:
     """The body of a loop that runs once."""
-    return substitute_block(_cut(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
+    return substitute_block(cut_body(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
 
 
 def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | None:
@@ -112,10 +122,10 @@ def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | No
     known = {**known, stmt.axis: stmt.step}
     starts = [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
     sums = all(s.role == "reduce" and stmt.step % s.step == 0 for s in starts)
-    if _unrolls(stmt) or not (starts and sums) or starts != _below(stmt):
+    if unrolls(stmt) or not (starts and sums) or starts != loops_below(stmt):
         return None
     end, inner = _whole(stmt.hi, stmt.step, known), ranges_inside(stmt, ranges)
-    body = _cut(stmt, lambda ends: apply("minimum", ends, end))
+    body = cut_body(stmt, lambda ends: apply("minimum", ends, end))
     starts = [s for s in walk(body) if isinstance(s, For) and s.lo is stmt.axis]
     blocks = {s: _split_sum(s, base, known, inner) for s in starts}
     body = expand_loops(body, lambda s: blocks[s] if s in blocks else _pieces(s, inner))
@@ -127,10 +137,10 @@ def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequen
 
     It ends at a multiple of these, or where the whole sum does. Nothing where it can be neither.
     """
-    if not _unrolls(stmt):
+    if not unrolls(stmt):
         block = _clipped(stmt, base, known, ranges)
         return () if block is None else (block,)
-    unit, lo, parts = _unit(stmt), stmt.lo, list[For]()
+    unit, lo, parts = unit_of(stmt), stmt.lo, list[For]()
     whole = _whole(stmt.hi, stmt.step, known)
     length = apply("subtract", whole, base)
     for width in dict.fromkeys((stmt.step, unit, 1)):
@@ -139,7 +149,7 @@ def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequen
         hi = simplify(substitute((stmt.hi,), {whole: full})[0], ranges)
         part = replace(stmt, lo=lo, hi=hi, step=max(width, unit), folds=())
         left = simplify(apply("floormod", length, constant(unit)), ranges)
-        body = _full(stmt, width) if width >= unit else _last(stmt, unit, left)
+        body = full_body(stmt, width) if width >= unit else last_body(stmt, unit, left)
         parts.append(_peeled(part, body, bool(parts), ranges, width))
         lo = simplify(full, ranges)  # beyond the end of all blocks but the last
     return _declared(stmt, parts)
@@ -160,7 +170,7 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
     parts: list[Stmt] = []
     if whole:
         inner = ranges | {stmt.axis: axis_range(replace(stmt, hi=end), ranges)}
-        body = peel(simplify_block(_full(stmt), inner), inner)
+        body = peel(simplify_block(full_body(stmt), inner), inner)
         parts.append(replace(stmt, hi=end, body=body, folds=()))
     if whole < extent:
         rest = simplify_block(substitute_block(stmt.body, {stmt.axis: end}), ranges)
@@ -180,10 +190,12 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     """
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply("maximum", extent, constant(0))
-    unit, widths, lo, end = _unit(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
-    outermost = substitute((extent,), dict.fromkeys(free_variables(extent), constant(0)))[0]
-    if hint(size(outermost)) >= MANY * stmt.step and _repeats(stmt):
-        return _declared(stmt, [_peeled(stmt, _repeated(stmt, end), False, ranges)])
+    unit, widths, lo, end = unit_of(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
+    blocks = hint(_outermost(stmt)) / stmt.step
+    if blocks >= MANY and repeats(stmt):
+        return _declared(stmt, [_peeled(stmt, repeated(stmt, end), False, ranges)])
+    if blocks >= 1 and overlaps(stmt):
+        return _overlapped(stmt, extent, unit, ranges)
     adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
     if unit == 1 and stmt.role == "free":
         widths += parts_of(stmt.step) if adds else parts_of(stmt.step)[::-1][::2][::-1]
@@ -199,52 +211,38 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         hi = simplify(hi, ranges)
         if hi is not lo:
             part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
-            parts.append(_peeled(part, _full(stmt, width), bool(parts), ranges, width))
+            parts.append(_peeled(part, full_body(stmt, width), bool(parts), ranges, width))
         lo = hi if length is extent else simplify(apply("maximum", hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
         left = simplify(apply("floormod", extent, constant(widths[-1])), ranges)
         if unit < widths[-1]:  # of which the last may be less than one
             left = apply("minimum", apply("subtract", end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
-        parts.append(_peeled(part, _last(stmt, unit, left), True, ranges))
+        parts.append(_peeled(part, last_body(stmt, unit, left), True, ranges))
     return _declared(stmt, parts)
 
 
-def _repeats(stmt: For) -> bool:
-    """Whether the last block may compute its last iteration again in place of those beyond it.
+def _outermost(stmt: For) -> Extent:
+    """How many iterations there are where axes around the loop are 0, and their blocks whole."""
+    ends = stmt.hi.args if function_of(stmt.hi) == "minimum" else (stmt.hi,)
+    lengths = [apply("subtract", end, stmt.lo) for end in ends]
+    cut = [n for n in lengths if not is_multiple(n, stmt.step)] or lengths
+    least = reduce(lambda a, b: apply("minimum", a, b), cut)
+    return size(substitute((least,), dict.fromkeys(free_variables(least), constant(0)))[0])
 
-    Then all loops that start at its axis are unrolled over it, and nothing reads what its body
-    stores. Not where lanes cross the iterations, for `square` needs these side by side.
+
+def _overlapped(stmt: For, extent: Node, unit: int, ranges: Ranges) -> Sequence[Stmt]:
+    """Full blocks, of which the last starts where it ends with the loop. A loop that is shorter
+    than a block goes by single iterations, or by a masked vector, and unrolls nothing else.
     """
-    inner, body = _below(stmt), [*walk(stmt.body)]
-    starts = [s for s in body if isinstance(s, For) and s.lo is stmt.axis]
-    single = {s.bind == "register" and s.step == 1 and s.role == "free" for s in inner} == {True}
-    ends = [s for s in body if any(_end(n, stmt) for n in postorder(*s.terms()))]
-    stores = [s for s in body if isinstance(s, Store)]
-    loads = [n for n in nodes(stmt.body) if isinstance(n.op, Load)]
-    plain = not stmt.folds and all(s.mask is None and s.how in ("", "stream") for s in stores)
-    apart = not {s.buffer for s in stores} & {n.op.buffer for n in loads}  # type: ignore[attr-defined]
-    own = {s.axis for s in inner}
-    lanes = {s.axis for s in body if isinstance(s, For) and s.lanes}
-    places = (*(s.index for s in stores), *(n.args[: n.op.buffer.type.rank] for n in loads))  # type: ignore[attr-defined]
-    along = (_variables(p[-1:]) & own and lanes & _variables(p[:-1]) for p in places)
-    return single and plain and apart and starts == ends == inner and not any(along)
-
-
-def _variables(terms: Sequence[Node]) -> frozenset[Node]:
-    return frozenset[Node]().union(*map(free_variables, terms))
-
-
-def _repeated(stmt: For, end: Node) -> Block:
-    """A block in which iterations beyond the end of the loop are the last one again."""
-    last = apply("subtract", end, constant(1))
-
-    def change(s: Stmt) -> Stmt:
-        if not isinstance(s, For) or s.lo is not stmt.axis:
-            return s
-        return replace(s, body=substitute_block(s.body, {s.axis: apply("minimum", s.axis, last)}))
-
-    return map_statements(_full(stmt, stmt.step), change)
+    short = apply("lt", extent, constant(stmt.step))
+    turn = simplify(apply("where", short, stmt.lo, stmt.hi), ranges)
+    left = apply("minimum", apply("subtract", stmt.hi, stmt.axis), constant(unit))
+    part = replace(stmt, lo=turn, step=unit)
+    return [
+        _peeled(replace(stmt, hi=turn), overlapping(stmt), False, ranges),
+        _peeled(part, rolled(last_body(stmt, unit, left)), True, ranges),
+    ]
 
 
 def _inside(stmt: For, ranges: Ranges) -> Node | None:
@@ -301,59 +299,6 @@ def _peeled(part: For, body: Block, rest: bool, ranges: Ranges, beyond: int = 1)
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
 
 
-def _below(stmt: For) -> list[For]:
-    """The loops over a part of a block that end where it does: others are whole in any case."""
-    found = [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
-    return [s for s in found if stmt.hi in (s.hi, *s.hi.args)]
-
-
-def _unit(stmt: For) -> int:
-    """Iterations that are not split where a block is unrolled."""
-    return min((s.step for s in _below(stmt) if s.bind == "register"), default=stmt.step)
-
-
-def _unrolls(stmt: For) -> bool:
-    return any(s.lanes or s.bind == "register" for s in _below(stmt))
-
-
 def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
     """A loop of one iteration, there to declare accumulators."""
     return For(axis(label), constant(0), constant(1), body, 1, role, "serial", folds)
-
-
-def _full(stmt: For, width: int | None = None) -> Block:
-    """The body of a full block, of another width perhaps: min(axis + step, end) is axis + width."""
-    return _cut(stmt, lambda ends: apply("add", stmt.axis, constant(width)) if width else ends)
-
-
-def _last(stmt: For, unit: int, left: Node) -> Block:
-    """The body of a block of `left` iterations, of `unit` at most: what is unrolled runs once.
-
-    Vectors end at axis + left, so that counts and masks depend on `left` alone.
-    """
-
-    def once(s: Stmt) -> Stmt:
-        if isinstance(s, For) and s.lo is stmt.axis and s.bind == "register":
-            return replace(s, hi=apply("add", s.lo, constant(unit)))
-        return s
-
-    return map_statements(_cut(stmt, lambda ends: apply("add", stmt.axis, left)), once)
-
-
-def _cut(stmt: For, end: Callable[[Node], Node]) -> Block:
-    """The body with another end for min(axis + step, end of the loop), given axis + step."""
-
-    def change(node: Node) -> Node | None:
-        other = _end(node, stmt)
-        return None if other is None else end(other)
-
-    return rewrite_block(stmt.body, change)
-
-
-def _end(node: Node, stmt: For) -> Node | None:
-    """Of min(axis + step, end of the loop) the first."""
-    if function_of(node) != "minimum" or stmt.hi not in node.args:
-        return None
-    other = node.args[0] if node.args[1] is stmt.hi else node.args[1]
-    terms, width = linear(other)
-    return other if terms == {stmt.axis: 1} and width <= stmt.step else None
