@@ -55,7 +55,13 @@ def _most(term: Node) -> float:
 
 
 def as_known(ranges: Ranges) -> Known:
-    return ranges if isinstance(ranges, Known) else Known(ranges)
+    return ranges if isinstance(ranges, Known) else _known_of(tuple(ranges.items()))
+
+
+@lru_cache(maxsize=1 << 10)
+def _known_of(ranges: tuple[tuple[Node, Interval], ...]) -> Known:
+    """One for equal ranges: what follows from them is proved once."""
+    return Known(dict(ranges))
 
 
 def function_of(node: Node) -> str | None:

@@ -367,8 +367,8 @@ def intervals(ranges: Ranges, *terms: Node) -> Intervals | None:
     """The ranges of the leaves of terms, as the key of a cache; None where they tell more."""
     if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
         return None
-    leaves = dict.fromkeys(leaf for term in terms for leaf in _leaves(term))
-    return tuple((leaf, ranges[leaf]) for leaf in leaves if leaf in ranges)
+    leaves = {leaf for term in terms for leaf in _leaves(term)}
+    return tuple((axis, known) for axis, known in ranges.items() if axis in leaves)
 
 
 def simplify(node: Node, ranges: Ranges) -> Node:
@@ -379,7 +379,7 @@ def simplify(node: Node, ranges: Ranges) -> Node:
 
 @lru_cache(maxsize=1 << 15)
 def _simplify_over(node: Node, known: Intervals) -> Node:
-    return _simplify(node, Known(dict(known)))
+    return _simplify(node, as_known(dict(known)))
 
 
 def _simplify(root: Node, known: Known) -> Node:
