@@ -3,8 +3,6 @@
 config.cache, config.compiler, config.verbose
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ Importing it switches on the guards that Dynamo leaves out by default, for every
 process: that hooks are added, that functions get other defaults, that parameters are one tensor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

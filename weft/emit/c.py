@@ -4,8 +4,6 @@ text = emit_kernel(kernel, "k_relu")      # a whole file: `void k_relu(const f32
 Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lanes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any

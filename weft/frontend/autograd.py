@@ -7,8 +7,6 @@ call = backend(fx_graph, examples)    # call(*inputs) has a grad_fn where one is
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -10,8 +10,6 @@ guards what it took from Python. What cannot be followed raises Uncaptured, whic
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import re
 import time
 from collections import Counter

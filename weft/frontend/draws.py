@@ -7,8 +7,6 @@ AOTAutograd drops what no output needs, so a seeded program would draw other num
 # This file reaches into torch: dispatch modes have no public name.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -7,8 +7,6 @@ it right.
 # This file reaches into torch: Dynamo has no public names for how it follows Python.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

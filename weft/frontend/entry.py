@@ -4,8 +4,6 @@ call = entry(captured, runner, 2, otherwise)
 y, view = call(x, weight)             # what the FX graph returns
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import itemgetter

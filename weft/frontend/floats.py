@@ -10,8 +10,6 @@ else gets the number, which Dynamo then guards: of an expression too, whose alge
 # This file reaches into torch: its dispatcher has no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -6,8 +6,6 @@ _foreach_add_.Scalar([a, b], 1)      # aten.copy_(a, aten.add(a, 1)); the same o
 # This file reaches into torch: operators have no public names for their schemas.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 

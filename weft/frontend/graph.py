@@ -4,8 +4,6 @@ captured = capture(fx_graph, (x, weight))
 captured.graph, captured.placeholders, captured.layouts, captured.mutations, captured.leaves
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple

@@ -4,8 +4,6 @@ graph = to_tensor(torch_graph)                        # what has no row becomes 
 graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpError
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Literal
 

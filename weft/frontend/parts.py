@@ -5,8 +5,6 @@ whole = split(graph, steps, at)       # calls what precedes node `at`, `at` by i
 
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from typing import Any

@@ -7,8 +7,6 @@ functional(aten.add_.Tensor) is aten.add.Tensor
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import Enum
 from functools import cache, partial

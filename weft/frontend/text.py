@@ -5,8 +5,6 @@ v2 = aten.sum.dim_IntList(v1, [-1], true, dtype=torch.float32): f32[1,32,1]
 A call that this cannot say exactly keeps the generic form, aten{"aten.add.Tensor", ...}(x, y).
 """
 
-from __future__ import annotations
-
 from typing import Any, cast
 
 import torch

@@ -5,8 +5,6 @@ evaluate(graph, tensors)                     # torch itself
 evaluate(graph, tensors, double=True)        # the float64 reference of every check
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any

@@ -9,8 +9,6 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import linecache
 from collections import defaultdict
 from contextlib import nullcontext

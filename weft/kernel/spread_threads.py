@@ -14,8 +14,6 @@ part of a warp, or threads of several warps if it holds loops over warps. Barrie
 (place_barriers).
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace

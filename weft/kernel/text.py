@@ -10,8 +10,6 @@ y{512}[0] = v0 async                   # the copy engine: v0 = box{x, sizes=(512
 The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v0), lanes{16}.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 from weft.core.node import Node

@@ -9,8 +9,6 @@ It merges elements that are consecutive, aligned to the width of the merged acce
 mask, whatever views, pads and slices they come from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 

@@ -5,8 +5,6 @@ encode([x, 2, torch.float16], number)     # [{"tensor": 0}, 2, {"dtype": "float1
 arguments.bind([x], torch_object)         # [x, 2, torch.float16] again
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import cache, reduce

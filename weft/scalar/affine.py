@@ -6,8 +6,6 @@ Over sizes forms are polynomials, whose atoms may be products: a0 * s1 is one. s
 them, where intervals are too coarse.
 """
 
-from __future__ import annotations
-
 import hashlib
 import itertools
 import math

@@ -5,8 +5,6 @@ map_statements(block, change)               # change(statement), inner ones firs
 substitute_block(block, {a0: constant(0)})  # replaces a term wherever it occurs
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain

@@ -5,8 +5,6 @@ simplify(c // 8 % 8 * 8 + c % 8, {c: (0, 999)})                    # c % 64
 simplify(a0 - 1 >= 0, {a0: (0, 31)})                               # a0 >= 1
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from functools import lru_cache, partial

@@ -5,8 +5,6 @@ s.combine((a,), (b,))                    # (add(a, b),): C and the interpreter u
 MONOIDS["welford"].carriers((f32,))      # 3 of f32: count, mean, sum of squared deviations
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field

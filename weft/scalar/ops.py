@@ -4,8 +4,6 @@ apply("add", x, constant(1.0, f32))      # a term: a node whose op is Apply(FUNC
 FUNCTIONS["add"].evaluate(a, b)          # its meaning in NumPy; `map` applies it to tensors
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field

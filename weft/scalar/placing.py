@@ -3,8 +3,6 @@
 place(kernel.body)      # the same block with a Let before the first use of each term
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import takewhile

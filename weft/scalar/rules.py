@@ -5,8 +5,6 @@ RULES.step(apply("multiply", x, constant(1.0)))        # x
 bit but a NaN's payload. Interning shares subexpressions, so that no rule has to.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

@@ -4,8 +4,6 @@ structure(a) == structure(b)          # the same loops over buffers of the same 
 renumber(a.body)                      # loops a0, a1, ..., accumulators acc0, ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import fields, replace
 from itertools import count

@@ -5,8 +5,6 @@ unique.restore(scheduled)             # every kernel again, as the first of its 
 unique.starts["add_2"]                # (0, 128): the elements at which its inputs begin
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar

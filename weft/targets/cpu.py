@@ -5,8 +5,6 @@ t.lanes(4)              # f32 elements of a vector register
 CPUS["avx2"]            # another one; also CPUS["avx512"], CPUS["neon"], CPUS["plain"]
 """
 
-from __future__ import annotations
-
 import os
 import platform
 from dataclasses import dataclass, replace

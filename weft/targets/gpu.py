@@ -8,8 +8,6 @@ is two devices, and its rates are those of one. OpenCL and Metal stand for a sma
 of which only shared memory and barriers are assumed.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from weft.targets.machine import Machine

@@ -3,8 +3,6 @@
 Of a GPU a core is a multiprocessor, and a vector register is a register of all threads of a warp.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 

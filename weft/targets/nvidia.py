@@ -4,8 +4,6 @@ occupancy("sm_90a", threads=256, registers=64, shared=0)     # 0.5
 runs_on("sm_80", (8, 9))                                     # True
 """
 
-from __future__ import annotations
-
 # What a multiprocessor holds at once: registers of 32 bits; threads, blocks, KB of shared memory.
 REGISTERS = 1 << 16
 RESIDENT = {"sm_80": (2048, 32, 164), "sm_90a": (2048, 32, 228), "sm_120": (1536, 24, 100)}

@@ -5,8 +5,6 @@ kernel = groups.kernel((y,))            # the kernel of y, with what it reads, i
 groups.put(kernel)                      # replaces the kernels that stored its outputs
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field

@@ -5,8 +5,6 @@ The nest follows from the terms: a reduction runs in the outermost block that bi
 reductions over the same axes share a loop, a loop is opened where an output first needs it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 

@@ -9,8 +9,6 @@ A program that uses a value twice may subtract one use from the other, or compar
 is rounded alike wherever it is computed; a sum is not, as each loop adds in its own order.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Mapping
 

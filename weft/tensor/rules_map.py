@@ -5,8 +5,6 @@ map{f}(view x, view y)           -> view(map{f}(x, y)), if both views are the sa
 All rules evaluate the same function on the same elements, fewer times: results keep every bit.
 """
 
-from __future__ import annotations
-
 from weft.core.node import Node, make
 from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
 from weft.core.types import boolean, i64

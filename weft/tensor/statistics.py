@@ -5,8 +5,6 @@ sum((x - mean(x))^2)  ->  reduce{welford}(x)          sum(exp(x - max(x)))  ->  
 Equal in real arithmetic, rounded differently; Welford 1962, Milakov and Gimelshein 2018.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 

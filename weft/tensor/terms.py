@@ -4,8 +4,6 @@ t = Terms(buffers).of(node, (a0, a1))      # add(load x[a0, a1], load bias[a1])
 Operands with a buffer become loads; all others are inlined, reductions as `Folded` terms.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Mapping
 
 from weft.core.node import Node, Op, bottom_up, make, op

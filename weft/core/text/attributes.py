@@ -5,8 +5,6 @@ read_attributes(cursor, Reduce, scope)          # Reduce(SUM, (2,))
 A new class of attribute values needs one row in CODECS; a new op needs nothing.
 """
 
-from __future__ import annotations
-
 import typing
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields

@@ -6,8 +6,6 @@ v0 = map{multiply}(x, 2.0): f32[16,64]
 output v0
 """
 
-from __future__ import annotations
-
 import re
 from itertools import count
 from typing import NoReturn

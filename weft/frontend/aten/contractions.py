@@ -3,8 +3,6 @@
 "addmm": lambda bias, a, b, beta=1, alpha=1: ...      # 16-bit operands arrive as f32
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -3,8 +3,6 @@
 "amax": lambda x, dim=(), keepdim=False: reduce(MAX, x, axes_of(dim, x.rank), keepdim)
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from functools import partial

@@ -3,8 +3,6 @@
 ROWS = rows("promoted", {"silu": lambda x: x * sigmoid(x), "mul.Tensor mul.Scalar": ...})
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps

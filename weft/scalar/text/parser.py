@@ -4,8 +4,6 @@ program = read_nest(LOOP, "main", lines)
 A let only names a term: statements hold the terms themselves, the same nodes that were printed.
 """
 
-from __future__ import annotations
-
 from collections import deque
 
 from weft.core.text.attributes import make_node, read_arguments

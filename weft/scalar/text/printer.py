@@ -4,8 +4,6 @@ print(show_nest(LOOP, program))       # program loop main, input x: f32[4], kern
 It prints the placed form, in which each term has a name where it is computed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from itertools import count, groupby
 

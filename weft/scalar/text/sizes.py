@@ -3,8 +3,6 @@
 size s0: 2..65536 near 13, s0 % 8 == 0        # from 2 to 65536, priced as 13, a multiple of 8
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any

@@ -4,8 +4,6 @@ contraction(nest)           # its rows, columns and reduce loops; None when it i
 stride_along(address, a0)   # elements per step of a0; None when uneven
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

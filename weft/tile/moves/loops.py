@@ -3,8 +3,6 @@
 blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 16, end))
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count

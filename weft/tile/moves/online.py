@@ -7,8 +7,6 @@ for other loops, and stores once per row. A running sum of terms that scale with
 rescaled when the running maximum grows, as in online softmax.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import count

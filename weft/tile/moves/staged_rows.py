@@ -7,8 +7,6 @@ before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in 
                                                            ... load x_s0[a1]
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute

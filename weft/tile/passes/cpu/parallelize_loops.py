@@ -4,8 +4,6 @@ before  for a0 in 0..32:  # free            after  for a0 in 0..32:  # free para
 before  for a0 in 0..s0:  # free            after  for a0 in 0..s0:  # free parallel grain 409
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node

@@ -10,8 +10,6 @@ The first loop over a row waits for memory, the second one computes: prefetching
 It pays where the kernel's buffers exceed the caches.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node, make, substitute

@@ -8,8 +8,6 @@ before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # f
 Loops over sliding windows are split likewise where windows reach into the padding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any

@@ -9,8 +9,6 @@ before  for a0 in 0..4096:  # reduce acc0        after  local part0: f32[2]
                                                             acc0 <- add(acc0, part0[q0])
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node

@@ -8,8 +8,6 @@ before  for a1 in 0..512:  # reduce acc1         after  local row0: f32[512]
                                                             y[a0, a2] = row0[a2] / acc1
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 

@@ -6,8 +6,6 @@ A store into a cache first reads the line from memory; a streaming store does no
 whole registers side by side, in a buffer that the kernel itself does not read.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.blocks import loads, map_each, map_outermost, nodes

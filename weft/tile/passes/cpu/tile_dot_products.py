@@ -16,8 +16,6 @@ memory once, for all rows on the left. Packed panels reach the multiply-adds wit
 no sum over lanes, but have to be written first: many rows pay for that, few do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace

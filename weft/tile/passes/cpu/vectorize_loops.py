@@ -9,8 +9,6 @@ A loop may run over lanes although it has loops inside it: all of them then work
 (a column sum reads whole rows). Every loop is priced as such, against pricing its inner loops.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache

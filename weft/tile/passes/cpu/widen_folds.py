@@ -11,8 +11,6 @@ Blocks do not help a product, whose every rounding is in the result, nor a scan 
 values are needed one by one; and what overflows on the way comes back into range.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node

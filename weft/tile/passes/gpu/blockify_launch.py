@@ -22,8 +22,6 @@ The sides of a tile are cut into blocks of the lowest price; loads and stores be
 masked. A kernel of several nests is one block, since one nest may need another's results.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import replace

@@ -7,8 +7,6 @@ before  for a2 in 0..512:  # reduce         after  for k0 in 0..512 by 16:  # re
 Of several reduce loops the longest is chunked; the others move around it.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.blocks import loads, nodes

@@ -8,8 +8,6 @@ A piece stands there in full where a slab is contiguous along the sum, so that i
 the compiler of the source unrolls the rest.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.blocks import map_loops, nodes

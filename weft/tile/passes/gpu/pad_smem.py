@@ -3,8 +3,6 @@
 before  local x_s0: f32[64,16] in shared        after  local x_s0: f32[64,16]{20,1} in shared
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.blocks import locals_in

@@ -8,8 +8,6 @@ Every way to cut a thread's results into pieces, spread over the block's tile, i
 wavefronts of its loads from shared memory; among equals the longest pieces win.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from itertools import product
 

@@ -11,8 +11,6 @@ Slabs with n buffers are filled n - 1 chunks ahead. At its end an iteration wait
 the next one, and for all threads (kernel/place_barriers.py).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node

@@ -14,8 +14,6 @@ before  for a0 in b0..min(b0 + 256, 4096):  # thread   after  for c0 in b0.. by 
                                                                       y[a0] = relu(x[a0])
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node

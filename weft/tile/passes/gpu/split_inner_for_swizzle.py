@@ -10,8 +10,6 @@ A swizzle permutes the 16-byte pieces of at most 128 bytes (CUDA C++ Programming
 memory access): threads that read down the lines then meet in no bank, with no pad between these.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.types import TensorType

@@ -9,8 +9,6 @@ contraction both rows and columns go to threads: the nest becomes a tile. So doe
 nest, whose store is contiguous along one loop and a load along another.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

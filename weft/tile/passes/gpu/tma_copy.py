@@ -9,8 +9,6 @@ One thread starts the copy; the others do nothing for it. Boxes cannot be padded
 where a swizzle avoids bank conflicts as well as padding would.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.scalar.nest import For, Kernel, Stmt

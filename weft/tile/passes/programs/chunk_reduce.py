@@ -14,8 +14,6 @@ The running maximum stands for a row's maximum, and running sums of exp(s - maxi
 exp(before - after) when it grows (Milakov and Gimelshein 2018; Dao et al. 2022).
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import partial

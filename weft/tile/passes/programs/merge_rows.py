@@ -14,8 +14,6 @@ The scores of attention, their softmax and the product with the values become on
 that all rows share (`y`, `v`) are read again for every block; the price decides whether it pays.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace

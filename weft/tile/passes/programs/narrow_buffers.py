@@ -6,8 +6,6 @@ before  y[a0] = round_bf16(v0)      after  y[a0] = bf16(v0)         # y: bf16, n
 No value changes: half of the bytes move, and products of such buffers are of 16-bit matrices.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node, make

@@ -13,8 +13,6 @@ one after another in the order the register tiles read them. The runtime runs ke
 alone once, and again when a constant has changed.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection
 from dataclasses import replace
