@@ -21,6 +21,7 @@ from weft.scalar.nest import Fold, Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import show_nest
 from weft.scalar.text.statements import NEST_FORMS, NestScope, read_how, read_mask
+from weft.scalar.text.terms import show_access
 
 
 def _show_lanes(part: VectorLoad | VectorStore) -> str:
@@ -55,14 +56,8 @@ def _read_index(cursor: Cursor, scope: NestScope) -> Node:
 def _show_load(node: Node, ref: Ref) -> str:
     load = node.op
     assert isinstance(load, VectorLoad)
-    index, *rest = map(ref, node.args)
-    some = f" ahead {load.ahead}" if load.ahead else ""
-    if load.counted:
-        some = f" count {rest[0]}"
-    elif load.masked:
-        some = f" if {rest[0]} else {rest[1]}"
     word = "load" if load.stride else "gather"
-    return f"{word}{_show_lanes(load)} {show_name(load.buffer.name)}[{index}]{some}"
+    return show_access(f"{word}{_show_lanes(load)}", load, *map(ref, node.args))
 
 
 def _read_load(cursor: Cursor, scope: NestScope, apart: bool = False) -> Node:

@@ -6,8 +6,9 @@ for a2 in 0..64:  # reduce into acc0               this loop declares acc0
 for a2 in 0..64:  # reduce into sum(acc0: f32x8)   it declares acc0 in full
 """
 
-from weft.core.node import Node
-from weft.scalar.monoid import MONOIDS, Monoid
+from dataclasses import replace
+
+from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import Fold, For, Update
 
 # Monoids of one carrier whose combine is one function: acc0 <- add(acc0, v1).
@@ -15,21 +16,15 @@ COMBINE = {m.name: m.function for m in MONOIDS.values() if m.function is not Non
 FOLDS = {function: monoid for monoid, function in COMBINE.items()}
 
 
-def fold_of(
-    labels: tuple[str, ...], monoid: Monoid, values: tuple[Node, ...], partial: bool
-) -> Fold:
-    """The fold that an update of these labels by these values implies."""
-    dtypes = tuple(v.type.dtype for v in values)
-    lanes = max((v.type.lanes for v in values), default=1)
-    return Fold(labels, monoid, dtypes if partial else monoid.carriers(dtypes), lanes)
-
-
 def infer_fold(update: Update) -> Fold | None:
-    """The fold that an update implies; None when its values do not fit the monoid."""
+    """The fold that an update's labels, monoid and values imply; None when these do not fit."""
+    dtypes = tuple(v.type.dtype for v in update.values)
+    lanes = max((v.type.lanes for v in update.values), default=1)
     try:
-        return fold_of(update.fold.labels, update.fold.monoid, update.values, update.partial)
+        carriers = dtypes if update.partial else update.fold.monoid.carriers(dtypes)
     except IndexError:
         return None
+    return replace(update.fold, dtypes=carriers, lanes=lanes)
 
 
 def is_default_place(path: tuple[For, ...], parent: For | None) -> bool:

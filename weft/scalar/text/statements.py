@@ -13,9 +13,9 @@ from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
 from weft.core.text.level import Forms, Level
 from weft.core.types import boolean
-from weft.scalar.monoid import MONOIDS, SUM, Monoid
+from weft.scalar.monoid import MONOIDS, SUM
 from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
-from weft.scalar.text.folds import FOLDS, fold_of
+from weft.scalar.text.folds import FOLDS, infer_fold
 from weft.scalar.text.terms import SHOW, SIZES, TermReader
 
 
@@ -168,11 +168,11 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
         if not cursor.accept(","):
             cursor.expect(";" if i == len(labels) - 1 else ",")
     values = cursor.listed(lambda: scope.expression(cursor), ")")
-    fold = _fold(cursor, scope, tuple(labels), monoid, values, partial)
+    update = _with_fold(cursor, scope, Update(Fold(tuple(labels), monoid, ()), values, partial))
     wanted = len(labels) if partial else 1 + monoid.indexed
     if len(values) != wanted:
         cursor.fail(f"{word} takes {wanted} values here, got {len(values)}")
-    return Update(fold, values, partial)
+    return update
 
 
 def _read_product(cursor: Cursor, scope: NestScope, labels: list[str]) -> Update:
@@ -186,35 +186,31 @@ def _read_product(cursor: Cursor, scope: NestScope, labels: list[str]) -> Update
     if [found] != labels:
         cursor.fail(f"the update of {', '.join(labels)} reads {found} in its place")
     cursor.expect(")")
-    return Update(_fold(cursor, scope, (found,), SUM, tuple(values), False), tuple(values))
+    return _with_fold(cursor, scope, Update(Fold((found,), SUM, ()), tuple(values)))
 
 
-def _fold(
-    cursor: Cursor,
-    scope: NestScope,
-    labels: tuple[str, ...],
-    monoid: Monoid,
-    values: tuple[Node, ...],
-    partial: bool,
-) -> Fold:
-    """The fold of an update: a loop around it has the fold, or this first update implies it."""
+def _with_fold(cursor: Cursor, scope: NestScope, update: Update) -> Update:
+    """The update with its whole fold: a loop around it has that, or this first update implies it.
+
+    Until then its fold has labels and a monoid alone.
+    """
+    labels, monoid = update.fold.labels, update.fold.monoid
     for loop in reversed(scope.loops):
         if labels[0] in loop.folds:
             fold = loop.folds[labels[0]]
             if fold.labels != labels or fold.monoid != monoid:
                 told = f"{', '.join(fold.labels)} is a {fold.monoid}"
                 cursor.fail(f"{told}, not a {monoid} of {', '.join(labels)}")
-            return fold
+            return replace(update, fold=fold)
     listing = [p for p in scope.loops if labels[0] in p.listed]
     home = listing[-1] if listing else _default_home(cursor, scope, labels)
-    try:
-        fold = fold_of(labels, monoid, values, partial)
-    except IndexError:
+    fold = infer_fold(update)
+    if fold is None:
         cursor.fail(f"an update of {', '.join(labels)} by no values")
     if len(fold.dtypes) != len(labels):
         cursor.fail(f"{monoid} has {len(fold.dtypes)} accumulators, not {len(labels)}")
     home.folds |= dict.fromkeys(labels, fold)
-    return fold
+    return replace(update, fold=fold)
 
 
 def _default_home(cursor: Cursor, scope: NestScope, labels: tuple[str, ...]) -> Loop:

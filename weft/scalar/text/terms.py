@@ -57,11 +57,18 @@ def _show_load(term: Node, ref: Ref) -> str:
     load = term.op
     assert isinstance(load, Load)
     rank = load.buffer.type.rank
-    text = f"load {show_name(load.buffer.name)}[{', '.join(map(ref, term.args[:rank]))}]"
-    if not load.masked:
-        return text + (f" ahead {load.ahead}" if load.ahead else "")
-    condition, other = map(ref, term.args[rank:])
-    return f"{text} if {condition} else {other}"
+    index, rest = map(ref, term.args[:rank]), map(ref, term.args[rank:])
+    return show_access("load", load, ", ".join(index), *rest)
+
+
+def show_access(word: str, load: Any, index: str, *rest: str) -> str:
+    """The text of a load at an index; `rest` is a mask's condition and other value, or a count."""
+    text = f"{word} {show_name(load.buffer.name)}[{index}]"
+    if load.masked:
+        return f"{text} if {rest[0]} else {rest[1]}"
+    if rest:
+        return f"{text} count {rest[0]}"
+    return f"{text} ahead {load.ahead}" if load.ahead else text
 
 
 Show = Mapping[str, Callable[[Node, Ref], str]]  # forms of terms, by op name
