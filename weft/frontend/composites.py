@@ -57,11 +57,11 @@ class Composites(TorchFunctionMode):
 
 @contextmanager
 def switched(
-    read: Callable[[], bool], switch: Callable[[bool], Any], on: bool
+    read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any
 ) -> Generator[None, None, None]:
     """One of torch's settings as wanted, and then again as it was."""
     before = read()
-    switch(on)
+    switch(wanted)
     try:
         yield
     finally:

@@ -20,8 +20,8 @@ import logging
 import re
 import traceback
 import types
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from weakref import WeakSet, finalize, ref
@@ -39,6 +39,7 @@ import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnused
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name, innermost_line
+from weft.frontend.composites import switched
 from weft.frontend.promises import MARKED, hold, is_symbolic
 from weft.frontend.specialise import GraphProgram, Session
 
@@ -203,7 +204,8 @@ class _Converter:
         if frame.f_code.co_name.startswith("torch_dynamo_resume_in"):
             MARKED.set({})  # its other inputs have sizes that are numbers still
         refuse, known = frames.session.refuse, len(graph_break_reasons)
-        with dynamo.config.patch(settings(**SOUND, **OWN)), silent():
+        ours = dynamo.config.patch(settings(**SOUND, **OWN))
+        with ours, silent("_dynamo"), silent("_subclasses"):
             try:
                 return self.convert(frame, entry, *more, **named)
             except WeftError:
@@ -221,18 +223,10 @@ class _Converter:
                         refuse(CaptureError(first, place))
 
 
-@contextmanager
-def silent() -> Generator[None, None, None]:
+def silent(part: str) -> AbstractContextManager[None]:
     """Without Dynamo's log lines about what it could not follow: `reasons` say that."""
-    loggers = [logging.getLogger(f"torch.{name}") for name in ("_dynamo", "_subclasses")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    logger = logging.getLogger(f"torch.{part}")
+    return switched(lambda: logger.level, logger.setLevel, logging.CRITICAL)
 
 
 def plain(error: Exception) -> CaptureError:
