@@ -43,10 +43,11 @@ class Language:
     copies: str = ""  # functions that copy to shared memory, past registers
     boxes: str = ""  # functions of a copy engine
     spaces: Mapping[str, str]  # before an array or a pointer, by where that is
-    aligned: str  # before an array that starts at a multiple of {bytes}
+    # before an array that starts at a multiple of {bytes}
+    aligned: str = "__attribute__((aligned({bytes}))) "
     dynamic: str = ""  # shared memory that the launch asks for: where it begins
     outermost: bool = False  # shared arrays stand where the kernel begins, and nowhere inside
-    vector: str  # elements side by side: {type}, {values}
+    vector: str = "{type}{{{values}}}"  # elements side by side
     lane: str = "{vector}.at[{lane}]"  # one of them
     load: str = "*(const {space}{type} *)({at})"  # all of them
     store: str = "*({space}{type} *)({at}) = {value};"
@@ -75,7 +76,6 @@ CUDA = Language(
     dynamic="dynamic_shared()",
     spaces={"global": "", "shared": "__shared__ ", "local": ""},
     aligned="__align__({bytes}) ",
-    vector="{type}{{{values}}}",
     lane="{vector}[{lane}]",
     load="load<{type}>({at})",
     store="store({at}, {value});",
@@ -95,7 +95,6 @@ OPENCL = Language(
     thread="(i32)get_local_id(0)",  # PoCL 3.1 runs loops that begin at the size_t without end
     barrier="barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE);",
     spaces={"global": "__global ", "shared": "__local ", "local": ""},
-    aligned="__attribute__((aligned({bytes}))) ",
     outermost=True,
     vector="({type}){{{{{values}}}}}",
     bits={f32: "as_float({:#x})", f64: "as_double({:#x}L)"},
@@ -119,9 +118,7 @@ METAL = Language(
     thread="weft_thread",
     barrier="threadgroup_barrier(mem_flags::mem_device | mem_flags::mem_threadgroup);",
     spaces={"global": "device ", "shared": "threadgroup ", "local": ""},
-    aligned="__attribute__((aligned({bytes}))) ",
     outermost=True,
-    vector="{type}{{{values}}}",
     bits={f32: "as_type<f32>({:#x})"},  # no f64
     reserved=words(
         OURS, CPP, "constant device fragment half kernel metal object_data ray_data sampler "
