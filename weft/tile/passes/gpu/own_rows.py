@@ -79,8 +79,6 @@ class _Layout:
         if tile is not None:
             sides = whole_sides(tile)
             assert sides is not None
-            used = (f.label for f in (*tile.threads, *tile.registers))
-            self.labels.loops.difference_update(used)
             # two rows, half of all apart, and pairs of all columns
             return laid_out(tile, sides, ((), ()), self.labels, self.rows // 2).nest()
         if not isinstance(nest, For):

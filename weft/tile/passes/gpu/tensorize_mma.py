@@ -60,9 +60,11 @@ def laid_out(
 ) -> Tile:
     """The tile of two sides, of which threads have parts, in parts of those: a warp the last.
 
-    `far` is from one of a lane's rows to the other: all rows up to there are lanes.
+    `far` is from one of a lane's rows to the other: all rows up to there are lanes. The loops that
+    it had over threads and registers leave it their names.
     """
     (rows, columns), (high, wide) = sides, parts
+    labels.loops.difference_update(f.label for f in (*tile.threads, *tile.registers))
     down = _side(rows, high, labels, far)
     across = _side(columns, wide, labels)
     threads = (*down[0], *across[0], down[1], across[1])

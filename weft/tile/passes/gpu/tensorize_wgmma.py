@@ -44,7 +44,6 @@ def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     high, wide = map(trips, sides)
     if high % GROUP or wide not in WIDTHS:
         return None
-    labels.loops.difference_update(f.label for f in (*tile.threads, *tile.registers))
     whole = replace(atom, lo=steps.lo, hi=steps.hi, bind="warpgroup")
     tile = tile.with_chunk(replace(chunk, body=(*chunk.body[:-1], whole)))
     return laid_out(tile, sides, ((GROUP, ROWS), (wide,)), labels)
