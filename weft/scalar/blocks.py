@@ -38,6 +38,13 @@ def access(part: Stmt | Node) -> tuple[Buffer, Index] | None:
     return (part.buffer, part.index) if isinstance(part, Store) else None
 
 
+def mask_of(part: Stmt | Node) -> Node | None:
+    """The condition under which a store or a load accesses its buffer; None for always."""
+    if isinstance(part, Node) and isinstance(part.op, Load):
+        return part.args[part.op.buffer.type.rank] if part.op.masked else None
+    return part.mask if isinstance(part, Store) else None
+
+
 def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
     """The element offset of an index, by the buffer's strides."""
     total: Node = constant(0)

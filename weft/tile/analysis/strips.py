@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping
 
 from weft.core.node import Node, postorder, substitute
 from weft.scalar.affine import Interval
-from weft.scalar.blocks import address
+from weft.scalar.blocks import access, address, mask_of
 from weft.scalar.divisors import Divisors, condition_of_all, divisor
-from weft.scalar.nest import Block, Buffer, Load, Store, walk
+from weft.scalar.nest import Block, Buffer, Stmt, walk
 from weft.scalar.ops import apply, axis, constant
 from weft.tile.analysis.access import stride_along
 
@@ -20,16 +20,8 @@ Access = tuple[Buffer, tuple[Node, ...], Node | None]  # what is touched, where,
 
 def accesses_of(terms: Iterable[Node], block: Block = ()) -> list[Access]:
     """The loads of some terms, and the stores of a block."""
-    found: list[Access] = []
-    for s in walk(block):
-        if isinstance(s, Store):
-            found.append((s.buffer, s.index, s.mask))
-    for node in postorder(*terms):
-        if isinstance(node.op, Load):
-            rank = node.op.buffer.type.rank
-            mask = node.args[rank] if node.op.masked else None
-            found.append((node.op.buffer, node.args[:rank], mask))
-    return found
+    parts: list[Stmt | Node] = [*walk(block), *postorder(*terms)]
+    return [(*found, mask_of(part)) for part in parts if (found := access(part)) is not None]
 
 
 def strip_width(
