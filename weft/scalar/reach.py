@@ -8,24 +8,12 @@ import math
 from functools import lru_cache
 
 from weft.core.node import Node
-from weft.core.types import Symbolic
-from weft.scalar.affine import (
-    UNKNOWN,
-    Interval,
-    Known,
-    Linear,
-    Ranges,
-    bounds,
-    from_linear,
-    function_of,
-    has_symbol,
-    linear,
-    plus,
-)
+from weft.scalar.affine import Interval, Known, Ranges, bounds, function_of, has_symbol, linear
 from weft.scalar.index import Intervals, intervals
 from weft.scalar.nest import For, free_variables
 from weft.scalar.ops import Constant, apply, apply_all, constant, subtract
 from weft.scalar.sizes import size
+from weft.scalar.symbols import furthest
 
 Loops = dict[Node, For]  # by axis
 
@@ -95,17 +83,6 @@ def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:
     return {**ranges, loop.axis: axis_range(loop, ranges)}
 
 
-def _furthest(term: Node, ranges: Ranges) -> Node:
-    """The term where axes that it grows with, and whose last values are sizes, have these."""
-    terms, offset = linear(term)
-    end: Linear = ({}, offset)
-    for atom, k in terms.items():
-        last = ranges.get(atom, UNKNOWN)[1]
-        form = linear(last.term) if isinstance(last, Symbolic) and k > 0 else ({atom: 1}, 0)
-        end = plus(end, form, k)
-    return from_linear(*end)
-
-
 def axis_range(loop: For, ranges: Ranges) -> Interval:
     """The least and greatest value of the loop's axis."""
     ends = loop.lo, loop.hi, loop.step
@@ -120,7 +97,7 @@ def _range_over(lo: Node, hi: Node, step: int, known: Intervals) -> Interval:
 
 def _axis_range(lo: Node, hi: Node, step: int, ranges: Ranges) -> Interval:
     low, high = bounds(lo, ranges)[0], bounds(hi, ranges)[1]
-    end = _furthest(hi, ranges)
+    end = furthest(hi, ranges)
     if has_symbol(end) and not free_variables(end):
         return low, size(apply(subtract, end, constant(_least_gap(lo, hi, step))))
     return low, max(low, high - _least_gap(lo, hi, step))

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from weft.core.node import Node, postorder
+from weft.core.types import Symbolic
 from weft.scalar.affine import (
     UNKNOWN,
     Interval,
@@ -23,6 +24,7 @@ from weft.scalar.affine import (
     as_known,
     bounds,
     factors,
+    from_linear,
     function_of,
     has_symbol,
     in_range,
@@ -66,6 +68,17 @@ def bounded(node: Node, ranges: Ranges) -> bool:
     form, known = linear(node), as_known(ranges)
     alone = in_range(*_sum(*form, known))  # the others are within these
     return alone is not UNKNOWN or linear_bounds(*form, known) is not UNKNOWN
+
+
+def furthest(term: Node, ranges: Ranges) -> Node:
+    """The term where axes that it grows with, and whose last values are sizes, have these."""
+    terms, offset = linear(term)
+    end: Linear = ({}, offset)
+    for atom, k in terms.items():
+        last = ranges.get(atom, UNKNOWN)[1]
+        form = linear(last.term) if isinstance(last, Symbolic) and k > 0 else ({atom: 1}, 0)
+        end = plus(end, form, k)
+    return from_linear(*end)
 
 
 def negative(form: Linear) -> Linear:
