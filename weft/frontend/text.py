@@ -5,11 +5,12 @@ v2 = aten.sum.dim_IntList(v1, [-1], true, dtype=torch.float32): f32[1,32,1]
 A call that this cannot say exactly keeps the generic form, aten{"aten.add.Tensor", ...}(x, y).
 """
 
+from collections import defaultdict
 from typing import Any, cast
 
 import torch
 
-from weft.core.arguments import Arguments
+from weft.core.arguments import Arguments, with_operands
 from weft.core.node import Node
 from weft.core.text.attributes import make_node, show_op
 from weft.core.text.cursor import Cursor, show_number, show_string
@@ -24,28 +25,20 @@ def _show_aten(node: Node, ref: Ref) -> str:
     aten = node.op
     assert isinstance(aten, Aten)
     args, kwargs = aten.arguments.args, aten.arguments.kwargs
-    used = _tensors([args, kwargs])
+    given = [*args, *kwargs.values()]
+    if not _is_plain(given) or "." not in aten.target:
+        return show_op(node, ref)
+    used: dict[int, None] = defaultdict(lambda: None)  # operands, in the order of the text
+    with_operands(given, used, lambda tag, value: None)
     last = node.args[len(used) :]  # of a random call, the one before it
-    again = used == [*range(len(used))] and Arguments.of(args, kwargs) == aten.arguments
-    plain = _is_plain([*args, *kwargs.values()]) and "." in aten.target
-    if not (again and plain and len(last) <= 1 and len(set(node.args)) == len(node.args)):
+    again = [*used] == [*range(len(used))] and Arguments.of(args, kwargs) == aten.arguments
+    if not (again and len(last) <= 1 and len(set(node.args)) == len(node.args)):
         return show_op(node, ref)
     names = [ref(a) for a in node.args]
     items = [_show(a, names) for a in args]
     items += [f"{k}={_show(a, names)}" for k, a in kwargs.items()]
     after = f"{{after={names[-1]}}}" if last else ""
     return f"{aten.target}{after}({', '.join(items)})"
-
-
-def _tensors(tree: Any) -> list[int]:
-    """The numbers of the operands that arguments name, in the order in which they come."""
-    if isinstance(tree, dict):
-        inner = cast(dict[str, Any], tree)
-        found = [inner["tensor"]] if "tensor" in inner else map(_tensors, inner.values())
-    else:
-        found = map(_tensors, cast(list[Any], tree)) if isinstance(tree, list) else ()
-    flat = (n for part in found for n in (part if isinstance(part, list) else [part]))
-    return list(dict.fromkeys(flat))
 
 
 def _is_plain(value: Any) -> bool:
