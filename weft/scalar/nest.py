@@ -6,7 +6,7 @@ Each term is computed in the outermost block that binds what it depends on (plac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -278,6 +278,11 @@ class Program:
     @property
     def kernels(self) -> tuple[Kernel, ...]:
         return tuple(s for s in self.steps if isinstance(s, Kernel))
+
+    def expand_kernels(self, change: Callable[[Kernel], Iterable[Kernel]]) -> Program:
+        """Replace each kernel by kernels that run one after the other."""
+        parts = (change(s) if isinstance(s, Kernel) else (s,) for s in self.steps)
+        return replace(self, steps=tuple(s for part in parts for s in part))
 
     def map_kernels(self, level: str, change: Callable[[Kernel], Kernel]) -> Program:
         steps = tuple(change(s) if isinstance(s, Kernel) else s for s in self.steps)

@@ -38,17 +38,15 @@ def pack_constants(program: Program, constants: Collection[int], target: Machine
     """Pack for every contraction that the CPU schedule will block."""
     known = {program.inputs[i].name for i in constants}
     names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
-    steps: list[Kernel | object] = []
-    for step in program.steps:
-        if isinstance(step, Kernel):
-            if all(b.name in known for b in step.inputs):
-                known.update(b.name for b in step.outputs)
-            else:
-                *packs, step = packed(step, known, names, target, few=True)
-                known.update(b.name for pack in packs for b in pack.outputs)
-                steps += packs
-        steps.append(step)
-    return replace(program, steps=tuple(steps))  # type: ignore[arg-type]
+
+    def one(kernel: Kernel) -> list[Kernel]:
+        is_known = all(b.name in known for b in kernel.inputs)
+        made = [kernel] if is_known else packed(kernel, known, names, target, few=True)
+        fixed = made if is_known else made[:-1]
+        known.update(b.name for k in fixed for b in k.outputs)
+        return made
+
+    return program.expand_kernels(one)
 
 
 def packed(

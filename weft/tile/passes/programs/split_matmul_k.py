@@ -32,12 +32,7 @@ def split_matmul_k(program: Program, target: GPU) -> Program:
     """Split the reductions that would leave most multiprocessors idle."""
     names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
     names.update(k.name for k in program.kernels)
-    steps = [
-        kernel
-        for step in program.steps
-        for kernel in (_split(step, names, target) if isinstance(step, Kernel) else [step])
-    ]
-    return replace(program, steps=tuple(steps))
+    return program.expand_kernels(lambda kernel: _split(kernel, names, target))
 
 
 def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
