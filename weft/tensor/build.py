@@ -25,6 +25,7 @@ from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.rules_view import viewed
 
 Number = int | float | bool
+Axes = Sequence[int]
 Extents = Sequence[int]
 
 

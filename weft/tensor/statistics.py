@@ -6,18 +6,16 @@ Equal in real arithmetic, rounded differently; Welford 1962, Milakov and Gimelsh
 """
 
 import math
-from collections.abc import Callable
 
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up, make
 from weft.core.rules import function_name
 from weft.scalar.monoid import MAX, SUM, SUMEXP, WELFORD, Monoid
-from weft.scalar.nest import Block, Buffer
+from weft.scalar.nest import Buffer
+from weft.tensor.groups import Price
 from weft.tensor.lower import lower_group
 from weft.tensor.ops import Reduce, Scalar, View
 from weft.tensor.terms import is_stored_only
-
-Price = Callable[[Block], float]
 
 
 def fold_in_one_pass(graph: Graph, price: Price) -> Graph:

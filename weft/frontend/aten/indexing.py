@@ -13,10 +13,8 @@ from weft.scalar.index import bounds, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import apply, checked_index, constant, eq
 from weft.tensor import build
-from weft.tensor.build import Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
+from weft.tensor.build import Axes, Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
 from weft.tensor.ops import Gather, Index, position
-
-Axes = Sequence[int]
 
 
 def read(x: Tensor, axes: Axes, rows_: list[Tensor], rest: Axes, wraps: bool = False) -> Tensor:

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,9 +12,8 @@ from weft.core.types import boolean
 from weft.frontend.aten.table import Row, axes_of, on_axis, rows
 from weft.scalar.monoid import ALL, ANY, MAX, MIN, MONOIDS, PRODUCT, SUM, Monoid
 from weft.scalar.ops import ne, power, sqrt
-from weft.tensor.build import Number, Tensor, cast, mean, reduce, scan, total, variance
+from weft.tensor.build import Axes, Number, Tensor, cast, mean, reduce, scan, total, variance
 
-Axes = Sequence[int]
 Dim = int | Axes | None
 
 

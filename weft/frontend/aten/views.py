@@ -12,10 +12,9 @@ from weft.frontend.aten.table import Row, axis_of, namesakes, on_axis, require, 
 from weft.scalar.ops import apply, constant, where
 from weft.scalar.sizes import larger, smaller
 from weft.tensor import build
-from weft.tensor.build import Number, Tensor, affine, reshape
+from weft.tensor.build import Axes, Number, Tensor, affine, reshape
 from weft.tensor.ops import position, positions
 
-Axes = Sequence[int]
 Bound = int | None  # of a slice
 
 

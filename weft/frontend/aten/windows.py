@@ -12,9 +12,8 @@ from dataclasses import dataclass
 from weft.core.node import Node
 from weft.frontend.aten.table import per_axis
 from weft.scalar.ops import apply, constant, eq, floordiv, floormod
-from weft.tensor.build import Number, Tensor, affine, all_of, view, within
+from weft.tensor.build import Extents, Number, Tensor, affine, all_of, view, within
 
-Extents = Sequence[int]
 Lead = Sequence[Node]
 Each = int | Extents  # one number is the same for every axis
 
