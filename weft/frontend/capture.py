@@ -36,7 +36,7 @@ from weft.frontend.graph import Captured, Geometry, Leaf
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer, program_line
-from weft.scalar.resize import Resize, sizes_of, with_sizes
+from weft.scalar.resize import sizes_of, with_sizes
 from weft.tensor.ops import Part
 
 
@@ -125,7 +125,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
         return captured
     told = (captured.graph, captured.layouts, tuple(captured.leaves))
     known = replaced(shape_env, sizes_of(told).values())
-    told, changed = with_sizes(told, known), Resize(known)
+    told = with_sizes(told, known)
     used = sizes_of(told).values()
     places = sources(inputs)
     if any(n not in places for n in used):
@@ -133,8 +133,8 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
     order = [n for n in places if n in used]
     settled, narrows = settle(shape_env, order), not has_ranges(shape_env)
     graph, layouts, leaves = with_sizes(told, settled)
-    nodes = Resize(settled)
-    placeholders = [replace(p, node=nodes.of(changed.of(p.node))) for p in captured.placeholders]
+    nodes = zip(captured.placeholders, graph.inputs, strict=True)
+    placeholders = [replace(p, node=n) for p, n in nodes]
     return replace(
         captured,
         graph=graph,
