@@ -223,9 +223,8 @@ class CompiledModule(Compiled, torch.nn.Module):
 
 def compilation(f: Any) -> Compilation:
     """What is behind a compiled callable; WeftError for any other object."""
-    found = getattr(f, "__dict__", {}).get("_weft")
-    if isinstance(f, types.MethodType):
-        found = getattr(f.__func__, "__dict__", {}).get("_weft")
+    own = f.__func__ if isinstance(f, types.MethodType) else f
+    found = getattr(own, "__dict__", {}).get("_weft")
     if not isinstance(found, Compilation):
         raise WeftError(f"{f!r} is not compiled by weft.compile")
     return found

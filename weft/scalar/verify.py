@@ -195,10 +195,8 @@ class _Verifier:
 
     def node(self, node: Node) -> None:
         op, level = node.op, self.level
-        self.that(
-            declared_in(type(op), level.folders),
-            f"{op.name} is not a term of the {level.name} level",
-        )
+        told = f"{op.name} is not a term of the {level.name} level"
+        self.that(declared_in(type(op), level.folders), told)
         if isinstance(op, Axis | nest.Acc | nest.Running):
             self.that(node in self.readable, UNREADABLE[type(op)].format(op.label))
         elif type(op) in self.touches:

@@ -120,10 +120,10 @@ def box_of(stmt: Stmt) -> Box | None:
         return None
     loops = loops_from(stmt)
     store = loops[-1].body[0]
-    copies = isinstance(store, Store) and isinstance(store.value.op, Load)
-    if not copies or len(loops[-1].body) > 1 or store.mask is not None:  # type: ignore[union-attr]
+    if not isinstance(store, Store) or not isinstance(store.value.op, Load):
         return None
-    assert isinstance(store, Store) and isinstance(store.value.op, Load)
+    if len(loops[-1].body) > 1 or store.mask is not None:
+        return None
     if store.buffer.space != "shared" or store.value.op.buffer.space != "global":
         return None
     if len(loops) == 3 and loops[2].bind == "register" and loops[2].lo is loops[1].axis:

@@ -13,7 +13,7 @@ It pays where the kernel's buffers exceed the caches.
 from dataclasses import replace
 
 from weft.core.node import Node, make, substitute
-from weft.scalar.blocks import address, loads, map_each, nodes, rewrite_block
+from weft.scalar.blocks import address, loads, map_each, map_loops, nodes, rewrite_block
 from weft.scalar.nest import For, Kernel, Load, free_variables
 from weft.scalar.ops import apply, constant
 from weft.scalar.sizes import hint, size
@@ -50,8 +50,7 @@ def prefetch_rows(kernel: Kernel, target: Machine) -> Kernel:
             return replace(s, body=body)
 
         again = next((s for s in passes[1:] if not first.isdisjoint(loads(*nodes((s,))))), None)
-        return replace(
-            stmt, body=tuple(map_each((s,), For, mark)[0] if s is again else s for s in stmt.body)
-        )
+        body = map_loops(stmt.body, lambda s: map_each((s,), For, mark)[0] if s is again else s)
+        return replace(stmt, body=body)
 
     return replace(kernel, body=map_each(kernel.body, For, rows))
