@@ -37,7 +37,6 @@ OF_BOOL = {
     "multiply": "and",
     "maximum": "or",
     "minimum": "and",
-    "eq": "eq",
     "ne": "xor",
 }
 
