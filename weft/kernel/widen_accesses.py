@@ -11,6 +11,7 @@ mask, whatever views, pads and slices they come from.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import TypeVar
 
 from weft.core.node import Node, make, postorder
 from weft.kernel.ops import Extract, Pack, VectorLoad, VectorStore
@@ -20,6 +21,7 @@ from weft.scalar.divisors import Divisors, condition_of_all, of_axis, of_terms
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Running, Stmt, Store, Update, walk
 
 BYTES = 16  # of the widest access
+T = TypeVar("T")
 Place = tuple[object, ...]  # of a run of elements: all but how far along it one is
 
 
@@ -43,20 +45,19 @@ def _place(buffer: Buffer, index: Node, rest: Place, known: Divisors) -> tuple[P
     return (buffer, frozenset(terms.items()), of_terms(terms, known), *rest), offset
 
 
-def _runs(where: Mapping[int, object], whole: int, most: int) -> Iterator[tuple[int, int]]:
-    """The start and length of each run that one access can take, longest first."""
-    left, lanes = set(where), most
-    while lanes > 1:
-        for first in sorted(left):
-            wanted = range(first, first + lanes)
-            if first % lanes == 0 and whole % lanes == 0 and left.issuperset(wanted):
-                left.difference_update(wanted)
-                yield first, lanes
-        lanes //= 2
-
-
-def _most(buffer: Buffer) -> int:
-    return 1 if buffer.space == "local" else BYTES // buffer.type.dtype.bytes
+def _runs(groups: Mapping[Place, dict[int, T]]) -> Iterator[tuple[dict[int, T], int, int]]:
+    """The start and length of each run that one access can take, longest first, in its group."""
+    for (buffer, _, whole, *_), group in groups.items():
+        assert isinstance(buffer, Buffer) and isinstance(whole, int)
+        lanes = 1 if buffer.space == "local" else BYTES // buffer.type.dtype.bytes
+        left = set(group)
+        while lanes > 1:
+            for first in sorted(left):
+                wanted = range(first, first + lanes)
+                if first % lanes == 0 and whole % lanes == 0 and left.issuperset(wanted):
+                    left.difference_update(wanted)
+                    yield group, first, lanes
+            lanes //= 2
 
 
 def _wide_loads(block: Block, known: Divisors) -> dict[Node, Node]:
@@ -70,12 +71,10 @@ def _wide_loads(block: Block, known: Divisors) -> dict[Node, Node]:
             place, at = _place(term.op.buffer, term.args[0], tuple(guard), known)
             groups.setdefault(place, {})[at] = term
     wide: dict[Node, Node] = {}
-    for place, found in groups.items():
-        buffer, _, whole, *guard = place
-        assert isinstance(buffer, Buffer) and isinstance(whole, int)
-        for first, lanes in _runs(found, whole, _most(buffer)):
-            load = make(VectorLoad(buffer, lanes, masked=bool(guard)), *found[first].args)
-            wide.update((found[first + i], make(Extract(i), load)) for i in range(lanes))
+    for group, first, lanes in _runs(groups):
+        op, args = group[first].op, group[first].args
+        load = make(VectorLoad(op.buffer, lanes, masked=op.masked), *args)  # type: ignore[attr-defined]
+        wide.update((group[first + i], make(Extract(i), load)) for i in range(lanes))
     return wide
 
 
@@ -136,17 +135,12 @@ def _joined(stores: list[Store], known: Divisors) -> Iterator[Stmt]:
         groups.setdefault(place, {})[at] = s
     read = loads(*(t for s in stores for t in s.terms()))
     twice = sum(map(len, groups.values())) < len(stores)  # one element: in order
-    for place, found in groups.items():
-        buffer, _, whole, *_ = place
-        assert isinstance(buffer, Buffer) and isinstance(whole, int)
-        if twice or buffer in read:
+    for group, first, lanes in _runs({} if twice else groups):
+        one = group[first]
+        if one.buffer in read:
             continue
-        for first, lanes in _runs(found, whole, _most(buffer)):
-            parts = [found.pop(first + i) for i in range(lanes)]
-            value = _packed([p.value for p in parts])
-            one = parts[0]
-            wide = VectorStore(buffer, one.index[0], value, lanes, 1, None, one.mask)
-            yield replace(wide, how=one.how)
+        value = _packed([group.pop(first + i).value for i in range(lanes)])
+        yield VectorStore(one.buffer, one.index[0], value, lanes, 1, None, one.mask, one.how)
     left = {id(s) for found in groups.values() for s in found.values()}
     yield from (s for s in stores if twice or id(s) in left)
 
