@@ -11,6 +11,7 @@ from weft.core.node import Node
 from weft.core.text.cursor import show_name, show_string
 from weft.core.text.level import Forms, Level
 from weft.scalar import nest
+from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.placing import place
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
 from weft.scalar.text.statements import NEST_FORMS
@@ -155,13 +156,9 @@ def _loads_first(stmts: nest.Block) -> Iterator[nest.Stmt]:
 
 def _labels(kernel: nest.Kernel) -> set[str]:
     """The names of a kernel's buffers, axes and accumulators."""
-    taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
-    for stmt in nest.walk(kernel.body):
-        if isinstance(stmt, nest.For):
-            taken.add(stmt.label)
-            taken.update(n for f in stmt.folds for n in f.labels)
-        elif isinstance(stmt, nest.Local):
-            taken.add(stmt.buffer.name)
+    taken = {b.name for b in (*kernel.inputs, *kernel.outputs, *locals_in(kernel.body))}
+    for loop in loops_in(kernel.body):
+        taken.update((loop.label, *(n for f in loop.folds for n in f.labels)))
     return taken
 
 
