@@ -6,7 +6,7 @@ side those at column g, and of the result the columns c and c + 1 of rows g and 
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from weft.core.node import Node, substitute
 from weft.core.types import bf16, f16, f32
@@ -26,8 +26,7 @@ LEAST_DEPTH = 256  # of a sum by warpgroups: the copy engine has enough to do
 GROUPS, PAIRS = 8, 4  # lanes of a warp, by row and by pair of columns
 
 
-@dataclass(frozen=True)
-class Operands:
+class Operands(NamedTuple):
     """The two operands of a sum of products, as loads of 16-bit elements."""
 
     left: Node
@@ -97,9 +96,9 @@ def suits_warpgroups(found: Operands, k: Node) -> bool:
 
     Their lines go along k or along the results, and start at whole 16 bytes.
     """
-    buffers = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
+    buffers = [side.op.buffer for side in found]  # type: ignore[attr-defined]
     strides = (n for b in buffers for n in b.type.layout if n != 1)
-    even = all(along(side, k) is not None for side in (found.left, found.right))
+    even = all(along(side, k) is not None for side in found)
     return even and not any(n % 8 for n in strides)
 
 

@@ -36,8 +36,8 @@ def _on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     found = operands(inner.body) if isinstance(inner, For) else None
     if found is None or not isinstance(inner, For) or trips(inner) % DEPTH:
         return None
-    loads, sides = (found.left, found.right), [trips(f) for f in tile.threads]
-    if any(n.op.buffer.space != "shared" for n in loads):  # type: ignore[attr-defined]
+    sides = [trips(f) for f in tile.threads]
+    if any(n.op.buffer.space != "shared" for n in found):  # type: ignore[attr-defined]
         return None
     warps = warp_tile(*sides)
     parts = zip(sides, warps, (ROWS, COLUMNS), strict=True)

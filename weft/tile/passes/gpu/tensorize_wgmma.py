@@ -37,8 +37,8 @@ def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     sides = whole_sides(tile)
     if atom.bind != "mma" or found is None or sides is None:
         return None
-    ways = [goes_by_rows(side, atom.axis) for side in (found.left, found.right)]
-    slabs = [side.op.buffer for side in (found.left, found.right)]  # type: ignore[attr-defined]
+    ways = [goes_by_rows(side, atom.axis) for side in found]
+    slabs = [side.op.buffer for side in found]  # type: ignore[attr-defined]
     if None in ways or not filled.issuperset(slabs):
         return None
     high, wide = map(trips, sides)
