@@ -45,13 +45,9 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
         pairs = list(zip(tile.threads, sizes, strict=True))
         if any(trips(loop) % size for loop, size in pairs):
             return tile
-        threads: list[For] = []
-        registers: list[For] = []
-        for loop, size in pairs:
-            start = labels.axis("c")
-            threads.append(replace(loop, axis=start, step=size))
-            registers.append(section(loop, start, size, bind="register"))
-        return replace(tile, threads=tuple(threads), registers=tuple(registers))
+        threads = tuple(in_strips(loop, labels.axis("c"), size) for loop, size in pairs)
+        registers = tuple(next(loops_in(thread.body)) for thread in threads)
+        return replace(tile, threads=threads, registers=registers)
 
     kernel = on_tiles(kernel, split)
     strips = _Strips(target, labels, ranges_in(kernel.body))
