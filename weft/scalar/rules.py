@@ -21,13 +21,9 @@ a, b = constants("a b")
 Folded = Callable[[Node, Vocabulary], Node | None]
 
 
-def dtype_of(node: Node) -> DType:
-    return node.type.dtype
-
-
 def is_type(*words: str) -> Callable[[Node], bool]:
     """A side condition: x has a dtype of one of these names or kinds."""
-    return lambda x: not {dtype_of(x).kind, dtype_of(x).name}.isdisjoint(words)
+    return lambda x: not {x.type.dtype.kind, x.type.dtype.name}.isdisjoint(words)
 
 
 # Integers and bools: no NaN, no Inf, no -0.0, and arithmetic is exact modulo 2^n.
@@ -45,7 +41,7 @@ def fold(node: Node, build: Vocabulary) -> Node | None:
             value = node.op.evaluate(*(n.op.evaluate() for n in node.args))
     except (ValueError, ArithmeticError, LookupError):  # a power NumPy refuses, a failed check
         return None
-    return build.literal(python_number(value, dtype_of(node)), dtype_of(node))
+    return build.literal(python_number(value, node.type.dtype), node.type.dtype)
 
 
 def python_number(value: object, dtype: DType) -> rules.Number:
@@ -59,7 +55,7 @@ def combine(node: Node, build: Vocabulary) -> Node | None:
     if result is None or not real(node):
         return result
     value = abs(literal_value(result) or 0)
-    return result if 1e-30 < value < 1e30 and dtype_of(node).bits > 16 else None
+    return result if 1e-30 < value < 1e30 and node.type.dtype.bits > 16 else None
 
 
 def power_of_two(a: Node) -> bool:
@@ -69,7 +65,7 @@ def power_of_two(a: Node) -> bool:
 
 
 def times_reciprocal(x: Node, a: Node, build: Vocabulary) -> Node:
-    return build.call("multiply", x, build.literal(1 / float(literal_value(a) or 1), dtype_of(a)))
+    return build.call("multiply", x, build.literal(1 / float(literal_value(a) or 1), a.type.dtype))
 
 
 def regroup(
@@ -103,7 +99,7 @@ def holds(wide: DType, narrow: DType) -> bool:
 
 
 def cast_same(node: Node) -> Node | None:
-    return node.args[0] if rules.function_name(node) == dtype_of(node.args[0]).name else None
+    return node.args[0] if rules.function_name(node) == node.args[0].type.dtype.name else None
 
 
 def cast_cast(node: Node, build: Vocabulary) -> Node | None:
@@ -111,9 +107,9 @@ def cast_cast(node: Node, build: Vocabulary) -> Node | None:
     inner = node.args[0]
     if rules.function_name(node) not in DTYPES or rules.function_name(inner) not in DTYPES:
         return None
-    x, e, d = inner.args[0], dtype_of(inner), dtype_of(node)
-    shrinks = all(t.is_integer for t in (dtype_of(x), e, d)) and d.bits <= e.bits
-    return build.call(d.name, x) if holds(e, dtype_of(x)) or shrinks else None
+    x, e, d = inner.args[0], inner.type.dtype, node.type.dtype
+    shrinks = all(t.is_integer for t in (x.type.dtype, e, d)) and d.bits <= e.bits
+    return build.call(d.name, x) if holds(e, x.type.dtype) or shrinks else None
 
 
 ARITHMETIC = [
