@@ -5,10 +5,8 @@ for b0 in 0..N by 16:  # free, parallel         binds: how a loop's iterations r
 """
 
 from weft.scalar.nest import PARALLEL, PIPELINE
-from weft.scalar.verify import Level
 
 UNROLLED = ("register", r"vector\d+")  # iterations side by side in registers, or in lanes
 
 UNITS = ("mma", "warpgroup", "box")  # matrix units, and the copy engine
 BINDS = ("", "serial", "unroll", "cache", *UNITS, *PIPELINE, *PARALLEL, *UNROLLED)
-TILE = Level("tile", binds=BINDS)

@@ -5,13 +5,12 @@
 """
 
 import re
-from dataclasses import replace
 
 from weft.core.node import Node, require
 from weft.scalar.nest import For, Program, Stmt
 from weft.scalar.reach import longest
-from weft.scalar.verify import verify_program
-from weft.tile.ops import TILE, UNROLLED
+from weft.scalar.verify import Level, verify_program
+from weft.tile.ops import BINDS, UNROLLED
 
 
 def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
@@ -29,6 +28,9 @@ def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
     require(not outer, f"a vector loop inside vector loop {', '.join(outer)}")
 
 
+TILE = Level("tile", binds=BINDS, check=_check)
+
+
 def verify(program: Program) -> None:
     """Raise VerifyError unless it is a valid tile program."""
-    verify_program(program, replace(TILE, check=_check))
+    verify_program(program, TILE)
