@@ -18,7 +18,7 @@ from weft.core.types import TensorType
 from weft.kernel.spread_threads import THREAD, runs_once
 from weft.scalar import nest
 from weft.scalar.affine import bounds, function_of, linear
-from weft.scalar.blocks import nodes
+from weft.scalar.blocks import mask_of, nodes
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant, value_of
@@ -159,7 +159,7 @@ class _Own:
         if not isinstance(node.op, Load) or node.op.buffer not in self.parts:
             return None
         buffer = node.op.buffer
-        mask = node.args[1] if node.op.masked else None
+        mask = mask_of(node)
         at = self.found(buffer, node.args[0], mask)
         if at is None:
             return None

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
 from weft.scalar.affine import function_of, linear, plus, slack
-from weft.scalar.blocks import loops_from, loops_in
+from weft.scalar.blocks import loops_from, loops_in, mask_of
 from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store
 from weft.scalar.ops import apply, constant, value_of
 from weft.tile.analysis.access import stride_along, trips
@@ -85,10 +85,8 @@ class Box:
 
     def is_zero_outside(self, dims: Sequence[Dimension]) -> bool:
         """Whether the mask rules out only what is outside the tensor, and fills in 0 like TMA."""
-        *_, condition, other = self.load.args
-        if not self.load.op.masked:  # type: ignore[attr-defined]
-            return True
-        return value_of(other) == 0 and _is_inside(condition, dims)
+        condition, other = mask_of(self.load), self.load.args[-1]
+        return condition is None or (value_of(other) == 0 and _is_inside(condition, dims))
 
 
 def _joined(rest: list[Dimension], one: Dimension) -> list[Dimension]:
