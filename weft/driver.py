@@ -43,7 +43,7 @@ from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Kernel, Program
-from weft.scalar.resize import at_shapes, at_some_sizes, hinted, sizes_in, sizes_of
+from weft.scalar.resize import at_shapes, at_some_sizes, hints_of, sizes_in, sizes_of, with_hints
 from weft.scalar.sizes import Size
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
@@ -58,14 +58,9 @@ from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.moves.loops import distinct
-from weft.tile.price.cost import kernel_time_us
-from weft.tile.price.sizes import good_ranges
+from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
 from weft.tile.schedule import check_machine, schedule_for
-
-# Sizes of a GPU's programs are thought at least as large where kernels are merged: what one block
-# does in no time at the first sizes would be slow at others.
-MANY = 4096
 
 
 @dataclass(frozen=True)
@@ -111,51 +106,50 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
-    free, sizes = tuple(sizes_of(start).values()), partial(tables, target=target)
-    on_gpu = isinstance(target, GPU)
-    price = hinted(partial(kernel_time_us, target=target), free, MANY if on_gpu else 0)
-    program: Any = start
+    on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
+    narrows, program = known.narrows and not on_gpu, start
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
     def take(changed: Any) -> None:
         nonlocal program
-        if isinstance(changed, Program):
-            changed = changed.map_kernels(changed.level, distinct)
-        program = made[changed.level] = changed
+        program = made[changed.level] = distinct(changed)
 
-    def down(letter: str, lowered: Callable[[Any], Any]) -> None:
-        take(log.time(letter, lambda: lowered(program)))
-
-    def run(letter: str, name: str, change: Callable[[Any], Any]) -> None:
+    def run(letter: str, change: Callable[[Any], Any], name: str = "") -> None:
         take(log.run(letter, name, change, program, print_program))
 
     if program.level == "torch":
-        down("n", partial(to_tensor, fallback=options.fallback))
-        run("n", "001_simplify", lambda graph: simplify(graph, log.fired))
-        run("n", "002_fold_in_one_pass", partial(fold_in_one_pass, price=price))
+        run("n", partial(to_tensor, fallback=options.fallback))
+        take(thought_large(program, known.few or ()) if narrows else program)
+    layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
+    price = price_for(target, free)
+    if start.level == "torch":
+        run("n", lambda graph: simplify(graph, log.fired), "001_simplify")
+        run("n", partial(fold_in_one_pass, price=price), "002_fold_in_one_pass")
         if target.pairs:
-            run("n", "003_pair_bf16", pair_bf16)
+            run("n", pair_bf16, "003_pair_bf16")
     if program.level == "tensor":
         groups = log.time("l", lambda: partition(program, price, target, options.fuse))
-        down("l", partial(tensor_lower.lower, groups=groups, layouts=known.layouts, tables=sizes))
+        run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         facts = {"target": target, "price": price, "constants": known.constants}
         for name, step in schedule.program:
-            run("l", name, lambda p, step=step: call_by_name(step, {**facts, "program": p}))
+            run("l", lambda p, step=step: call_by_name(step, {**facts, "program": p}), name)
     if program.level == "loop":
+        if narrows:
+            near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))
+            if few != known.few:
+                return lower(start, options, log, known._replace(few=few))
         unique = Unique(program, starts=isinstance(target, CPU) and not free)
         take(replace(unique.program, level="tile"))
-        if known.narrows and not on_gpu:
-            near = log.time("t", lambda: good_ranges(program.kernels, target))
         for name, step in schedule.kernels:
-            run("t", name, partial(on_kernels, step=step, target=target, near=near))
+            run("t", partial(on_kernels, step=step, target=target, near=near), name)
     check_machine(program, target)
     if program.level == "tile":
-        down("k", tile_lower.lower)
+        run("k", tile_lower.lower)
         for name, step in GPU_THREADS if on_gpu else ():
-            run("k", name, partial(on_kernels, step=step, target=target))
+            run("k", partial(on_kernels, step=step, target=target), name)
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
-    symbols = unique.all(symbols) if unique else symbols
-    return Levels(made, unique, sources, symbols, launches, target.language, free, near)
+    named = unique.all(symbols) if unique else symbols
+    return Levels(made, unique, sources, named, launches, target.language, free, near)
 
 
 # ---- captured programs
@@ -214,7 +208,7 @@ def runnable(
     unique, made = levels.unique, levels.made
     program = unique.full if unique else made.get("tile", made["kernel"])
     first = unique.program if unique else program
-    price = hinted(partial(kernel_time_us, target=target), levels.sizes)
+    price = price_for(target, levels.sizes, 0)
     priced = {k.name: price(k.body) for k in first.kernels}
     facts = (unique.all(priced), unique.starts) if unique else (priced, {})
     program = without_restatements(program)

@@ -54,10 +54,11 @@ class At:
     """The levels of a program at some sizes."""
 
     levels: Any
-    numbers: Mapping[Node, Node]
+    numbers: Mapping[str, Node]  # by label: hints differ between levels
 
     def program(self, level: str) -> Any:
-        return with_sizes(self.levels.program(level), self.numbers)
+        program = self.levels.program(level)
+        return with_sizes(program, {n: self.numbers[s] for s, n in sizes_of(program).items()})
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ class Recorder(driver.Builder):
     def __call__(self, captured: Any) -> Any:
         runner = super().__call__(captured)
         artifact: Any = runner.artifact  # type: ignore[attr-defined]
-        sizes, count = sizes_of(captured.graph).values(), len(captured.placeholders)
+        sizes, count = sizes_of(captured.graph), len(captured.placeholders)
 
         def run(inputs: Any) -> Any:
             numbers = dict(zip(sizes, map(constant, inputs[count:]), strict=True))

@@ -42,13 +42,13 @@ class PassLog:
     ) -> P:
         """Runs the pass `change` and returns its result.
 
-        `level` is a letter ("t"), `name` has a number ("007_stage_inputs"), and `text` prints a
-        program for the diff.
+        `level` is a letter ("t"), `name` has a number ("007_stage_inputs") or is "" for a step that
+        is not shown, and `text` prints a program for the diff.
         """
         fired = self.fired.copy()
         before = self.seconds.get(level, 0.0)
         after = self.time(level, lambda: change(program))
-        if self.verbose or logger.isEnabledFor(logging.DEBUG):
+        if name and (self.verbose or logger.isEnabledFor(logging.DEBUG)):
             spent = self.seconds[level] - before
             lines = [] if text is None or after is program else _diff(text(program), text(after))
             self._show(f"{level}:{name}", spent, lines, self.fired - fired)

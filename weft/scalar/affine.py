@@ -37,19 +37,13 @@ class Known(dict[Node, Interval]):
 
     def __init__(self, ranges: Ranges) -> None:
         last = {a: high.term for a, (_, high) in ranges.items() if isinstance(high, Symbolic)}
-        numbers = {a: (ranges[a][0], _most(term)) for a, term in last.items()}
+        numbers = {a: (ranges[a][0], bounds(term, {})[1]) for a, term in last.items()}
         super().__init__({**ranges, **numbers} if last else ranges)
         self.last: dict[Node, Node] = {**getattr(ranges, "last", {}), **last}
         self.first: dict[Node, Node] = {}
         self.sums: dict[frozenset[tuple[Node, int]], Interval] = {}
         self.divisions: dict[tuple[str, Node, int | Node], Node] = {}
         self.lowest: dict[frozenset[tuple[Node, int]], tuple[Linear, float]] = {}
-
-
-@lru_cache(maxsize=1 << 12)
-def _most(term: Node) -> float:
-    """The greatest value of a term over sizes."""
-    return bounds(term, {})[1]
 
 
 def as_known(ranges: Ranges) -> Known:

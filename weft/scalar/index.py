@@ -34,8 +34,6 @@ from weft.scalar.affine import (
 from weft.scalar.ops import Apply, Constant, apply, constant, value_of
 from weft.scalar.symbols import bounded, linear_bounds, long_division, quotient
 
-Intervals = tuple[tuple[Node, Interval], ...]  # of leaves
-
 TRUE, FALSE = constant(True), constant(False)
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 
@@ -361,22 +359,17 @@ def _leaves(node: Node) -> tuple[Node, ...]:
     return tuple(n for n in postorder(node) if not isinstance(n.op, Apply | Constant))
 
 
-def intervals(ranges: Ranges, *terms: Node) -> Intervals | None:
-    """The ranges of the leaves of terms, as the key of a cache; None where they tell more."""
-    if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
-        return None
-    leaves = {leaf for term in terms for leaf in _leaves(term)}
-    return tuple((axis, known) for axis, known in ranges.items() if axis in leaves)
-
-
 def simplify(node: Node, ranges: Ranges) -> Node:
     """Simplify a whole term bottom-up under the ranges of its axes."""
-    known = intervals(ranges, node)
-    return _simplify(node, as_known(ranges)) if known is None else _simplify_over(node, known)
+    if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
+        return _simplify(node, as_known(ranges))
+    leaves = _leaves(node)
+    return _simplify_over(node, tuple((a, known) for a, known in ranges.items() if a in leaves))
 
 
 @lru_cache(maxsize=1 << 15)
-def _simplify_over(node: Node, known: Intervals) -> Node:
+def _simplify_over(node: Node, known: tuple[tuple[Node, Interval], ...]) -> Node:
+    """Simplify under the ranges of the leaves, which are the key of the cache."""
     return _simplify(node, as_known(dict(known)))
 
 

@@ -5,11 +5,9 @@ known = known_inside(loops)                                # a1 in 0..min(16, 37
 """
 
 import math
-from functools import lru_cache
 
 from weft.core.node import Node
 from weft.scalar.affine import Interval, Known, Ranges, bounds, function_of, has_symbol, linear
-from weft.scalar.index import Intervals, intervals
 from weft.scalar.nest import For, free_variables
 from weft.scalar.ops import Constant, apply, apply_all, constant, subtract
 from weft.scalar.sizes import size
@@ -55,18 +53,17 @@ def _last(loop: For, loops: Loops) -> Node:
     if extent is not None:
         return apply("add", loop.lo, constant(max(0, extent - 1) // loop.step * loop.step))
     ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
-    gaps = (_least_gap(loop.lo, end, loop.step, loops) for end in ends)
-    below = (apply(subtract, end, constant(gap)) for end, gap in zip(ends, gaps, strict=True))
+    below = (apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends)
     return apply_all("minimum", below)
 
 
-def _least_gap(lo: Node, end: Node, step: int, loops: Loops | None = None) -> int:
+def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
     """How far the axis stays below `end` at least: a divisor of the step and of end - lo.
 
     Where that is a number, as far as the last iteration that is below.
     """
-    terms, offset = linear(apply(subtract, end, lo))
-    gap = step
+    terms, offset = linear(apply(subtract, end, loop.lo))
+    gap = loop.step
     if not terms and offset > 0:
         return (offset - 1) % gap + 1
     for atom, factor in terms.items():
@@ -85,19 +82,8 @@ def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:
 
 def axis_range(loop: For, ranges: Ranges) -> Interval:
     """The least and greatest value of the loop's axis."""
-    ends = loop.lo, loop.hi, loop.step
-    known = intervals(ranges, loop.lo, loop.hi)
-    return _axis_range(*ends, ranges) if known is None else _range_over(*ends, known)
-
-
-@lru_cache(maxsize=1 << 14)
-def _range_over(lo: Node, hi: Node, step: int, known: Intervals) -> Interval:
-    return _axis_range(lo, hi, step, dict(known))
-
-
-def _axis_range(lo: Node, hi: Node, step: int, ranges: Ranges) -> Interval:
-    low, high = bounds(lo, ranges)[0], bounds(hi, ranges)[1]
-    end = furthest(hi, ranges)
+    low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
+    end = furthest(loop.hi, ranges)
     if has_symbol(end) and not free_variables(end):
-        return low, size(apply(subtract, end, constant(_least_gap(lo, hi, step))))
-    return low, max(low, high - _least_gap(lo, hi, step))
+        return low, size(apply(subtract, end, constant(_least_gap(loop, loop.hi))))
+    return low, max(low, high - _least_gap(loop, loop.hi))

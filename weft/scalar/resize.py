@@ -5,11 +5,11 @@ sizes_of(program)                           # the symbols that it has, by label
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from weft.core.graph import Graph
-from weft.core.node import Node, postorder, require
+from weft.core.node import Node, make, postorder, require
 from weft.core.types import ScalarType, i64
 from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols
@@ -91,6 +91,17 @@ def hinted(function: Callable[[T], U], sizes: Collection[Node], least: int = 0) 
     numbers = {n: max(s.hint, min(least, s.high)) for n, s in known.items()}  # type: ignore[attr-defined]
     resize = Resize({n: constant(number) for n, number in numbers.items()})
     return (lambda value: function(resize.of(value))) if sizes else function
+
+
+def hints_of(program: Any) -> dict[str, int]:
+    return {label: n.op.hint for label, n in sizes_of(program).items()}  # type: ignore[attr-defined]
+
+
+def with_hints(value: T, hints: Mapping[str, int]) -> T:
+    """The value with these hints for the symbols of some labels."""
+    found = {n: hints[label] for label, n in sizes_of(value).items() if label in hints}
+    other = {n: make(replace(n.op, hint=hint)) for n, hint in found.items()}  # type: ignore[type-var]
+    return with_sizes(value, {n: new for n, new in other.items() if new is not n})
 
 
 def sizes_of(program: Any) -> dict[str, Node]:

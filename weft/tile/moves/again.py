@@ -9,8 +9,6 @@ overlapping     for b0 in 0..s0 by 8:
                         y[a0] = x[a0]
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 

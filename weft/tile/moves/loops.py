@@ -13,7 +13,7 @@ from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
 from weft.scalar.affine import function_of, has_symbol
 from weft.scalar.blocks import accesses, locals_in, loops_in, map_each
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Update, walk
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
@@ -37,12 +37,17 @@ class Labels:
         return Buffer(_numbered(stem, self.buffers), TensorType(dtype, tuple(shape)), space)
 
 
-def distinct(kernel: Kernel) -> Kernel:
-    """The kernel, where no local buffer has the name of a parameter: `panel0` may be a user's."""
-    taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
-    met = [b for b in dict.fromkeys(locals_in(kernel.body)) if b.name in taken]
-    others = {b: replace(b, name=fresh(b.name, taken)) for b in met}
-    return replace(kernel, body=substituted(kernel.body, others)) if others else kernel
+def distinct(program: Any) -> Any:
+    """The program, where no local buffer has the name of a parameter: `panel0` may be a user's."""
+
+    def renamed(kernel: Kernel) -> Kernel:
+        taken = {b.name for b in (*kernel.inputs, *kernel.outputs)}
+        met = [b for b in dict.fromkeys(locals_in(kernel.body)) if b.name in taken]
+        others = {b: replace(b, name=fresh(b.name, taken)) for b in met}
+        return replace(kernel, body=substituted(kernel.body, others)) if others else kernel
+
+    is_program = isinstance(program, Program)
+    return program.map_kernels(program.level, renamed) if is_program else program
 
 
 def _numbered(stem: str, taken: set[str]) -> str:

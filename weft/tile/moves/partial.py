@@ -4,8 +4,6 @@ full_body(b0 in 0..18 by 16)            # for a0 in b0..b0 + 16, of b0..min(b0 +
 last_body(b0 in 0..18 by 16, 16, 2)     # for a0 in b0..b0 + 2
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 

@@ -36,7 +36,7 @@ BLOCKS_NS = 2.0  # what the blocks of a sum take where there is one of them
 
 def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[int, int]]:
     """By number of rows or of summands that is a size: the range around its hint that is good."""
-    nests = [n for k in kernels for n in _nests(collapse_loops(k, target).body)]
+    nests = nests_of(kernels, target)
     found = [c for c, _ in nests if isinstance(c, Contraction)]
     sums = [(span(s), times) for s, times in nests if isinstance(s, For) and _rounds(s)]
     sizes = {c.rows.hi: span(c.rows) for c in found if c.rows.lo is constant(0)}
@@ -44,6 +44,10 @@ def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[
     for n in {n: None for n, _ in sums if isinstance(n, Size) and n not in ranges}:
         ranges[n] = _of_sum(n, sum(times for size, times in sums if size == n), target)
     return {n: ends for n, ends in ranges.items() if ends != _bounds(n)}
+
+
+def nests_of(kernels: Iterable[Kernel], target: Machine) -> list[tuple[Contraction | For, int]]:
+    return [n for k in kernels for n in _nests(collapse_loops(k, target).body)]
 
 
 def _nests(block: Block, times: int = 1) -> Iterator[tuple[Contraction | For, int]]:

@@ -7,7 +7,7 @@ before  for a0 in 0..s0:  # free            after  for a0 in 0..s0:  # free para
 from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.blocks import map_loops
+from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import constant
 from weft.scalar.sizes import Extent, Size, hint, larger
@@ -29,6 +29,9 @@ def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
         time, total = block_time_us((stmt,), target), steps(stmt)
         if isinstance(total, Size):
             shared = _parallel(stmt, target, labels)
+            serial = all(s.bind != "parallel" for s in loops_in((shared,)))
+            if serial and stmt.role == "free" and isinstance(span(stmt), Size):
+                shared = replace(stmt, bind="parallel")  # of one block here, but of many elsewhere
             return with_grain(shared, int(2 * target.fork_us * hint(total) / max(time, 1e-3)))
         return _parallel(stmt, target, labels) if time > 4 * target.fork_us else stmt
 

@@ -1,0 +1,74 @@
+"""The sizes that a program for any size is scheduled for: large ones, whichever are met first.
+
+thought_large(graph)                    # of size s0: 2..65536 near 2 the same near 1024
+What is fast at large sizes is hardly slow at small ones, where a call takes no time to speak of;
+but what is chosen for small ones takes up to ten times as long at large ones.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
+
+from weft.core.graph import Graph
+from weft.core.node import Node
+from weft.core.types import TensorType
+from weft.scalar.nest import Block, Program
+from weft.scalar.ops import Symbol
+from weft.scalar.resize import hinted, hints_of, sizes_of, with_hints
+from weft.scalar.sizes import Size, at, hint, symbols
+from weft.targets.gpu import GPU
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import Contraction, span
+from weft.tile.price.cost import kernel_time_us
+from weft.tile.price.sizes import good_ranges, nests_of
+
+# Sizes of a GPU's programs are thought at least as large where kernels are merged: what one block
+# does in no time at the first sizes would be slow at others.
+MANY = 4096
+LARGE = 1024, 256, 64, 32  # hints: the first with which no input or output has more than
+ELEMENTS = 1 << 20  # elements
+
+
+def price_for(
+    target: Machine, sizes: Collection[Node], many: int = MANY
+) -> Callable[[Block], float]:
+    """The price in us of a kernel's body at the hints of sizes, on a GPU at many."""
+    return hinted(partial(kernel_time_us, target=target), sizes, many * isinstance(target, GPU))
+
+
+def thought_large(graph: Graph, kept: Collection[str] = ()) -> Graph:
+    """The graph with larger hints, but for symbols of labels `kept`."""
+    found = [(n, s) for n in sizes_of(graph).values() if isinstance(s := n.op, Symbol)]
+    types = (n.type for n in (*graph.inputs, *graph.outputs))
+    tensors = {t for t in types if isinstance(t, TensorType)}
+    for least in LARGE if found else ():
+        hints = {n: min(max(s.hint, -(-least // s.divisor) * s.divisor), s.high) for n, s in found}
+        hints |= {n: s.hint for n, s in found if s.label in kept}
+        lengths = [at(t.size, hints) for t in tensors]
+        if min(lengths) > 0 and max(lengths) <= ELEMENTS:
+            return with_hints(graph, {s.label: hints[n] for n, s in found})
+    return graph
+
+
+def ranges_around(
+    program: Program, met: Mapping[str, int], few: Collection[str] | None, target: Machine
+) -> tuple[dict[Size, tuple[int, int]], Collection[str] | None]:
+    """Good ranges around sizes that were met, by label; and which sizes are few in these, so that
+    the program has to be one for few: None where one for many serves all.
+    """
+    if few is None:
+        return {}, None
+    thought = hints_of(program)
+    larger = {label for label, n in thought.items() if n != met[label]}
+    nests = nests_of(program.kernels, target) if larger else ()
+    rows = {m for c, _ in nests if isinstance(c, Contraction) for m in labels(span(c.rows))}
+    first = with_hints(program, {label: met[label] for label in larger & rows})
+    ranges = with_hints(tuple(good_ranges(first.kernels, target).items()), thought)
+    beyond = [n for n, (low, high) in ranges if not low <= hint(n) <= high]
+    if beyond:
+        return {}, frozenset(label for n in beyond for label in labels(n))
+    return dict(ranges), few if ranges or not few else None
+
+
+def labels(extent: int | Size | None) -> set[str]:
+    found = symbols(extent.term) if isinstance(extent, Size) else ()
+    return {n.op.label for n in found}  # type: ignore[attr-defined]
