@@ -166,3 +166,38 @@ def test_a_program_that_is_gone_is_made_for_its_own_range(monkeypatch: pytest.Mo
     f = ours(fn)
     check(f, fn, (4096, 33))
     assert ranges_of(f)[1] == "s1: 2..4096"
+
+
+class Two(torch.nn.Module):
+    """Rows of one contraction are few, and then those of the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(64, 512), torch.nn.Linear(2048, 32)
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return self.a(x)[:, None, :] * self.b(y).amax(1)[None, :, None]
+
+
+def test_sizes_that_are_few_stay_few() -> None:
+    """To keep one as it was met made the other larger, which was few then in its turn."""
+    module = Two()
+    f = weft.compile(module, dynamic=True, target="cpu:avx2")
+    with torch.no_grad():
+        x, y = torch.randn(3, 64), torch.randn(40, 2048)
+        torch.testing.assert_close(f(x, y), module(x, y))
+    assert len(f.programs) == 1 and "s0: 2..31 near 3" in f.report.sizes
+
+
+def test_a_program_is_for_the_sizes_that_it_is_made_for() -> None:
+    """Sums that are thought long, for they are over two sizes, were short when they were met."""
+
+    def fn(a: torch.Tensor, b: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+        return torch.sin(a[:, None, None] * b[None]).sum((1, 2)) + z.sum(1)
+
+    f = weft.compile(fn, dynamic=True, target="cpu:avx2")
+    for length in (9, 6000):
+        given = torch.randn(40), torch.randn(3, 5), torch.rand(40, length)
+        torch.testing.assert_close(f(*given), fn(*given))
+    assert len(f.programs) == 2
+    assert "s3: 2..4096 near 9" in f.report.sizes and "s3: 4097..65536 near 6000" in f.report.sizes

@@ -47,6 +47,7 @@ def within(
     ranges = next((r for r in known if holds(r, hints)), None)
     if ranges is None:
         ranges = {str(size): ends for size, ends in make().items()}
+        assert holds(ranges, hints), f"the program is for {ranges}, but {hints} was met"
         cache.note(key, ranges)
     holds(ranges, {n.op.label: size for n, size in sizes.items()})  # type: ignore[attr-defined]
     whole = {label: (s.low, s.high) for label, s in symbols.items()}

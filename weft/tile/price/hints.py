@@ -38,13 +38,13 @@ def price_for(
 def thought_large(graph: Graph, kept: Collection[str] = ()) -> Graph:
     """The graph with larger hints, but for symbols of labels `kept`."""
     found = [(n, s) for n in sizes_of(graph).values() if isinstance(s := n.op, Symbol)]
-    types = (n.type for n in (*graph.inputs, *graph.outputs))
-    tensors = {t for t in types if isinstance(t, TensorType)}
+    memory = {n.type for n in (*graph.inputs, *graph.outputs)}
+    shapes = {t for n in graph.nodes() if isinstance(t := n.type, TensorType)}
     for least in LARGE if found else ():
         hints = {n: min(max(s.hint, -(-least // s.divisor) * s.divisor), s.high) for n, s in found}
         hints |= {n: s.hint for n, s in found if s.label in kept}
-        lengths = [at(t.size, hints) for t in tensors]
-        if min(lengths) > 0 and max(lengths) <= ELEMENTS:
+        sizes = {t: at(t.size, hints) for t in shapes}  # sizes that depend on each other may clash
+        if min(sizes.values()) > 0 and max(sizes.get(t, 0) for t in memory) <= ELEMENTS:
             return with_hints(graph, {s.label: hints[n] for n, s in found})
     return graph
 
@@ -59,13 +59,14 @@ def ranges_around(
         return {}, None
     thought = hints_of(program)
     larger = {label for label, n in thought.items() if n != met[label]}
-    nests = nests_of(program.kernels, target) if larger else ()
-    rows = {m for c, _ in nests if isinstance(c, Contraction) for m in labels(span(c.rows))}
+    nests = [n for n, _ in nests_of(program.kernels, target)] if larger else []
+    ending = [n.rows if isinstance(n, Contraction) else n for n in nests]  # rows, and long sums
+    rows = {label for loop in ending for label in labels(span(loop))}
     first = with_hints(program, {label: met[label] for label in larger & rows})
     ranges = with_hints(tuple(good_ranges(first.kernels, target).items()), thought)
     beyond = [n for n, (low, high) in ranges if not low <= hint(n) <= high]
     if beyond:
-        return {}, frozenset(label for n in beyond for label in labels(n))
+        return {}, frozenset(few).union(*map(labels, beyond))
     return dict(ranges), few if ranges or not few else None
 
 

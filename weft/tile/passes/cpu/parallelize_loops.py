@@ -30,7 +30,8 @@ def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
         if isinstance(total, Size):
             shared = _parallel(stmt, target, labels)
             serial = all(s.bind != "parallel" for s in loops_in((shared,)))
-            if serial and stmt.role == "free" and isinstance(span(stmt), Size):
+            free = stmt.role == "free" and stmt.bind in ("", "serial")
+            if serial and free and isinstance(span(stmt), Size):
                 shared = replace(stmt, bind="parallel")  # of one block here, but of many elsewhere
             return with_grain(shared, int(2 * target.fork_us * hint(total) / max(time, 1e-3)))
         return _parallel(stmt, target, labels) if time > 4 * target.fork_us else stmt
