@@ -80,7 +80,10 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     clipped = _clipped(stmt, stmt.lo, {}, ranges) if has_symbol(extent) else None
     if clipped is not None:
         return (clipped,)
-    if has_symbol(extent) and stmt.step > 1 and stmt.bind != "grid" and unrolls(stmt):
+    unrolled = any(s.bind == "register" for s in loops_below(stmt))
+    ragged = unrolled and not isinstance(extent.op, Constant) and not is_multiple(extent, stmt.step)
+    free = ragged or (has_symbol(extent) and unrolls(stmt))
+    if free and stmt.step > 1 and stmt.bind != "grid":
         return _split_at_size(stmt, extent, ranges)
     if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
         return _split(stmt, int(extent.op.value), ranges)
