@@ -26,6 +26,7 @@ from weft.tile.price.sizes import good_ranges, nests_of
 MANY = 4096
 LARGE = 1024, 256, 64, 32  # hints: the first with which no input or output has more than
 ELEMENTS = 1 << 20  # elements
+SMALL = 1 << 15  # elements of inputs and outputs that take no time to speak of
 
 
 def price_for(
@@ -40,7 +41,8 @@ def thought_large(graph: Graph, kept: Collection[str] = ()) -> Graph:
     found = [(n, s) for n in sizes_of(graph).values() if isinstance(s := n.op, Symbol)]
     memory = {n.type for n in (*graph.inputs, *graph.outputs)}
     shapes = {t for n in graph.nodes() if isinstance(t := n.type, TensorType)}
-    for least in LARGE if found else ():
+    few = max(hint(t.size) for t in memory if isinstance(t, TensorType)) <= SMALL
+    for least in LARGE if found and few else ():
         hints = {n: min(max(s.hint, -(-least // s.divisor) * s.divisor), s.high) for n, s in found}
         hints |= {n: s.hint for n, s in found if s.label in kept}
         sizes = {t: at(t.size, hints) for t in shapes}  # sizes that depend on each other may clash
