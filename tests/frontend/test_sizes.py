@@ -14,9 +14,11 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_leaves
 
 import weft
-from weft.core.errors import CaptureError
+from weft.core.errors import CaptureError, ParseError, VerifyError
 from weft.driver import compile_text
 from weft.frontend.capture import capture
+from weft.options import Options
+from weft.text import parse_program, print_program
 
 SIZES = ((5, 7), (6, 9), (13, 4), (64, 5), (3, 70))
 Make = Callable[[int, int], tuple[Any, ...]]
@@ -314,6 +316,64 @@ def test_few_rows_have_a_program_for_few() -> None:
     f = weft.compile(torch.nn.Linear(512, 512), dynamic=True, target="cpu:avx2")
     with torch.no_grad():
         f(torch.randn(3, 512))
-        assert "near 3" in f.ir("tile") and "dots0" in f.ir("tile")
+        assert "near 3\n" in f.ir("tile") and "dots0" in f.ir("tile")
         f(torch.randn(40, 512))
-    assert "near 40" in f.ir("tile") and len(f.programs) == 2
+    assert "near 40\n" in f.ir("tile") and len(f.programs) == 2
+
+
+def test_rows_of_any_length_are_prefetched() -> None:
+    text = """program loop rows
+size s0: 2..65536 near 4096
+size s1: 2..65536 near 8192
+input x: f32[s0,s1]
+
+kernel y(x: f32[s0,s1]) -> y: f32[s0,s1]
+for a0 in 0..s0:  # free
+    for a1 in 0..s1:  # reduce
+        in0 = load x[a0, a1]
+        acc0 <- add(acc0, in0)
+    for a2 in 0..s1:  # free
+        in1 = load x[a0, a2]
+        v0 = subtract(in1, acc0)
+        y[a0, a2] = v0
+
+output y
+"""
+    levels = compile_text(text, Options("cpu:avx512"))
+    kernel = levels.ir("kernel")
+    assert "] ahead s1\n" in kernel and ", s1);" in levels.ir("source")
+    assert print_program(parse_program(kernel)) == kernel
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "error", "told"),
+    [
+        ("near 13", "near 1", VerifyError, "its hint is 1"),
+        ("near 13", "near 15", VerifyError, "is a multiple of 2, its hint is 15"),
+        ("x: f32[s0,64]", "x: f32[s1,64]", ParseError, "undefined size s1, did you mean s0"),
+    ],
+)
+def test_invalid_sizes(old: str, new: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        weft.driver.compile_text(TEXT.replace(old, new).replace("near 13", "near 14"))
+
+
+@pytest.mark.parametrize("rows", [1, 15, 65538])
+def test_a_size_outside_of_its_range(rows: int) -> None:
+    program = weft.driver.compile_text(TEXT.replace("13", "14"))
+    with pytest.raises(VerifyError, match=f"size s0 runs from 2 to 65536, and {rows} was given"):
+        program(torch.randn(rows, 64))
+
+
+@pytest.mark.parametrize("causal", [True, False])
+def test_blocks_of_rows_end_where_rows_do(causal: bool) -> None:
+    """Scores of more than the cache are merged with what reads them, over blocks of rows."""
+
+    def attend(*args: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(*args, is_causal=causal)
+
+    f = weft.compile(attend, dynamic=True)
+    for rows in (512, 2, 31, 33, 64, 127, 600):  # parts of a block, of a panel and of a vector
+        args = [torch.randn(1, 8, rows, 16) for _ in range(3)]
+        assert_equal(f(*args), attend(*args))
+    assert len(f.programs) == 1 and "reduce_rows" in weft.ir(f, "tile")
