@@ -277,3 +277,28 @@ def test_full_blocks_of_windows_end_where_these_reach_over_the_side() -> None:
         x = np.arange(n, dtype=np.float32) ** 2
         (y,) = machine.run(at_shapes(program, [(n,)]), [x])
         np.testing.assert_array_equal(y, np.convolve(x, np.ones(5), "full")[2 : n + 2])
+
+
+TRIANGLE = """program tile sums
+size s0: 2..4096 near 64
+input x: f32[s0,s0]
+
+kernel y(x: f32[s0,s0]) -> y: f32[s0]
+for a0 in 0..s0:  # free serial
+    for b0 in 0..a0 + 1 by 32:  # reduce serial
+        for c0 in b0..min(b0 + 32, a0 + 1) by 16:  # reduce register
+            for a1 in c0..min(c0 + 16, min(b0 + 32, a0 + 1)):  # reduce vector16
+                in0 = load x[a0, a1]
+                acc0 <- add(acc0, in0)
+    y[a0] = acc0
+
+output y
+"""
+
+
+@pytest.mark.parametrize("rows", [2, 15, 16, 17, 33, 64, 70])
+def test_blocks_that_end_at_another_axis(rows: int) -> None:
+    verify(program := lowered(TRIANGLE))
+    x = np.arange(rows * rows, dtype=np.float32).reshape(rows, rows)
+    (y,) = machine.run(at_shapes(program, [x.shape]), [x])
+    np.testing.assert_array_equal(y, np.tril(x).sum(1))

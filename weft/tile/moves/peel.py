@@ -80,10 +80,7 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     clipped = _clipped(stmt, stmt.lo, {}, ranges) if has_symbol(extent) else None
     if clipped is not None:
         return (clipped,)
-    unrolled = any(s.bind == "register" for s in loops_below(stmt))
-    ragged = unrolled and not isinstance(extent.op, Constant) and not is_multiple(extent, stmt.step)
-    free = ragged or (has_symbol(extent) and unrolls(stmt))
-    if free and stmt.step > 1 and stmt.bind != "grid":
+    if stmt.step > 1 and stmt.bind != "grid" and _ragged(stmt, extent):
         return _split_at_size(stmt, extent, ranges)
     if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
         return _split(stmt, int(extent.op.value), ranges)
@@ -93,6 +90,14 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     even = even or (stmt.step == 1 and blocks)  # a block of one is full
     body = simplify_block(full_body(stmt), inner) if even else stmt.body
     return (replace(stmt, body=peel(body, inner)),)
+
+
+def _ragged(stmt: For, extent: Node) -> bool:
+    """Whether what is unrolled may end within a block: at a size, or at another axis."""
+    if has_symbol(extent):
+        return unrolls(stmt)
+    whole = isinstance(extent.op, Constant) or is_multiple(extent, stmt.step)
+    return not whole and any(s.bind == "register" for s in loops_below(stmt))
 
 
 def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
@@ -194,10 +199,10 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply("maximum", extent, constant(0))
     unit, widths, lo, end = unit_of(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
-    blocks = hint(_outermost(stmt)) / stmt.step
-    if blocks >= MANY and repeats(stmt):
+    least = hint(_outermost(stmt)) / stmt.step
+    if least >= MANY and repeats(stmt):
         return _declared(stmt, [_peeled(stmt, repeated(stmt, end), False, ranges)])
-    if blocks >= 1 and overlaps(stmt):
+    if least >= 1 and overlaps(stmt):
         return _overlapped(stmt, extent, unit, ranges)
     adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
     if unit == 1 and stmt.role == "free":
