@@ -86,9 +86,9 @@ def square(
         last = apply("maximum", apply("subtract", end, constant(1)), constant(0))
         rows = [apply("minimum", row, last) for row in rows] if reads else []
     where = address(buffer, index, ranges)
-    step = (
-        vector.lanes if steps_by_size(where, vector.axis) else stride_along(where, vector.axis) or 0
-    )
+    step = stride_along(where, vector.axis)
+    uneven = step is None and (reads or steps_by_size(where, vector.axis))
+    step = vector.lanes if uneven else step or 0
     for side in copy.sides:
         along = stride_along(where, side.axis)
         if not rows or along not in (1, -1) or not 4 <= side.count <= min(step, vector.lanes):

@@ -199,7 +199,7 @@ class Rows:
         member = next(m for m in members if buffer in m.outputs)
         index, levels = touches(member.body, buffer)[0], _levels(member, depth)
         sizes = enumerate(buffer.type.shape)
-        self.others = [p for p, size in sizes if index[p] not in levels and size > 1]
+        self.others = [p for p, size in sizes if index[p] not in levels and size not in (0, 1)]
         self.shape = tuple(buffer.type.shape[p] for p in self.others)
 
     def index(self, index: Index) -> Index:

@@ -27,7 +27,15 @@ from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, U
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, columns_of, contraction, folded, span, trips
+from weft.tile.analysis.access import (
+    Contraction,
+    columns_of,
+    contraction,
+    folded,
+    span,
+    stride_of,
+    trips,
+)
 from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turned, turns
 
@@ -168,10 +176,13 @@ class _Packing:
             loop = For(n, constant(0), constant(width), (Store(panels, index, value),))
             return around(inner, loop, role="free", folds=())
 
-        nests = [For(each, constant(0), whole, (fill(each, False),))]
+        along = {stride_of(n, column, {}) for n in postorder(right) if isinstance(n.op, Load)}
+        # squares of registers read rows of columns anywhere: one nest for all panels, the last too
+        begin = constant(0) if 1 not in along and isinstance(columns, Size) else whole
+        nests = [For(each, constant(0), begin, (fill(each, False),))] if begin is whole else []
         nests = nests if value_of(whole) != 0 else []
         if isinstance(columns, Size):  # one more, or none
-            nests.append(For(each, whole, constant(count), (fill(each, True),)))
+            nests.append(For(each, begin, constant(count), (fill(each, True),)))
         elif columns % width:
             nests.append(fill(whole, True))
         body = tuple(around(outer, nest) for nest in nests)
