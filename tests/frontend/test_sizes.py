@@ -312,6 +312,15 @@ def test_sizes_that_are_met_first_decide_no_schedule() -> None:
     assert "near 1024" in few and few == text((900, 1000), (1024, 1024))
 
 
+def test_calls_that_exceed_the_caches_bypass_them() -> None:
+    """The first call decided for all: add took 1.5 times as long where a small one came first."""
+    f = weft.compile(torch.relu, dynamic=True, target="cpu:avx2")
+    for shape in ((3, 5), (1500, 1500)):  # 18 MB of input and output
+        assert_equal(f(x := torch.randn(shape)), torch.relu(x))
+    assert len(f.programs) == 1
+    assert "v0 = ge(s0 * s1 * 8, 16777216)" in f.ir("tile") and "stream when v0" in f.ir("tile")
+
+
 def test_few_rows_have_a_program_for_few() -> None:
     f = weft.compile(torch.nn.Linear(512, 512), dynamic=True, target="cpu:avx2")
     with torch.no_grad():

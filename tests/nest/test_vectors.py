@@ -170,7 +170,8 @@ x8, y8 = buffer("x", 8), buffer("y", 8)
 v8 = make(VectorLoad(x8, 8), c(0))
 INVALID = {
     "a value of 8 lanes is stored in 4": part(value=v8),
-    "the mask must be bool x4, is boolx8": part(mask=apply("lt", lanes_of(8), c(3))),
+    "a condition must be bool x4, is boolx8": part(mask=apply("lt", lanes_of(8), c(3))),
+    "a condition must be bool x1, is boolx8": part(when=apply("lt", lanes_of(8), c(3))),
     "reaches 8 along axis 0, y has 8 elements there": part(index=c(5)),
     r"reaches -1 along axis 0": part(index=c(-1)),
     "reaches 9 along axis 0": part(index=c(4), count=c(6)),

@@ -73,6 +73,7 @@ FOLDS = {"fold_max": np.max, "fold_min": np.min, "fold_add": np.sum, "fold_mul":
 MEMORY = {
     "part": "store_n_D(q, load_n_D(p, n), n);",
     "move": "stream_D(q, load_D(p)); weft_fence();",
+    "move_if": "stream_if_D(n, q, load_D(p)); weft_fence();",
     "gather": "store_D(q, gather_D(p, LAST - IOTA));",
     "gather_n": "store_D(q, gather_n_D(p, 2 * IOTA, n));",
     "scatter": "scatter_D(q, 3 * IOTA, load_D(p));",
@@ -375,7 +376,8 @@ def test_memory(built, d):
 
     n = lanes // 2
     for offset in (0, 1):  # aligned, and not
-        same(result("move", offset=offset), expected(slice(lanes), p[:lanes]))
+        for name, when in (("move", 0), ("move_if", 0), ("move_if", 1)):
+            same(result(name, when, offset), expected(slice(lanes), p[:lanes]))
     same(result("gather"), expected(slice(lanes), p[:lanes][::-1]))
     same(result("gather_n", n), expected(slice(n), p[: 2 * n : 2]))
     same(result("scatter"), expected(slice(0, 3 * lanes, 3), p[:lanes]))

@@ -97,7 +97,9 @@ class Terms:
             return self._masked_store(stmt, stmt.mask, value)
         some, counted = ("", "") if stmt.count is None else ("_n", f", {self.index(stmt.count)}")
         word, at = self.lanes(stmt, stmt.index, "store", "scatter")
-        word = "stream" if stmt.how == "stream" and word == "store" and not counted else word
+        if stmt.how == "stream" and word == "store" and not counted:
+            word = "stream" if stmt.when is None else "stream_if"
+            at = at if stmt.when is None else f"{self.atom(stmt.when)}, {at}"
         return f"{word}{some}_{dtype}x{stmt.lanes}({at}, {value}{counted});"
 
     def extent(self, extent: Extent) -> str:

@@ -228,7 +228,7 @@ class VectorStore(Stmt):
 
     With stride 0 the index is a vector that has a place for each lane (a scatter).
     count   only the first n lanes; mask (bool vector): only where it holds
-    how     "stream" or "async", as of a Store
+    how     "stream" or "async", and `when`, as of a Store
     """
 
     buffer: Buffer
@@ -239,7 +239,8 @@ class VectorStore(Stmt):
     count: Node | None = None
     mask: Node | None = None
     how: str = ""
-    uses = ("index", "value", "count", "mask")
+    when: Node | None = None
+    uses = ("index", "value", "count", "mask", "when")
 
 
 def lanes_of(lanes: int) -> Node:

@@ -20,7 +20,7 @@ from weft.kernel.ops import AsyncWait, Barrier, Mma, VectorLoad, VectorStore
 from weft.scalar.nest import Fold, Stmt
 from weft.scalar.text.parser import read_nest
 from weft.scalar.text.printer import show_nest
-from weft.scalar.text.statements import NEST_FORMS, NestScope, read_how, read_mask
+from weft.scalar.text.statements import NEST_FORMS, NestScope, read_how, read_mask, show_how
 from weft.scalar.text.terms import show_access
 
 
@@ -77,7 +77,7 @@ def _show_store(stmt: VectorStore, ref: Ref) -> str:
     target = target if stmt.stride else f"scatter {target}"
     count = "" if stmt.count is None else f" count {ref(stmt.count)}"
     mask = "" if stmt.mask is None else f" if {ref(stmt.mask)}"
-    return f"{target} = {ref(stmt.value)}{count}{mask}{f' {stmt.how}' if stmt.how else ''}"
+    return f"{target} = {ref(stmt.value)}{count}{mask}{show_how(stmt, ref)}"
 
 
 def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
@@ -89,7 +89,8 @@ def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
     value = scope.expression(cursor)
     count = scope.expression(cursor) if cursor.accept("count") else None
     mask = scope.condition(cursor) if cursor.accept("if") else None
-    return VectorStore(buffer, index, value, lanes, stride, count, mask, read_how(cursor))
+    how, when = read_how(cursor, scope)
+    return VectorStore(buffer, index, value, lanes, stride, count, mask, how, when)
 
 
 def _show_mma(stmt: Mma, ref: Ref) -> str:

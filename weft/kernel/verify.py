@@ -55,8 +55,9 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
         agree = part.value.type.lanes in (1, part.lanes)
         require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")
         _check_index(part, part.index, "scatter")
-        if part.mask is not None:
-            _check_condition(part.mask, part.lanes)
+        for condition, lanes in ((part.mask, part.lanes), (part.when, 1)):
+            if condition is not None:
+                _check_condition(condition, lanes)
     elif isinstance(part, nest.Store):
         lanes = max(t.type.lanes for t in part.terms())
         require(lanes == 1, f"a vector of {lanes} lanes in a scalar store")
@@ -69,7 +70,7 @@ def _is_box(term: Node) -> bool:
 def _check_condition(condition: Node, lanes: int) -> None:
     kind = condition.type
     fits = kind.dtype is boolean and kind.lanes in (1, lanes)
-    require(fits, f"the mask must be bool x{lanes}, is {kind}")
+    require(fits, f"a condition must be bool x{lanes}, is {kind}")
 
 
 def _check_index(part: VectorLoad | VectorStore, index: Node, word: str) -> None:

@@ -427,6 +427,9 @@ WEFT_FLOORDIV(f64, )
     WEFT_FN V(d) F(load_n, d)(const d *p, i64 n) { LOAD_N_##size(d) }                              \
     WEFT_FN void F(store_n, d)(d *p, V(d) v, i64 n) { STORE_N_##size(d) }                          \
     WEFT_FN void F(stream, d)(d *p, V(d) v) { STREAM(d) F(store, d)(p, v); }                       \
+    WEFT_FN void F(stream_if, d)(boolx1 past, d *p, V(d) v) {                                      \
+        past ? F(stream, d)(p, v) : F(store, d)(p, v);                                             \
+    }                                                                                              \
     WEFT_FN V(d) F(gather, d)(const d *p, V(i64) index) {                                          \
         WEFT_LANEWISE(d) r;                                                                        \
         WEFT_EACH_LANE r.lane[i] = p[LANE(index, i)];                                              \
@@ -492,6 +495,9 @@ WEFT_FLOORDIV(f64, )
         F(store_n, raw)((raw *)p, F(narrow, d)(v), n);                                             \
     }                                                                                              \
     WEFT_FN void F(stream, d)(stored *p, reg v) { F(stream, raw)((raw *)p, F(narrow, d)(v)); }     \
+    WEFT_FN void F(stream_if, d)(boolx1 past, stored *p, reg v) {                                  \
+        F(stream_if, raw)(past, (raw *)p, F(narrow, d)(v));                                        \
+    }                                                                                              \
     WEFT_FN reg F(gather, d)(const stored *p, V(i64) index) {                                      \
         return F(widen, d)(F(gather, raw)((const raw *)p, index));                                 \
     }                                                                                              \

@@ -209,6 +209,7 @@ class Store(Stmt):
 
     how     "stream" bypasses the caches; "async" does not wait: its data is there after a barrier;
             "" is an ordinary store
+    when    it is an ordinary store where this does not hold
     """
 
     buffer: Buffer
@@ -216,7 +217,8 @@ class Store(Stmt):
     value: Node
     mask: Node | None = None
     how: str = ""
-    uses = ("index", "value", "mask")
+    when: Node | None = None
+    uses = ("index", "value", "mask", "when")
 
 
 @dataclass(frozen=True, eq=False)

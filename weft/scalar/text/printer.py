@@ -14,7 +14,7 @@ from weft.scalar import nest
 from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.placing import place
 from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
-from weft.scalar.text.statements import NEST_FORMS
+from weft.scalar.text.statements import NEST_FORMS, show_how
 from weft.scalar.text.terms import is_inline, show_call, show_term
 from weft.scalar.updates import is_product
 
@@ -120,8 +120,8 @@ class _Printer:
             case nest.Store(buffer=buffer, index=index, value=value, mask=mask):
                 where = ", ".join(map(self.ref, index))
                 condition = "" if mask is None else f" if {self.ref(mask)}"
-                condition += f" {stmt.how}" if stmt.how else ""
-                return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}"
+                how = show_how(stmt, self.ref)
+                return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}{how}"
             case nest.Local(buffer=buffer):
                 space = "" if buffer.space == "local" else f" in {show_name(buffer.space)}"
                 space += f" swizzle {buffer.swizzle}" if buffer.swizzle else ""

@@ -7,11 +7,12 @@ read_statement(Cursor(Line(7, "y[a0] = v0", "<text>")), scope)       # Store(y, 
 from collections import ChainMap
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
+from typing import Any
 
 from weft.core.node import Node
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
-from weft.core.text.level import Forms, Level
+from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import boolean
 from weft.scalar.monoid import MONOIDS, SUM
 from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
@@ -132,12 +133,19 @@ def _read_store(cursor: Cursor, scope: NestScope) -> Store:
     cursor.expect("=")
     value = scope.expression(cursor)
     mask = scope.condition(cursor) if cursor.accept("if") else None
-    return Store(buffer, index, value, mask, read_how(cursor))
+    return Store(buffer, index, value, mask, *read_how(cursor, scope))
 
 
-def read_how(cursor: Cursor) -> str:
-    """Read the word at the end of a store, if there is one."""
-    return next((word for word in ("stream", "async") if cursor.accept(word)), "")
+def show_how(stmt: Any, ref: Ref) -> str:
+    """The word at the end of a store, and when it is such a store."""
+    when = "" if stmt.when is None else f" when {ref(stmt.when)}"
+    return f" {stmt.how}{when}" if stmt.how else ""
+
+
+def read_how(cursor: Cursor, scope: NestScope) -> tuple[str, Node | None]:
+    """What show_how shows: a word, "" for none, and perhaps a condition."""
+    how = next((word for word in ("stream", "async") if cursor.accept(word)), "")
+    return how, scope.condition(cursor) if how and cursor.accept("when") else None
 
 
 def _read_let(cursor: Cursor, scope: NestScope) -> None:

@@ -159,11 +159,11 @@ class Lowering:
         value = self.term(stmt.value)
         mask = None if stmt.mask is None else self.term(stmt.mask)
         if v is None or not self._varies(where):
-            return Store(target, (self.term(where),), value, mask, stmt.how)
+            return Store(target, (self.term(where),), value, mask, stmt.how, stmt.when)
         if value.type.lanes == 1:
             value = make(Splat(v.lanes), value)
         index, step = self._lane_places(where, v)
-        return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.how)
+        return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.how, stmt.when)
 
 
 def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:

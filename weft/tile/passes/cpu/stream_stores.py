@@ -8,9 +8,11 @@ whole registers side by side, in a buffer that the kernel itself does not read.
 
 from dataclasses import replace
 
+from weft.core.node import Node
 from weft.scalar.blocks import loads, map_each, map_outermost, nodes
 from weft.scalar.nest import For, Kernel, Store
-from weft.scalar.sizes import hint
+from weft.scalar.ops import apply, constant
+from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of
 from weft.tile.price.traffic import moved
@@ -18,7 +20,8 @@ from weft.tile.price.traffic import moved
 
 def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
-    if not past_caches(kernel, target):
+    past = _when_past(kernel, target)
+    if past is None and not past_caches(kernel, target):
         return kernel
     read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)
@@ -27,7 +30,7 @@ def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
         whole = loop.lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
         own = stmt.buffer.space == "global" and stmt.buffer not in read
         streams = whole and own and stmt.mask is None and stride_of(stmt, loop.axis, ranges) == 1
-        return replace(stmt, how="stream") if streams else stmt
+        return replace(stmt, how="stream", when=past) if streams else stmt
 
     def one(loop: For) -> For | None:
         if not loop.lanes:
@@ -45,3 +48,11 @@ def past_caches(kernel: Kernel, target: Machine) -> bool:
     """
     touched = sum(min(hint(b.bytes), n) for b, n in moved(kernel.body, target.l2).items())
     return touched >= target.l3
+
+
+def _when_past(kernel: Kernel, target: Machine) -> Node | None:
+    """That as a condition, where sizes decide it; None where numbers do."""
+    parts = moved(kernel.body, target.l2).items()
+    touched = sum(b.bytes if hint(b.bytes) <= n else int(n) for b, n in parts)
+    sized = isinstance(touched, Size)
+    return apply("ge", constant(touched), constant(target.l3)) if sized else None
