@@ -40,9 +40,7 @@ def extent(value: Any) -> Any:
         return int(value)
     node = value.node
     number = node.maybe_as_int()
-    if number is not None:
-        return number
-    return _of(node.expr, node.shape_env)
+    return _of(node.expr, node.shape_env) if number is None else number
 
 
 def _of(expr: Any, shape_env: Any) -> Any:

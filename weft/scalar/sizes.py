@@ -179,9 +179,7 @@ def hint(value: Extent) -> int:
 
 def at(value: Extent, known: Mapping[Node, int]) -> int:
     """The number that a size is where every symbol has a value."""
-    if not isinstance(value, Size):
-        return value
-    return int(evaluate_term(value.term, dict(known)))
+    return int(evaluate_term(value.term, dict(known))) if isinstance(value, Size) else value
 
 
 def put(values: Iterable[Extent], known: Mapping[Node, int]) -> tuple[Any, ...]:

@@ -251,9 +251,7 @@ def crossing(stmt: For) -> Crossing | None:
             if stride_of(term, along.axis, ranges) not in (0, 1) and other is not None:
                 found[term] = other
     across = set(found.values())
-    if len(across) != 1:
-        return None
-    return Crossing(loops, along, across.pop(), list(found), stores)
+    return Crossing(loops, along, across.pop(), list(found), stores) if len(across) == 1 else None
 
 
 def columns_of(free: list[For], stores: list[Store]) -> For | None:

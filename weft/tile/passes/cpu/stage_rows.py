@@ -86,9 +86,7 @@ def _stage(
     own = [t for t in nodes(second.body) if moves(t) and not isinstance(t.op, Load)]
     both = (t for t in own if not is_index(t) and substitute((t,), same)[0] in computed)
     best = max(both, key=cost, default=None)
-    if best is None or cost(best) <= WORTH:
-        return None
-    if trips(first) * best.type.dtype.bytes > target.l2 // 2:
+    if best is None or cost(best) <= WORTH or trips(first) * best.type.dtype.bytes > target.l2 // 2:
         return None
     row = labels.buffer("row", best.type.dtype, (span(first),))
     store = Store(row, (first.axis,), substitute((best,), same)[0])
