@@ -77,8 +77,7 @@ class Box:
             if along:
                 if len(along) > 1 or steps[along[0]] != 1 or along[0] in moved or not stride:
                     return None
-                side = trips(along[0])
-                moved[along[0]] = Dimension(size, stride, side, start, index)
+                moved[along[0]] = Dimension(size, stride, trips(along[0]), start, index)
             elif stride and size > 1:
                 rest = _joined(rest, Dimension(size, stride, 1, start, index))
         return [*rest, *(moved[f] for f in both)] if len(moved) == 2 else None

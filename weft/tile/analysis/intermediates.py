@@ -38,8 +38,7 @@ def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
 def _results(tile: Tile) -> Iterator[Access]:
     """The stores of a tile's results."""
     warps = math.prod(map(trips, tile.threads)) / 32
-    stores = tuple(s for s in tile.body if not isinstance(s, For))
-    for buffer, index in accesses(stores):
+    for buffer, index in accesses(tuple(s for s in tile.body if not isinstance(s, For))):
         if buffer.space == "shared":
             width, index, count = strip(buffer, index, tile.registers)
             yield Access(buffer, index, tile.threads, width, warps * count)

@@ -230,7 +230,6 @@ def _within(body: Block, loop: For) -> Block:
         stmt = stmt.map_terms(lambda t: tiles.guarded(t, loop.axis, inside))
         if not isinstance(stmt, Store):
             return stmt
-        mask = inside if stmt.mask is None else apply("and", stmt.mask, inside)
-        return replace(stmt, mask=mask)
+        return replace(stmt, mask=inside if stmt.mask is None else apply("and", stmt.mask, inside))
 
     return map_statements(body, one)

@@ -26,14 +26,12 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
     """Split the sum of every tile into chunks."""
     labels = Labels(kernel.body)
 
-    framed = any(map(is_frame, kernel.body))
-
     def chunked(tile: Tile) -> Tile:
         head = tile.sum
         if head is None or tile.chunk()[1] is not None:
             return tile
         loops, body = chain(head, "reduce")
-        roomy = not framed or operands(body, False) is not None
+        roomy = not any(map(is_frame, kernel.body)) or operands(body, False) is not None
         line = WIDE if roomy and target.shared >= LARGE else BYTES
         longest = max(loops, key=trips)
         widest = max((b.type.dtype.bytes for b in loads(*nodes(body))), default=4)

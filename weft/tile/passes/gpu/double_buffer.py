@@ -28,10 +28,9 @@ def double_buffer(kernel: Kernel, target: GPU) -> Kernel:
     return on_chunks(kernel, lambda tile, chunk, _: _doubled(tile, chunk, target))
 
 
-def _parts(tile: Tile, chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
+def _parts(chunk: For, slabs: Sequence[Buffer], target: GPU) -> int:
     """How many buffers each slab gets: more than two for tensor cores, if two blocks still fit."""
-    units = any(loops_in(chunk.body, "mma"))
-    if not units or not target.async_copies:
+    if not any(loops_in(chunk.body, "mma")) or not target.async_copies:
         return 2
     each = sum(b.bytes for b in slabs)
     several = target.shared // 2 // each
@@ -42,11 +41,10 @@ def _doubled(tile: Tile, chunk: For, target: GPU) -> Tile | None:
     slabs = [s.buffer for s in chunk.body if isinstance(s, Local) and s.buffer.space == "shared"]
     if trips(chunk) < 2 or not slabs:
         return None
-    parts = _parts(tile, chunk, slabs, target)
+    parts = _parts(chunk, slabs, target)
     halves = {b: replace(b, type=TensorType(b.type.dtype, (parts, *b.type.shape))) for b in slabs}
     body = tuple(s for s in chunk.body if not isinstance(s, Local) or s.buffer not in halves)
     number = apply("floordiv", chunk.axis, constant(chunk.step))
     part = apply("floormod", number, constant(parts))
     body = redirect(body, halves, lambda _, index: (part, *index))
-    outside = tuple(map(Local, halves.values()))
-    return tile.with_chunk(replace(chunk, body=body), outside=outside)
+    return tile.with_chunk(replace(chunk, body=body), outside=tuple(map(Local, halves.values())))

@@ -41,8 +41,7 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
             return tile
         if tile.sum is None:
             return _rows_apart(tile, labels)
-        sizes = register_split(*map(trips, tile.threads))
-        pairs = list(zip(tile.threads, sizes, strict=True))
+        pairs = list(zip(tile.threads, register_split(*map(trips, tile.threads)), strict=True))
         if any(trips(loop) % size for loop, size in pairs):
             return tile
         threads = tuple(in_strips(loop, labels.axis("c"), size) for loop, size in pairs)
@@ -97,8 +96,7 @@ class _Strips:
         whole = not has_symbol(grid.hi) and trips(replace(grid, step=1)) % width == 0
         if width == 1 or not whole or thread.role != "free":
             return grid
-        end = upto(grid.axis, grid.step * width, grid.hi)
-        inner = self.strip(replace(thread, hi=end), width)
+        inner = self.strip(replace(thread, hi=upto(grid.axis, grid.step * width, grid.hi)), width)
         return replace(grid, step=grid.step * width, body=(inner,))
 
     def width(self, stmt: For, most: int, known: dict[Node, int]) -> int:

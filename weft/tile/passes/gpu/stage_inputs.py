@@ -143,8 +143,7 @@ def _fill(
     """
     loops = [slab.across, slab.inner]
     term, loads = slab.term, accesses_of([slab.term])
-    ahead = [stride_along(address(b, i, ranges), slab.inner.axis) == 1 for b, i, _ in loads]
-    if not any(ahead):
+    if not any(stride_along(address(b, i, ranges), slab.inner.axis) == 1 for b, i, _ in loads):
         loops.reverse()  # along the last one memory is contiguous
     fresh = {f.axis: labels.axis(stem) for f, stem in zip(loops, "mn", strict=True)}
     value = substitute((term,), fresh)[0]
@@ -156,8 +155,7 @@ def _fill(
             value = apply("where", inside, value, constant(0, value.type.dtype))
     outer, line = loops
     name = next(n.op.buffer.name for n in postorder(term) if isinstance(n.op, Load))
-    shape = trips(outer), trips(line)
-    buffer = labels.buffer(f"{name}_s", term.type.dtype, shape, "shared")
+    buffer = labels.buffer(f"{name}_s", term.type.dtype, (trips(outer), trips(line)), "shared")
     index = tuple(past(fresh[f.axis], f.lo) for f in loops)
     at, store = fresh[line.axis], Store(buffer, index, value)
     thread = For(at, line.lo, line.hi, (store,), 1, "free", "thread")
@@ -165,5 +163,4 @@ def _fill(
     if width > 1 and trips(line) % width == 0:
         thread = in_strips(thread, labels.axis("c"), width)
     fill = For(fresh[outer.axis], outer.lo, outer.hi, (thread,), 1, "free", "thread")
-    read = make(Load(buffer), *(past(f.axis, f.lo) for f in loops))
-    return (Local(buffer), fill), read
+    return (Local(buffer), fill), make(Load(buffer), *(past(f.axis, f.lo) for f in loops))

@@ -38,8 +38,7 @@ def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     if atom.bind != "mma" or found is None or sides is None:
         return None
     ways = [goes_by_rows(side, atom.axis) for side in found]
-    slabs = [side.op.buffer for side in found]  # type: ignore[attr-defined]
-    if None in ways or not filled.issuperset(slabs):
+    if None in ways or not filled.issuperset(side.op.buffer for side in found):  # type: ignore[attr-defined]
         return None
     high, wide = map(trips, sides)
     if high % GROUP or wide not in WIDTHS:
@@ -51,8 +50,7 @@ def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
 
 def whole_sides(tile: Tile) -> list[For] | None:
     """The loops over the sides of a tile that tensorize_mma has cut; None where it has not."""
-    is_cut = any(loops_in(tile.body, "mma"))
-    if not is_cut or len(tile.threads) != 4:
+    if not any(loops_in(tile.body, "mma")) or len(tile.threads) != 4:
         return None
     pairs = zip(tile.threads[:2], tile.registers[1::2], strict=True)
     return [replace(one, lo=f.lo, hi=f.hi, step=1, bind="thread") for f, one in pairs]

@@ -27,8 +27,7 @@ LEAST = 8  # rows, columns and products to a sum from which on what a tile share
 
 def tileify(kernel: Kernel, target: GPU) -> Kernel:
     """Bind the chosen free loops; what only a reduction offers is for cooperative_reduce."""
-    tiled = on_nests(kernel.body, _tiled)
-    return replace(kernel, body=bound(tiled, target, "free"))
+    return replace(kernel, body=bound(on_nests(kernel.body, _tiled), target, "free"))
 
 
 def _tiled(stmt: Stmt) -> Stmt:
