@@ -60,8 +60,7 @@ class Tile:
     @property
     def sum(self) -> For | None:
         """The outermost loop of its reduction."""
-        sums = (s for s in self.body if isinstance(s, For) and s.role == "reduce")
-        return next(sums, None)
+        return next((s for s in self.body if isinstance(s, For) and s.role == "reduce"), None)
 
     @property
     def innermost(self) -> For | None:

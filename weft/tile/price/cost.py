@@ -54,8 +54,7 @@ def _shares(body: Block, target: Machine) -> int:
 def block_time_us(body: Block, target: Machine) -> float:
     """Predicted time of a block on one core."""
     work = sum(_instructions(s, target) for s in body if isinstance(s, For))
-    compute = work / target.vector_ops_per_ns
-    return max(compute, memory_ns(body, target)) / 1e3
+    return max(work / target.vector_ops_per_ns, memory_ns(body, target)) / 1e3
 
 
 def _instructions(stmt: For, target: Machine) -> float:
@@ -70,8 +69,7 @@ def _instructions(stmt: For, target: Machine) -> float:
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
     cost = best_axis_alone(stmt, target)[0]
     if isinstance(target, GPU) and _has_short_rows(stmt, target):
-        part = replace(target, warp=PART)
-        cost = min(cost, best_axis_alone(stmt, part)[0] * PART / target.warp)
+        cost = min(cost, best_axis_alone(stmt, replace(target, warp=PART))[0] * PART / target.warp)
     return cost
 
 

@@ -67,5 +67,4 @@ def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
 
 def turns(stmt: For) -> float:
     """The number of iterations that one thread runs of a loop and of those inside it."""
-    inside = sum(turns(s) for s in stmt.body if isinstance(s, For))
-    return trips(stmt) * max(1.0, inside)
+    return trips(stmt) * max(1.0, sum(turns(s) for s in stmt.body if isinstance(s, For)))

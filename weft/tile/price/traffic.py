@@ -52,8 +52,7 @@ def _apart(buffer: Buffer, index: tuple[Node, ...]) -> int:
     """Bytes from an element to the nearest that any loop goes to; those of a sector for none."""
     where = address(buffer, index, {})
     steps = (stride_along(where, a) for a in free_variables(where) if isinstance(a.op, Axis))
-    known = [abs(n) for n in steps if n]
-    return min(known, default=1) * buffer.type.dtype.bytes
+    return min([abs(n) for n in steps if n], default=1) * buffer.type.dtype.bytes
 
 
 class _Count:

@@ -85,7 +85,6 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     across = [step or width + 1 for _, step in hinted(inward, sizes_of(read).values())(read)]
     close = max(across, default=0) <= width  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
-    pack = apart or c.joined or not plain
 
     def block(first: Node, last: Node) -> Block:
         at = apply(multiply, first, constant(c.unit)) if c.joined else first
@@ -93,7 +92,7 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
         right, before = c.right, ()
         if packed is not None:
             right = packed(at)
-        elif pack:
+        elif apart or c.joined or not plain:
             right, before = _panel(c, first, at, size, labels)
         if crossed is not None:
             most = min(size * hint(c.unit), trips(c.columns))
@@ -268,8 +267,7 @@ def _rows(
             return tile(at, end)
         return (blocked(replace(c.columns, lo=at, hi=end), labels.axis("b"), width, tile),)
 
-    nest = blocked(c.rows, labels.axis("b"), rows, row_block)
-    return around(c.repeat, nest, bind="serial")
+    return around(c.repeat, blocked(c.rows, labels.axis("b"), rows, row_block), bind="serial")
 
 
 def _turned(
@@ -286,8 +284,7 @@ def _turned(
     One row of a panel serves all of them, so that panels come from memory slowly.
     """
     at, end = span
-    part = replace(c.columns, lo=at, hi=end)
-    turn = replace(turned(c), rows=part, left=left, repeat=c.repeat)
+    turn = replace(turned(c), rows=replace(c.columns, lo=at, hi=end), left=left, repeat=c.repeat)
     even = tile_length(c.columns, -(-most // -(-most // (target.vector_registers - 4))))
     lanes = target.lanes(c.bytes)
 

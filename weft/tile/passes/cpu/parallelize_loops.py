@@ -47,8 +47,7 @@ def steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:
 
 def inner_steps(stmt: For, around: frozenset[Node] = frozenset()) -> Extent:
     """The same in one iteration, 1 at least."""
-    inner = [steps(s, around | {stmt.axis}) for s in stmt.body if isinstance(s, For)]
-    return larger(sum(inner), 1)
+    return larger(sum(steps(s, around | {stmt.axis}) for s in stmt.body if isinstance(s, For)), 1)
 
 
 def with_grain(stmt: For, least: int) -> For:
@@ -71,8 +70,7 @@ def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
         even = even or (inner.step == 1 and isinstance(span(inner), Size))
         if even and inner.bind in ("", "serial"):
             # the threads share more, smaller pieces
-            both = replace(joined(stmt, inner, labels), bind="serial")
-            return _parallel(both, target, labels)
+            return _parallel(replace(joined(stmt, inner, labels), bind="serial"), target, labels)
     return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
 
 

@@ -34,8 +34,7 @@ def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
             whole = product or contraction(stmt) is not None
             for piece in _pieces(stmt, ranges_in((stmt,), ranges), whole):
                 inner = ranges_inside(piece, ranges)
-                body = visit(simplify_block(piece.body, inner), inner, whole)
-                yield replace(piece, body=body)
+                yield replace(piece, body=visit(simplify_block(piece.body, inner), inner, whole))
 
         return expand_loops(block, split)
 

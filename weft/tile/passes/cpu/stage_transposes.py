@@ -82,8 +82,7 @@ class _Squares:
             return blocked(replace(loop, lo=lo, hi=hi), self.labels.axis("b"), width, inner)
 
         others = [f for f in loops if f not in (along, across)]
-        nest = tiles(0, (across.lo, across.hi), (along.lo, along.hi))
-        return around(others, nest, bind="serial")
+        return around(others, tiles(0, (across.lo, across.hi), (along.lo, along.hi)), bind="serial")
 
     def block(self, rows: Span, columns: Span) -> Block:
         """Fill a tile, as registers that a load crosses, then store from it; a copy needs none."""

@@ -137,8 +137,7 @@ def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) ->
             part = replace(c, columns=span, rows=replace(c.rows, lo=first, hi=last))
             return _block(part, tile, (most, strip), target.lanes(c.bytes), labels)
 
-        nest = blocked(c.rows, labels.axis("b"), most, rows)
-        return (around(c.repeat, nest, bind="serial"),)
+        return (around(c.repeat, blocked(c.rows, labels.axis("b"), most, rows), bind="serial"),)
 
     nest = blocked(c.columns, labels.axis("b"), strip, columns)
     return around(c.outer, nest, bind="serial")
