@@ -356,8 +356,7 @@ class TextProgram:
     def __call__(self, *args: torch.Tensor) -> Any:
         whole, shapes = self.levels.made["kernel"], [tuple(a.shape) for a in args]
         sizes, program = sizes_in(whole, shapes), at_shapes(whole, shapes)
-        types = [(b.type.shape, b.type.layout) for b in program.inputs]
-        given = zip(args, types, strict=True)
+        given = zip(args, [(b.type.shape, b.type.layout) for b in program.inputs], strict=True)
         tensors = [a.new_empty_strided(*t, device=self.place).copy_(a) for a, t in given]
         out = self.run((*tensors, *sizes.values()))
         return out[0] if len(out) == 1 else out

@@ -77,8 +77,7 @@ class PassLog:
 
 
 def _diff(before: str, after: str) -> list[str]:
-    lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="")
-    return list(lines)
+    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm=""))
 
 
 def numbered(folder: str, *passes: str, first: int = 1) -> tuple[tuple[str, Any], ...]:

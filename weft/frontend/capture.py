@@ -134,13 +134,12 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
     settled, narrows = settle(shape_env, order), not has_ranges(shape_env)
     graph, layouts, leaves = with_sizes(told, settled)
     nodes = zip(captured.placeholders, graph.inputs, strict=True)
-    placeholders = [replace(p, node=n) for p, n in nodes]
     return replace(
         captured,
         graph=graph,
         layouts=layouts,
         leaves=list(leaves),
-        placeholders=placeholders,
+        placeholders=[replace(p, node=n) for p, n in nodes],
         sizes={settled[n]: places[n] for n in order},
         sizes_now={settled[n]: places[n].of(inputs) for n in order if narrows},
     )

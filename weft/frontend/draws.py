@@ -19,8 +19,7 @@ from torch.utils._pytree import tree_map_only
 
 def keep_draws(graph: GraphModule) -> tuple[GraphModule, int]:
     """A graph whose last outputs are the random numbers that no output needs, and their count."""
-    unread = _unread(graph)
-    drawn = {n for n in unread if n.op.startswith("call_") and _draws(graph, n)}
+    drawn = {n for n in _unread(graph) if n.op.startswith("call_") and _draws(graph, n)}
     if not drawn:
         return graph, 0
     copy = GraphModule(graph, Graph())

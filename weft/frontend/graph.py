@@ -32,8 +32,7 @@ class Geometry:
     offset: int
 
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
-        start = tensor.storage_offset() + self.offset
-        return tensor.as_strided(self.shape, self.strides, start)
+        return tensor.as_strided(self.shape, self.strides, tensor.storage_offset() + self.offset)
 
 
 @dataclass(frozen=True, eq=False)

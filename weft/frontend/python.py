@@ -183,8 +183,7 @@ class Frames:
         whole = all(isinstance(p, GraphProgram) and p.whole for p in programs.values())
         if not compiled or not whole or any(n.startswith("__resume") for n in code.co_names):
             return None
-        direct = {name: program.direct for name, program in programs.items()}
-        scope = {**scope, **direct}
+        scope = {**scope, **{name: program.direct for name, program in programs.items()}}
         scope |= {name: UTILS for name in code.co_names if scope.get(name) is dynamo.utils}
         return types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
 
@@ -294,8 +293,7 @@ def _name(p: torch.fx.Node, argument: Callable[[int], str] | None) -> Name:
             words = words[1:]
         case _:
             pass
-    shown = [w for w in words if w not in HOUSEKEEPING]
-    return Name(".".join(shown) or p.name, fixed)
+    return Name(".".join(w for w in words if w not in HOUSEKEEPING) or p.name, fixed)
 
 
 HOUSEKEEPING = (

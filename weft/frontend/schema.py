@@ -101,8 +101,7 @@ def overloads(packet: Any) -> list[OpOverload]:
 def _batch_norm_of_known_statistics(*args: Any) -> Any:
     """Torch's own decomposition goes by an op that writes its arguments."""
     *tensors, momentum, eps = args
-    op = aten._native_batch_norm_legit_functional.default
-    return op(*tensors, False, momentum, eps)[:3]
+    return aten._native_batch_norm_legit_functional.default(*tensors, False, momentum, eps)[:3]
 
 
 # Composites that stay one node, so that the tensor level sees what was meant. Each Python entry

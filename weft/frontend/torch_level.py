@@ -73,8 +73,7 @@ def encode_call(
             return {"tensor": nodes.setdefault(value, len(nodes))}
         if not isinstance(value, torch.SymInt):
             return None
-        size = extent(value)
-        return {"size": sizes.setdefault(size, len(sizes))}
+        return {"size": sizes.setdefault(extent(value), len(sizes))}
 
     encoded = [encode(a, place) for a in args]
     keywords = {k: encode(a, place) for k, a in kwargs.items()}

@@ -146,8 +146,7 @@ class Tracer(TorchDispatchMode):
         """A node on values rather than tensors; returns its result number `index`."""
         if op in _IDENTITY:
             return args[0]
-        fakes = tree_map_only(Node, self.fakes.__getitem__, args)
-        outs = self.call(op, fakes, kwargs)
+        outs = self.call(op, tree_map_only(Node, self.fakes.__getitem__, args), kwargs)
         value = self.add(op, args, kwargs, outs)[index]
         assert value is not None
         return value
@@ -174,8 +173,7 @@ class Tracer(TorchDispatchMode):
         """A tensor made behind the dispatcher's back, such as x.data: another name of one."""
         type_, pointer = type_of(tensor), tensor.untyped_storage()._cdata
         for ref in [*self.refs.values()]:
-            same = ref.fake.untyped_storage()._cdata == pointer
-            if same and type_of(ref.fake) == type_:
+            if ref.fake.untyped_storage()._cdata == pointer and type_of(ref.fake) == type_:
                 step = Step(aten.alias.default, (), {}, 0)
                 twin = Ref(tensor, ref.storage, read(ref, self.emit), ref.version, ref, step)
                 return self.refs.setdefault(id(tensor), twin)

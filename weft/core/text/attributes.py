@@ -110,8 +110,7 @@ def show_op(node: Node, ref: Callable[[Node], str]) -> str:
 def read_attribute(cursor: Cursor, hint: Any, scope: Scope) -> Any:
     """Reads a value of the type `hint`: of a class in CODECS, or a tuple of such values."""
     if typing.get_origin(hint) is tuple:
-        of = typing.get_args(hint)[0]
-        return cursor.listed(lambda: read_attribute(cursor, of, scope), "()")
+        return cursor.listed(lambda: read_attribute(cursor, typing.get_args(hint)[0], scope), "()")
     codec = CODECS.get(hint)
     if codec is None:
         cursor.expected(f"an attribute of type {getattr(hint, '__name__', hint)}")

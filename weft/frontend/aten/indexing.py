@@ -25,8 +25,7 @@ def read(x: Tensor, axes: Axes, rows_: list[Tensor], rest: Axes, wraps: bool = F
 
 
 def take(x: Tensor, index: Tensor, wraps: bool = True) -> Tensor:
-    found = read(reshape(x, (-1,)), (0,), [reshape(index, (-1,))], (), wraps)
-    return reshape(found, index.shape)
+    return reshape(read(reshape(x, (-1,)), (0,), [reshape(index, (-1,))], (), wraps), index.shape)
 
 
 def gather(x: Tensor, axis: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
