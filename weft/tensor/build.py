@@ -151,8 +151,7 @@ def broadcast_in(x: Tensor, shape: Sequence[int], axes: Sequence[int]) -> Tensor
 
 def broadcast(x: Tensor, shape: Sequence[int]) -> Tensor:
     """NumPy's broadcasting: axes are aligned at the end."""
-    extra = len(shape) - x.rank
-    return broadcast_in(x, shape, range(extra, len(shape)))
+    return broadcast_in(x, shape, range(len(shape) - x.rank, len(shape)))
 
 
 def permute(x: Tensor, axes: Sequence[int]) -> Tensor:

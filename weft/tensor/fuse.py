@@ -162,8 +162,7 @@ class _Inlining:
         outputs = (*own.outputs, *readers[0].outputs)
         if root_shape(outputs) is None:
             return False
-        joined = self.groups.kernel(outputs, outputs)
-        return own.cost + readers[0].cost - joined.cost > saved
+        return own.cost + readers[0].cost - self.groups.kernel(outputs, outputs).cost > saved
 
     def _inline(self, node: Node, readers: Iterable[Kernel]) -> list[Node]:
         """Inline the node; return the stored tensors whose own inlining has a new price."""

@@ -31,8 +31,7 @@ def join_everything(groups: Groups) -> None:
 
 def is_joinable(kernel: Kernel) -> bool:
     """Whether other outputs may be computed in the kernel's loops."""
-    alone = ops.Extern | ops.Scan | ops.Scatter | ops.Part
-    return not isinstance(kernel.outputs[0].op, alone)
+    return not isinstance(kernel.outputs[0].op, ops.Extern | ops.Scan | ops.Scatter | ops.Part)
 
 
 class Joining:
@@ -96,8 +95,7 @@ class Joining:
             readers = self.groups.readers(node)
             at = bisect_left(readers, kernel.place, key=place)
             found |= dict.fromkeys(readers[max(at - NEAREST, 0) : at + NEAREST + 1])
-        near = [k for k in found if k is not kernel and is_joinable(k)]
-        return sorted(near, key=place)
+        return sorted([k for k in found if k is not kernel and is_joinable(k)], key=place)
 
     def _makers(self, kernel: Kernel) -> list[Kernel]:
         kernels = self.groups.kernels
@@ -137,8 +135,7 @@ class Joining:
         self.groups.put(joined)
         below = [joined]
         while below:
-            made = below.pop().outputs
-            for reader in {k: None for n in made for k in self.groups.readers(n)}:
+            for reader in {k: None for n in below.pop().outputs for k in self.groups.readers(n)}:
                 above = reader.above | joined.above
                 if above != reader.above:
                     reader.above = above

@@ -46,8 +46,7 @@ def last_of(extent: int) -> int:
 
 
 def _grid(shape: Shape) -> dict[Node, Any]:
-    coordinates = np.indices(shape, dtype=np.int64, sparse=True)
-    return {position(i): c for i, c in enumerate(coordinates)}
+    return {position(i): c for i, c in enumerate(np.indices(shape, dtype=np.int64, sparse=True))}
 
 
 @op("input")
@@ -297,8 +296,7 @@ class Part(Op):
 
 def sources(node: Node) -> set[Node]:
     """The operands of a node, each view replaced by the tensors that it reads."""
-    found = (sources(a) if isinstance(a.op, View) else {a} for a in node.args)
-    return set[Node]().union(*found)
+    return set[Node]().union(*(sources(a) if isinstance(a.op, View) else {a} for a in node.args))
 
 
 def is_expansion(node: Node) -> bool:

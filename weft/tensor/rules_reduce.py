@@ -54,8 +54,7 @@ def merge(node: Node, op: Reduce) -> Node | None:
         return None
     if is_expansion(node.args[0].args[0]):  # the inner fold is a contraction: keep it
         return None
-    axes = tuple(sorted({*op.axes, *inner.axes}))
-    return make(Reduce(monoid, axes), node.args[0].args[0])
+    return make(Reduce(monoid, tuple(sorted({*op.axes, *inner.axes}))), node.args[0].args[0])
 
 
 def through_permutation(node: Node, op: Reduce) -> Node | None:

@@ -41,8 +41,7 @@ def _price(node: Node, x: Node, price: Price) -> float:
     reached: dict[Node, int] = {}
     bottom_up(node, reached, lambda n: len(reached), lambda n: () if is_read(n) else n.args)
     buffers = {n: Buffer(f"b{i}", n.type) for n, i in reached.items() if is_read(n)}
-    written = {node: Buffer("y", node.type)}
-    return price(lower_group((node,), buffers, written))
+    return price(lower_group((node,), buffers, {node: Buffer("y", node.type)}))
 
 
 def _statistic(node: Node) -> tuple[Monoid, Node] | None:

@@ -90,8 +90,7 @@ class Terms:
         extents = zip(index, buffer.type.shape, strict=True)
         if mask is None or all(inside(i, n, self.ranges) for i, n in extents):
             return cast(make(Load(buffer), *index), dtype.compute)
-        load = make(Load(buffer, True), *index, mask, constant(0, dtype))
-        return cast(load, dtype.compute)
+        return cast(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype.compute)
 
     def _build(self, node: Node, index: Index_, mask: Node | None) -> Steps:
         """Build the term from those of its operands, which it requests by `yield`."""
@@ -164,8 +163,7 @@ class Terms:
             return [a for a in n.args if a not in self.buffers]
 
         def compute(n: Node) -> int:
-            heights = (self.heights[a] for a in below(n))
-            return max(heights, default=0) + isinstance(n.op, Reduce)
+            return max((self.heights[a] for a in below(n)), default=0) + isinstance(n.op, Reduce)
 
         return bottom_up(node, self.heights, compute, below)
 

@@ -126,8 +126,7 @@ def check_view(node: Node, view: View) -> None:
             low, high = index_range(index, valid, shape)
             reached = low > high or (low >= 0 and high < most)
             wrong = low if low < 0 else high
-            told = f"view reads index {wrong} of axis {axis}, which has {most} elements"
-            require(reached, told)
+            require(reached, f"view reads index {wrong} of axis {axis}, which has {most} elements")
 
 
 def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> bool:
