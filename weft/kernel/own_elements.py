@@ -107,8 +107,7 @@ class _Part:
     @staticmethod
     def start(place: _Place, thread: int) -> int:
         """Where a thread's elements begin."""
-        at = {THREAD: (thread, thread)}
-        return sum(k * int(bounds(term, at)[0]) for term, k in place.base)
+        return sum(k * int(bounds(term, {THREAD: (thread, thread)})[0]) for term, k in place.base)
 
     def at(self, place: _Place) -> Node | None:
         """The slot of a place, as a sum over its loops; None where it is none."""

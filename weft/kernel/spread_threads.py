@@ -37,8 +37,7 @@ THREAD = axis("t0")  # the number of a thread in its block
 
 def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
     """One thread's program, inside a loop over the threads of a block and the loops of the grid."""
-    threads = threads_of(kernel.body, target)
-    block = _Block(threads, target.warp, target.exchanges)
+    block = _Block(threads_of(kernel.body, target), target.warp, target.exchanges)
     return replace(kernel, body=block.grid(kernel.body))
 
 
@@ -90,8 +89,7 @@ def runs_once(loop: For) -> bool:
 
 def _sharing(body: Block, *binds: str) -> int:
     """The most threads that can share one loop; 1 where no loop is shared."""
-    loops = blocks.loops_in(body, *binds or ("lane", "warp"))
-    return max(map(turns, loops), default=1)
+    return max(map(turns, blocks.loops_in(body, *binds or ("lane", "warp"))), default=1)
 
 
 @dataclass
@@ -117,8 +115,7 @@ class _Block:
         outer = [s.buffer for s in walk(stmts) if isinstance(s, nest.Local) and s not in inner]
         stmts = substituted(stmts, {b: replace(b, space="shared") for b in outer})
         body = tuple(self.block(stmts))
-        threads = constant(self.threads)
-        return (For(self.me, constant(0), threads, body, 1, "free", "thread"),)
+        return (For(self.me, constant(0), constant(self.threads), body, 1, "free", "thread"),)
 
     def block(self, stmts: Block) -> Iterator[Stmt]:
         """Statements that all threads go through together."""
@@ -225,8 +222,7 @@ class _Block:
         if short and (stmt.extent or 1) % step == 0:  # and of one length
             body = shifted(stmt.body, replace(stmt, lo=mine))
             return replace(stmt, step=step, body=body, bind="unroll")
-        lo = simplify(apply("add", stmt.lo, mine), {})
-        return replace(stmt, lo=lo, step=step, bind="serial")
+        return replace(stmt, lo=simplify(apply("add", stmt.lo, mine), {}), step=step, bind="serial")
 
     def combined(self, fold: Fold, part: Fold) -> Iterator[Stmt]:
         """The fold of what all threads have, in each of them: as many at once as make a warp.

@@ -121,9 +121,8 @@ def _wide_stores(stmts: Block, known: Divisors) -> Iterator[Stmt]:
 def _may_go_before(update: Update, stores: list[Store]) -> bool:
     """Whether a fold neither reads what the stores write nor changes what they store."""
     read = {getattr(n.op, "buffer", None) for n in postorder(*update.values)}
-    values = (t for s in stores for t in s.terms())
     return read.isdisjoint(s.buffer for s in stores) and not any(
-        isinstance(n.op, Running) for n in postorder(*values)
+        isinstance(n.op, Running) for n in postorder(*(t for s in stores for t in s.terms()))
     )
 
 

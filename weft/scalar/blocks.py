@@ -27,8 +27,7 @@ def nodes(block: Block) -> Iterator[Node]:
 
 def loads(*roots: Node) -> tuple[Buffer, ...]:
     """The buffers that terms read, in order of appearance."""
-    found = (n.op.buffer for n in postorder(*roots) if isinstance(n.op, Load))
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(n.op.buffer for n in postorder(*roots) if isinstance(n.op, Load)))
 
 
 def access(part: Stmt | Node) -> tuple[Buffer, Index] | None:
@@ -126,8 +125,7 @@ def map_loops(block: Block, change: Callable[[For], Stmt]) -> Block:
 
 def expand_loops(block: Block, change: Callable[[For], Iterable[Stmt]]) -> Block:
     """Replace each loop that stands in the block itself by statements, none or several."""
-    parts = (change(s) if isinstance(s, For) else (s,) for s in block)
-    return tuple(chain.from_iterable(parts))
+    return tuple(chain.from_iterable(change(s) if isinstance(s, For) else (s,) for s in block))
 
 
 def map_outermost(block: Block, change: Callable[[For], For | None]) -> Block:

@@ -236,8 +236,7 @@ def _canonical(less: bool, terms: Mapping[Node, int], limit: int, known: Known) 
         if by and bounded(x, known):  # x // by < c  is  x < c * by
             more, offset = linear(x)
             return _canonical(less, more, limit * by - offset, known)
-    sides = linear_bounds(left, 0, known), linear_bounds(right, limit, known)
-    if UNKNOWN in sides:
+    if UNKNOWN in (linear_bounds(left, 0, known), linear_bounds(right, limit, known)):
         return None
     if right and limit == 1:  # x < y + 1 reads better as x <= y
         return apply("le" if less else "gt", from_linear(left, 0), from_linear(right, 0))

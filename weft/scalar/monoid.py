@@ -97,8 +97,7 @@ def _argument(name: str, better: str, worst: Extreme, best: Any) -> None:
         kept = [i for i in range(x.ndim) if i not in axes]
         last = np.transpose(x, (*kept, *sorted(axes)))
         flat = last.reshape(*last.shape[: len(kept)], -1)
-        found = best(flat, axis=-1).astype(np.int64)  # NumPy too puts NaN first
-        return np.expand_dims(found, axes)
+        return np.expand_dims(best(flat, axis=-1).astype(np.int64), axes)
 
     def combine(a: Terms, b: Terms) -> Terms:
         """Keep the better value; a NaN beats any number; of equals the lower position wins."""

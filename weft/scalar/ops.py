@@ -132,8 +132,7 @@ def _cast_to(d: DType) -> Evaluate:
 
 def _fma(x: Any, y: Any, z: Any) -> Any:
     """x y + z in f64, which holds a product of f32 exactly, then in the dtype of the operands."""
-    exact = np.asarray(x, np.float64) * y + z
-    return exact.astype(np.result_type(x, y, z))
+    return (np.asarray(x, np.float64) * y + z).astype(np.result_type(x, y, z))
 
 
 def _pack_bf16(low: Any, high: Any) -> Any:
@@ -306,8 +305,7 @@ _integer = lru_cache(maxsize=1 << 12)(_literal)  # of floats, 0.0 would be found
 
 
 def apply(function: Function | str, *args: Node) -> Node:
-    row = FUNCTIONS[function] if isinstance(function, str) else function
-    return make(Apply(row), *args)
+    return make(Apply(FUNCTIONS[function] if isinstance(function, str) else function), *args)
 
 
 def apply_all(function: Function | str, terms: Iterable[Node]) -> Node:

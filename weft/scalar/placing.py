@@ -68,8 +68,7 @@ class _Placer:
     def _updated(self, running: frozenset[Node]) -> None:
         """Forget the Lets that read a running value: an update makes them stale."""
         for bound in self.bound:
-            stale = [t for t in bound if not running.isdisjoint(free_variables(t))]
-            bound.difference_update(stale)
+            bound.difference_update([t for t in bound if not running.isdisjoint(free_variables(t))])
 
     def _locals(self, term: Node) -> frozenset[Buffer]:
         """Local buffers a term reads."""

@@ -30,8 +30,7 @@ def longest(lo: Node, hi: Node) -> int | None:
         most = longest(x, y)
         return None if most is None else max(most, 0)
     if function_of(hi) == "minimum":
-        known = [n for n in (longest(lo, h) for h in hi.args) if n is not None]
-        return min(known, default=None)
+        return min([n for n in (longest(lo, h) for h in hi.args) if n is not None], default=None)
     terms, offset = linear(apply("subtract", hi, lo))
     return None if terms else offset
 

@@ -48,8 +48,7 @@ def with_sizes(value: T, numbers: Mapping[Node, Node]) -> T:
 
 def at_shapes(program: T, shapes: Iterable[Sequence[int]]) -> T:
     """A program of any level at the sizes that inputs of these shapes have; see `sizes_in`."""
-    known = sizes_in(program, shapes)
-    return with_sizes(program, {node: constant(n) for node, n in known.items()})
+    return with_sizes(program, {node: constant(n) for node, n in sizes_in(program, shapes).items()})
 
 
 def sizes_in(program: Any, shapes: Iterable[Sequence[int]]) -> dict[Node, int]:
@@ -106,8 +105,7 @@ def with_hints(value: T, hints: Mapping[str, int]) -> T:
 
 def sizes_of(program: Any) -> dict[str, Node]:
     """The symbols of a program, by label, in alphabetic order."""
-    found = {n.op.label: n for n in symbols(*_sizes(program, set()))}  # type: ignore[attr-defined]
-    return dict(sorted(found.items()))
+    return dict(sorted({n.op.label: n for n in symbols(*_sizes(program, set()))}.items()))  # type: ignore[attr-defined]
 
 
 def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:

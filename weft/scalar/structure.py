@@ -71,8 +71,7 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
         if isinstance(value, Buffer):
             return plain.of(value)
         if isinstance(value, Stmt):
-            parts = (key(getattr(value, f.name)) for f in fields(value))  # type: ignore[arg-type]
-            return (type(value).__name__, *parts)
+            return (type(value).__name__, *(key(getattr(value, f.name)) for f in fields(value)))  # type: ignore[arg-type]
         return value
 
     body = key(kernel.body)

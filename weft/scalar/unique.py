@@ -104,15 +104,13 @@ class Unique:
     def restore(self, program: Program) -> Program:
         """The full program at the level of `program`, which is `self.program` lowered."""
         made = {k.name: k for k in program.kernels}
-        starts = self.starts
 
         def again(kernel: Kernel) -> Kernel:
-            found = made[self.first[kernel.name]]
-            own = _over_others(found, kernel)
+            own = _over_others(made[self.first[kernel.name]], kernel)
             if kernel.name not in self.places:
                 return own
             flat = program.level == "kernel"
-            first = [(n,) for n in starts[kernel.name]] if flat else self.places[kernel.name]
+            first = [(n,) for n in self.starts[kernel.name]] if flat else self.places[kernel.name]
             return _over_whole(own, first)
 
         return self.full.map_kernels(program.level, again)

@@ -60,6 +60,5 @@ def guarded(update: Update, condition: Node) -> Update:
         values, none = update.values, tuple(constant(0, v.type.dtype) for v in update.values)
     else:
         values, none = lifted(update), update.fold.monoid.identity(update.fold.dtypes)
-    pairs = zip(values, none, strict=True)
-    chosen = tuple(apply(where, condition, *pair) for pair in pairs)
+    chosen = tuple(apply(where, condition, *pair) for pair in zip(values, none, strict=True))
     return replace(update, values=chosen, partial=not is_product(update))

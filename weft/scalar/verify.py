@@ -268,10 +268,8 @@ class _Verifier:
         free = stmt.bind not in nest.PARALLEL or stmt.role == "free" or shared
         self.that(free, f"a {stmt.bind} loop must be free, not {stmt.role}")
         self.that(stmt.step > 0, f"step {stmt.step} is not positive")
-        grained = stmt.grain is None or stmt.bind == "parallel"
-        self.that(grained, "only a parallel loop has a grain")
-        ends = stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64
-        self.that(ends, "its bounds must be i64")
+        self.that(stmt.grain is None or stmt.bind == "parallel", "only a parallel loop has a grain")
+        self.that(stmt.lo.type.dtype is i64 and stmt.hi.type.dtype is i64, "its bounds must be i64")
         outer = [f for f in self.open if f.axis is stmt.axis]
         self.that(not outer, f"axis {label} is bound again inside its own loop")
         self.that(stmt.role != "free" or not stmt.folds, "a free loop declares a fold")
@@ -298,8 +296,7 @@ class _Verifier:
 
     def declare(self, fold: nest.Fold) -> None:
         name = ", ".join(fold.labels)
-        again = self.labels.intersection(fold.labels)
-        self.that(not again, f"{name} is declared twice")
+        self.that(not self.labels.intersection(fold.labels), f"{name} is declared twice")
         self.labels.update(fold.labels)
         carriers = fold.monoid.carriers(fold.dtypes)
         wanted, found = ", ".join(map(str, carriers)), ", ".join(map(str, fold.dtypes))
@@ -312,8 +309,7 @@ class _Verifier:
         between = [f.label for f in self.open[self.folds[fold] + 1 :] if f.role == "free"]
         told = f"free loop {', '.join(between)} updates {name}, declared outside it"
         self.that(not between, told)
-        carriers = len(fold.dtypes)
-        wanted = carriers if stmt.partial else 1 + fold.monoid.indexed
+        wanted = len(fold.dtypes) if stmt.partial else 1 + fold.monoid.indexed
         given = len(stmt.values)
         right = given == wanted or (self.level.flat and is_product(stmt))
         self.that(right, f"{given} values, {fold.monoid} takes {wanted}")
