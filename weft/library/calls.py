@@ -19,11 +19,7 @@ from weft.core.types import DTYPES
 TORCH_DTYPES: dict[str, torch.dtype] = {
     name: getattr(torch, d.numpy.name) for name, d in DTYPES.items() if d.kind != "pair"
 }
-TAGS: dict[str, type] = {
-    "dtype": torch.dtype,
-    "layout": torch.layout,
-    "memory_format": torch.memory_format,
-}
+TAGS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
 MADE = {"device": torch.device, "float": float, "complex": lambda parts: complex(*parts)}
 
 

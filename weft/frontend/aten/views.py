@@ -9,7 +9,7 @@ from typing import Any
 from weft.core.node import Node
 from weft.core.types import at_least, row_major
 from weft.frontend.aten.table import Row, axis_of, namesakes, on_axis, require, rows
-from weft.scalar.ops import apply, constant, where
+from weft.scalar.ops import apply, constant, eq, floordiv, floormod, where
 from weft.scalar.sizes import larger, smaller
 from weft.tensor import build
 from weft.tensor.build import Axes, Number, Tensor, affine, reshape
@@ -105,9 +105,7 @@ def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor
 def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     x = build.broadcast(x, (*(1,) * (len(repeats) - x.rank), *x.shape))
     shape = [n * r for n, r in zip(x.shape, repeats, strict=True)]
-    index = [
-        apply("floormod", position(a), constant(at_least(1, n))) for a, n in enumerate(x.shape)
-    ]
+    index = [apply(floormod, position(a), constant(at_least(1, n))) for a, n in enumerate(x.shape)]
     return build.view(x, shape, index)
 
 
@@ -123,8 +121,8 @@ def placed(x: Tensor, src: Tensor, index: Sequence[Node], *conditions: Node) -> 
 def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -> Tensor:
     """x with src at start, start + step, ... along an axis."""
     back = affine({axis: 1}, -start)
-    at = apply("floordiv", back, constant(step))
-    on_grid = apply("eq", apply("floormod", back, constant(step)), constant(0))
+    at = apply(floordiv, back, constant(step))
+    on_grid = apply(eq, apply(floormod, back, constant(step)), constant(0))
     index = [at if a == axis else position(a) for a in range(x.rank)]
     return placed(x, src, index, build.within(at, src.shape[axis]), on_grid)
 
@@ -148,7 +146,7 @@ def diagonal_scatter(
 ) -> Tensor:
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     row = affine({a: 1}, -max(-offset, 0))
-    on_it = apply("eq", row, affine({b: 1}, -max(offset, 0)))
+    on_it = apply(eq, row, affine({b: 1}, -max(offset, 0)))
     index = [*(position(i) for i in range(x.rank) if i not in (a, b)), row]
     return placed(x, src, index, on_it, build.within(row, src.shape[-1]))
 
