@@ -121,6 +121,5 @@ def _trips(stmt: For, ranges: Ranges) -> int:
 def _terms(block: Block, ranges: Ranges) -> int:
     """The number of terms that one accumulator adds in a block."""
     loops = (s for s in block if isinstance(s, For))
-    return max(
-        (_trips(s, ranges) * _terms(s.body, ranges_inside(s, ranges)) for s in loops), default=1
-    )
+    counts = (_trips(s, ranges) * _terms(s.body, ranges_inside(s, ranges)) for s in loops)
+    return max(counts, default=1)

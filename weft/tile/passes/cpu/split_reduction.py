@@ -62,9 +62,8 @@ def _split_at_size(stmt: For, least: int, target: Machine, labels: Labels) -> Bl
     ends = (apply(minimum, end, stmt.hi) for end in (lo, apply(add, lo, each)))
     inner = replace(stmt, lo=next(ends), hi=next(ends))
     rows = apply(floordiv, constant(least), apply(maximum, each, constant(1)))
-    grain = apply(add, rows, constant(1))
     cores = constant(0), constant(target.cores)
-    shared = For(turn, *cores, (), 1, "free", "parallel", grain=grain)
+    shared = For(turn, *cores, (), 1, "free", "parallel", grain=apply(add, rows, constant(1)))
     return _combined(shared, inner, turn, target.cores, labels)
 
 

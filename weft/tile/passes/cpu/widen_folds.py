@@ -55,9 +55,8 @@ def _terms(loop: For) -> int:
     extent = loop.extent or longest(loop.lo, loop.hi) or 1
     if has_symbol(loop.hi) and extent == 1:
         extent = int(min(bounds(loop.hi, {})[1], GREATEST))
-    return -(-extent // loop.step) * max(
-        (_terms(s) for s in loop.body if isinstance(s, For)), default=1
-    )
+    inner = (_terms(s) for s in loop.body if isinstance(s, For))
+    return -(-extent // loop.step) * max(inner, default=1)
 
 
 def _widened(value: Node) -> Node:

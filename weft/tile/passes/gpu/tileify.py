@@ -46,10 +46,9 @@ def _tiled(stmt: Stmt) -> Stmt:
 
 def pays(c: Contraction) -> bool:
     """Whether the contraction is large enough for a tile."""
-    depth = math.prod(map(trips, c.reduce))
     if any(f.lo is not constant(0) for f in (c.rows, c.columns, *c.reduce)):
         return False
-    return min(trips(c.rows), trips(c.columns), depth) >= LEAST
+    return min(trips(c.rows), trips(c.columns), math.prod(map(trips, c.reduce))) >= LEAST
 
 
 def tile(c: Contraction) -> For:
