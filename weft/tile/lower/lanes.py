@@ -98,7 +98,7 @@ class Lowering:
         holds = FUNCTIONS[name].evaluate
         if isinstance(limit.op, Constant) and all(holds(i, limit.op.value) for i in range(v.lanes)):
             return TRUE
-        return apply(name, apply(CASTS[i32], lanes_of(v.lanes)), apply(CASTS[i32], limit))
+        return compare_lanes(name, v.lanes, limit)
 
     def _load(self, node: Node, load: Load) -> Node:
         rank = load.buffer.type.rank
@@ -149,7 +149,7 @@ class Lowering:
         if v.count is None:
             assert condition is not None
             return condition
-        inside = apply("lt", lanes_of(v.lanes), v.count)
+        inside = compare_lanes("lt", v.lanes, v.count)
         return inside if condition is None else apply("and", condition, inside)
 
     def store(self, stmt: Store) -> Stmt:
@@ -164,6 +164,11 @@ class Lowering:
             value = make(Splat(v.lanes), value)
         index, step = self._lane_places(where, v)
         return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.how, stmt.when)
+
+
+def compare_lanes(name: str, lanes: int, limit: Node) -> Node:
+    """Lane numbers against a limit, which is at most their count: i32, as wide as f32 data is."""
+    return apply(name, apply(CASTS[i32], lanes_of(lanes)), apply(CASTS[i32], limit))
 
 
 def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:
