@@ -135,6 +135,20 @@ def test_many_short_sums_have_no_blocks_and_longer_ones_do(entry: Entry) -> None
         assert [text.count(" by ") for text in f.ir("tile").split("program")[1:]] == [2, 4]
 
 
+def test_short_products_have_blocks_of_no_blocks() -> None:
+    """At (1000, 16) @ (16, 1000) it took twice as long to go through both."""
+
+    def fn(x: Any) -> Any:
+        return x @ x.mT
+
+    f = ours(fn)
+    check(f, fn, (100, 16), (40, 4096), (50, 2))
+    assert ranges_of(f)[1] == "s1: 2..4096" and len(f.programs) == 1
+    check(f, fn, (40, 5000))
+    assert len(f.programs) == 2
+    assert [text.count(" by 2048") for text in f.ir("tile").split("program")[1:]] == [0, 1]
+
+
 def test_sums_of_a_range_that_the_caller_gave_have_one_program() -> None:
     f = ours(lambda x: x.sum(-1))
     for size in ((4096, 33), (100, 500_000), (3, 2)):

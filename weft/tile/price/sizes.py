@@ -20,7 +20,7 @@ from weft.scalar.nest import Block, For, Kernel
 from weft.scalar.ops import Symbol, constant, make
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, span
+from weft.tile.analysis.access import Contraction, contraction, span, trips
 from weft.tile.passes.both.collapse_loops import collapse_loops
 from weft.tile.passes.cpu.tile_dot_products import DotTile, dot_tile, dots_cost
 from weft.tile.price.products import panels_cost
@@ -38,11 +38,13 @@ def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[
     """By number of rows or of summands that is a size: the range around its hint that is good."""
     nests = nests_of(kernels, target)
     found = [c for c, _ in nests if isinstance(c, Contraction)]
-    sums = [(span(s), times) for s, times in nests if isinstance(s, For) and _rounds(s)]
+    sums = [(n, times) for s, times in nests for n in _summed(s) if isinstance(n, Size)]
     sizes = {c.rows.hi: span(c.rows) for c in found if c.rows.lo is constant(0)}
     ranges = {n: _around(n, found, target) for n in sizes.values() if isinstance(n, Size)}
-    for n in {n: None for n, _ in sums if isinstance(n, Size) and n not in ranges}:
-        ranges[n] = _of_sum(n, sum(times for size, times in sums if size == n), target)
+    for n in dict.fromkeys(n for n, _ in sums):
+        low, high = _of_sum(n, sum(times for size, times in sums if size == n), target)
+        least, most = ranges.get(n, (low, high))
+        ranges[n] = max(low, least), min(high, most)
     return {n: ends for n, ends in ranges.items() if ends != _bounds(n)}
 
 
@@ -51,17 +53,23 @@ def nests_of(kernels: Iterable[Kernel], target: Machine) -> list[tuple[Contracti
 
 
 def _nests(block: Block, times: int = 1) -> Iterator[tuple[Contraction | For, int]]:
-    """Contractions, and all other loops, with how often each runs at sizes that are large."""
+    """Contractions with how many sums each is, and all other loops with how often each runs, at
+    sizes that are large.
+    """
     for stmt in block:
         if isinstance(stmt, For):
             found = contraction(stmt)
-            yield found or stmt, times
+            each = trips(found.rows) * trips(found.columns) if found else 1
+            yield found or stmt, times * each
             if found is None:
                 yield from _nests(stmt.body, times * (stmt.extent or MANY))
 
 
-def _rounds(stmt: For) -> bool:
-    return any(f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in stmt.folds)
+def _summed(nest: Contraction | For) -> Iterator[int | Size | None]:
+    """How many floats the sums of a nest add, one by one."""
+    for stmt in nest.reduce if isinstance(nest, Contraction) else (nest,):
+        if any(f.monoid in (SUM, WELFORD) and f.dtypes[0].is_float for f in stmt.folds):
+            yield span(stmt)
 
 
 def _of_sum(n: Size, times: int, target: Machine) -> tuple[int, int]:
