@@ -165,7 +165,7 @@ output y
     "widen_folds": """
 program loop running
 input x: f32[40,50]
-input u: f32[20000]
+input u: f32[140000]
 
 kernel y(x: f32[40,50]) -> y: f32[40,50]
 for a0 in 0..40:  # free
@@ -174,8 +174,8 @@ for a0 in 0..40:  # free
         acc0 <- add(acc0, in0)
         y[a0, a1] = running acc0
 
-kernel z(u: f32[20000]) -> z: f32[]
-for a0 in 0..20000:  # reduce
+kernel z(u: f32[140000]) -> z: f32[]
+for a0 in 0..140000:  # reduce
     in0 = load u[a0]
     v0 = cos(in0)
     acc0 <- multiply(acc0, v0)

@@ -102,7 +102,7 @@ def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> 
             n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
             total += n * (nest_cost(s.body, axis, lanes, ranges) + 0.5)
             if s.axis is axis and s.role == "reduce":
-                total += 8 * len(s.folds)
+                total += 4 * sum(1 + f.monoid.cost for f in s.folds)
     return total
 
 

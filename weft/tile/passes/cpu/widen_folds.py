@@ -23,7 +23,7 @@ from weft.scalar.ops import cast, constant, value_of
 from weft.scalar.reach import longest
 from weft.scalar.substitution import substituted
 
-LONG = 1 << 14  # factors whose roundings are not small any more
+LONG = 1 << 16  # factors whose roundings are not small any more, of as many as most sizes have
 
 
 def widen_folds(kernel: Kernel, target: object) -> Kernel:
