@@ -181,7 +181,8 @@ def build(captured: Captured, options: Options) -> Runner:
     linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None
     if linked is None:
         key, ranges = placed(False)  # its own: what was noted may be that of another, now gone
-        facts = (writes, captured.place, constants, key)
+        own = None if options.verbose else key  # what was printed runs, not another of that key
+        facts = (writes, captured.place, constants, own)
         run, report = runnable(levels(), options, log, graph.name, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)

@@ -23,7 +23,7 @@ def test_miss_then_hit(tools: Toolchain, tmp_path: Path) -> None:
     assert cache.load("key") is None
     built = tmp_path / "built.so"
     built.write_bytes(b"machine code")
-    path = cache.publish("key", built, {"kernels": 3})
+    path, _ = cache.publish("key", built, {"kernels": 3})
     assert cache.load("key") == (path, {"kernels": 3})
     assert path.read_bytes() == b"machine code"
     assert cache.load("other key") is None
@@ -49,10 +49,10 @@ def test_torn_entry_is_a_miss(tmp_path: Path) -> None:
     cache = Cache(tmp_path)
     built = tmp_path / "built.so"
     built.write_bytes(b"machine code")
-    path = cache.publish("key", built, {})
+    path, _ = cache.publish("key", built, {})
     path.write_bytes(b"")
     assert cache.load("key") is None
-    assert cache.publish("key", built, {}).read_bytes() == b"machine code"
+    assert cache.publish("key", built, {})[0].read_bytes() == b"machine code"
     (path.parent / "manifest.json").write_text('{"bytes"')
     assert cache.load("key") is None
 
@@ -63,7 +63,7 @@ from pathlib import Path
 from weft.runtime.toolchain import open_toolchain
 tools = open_toolchain(Path(sys.argv[1]))
 time.sleep(max(0.0, float(sys.argv[2]) - time.time()))
-print(tools.build("key", {"k": "int answer(void) { return 42; }"}, {"by": "race"}))
+print(tools.build("key", {"k": "int answer(void) { return 42; }"}, {"by": "race"})[0])
 """
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -49,7 +50,7 @@ def make(tools: Toolchain, buffers: list[Buffer], steps: list, outputs: list, **
         sources,
         tools,
         **rest,  # type: ignore[arg-type]
-    )
+    )[0]
 
 
 def chain(tools: Toolchain, **rest: object) -> Program:
@@ -272,7 +273,7 @@ def checked_program(tools: Toolchain) -> Program:
     check = Call("checked", ("a", "b"), "line 7")
     steps = [Call("next", ("x", "a")), check, Call("twice", ("b", "out"))]
     spec = ProgramSpec((*buffers, buffer("out", "output")), tuple(steps), ("out",))
-    return build(spec, {**SOURCES, "checked": CHECKED}, tools)
+    return build(spec, {**SOURCES, "checked": CHECKED}, tools)[0]
 
 
 def test_a_fault_is_of_the_call_that_meets_it(tools: Toolchain) -> None:
@@ -319,7 +320,7 @@ def test_huge_arena(tools: Toolchain) -> None:
     copy = f"""#include <string.h>
 void copy(const float *x, float *out) {{ memcpy(out, x, {2048 * 1024 * 4}); }}
 """
-    program = build(
+    program, _ = build(
         ProgramSpec(buffers, (Call("copy", ("x", "a")), extern), ("out",)),
         {"copy": copy},
         tools,
@@ -327,6 +328,22 @@ void copy(const float *x, float *out) {{ memcpy(out, x, {2048 * 1024 * 4}); }}
     x = torch.randn(2048, 1024)
     assert program.arena_bytes == 8 << 20
     assert torch.equal(program.run([x])[0], -x)
+
+
+def test_one_key_of_two_programs(tools: Toolchain) -> None:
+    """As of a program for any size, whose schedule is for those that a process meets first."""
+    x = torch.randn(16, 16)
+
+    def other() -> Program:
+        buffers = [buffer("x", "input"), buffer("unused", "input", 1), buffer("out", "output")]
+        return make(tools, buffers, [Call("next", ("x", "out"))], ["out"], key="the same")
+
+    first = chain(tools, key="the same")
+    assert [torch.equal(y, 2 * (x + x) + 1) for y in other().run([x, x])] == [True, False]
+    shutil.rmtree(first.path.parent)  # as `weft cache` does, and the limit of its size
+    second = other()
+    assert torch.equal(second.run([x, x])[0], x + 1)
+    assert torch.equal(first.run([x, x])[1], x + x)
 
 
 def test_refused_source_is_kept(tools: Toolchain) -> None:

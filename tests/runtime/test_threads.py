@@ -73,7 +73,7 @@ def make(tools: Toolchain, text: str, openmp: bool) -> Program:
     steps = (Call("run", ("x", "out", "worker")),)
     spec = ProgramSpec(buffers, steps, ("out", "worker"))
     text = f"// one library is bound to one pool: {openmp}\n{text}"
-    return Program(lay_out(spec), build(spec, {"run": text}, tools).path, tools, openmp=openmp)
+    return Program(lay_out(spec), build(spec, {"run": text}, tools)[0].path, tools, openmp=openmp)
 
 
 @pools

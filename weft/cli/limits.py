@@ -84,7 +84,8 @@ class Limits:
 def library() -> ctypes.CDLL:
     """Compiles and loads the loops of limits.c."""
     text = C_FILE.read_text()
-    made = ctypes.CDLL(str(open_toolchain(config.cache).shared(text, {"limits": text}, {})))
+    path, _ = open_toolchain(config.cache).shared(text, {"limits": text}, {})
+    made = ctypes.CDLL(str(path))
     made.limits_fma.argtypes = [ctypes.c_int, ctypes.c_int]
     made.limits_copy.argtypes = [ctypes.c_int, ctypes.c_long]
     made.limits_fma.restype = made.limits_copy.restype = ctypes.c_double

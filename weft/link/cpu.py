@@ -38,5 +38,4 @@ def link(
     symbols = (emitted.symbols[k.name] for k in emitted.program.kernels)
     needed = {symbol: emitted.sources[symbol] for symbol in symbols}
     extra = described(emitted, constants)
-    made = runtime.build(spec, needed, tools(), key=key, extra=extra)
-    return Linked(made, extra, False)
+    return Linked(*runtime.build(spec, needed, tools(), key=key, extra=extra), False)

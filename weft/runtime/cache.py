@@ -22,7 +22,7 @@ from weft.config import config
 from weft.core.errors import CacheError, CompilerError
 from weft.runtime.cache_size import prune_sometimes, touch
 
-VERSION = "1"  # raise it when the layout below, or what a manifest means, changes
+VERSION = "2"  # raise it when the layout below, or what a manifest means, changes
 STALE_SECONDS = 3600
 
 
@@ -47,9 +47,9 @@ class Cache:
     def load(self, key: str) -> tuple[Path, dict[str, Any]] | None:
         """The shared object and manifest published under `key`, or None."""
         entry = self.address("programs", key)
-        library = entry / "program.so"
         try:
             document = cast(dict[str, Any], json.loads((entry / "manifest.json").read_text()))
+            library = entry / document["library"]
             if library.stat().st_size == document["bytes"]:
                 touch(entry)
                 return library, cast(dict[str, Any], document["manifest"])
@@ -62,15 +62,26 @@ class Cache:
         shutil.rmtree(entry, ignore_errors=True)  # torn by a crash of the machine: build it again
         return None
 
-    def publish(self, key: str, library: Path, manifest: dict[str, Any]) -> Path:
-        """Keep a copy of a shared object under `key` with a manifest; returns the copy's path."""
-        document = {"key": key, "bytes": library.stat().st_size, "manifest": manifest}
+    def publish(
+        self, key: str, library: Path, manifest: dict[str, Any]
+    ) -> tuple[Path, dict[str, Any]]:
+        """Keep a copy of a shared object under `key` with a manifest; returns what `load` does.
+
+        Of several programs made for one key the first stays. The copy's name tells its content:
+        the loader takes a path that it has loaded before for the same object.
+        """
+        name = f"{hashlib.sha256(library.read_bytes()).hexdigest()[:16]}.so"
+        facts = {"key": key, "library": name, "bytes": library.stat().st_size}
 
         def fill(folder: Path) -> None:
-            shutil.copyfile(library, folder / "program.so")
-            (folder / "manifest.json").write_text(json.dumps(document))
+            shutil.copyfile(library, folder / name)
+            (folder / "manifest.json").write_text(json.dumps({**facts, "manifest": manifest}))
 
-        return self.entry("programs", key, fill) / "program.so"
+        entry = self.entry("programs", key, fill)
+        found = self.load(key)
+        if found is None:
+            raise CacheError(f"another process has just removed {entry} from the cache: call again")
+        return found
 
     def notes(self, key: str) -> list[Any]:
         """What was noted under a key, in this process or another."""

@@ -1,6 +1,6 @@
 """A compiled program: the launch spec, its shared object, and the Python call.
 
-program = build(spec, {"relu": c_text}, tools, key="the graph and its options")
+program, extra = build(spec, {"relu": c_text}, tools, key="the graph and its options")
 (y,) = program.run([x])                     # the lean call: no checks, the front end made them
 program.profile([x])                        # [("relu", 1.7)] in microseconds
 """
@@ -42,31 +42,34 @@ def build(
     tools: Toolchain,
     key: str | None = None,
     extra: dict[str, Any] | None = None,
-) -> Program:
+) -> tuple[Program, dict[str, Any]]:
     """Compile and link `sources` (any name -> C text) and keep the program in the cache.
 
     `key` is what a later process can know before it compiles anything; `extra` is JSON it gets
-    back. Without a key the content is the key, and an identical program is not built again.
+    back. The program that another process has kept under that key meanwhile is taken instead.
+    Without a key the content is the key, and an identical program is not built again.
     """
-    layout = lay_out(spec)
     tree = spec.to_json()
-    texts = {**sources, "weft_main": c_source(layout)}
+    texts = {**sources, "weft_main": c_source(lay_out(spec))}
     made = tools.build if key else tools.shared
     content = digest(json.dumps([tree, texts, extra]))
-    return Program(layout, made(key or content, texts, {"spec": tree, "extra": extra}), tools)
+    return _opened(*made(key or content, texts, {"spec": tree, "extra": extra}), tools)
 
 
 def load(key: str, tools: Toolchain) -> tuple[Program, dict[str, Any]] | None:
     """The program that `build` kept under `key`, with its `extra`; None when there is none."""
     found = tools.cache.load(key)
-    if found is None:
-        return None
-    path, manifest = found
-    layout = lay_out(ProgramSpec.from_json(manifest["spec"]))
     try:
-        return Program(layout, path, tools), manifest["extra"] or {}
+        return None if found is None else _opened(*found, tools)
     except CacheError:  # another process has just removed it
         return None
+
+
+def _opened(
+    path: Path, manifest: dict[str, Any], tools: Toolchain
+) -> tuple[Program, dict[str, Any]]:
+    layout = lay_out(ProgramSpec.from_json(manifest["spec"]))
+    return Program(layout, path, tools), manifest["extra"] or {}
 
 
 class Placements(dict[tuple[int, ...], tuple[Any, ...]]):

@@ -33,7 +33,7 @@ def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
     """Build and load weft_runtime.c; its two uses get a copy each, for they differ in state."""
     flavour = "pool" if symbols is None else "openmp"
     text = f"/* {flavour} */\n" + (HEADERS / "weft_runtime.c").read_text()
-    library = ctypes.CDLL(str(tools.shared(text, {"weft_runtime": text}, {})))
+    library = ctypes.CDLL(str(tools.shared(text, {"weft_runtime": text}, {})[0]))
     _loaded.append(library)
     library.weft_runtime_table.restype = ctypes.c_void_p
     library.weft_runtime_table.argtypes = [ctypes.c_void_p] * len(SYMBOLS)

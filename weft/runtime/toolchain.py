@@ -1,7 +1,7 @@
 """Compiler and cache together: from C texts to a shared object on disk, built at most once.
 
 tools = open_toolchain(Path("~/.cache/weft").expanduser())
-path = tools.build("key", {"relu": "#include ..."}, manifest={})
+path, manifest = tools.build("key", {"relu": "#include ..."}, manifest={})
 tools.cache.load("key")                       # (path, manifest), also in later processes
 """
 
@@ -27,7 +27,9 @@ class Toolchain:
     compiler: Compiler
     cache: Cache
 
-    def build(self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]) -> Path:
+    def build(
+        self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]
+    ) -> tuple[Path, dict[str, Any]]:
         """Compile the texts that are new, side by side, link all, publish under `key`."""
         texts = list(dict.fromkeys(sources.values()))
         objects = run_all(partial(self.cache.object, text, self._compile) for text in texts)
@@ -36,10 +38,11 @@ class Toolchain:
             self.compiler.link(objects, library)
             return self.cache.publish(key, library, manifest)
 
-    def shared(self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]) -> Path:
-        """The shared object under `key`, built where the cache has none."""
-        found = self.cache.load(key)
-        return self.build(key, sources, manifest) if found is None else found[0]
+    def shared(
+        self, key: str, sources: Mapping[str, str], manifest: dict[str, Any]
+    ) -> tuple[Path, dict[str, Any]]:
+        """The shared object and the manifest under `key`, built where the cache has none."""
+        return self.cache.load(key) or self.build(key, sources, manifest)
 
     def _compile(self, source: Path, output: Path) -> None:
         """Compile a file, a kernel's without what it does not use of the headers."""
