@@ -101,6 +101,19 @@ def test_every_element_is_computed_once_at_any_size(shape: tuple[int, int]) -> N
     np.testing.assert_array_equal(y.reshape(shape), 2 * x)
 
 
+@pytest.mark.parametrize("shape", [(2, 2), (7, 15), (8, 31), (5, 32), (3, 17)])
+@pytest.mark.parametrize("ends", [("4096", "32"), ("8", "4096"), ("8", "32")], ids=" ".join)
+def test_a_size_that_one_block_holds(ends: tuple[str, str], shape: tuple[int, int]) -> None:
+    """Where a size is 32 at most, min(b1 + 32, s1) is s1: what is unrolled still is a block's."""
+    text = ROWS.replace("4096 near 8", f"{ends[0]} near 8").replace(
+        "4096 near 32", f"{ends[1]} near 32"
+    )
+    verify(program := lowered(text))
+    x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+    (y,) = machine.run(at_shapes(program, [shape]), [x])
+    np.testing.assert_array_equal(y.reshape(shape), 2 * x)
+
+
 MANY = ROWS.replace("4096 near 8", "4096 near 32")
 IN_PLACE = """program tile rows
 size s0: 2..4096 near 32

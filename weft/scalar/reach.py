@@ -75,8 +75,16 @@ def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
 
 
 def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:
-    """The ranges of axes in the loop's body: those around it, and its own."""
-    return {**ranges, loop.axis: axis_range(loop, ranges)}
+    """The ranges of axes in the loop's body: those around it, and its own.
+
+    Of a loop that runs once or not at all it is two steps: a term that loses the axis would be
+    computed before the loop, also where that does not run and a load is out of bounds.
+    """
+    inside = {**ranges, loop.axis: axis_range(loop, ranges)}
+    low, high = bounds(loop.axis, inside)
+    if low == high and bounds(apply("subtract", loop.hi, loop.lo), ranges)[0] <= 0:
+        inside[loop.axis] = low, low + loop.step
+    return inside
 
 
 def axis_range(loop: For, ranges: Ranges) -> Interval:

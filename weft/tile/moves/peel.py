@@ -15,7 +15,7 @@ from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import bounds, function_of, has_symbol, is_multiple, linear, slack
-from weft.scalar.blocks import expand_loops, substitute_block
+from weft.scalar.blocks import expand_loops, map_each, substitute_block
 from weft.scalar.divisors import Divisors, divisor
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import (
@@ -75,13 +75,14 @@ def peel(block: Block, ranges: Ranges) -> Block:
 def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     """What a loop becomes: the loop alone, where it is not split."""
     extent = simplify(apply("subtract", stmt.hi, stmt.lo), ranges)
-    if has_symbol(extent) and _runs_once(stmt, extent, ranges):
+    short = has_symbol(extent) and 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
+    if short and _runs_once(stmt):
         return peel(simplify_block(_once(stmt), ranges), ranges)
     clipped = _clipped(stmt, stmt.lo, {}, ranges) if has_symbol(extent) else None
     if clipped is not None:
         return (clipped,)
     if stmt.step > 1 and stmt.bind != "grid" and _ragged(stmt, extent):
-        return _split_at_size(stmt, extent, ranges)
+        return _split_at_size(_with_blocks(stmt) if short else stmt, extent, ranges)
     if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
         return _split(stmt, int(extent.op.value), ranges)
     inner = ranges_inside(stmt, ranges)
@@ -100,8 +101,25 @@ def _ragged(stmt: For, extent: Node) -> bool:
     return not whole and any(s.bind == "register" for s in loops_below(stmt))
 
 
-def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
-    """Whether a loop runs once at most, and its body does nothing where it runs not at all.
+def _with_blocks(stmt: For) -> For:
+    """The loop of one block at most, where min(axis + step, end) was simplified to the end."""
+    block, axes = (
+        apply("minimum", apply("add", stmt.axis, constant(stmt.step)), stmt.hi),
+        {stmt.axis},
+    )
+    for s in walk(stmt.body):
+        if isinstance(s, For) and s.lo in axes and block not in postorder(s.hi):
+            axes.add(s.axis)
+
+    def change(s: For) -> For:
+        ends = {stmt.hi: block} if s.axis in axes else {}
+        return replace(s, hi=substitute((s.hi,), ends)[0])
+
+    return replace(stmt, body=map_each(stmt.body, For, change))
+
+
+def _runs_once(stmt: For) -> bool:
+    """Of a loop that runs once at most: whether its body does nothing where it runs not at all.
 
     Not if it unrolls: copies need a literal length, which only blocks have.
     """
@@ -110,10 +128,9 @@ def _runs_once(stmt: For, extent: Node, ranges: Ranges) -> bool:
     def empty(block: Block) -> bool:
         return all(isinstance(s, For) and (s in below or empty(s.body)) for s in block)
 
-    short = 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
     unrolls = any(s.bind == "register" for s in below)
     plain = stmt.bind == "serial" and not stmt.folds and not unrolls
-    return short and plain and empty(stmt.body)
+    return plain and empty(stmt.body)
 
 
 def _once(stmt: For) -> Block:
