@@ -154,6 +154,9 @@ class Source:
                 body = body.replace("_D", f"_{d}{self.x}").replace("LAST", str(self.lanes - 1))
                 body = body.replace("IOTA", f"iota_i64{self.x}(0)").replace("_I", f"_i64{self.x}")
                 self.text += f"void do_{name}_{d}({parameters}) {{ {body} }}\n"
+        for d in NUMBERS:
+            kept = f"store_{d}{self.x}(q, kept_{d}{self.x}(load_{d}{self.x}(p)));"
+            self.text += f"void do_kept_{d}(const {d} *p, {d} *q, i64 n) {{ {kept} }}\n"
         body = f"store_i32{self.x}(q, iota_i32{self.x}((i32)base));"
         self.text += f"void iota(i32 *q, i64 base) {{ {body} }}\n"
 
@@ -376,7 +379,8 @@ def test_memory(built, d):
 
     n = lanes // 2
     for offset in (0, 1):  # aligned, and not
-        for name, when in (("move", 0), ("move_if", 0), ("move_if", 1)):
+        kept = [("kept", 0)] if d in NUMBERS else []
+        for name, when in (("move", 0), *kept, ("move_if", 0), ("move_if", 1)):
             same(result(name, when, offset), expected(slice(lanes), p[:lanes]))
     same(result("gather"), expected(slice(lanes), p[:lanes][::-1]))
     same(result("gather_n", n), expected(slice(n), p[: 2 * n : 2]))

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import platform
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 from tests.tile.test_passes import close, inputs_of
+from weft.emit.c import emit_kernel
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
+from weft.runtime.compiler import HEADERS, find_compiler
 from weft.scalar.nest import Local, Program, walk
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
@@ -109,6 +113,42 @@ def test_rows_of_two_loops_are_no_panels(isa: str, width: int, n: int) -> None:
         text = text.replace("f32[2,48,16]", "f32[3,48,16]")
     after = schedule(text, isa)["block_contraction"]
     assert re.search(r"for a2 in .* vector", after)
+
+
+PRODUCT_OF_MANY = """
+program loop linear
+input x: f32[8,512]
+input w: f32[512,32]
+
+kernel y(x: f32[8,512], w: f32[512,32]) -> y: f32[8,32]
+for a0 in 0..8:  # free
+    for a1 in 0..32:  # free
+        for a2 in 0..512:  # reduce
+            in0 = load x[a0, a2]
+            in1 = load w[a2, a1]
+            v0 = multiply(in0, in1)
+            acc0 <- add(acc0, v0)
+        y[a0, a1] = acc0
+
+output y
+"""
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 assembly")
+def test_what_rows_share_is_loaded_once_for_them(tmp_path: Path) -> None:
+    """Tuned for Zen, gcc would make it a memory operand of each product: twice as many loads."""
+    program = parse_program(PRODUCT_OF_MANY)
+    for _, step in CPU_SCHEDULE:
+        program = program.map_kernels("tile", lambda k, f=step: f(k, CPUS["avx2"]))
+    source, assembly = tmp_path / "y.c", tmp_path / "y.s"
+    source.write_text(emit_kernel(lower.lower(program).kernels[0], "y"))
+    assert source.read_text().count("= kept_f32x8(load_f32x8(panel0") == 2
+    compiler = find_compiler()
+    flags = [f for f in compiler.flags if not f.startswith("-march")]
+    arguments = ["-I", str(HEADERS), *flags, "-march=znver2", "-S", str(source)]
+    compiler.run([*arguments, "-o", str(assembly)], source)
+    products = [line for line in assembly.read_text().splitlines() if "vfmadd" in line]
+    assert len(products) >= 8 and not any("(" in line for line in products)
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])

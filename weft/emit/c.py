@@ -4,12 +4,13 @@ text = emit_kernel(kernel, "k_relu")      # a whole file: `void k_relu(const f32
 Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lanes.
 """
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.node import Node, bottom_up
-from weft.emit.spelling import element
+from weft.emit.spelling import element, suffix
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
@@ -21,7 +22,7 @@ from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import Extent, Size
 from weft.scalar.structure import is_checked
 from weft.scalar.symbols import linear_bounds
-from weft.scalar.updates import combined
+from weft.scalar.updates import combined, is_product
 
 STACK_BYTES = 8 << 10  # a larger local buffer lives in the worker's scratch memory
 
@@ -62,6 +63,7 @@ class Emitter(Terms):
         self.current = _Function()
         self.count = 0
         self.loads = 0
+        self.kept: Collection[Node] = ()
 
     # ---- names
 
@@ -106,6 +108,8 @@ class Emitter(Terms):
 
     def let(self, term: Node, depth: int) -> None:
         text, type_ = self.value(term), self.type_of(term.type)
+        if term in self.kept:
+            text = f"kept_{suffix(term.type.dtype, term.type.lanes)}({text})"
         self.names[term] = self.declare(self.fresh(term), type_)
         self.line(depth, f"const {type_} {self.names[term]} = {text};")
 
@@ -272,6 +276,7 @@ class Emitter(Terms):
         parameters = self.parameters()
         sizes = list(self.take_sizes(parameters))
         body = place(self.kernel.body, unnamed)
+        self.kept = _shared(body)
         self.block(body, 1)
         self.names.clear()  # a function asks for scratch memory first
         head = f"void {self.symbol}({', '.join(parameters) or 'void'}) {{"
@@ -285,6 +290,13 @@ class Emitter(Terms):
         widths.update(t.type.lanes for t in nodes(body))
         for lanes in sorted(widths):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'
+
+
+def _shared(body: nest.Block) -> set[Node]:
+    """Vectors from memory that several products read which are added up."""
+    products = [s for s in nest.walk(body) if isinstance(s, nest.Update) and is_product(s)]
+    read = Counter(v for s in products for v in {*s.values} if isinstance(v.op, VectorLoad))
+    return {v for v, products in read.items() if products > 1}
 
 
 def _needs_no_loop(stmt: nest.For) -> bool:

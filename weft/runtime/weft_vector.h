@@ -416,9 +416,13 @@ WEFT_FLOORDIV(f64, )
 // which takes it seconds where a loop holds many.
 #define WEFT_OPAQUE(p) __asm__("" : "+r"(p))
 
+// A vector in one of 16 registers: gcc tuned for Zen would load it again for each of its products.
+#define WEFT_KEEP(v) __asm__("" : "+x"(v));
+
 #define WEFT_MEMORY(d, size, bits)                                                                 \
     WEFT_FN V(d) F(splat, d)(d x) { return SPLAT(d, x); }                                          \
     WEFT_FN V(d) F(load, d)(const d *p) { return *(const WEFT_JOIN(V(d), u) *)p; }                 \
+    WEFT_FN V(d) F(kept, d)(V(d) v) { KEEP_##size(v) return v; }                                   \
     WEFT_FN V(d) F(load_ahead, d)(const d *p, i64 n) {                                             \
         __builtin_prefetch(p + n, 0, 2);                                                           \
         return F(load, d)(p);                                                                      \
@@ -808,6 +812,19 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #endif
 #endif
 
+#define KEEP_1(v)
+#define KEEP_2(v)
+#if WEFT_LANES == WEFT_FULL_4 && WEFT_REGISTER < 64 && defined(__SSE2__)
+#define KEEP_4 WEFT_KEEP
+#else
+#define KEEP_4(v)
+#endif
+#if WEFT_LANES == WEFT_FULL_8 && WEFT_REGISTER < 64 && defined(__SSE2__)
+#define KEEP_8 WEFT_KEEP
+#else
+#define KEEP_8(v)
+#endif
+
 #if WEFT_LANES == WEFT_FULL_4
 #define PAIRS_LOAD_4 WEFT_PAIRS_LOAD
 #else
@@ -1006,6 +1023,10 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #undef STORE_N_2
 #undef STORE_N_4
 #undef STORE_N_8
+#undef KEEP_1
+#undef KEEP_2
+#undef KEEP_4
+#undef KEEP_8
 #undef PAIRS_LOAD_1
 #undef PAIRS_LOAD_2
 #undef PAIRS_LOAD_4
