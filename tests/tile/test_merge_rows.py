@@ -118,6 +118,29 @@ def test_two_results_do_not_lie_in_the_same_place() -> None:
     np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
 
 
+CAUSAL = ATTENTION.replace(
+    "v0 = exp(in0)",
+    "v2 = ge(a1, a2)\n            v3 = where(v2, in0, -inf)\n            v0 = exp(v3)",
+).replace(
+    "v1 = exp(in1)",
+    "v2 = ge(a1, a3)\n            v3 = where(v2, in1, -inf)\n            v1 = exp(v3)",
+)
+
+
+def test_columns_that_a_mask_rules_out_for_a_block_are_not_paid_for() -> None:
+    """As one kernel causal attention computes half of what two kernels do."""
+    cache = {"l2": 8 << 10, "l3": 256 << 10}
+    plain, causal = (merge(parse_program(t), "avx2", **cache) for t in (ATTENTION, CAUSAL))
+    assert [[b.name for b in p.kernels[-1].inputs] for p in (plain, causal)] == [
+        ["w", "v", "t"],
+        ["q", "k_panels", "v_panels"],
+    ]
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in causal.inputs]
+    want = interpret.run(parse_program(CAUSAL), inputs, widen=True)[0]
+    np.testing.assert_allclose(interpret.run(causal, inputs, widen=True)[0], want, rtol=1e-12)
+
+
 KEPT = {
     "an output": ATTENTION.replace("output y", "output y, w"),
     "rows that are shifted": ATTENTION.replace("load w[a0, a1, a3]", "load w[a0, 95 - a1, a3]"),

@@ -50,6 +50,21 @@ def skip_masked(kernel: Kernel, target: object) -> Kernel:
     return replace(kernel, body=visit(kernel.body, {}))
 
 
+def halfway(kernel: Kernel) -> Kernel:
+    """The kernel as its price sees it: a loop that ends at other axes, where these are halfway."""
+
+    def visit(block: Block, middle: dict[Node, Node]) -> Block:
+        return map_loops(block, lambda s: one(s, middle))
+
+    def one(loop: For, middle: dict[Node, Node]) -> For:
+        hi = simplify(substitute((loop.hi,), middle)[0], {})
+        half = apply(floordiv, apply(add, loop.lo, hi), constant(2))
+        body = visit(loop.body, {**middle, loop.axis: half})
+        return replace(loop, hi=loop.hi if nest.free_variables(loop.lo) else hi, body=body)
+
+    return replace(kernel, body=visit(kernel.body, {}))
+
+
 def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
     """Each condition by which columns from some end on are ruled out."""
     roots, inside = _roots(block), ranges_in(block, ranges)

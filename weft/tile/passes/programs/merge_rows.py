@@ -31,6 +31,7 @@ from weft.scalar.structure import renumber, structure
 from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import chain, span, trips
+from weft.tile.passes.cpu.skip_masked import halfway, skip_masked
 from weft.tile.passes.programs.pack_constants import packed
 from weft.tile.price.traffic import memory_ns
 
@@ -86,6 +87,14 @@ def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Pr
 
 
 def better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
+    """Whether one kernel is: as it is, or without the columns that a mask rules out for a block."""
+    if _pays(one, apart, price, target):
+        return True
+    shorter = [skip_masked(k, target) for k in one]
+    return shorter != [*one] and _pays([*map(halfway, shorter)], apart, price, target)
+
+
+def _pays(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
     """Clearly less memory traffic, in no more time; computing hides part of what moves."""
     moved = [sum(memory_ns(k.body, target) for k in kernels) for kernels in (one, apart)]
     times = [sum(price(k.body) for k in kernels) for kernels in (one, apart)]
