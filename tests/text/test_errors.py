@@ -148,6 +148,9 @@ def test_updates_of_one_fold_agree() -> None:
     more = "acc0 <- maximum(acc0, in0)"
     text = LOOP.replace("add(acc0, in0)", f"add(acc0, in0)\n        {more}")
     fails(text, ParseError, "acc0 is a sum, not a max of acc0", f"f.txt line 8: {more}")
+    more = "acc0 <- finite add(acc0, in0)"
+    text = LOOP.replace("add(acc0, in0)", f"add(acc0, in0)\n        {more}")
+    fails(text, ParseError, "acc0 is a sum, not a finite sum of acc0", f"f.txt line 8: {more}")
     text = LOOP.replace("acc0 <- add(acc0, in0)", "acc0 <- argmax(acc0; in0, a1)")
     fails(text, ParseError, "argmax has 2 accumulators, not 1", "f.txt line 7")
 

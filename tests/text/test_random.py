@@ -108,7 +108,7 @@ class Draw:
         dtypes = monoid.carriers((dtype,))
         labels = tuple(f"acc{self.accs + i}" for i in range(len(dtypes)))
         self.accs += len(dtypes)
-        fold = Fold(labels, monoid, dtypes)
+        fold = Fold(labels, monoid, dtypes, finite=self.random.random() < 0.3)
         if self.random.random() < 0.2:
             return fold, Update(fold, monoid.identity((dtype,)), partial=True)
         return fold, Update(fold, (value, axes[-1]) if monoid.indexed else (value,))

@@ -125,6 +125,7 @@ CAUSAL = ATTENTION.replace(
     "v1 = exp(in1)",
     "v2 = ge(a1, a3)\n            v3 = where(v2, in1, -inf)\n            v1 = exp(v3)",
 )
+CAUSAL = "finite add".join(CAUSAL.rsplit("add", 1))
 
 
 def test_columns_that_a_mask_rules_out_for_a_block_are_not_paid_for() -> None:
@@ -209,3 +210,19 @@ def test_native_attention_over_many_blocks(causal: bool) -> None:
     assert error < 1e-6
     assert len(compiled.report.kernels) == 3
     assert ("in 0..a1 //" in compiled.ir("tile")) == causal  # blocks end where their rows do
+
+
+@pytest.mark.parametrize("number", [torch.inf, torch.nan])
+def test_a_later_value_counts_in_causal_attention_by_hand(number: float) -> None:
+    """Its weight is 0, and 0 * x is NaN; ATen's attention leaves it out."""
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(1, 8, 640, 16) for _ in range(3))
+    v[:, :3, 500] = number
+
+    def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        at = torch.arange(640)
+        scores = torch.where(at[:, None] >= at, q @ k.transpose(-1, -2) / 4, -torch.inf)
+        weights = (scores - scores.amax(-1, keepdim=True)).exp()
+        return (weights @ v) / weights.sum(-1, keepdim=True)
+
+    torch.testing.assert_close(weft.compile(by_hand)(q, k, v), by_hand(q, k, v), equal_nan=True)

@@ -248,7 +248,7 @@ for a0 in 0..4:  # free
                 in4 = load s[a7, a9]
                 in5 = load v[a9, a8]
                 v7 = multiply(in4, in5)
-                acc3 <- add(acc3, v7)
+                acc3 <- finite add(acc3, v7)
             in6 = load t[a7]
             v8 = divide(acc3, in6)
             y[a0 * 32 + a7, a8] = v8
@@ -308,6 +308,14 @@ def test_columns_that_an_outer_sum_reads_are_not_skipped(total: bool) -> None:
     want = interpret.run(program, inputs, widen=True)
     close(interpret.run(shorter, inputs, widen=True), want)
     assert ("in 0..a0 * 32 + 32" in print_program(shorter)) != total
+
+
+def test_columns_of_products_with_any_number_are_not_skipped() -> None:
+    """An infinite value gives NaN in all rows, also times 0: in eager, and so in each level."""
+    text = PROGRAMS["skip_masked"].replace("finite add", "add")
+    program: Program = parse_program(text)
+    shorter = program.map_kernels("loop", lambda k: skip_masked(k, CPUS["avx512"]))
+    assert print_program(shorter) == print_program(program)
 
 
 def test_every_pass_has_a_program() -> None:

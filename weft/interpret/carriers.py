@@ -7,6 +7,7 @@ sums.values
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ class Carriers:
     def __init__(self, fold: Fold, depth: int, identity: Arrays, widen: bool) -> None:
         self.depth, self.identity, self.values = depth, identity, identity
         left, right = (
-            Fold(tuple(side + n for n in fold.labels), fold.monoid, fold.dtypes, fold.lanes).accs
+            replace(fold, labels=tuple(side + n for n in fold.labels)).accs
             for side in ("left ", "right ")
         )
         self.sides = (*left, *right)

@@ -93,6 +93,10 @@ class Fold:
     monoid: Monoid
     dtypes: tuple[DType, ...]  # of the carriers
     lanes: int = 1
+    finite: bool = False  # 0 * x that it adds may be taken as 0 whatever x is
+
+    def __str__(self) -> str:
+        return f"{'finite ' * self.finite}{self.monoid}"
 
     @property
     def accs(self) -> tuple[Node, ...]:

@@ -255,8 +255,10 @@ def iota(shape: Sequence[int], axis: int) -> Tensor:
 # --- folds --------------------------------------------------------------------------------------
 
 
-def reduce(monoid: Monoid, x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
-    out = Tensor(make(ops.Reduce(monoid, tuple(sorted(axes))), x.node)) if axes else x
+def reduce(
+    monoid: Monoid, x: Tensor, axes: Sequence[int], keep: bool = False, finite: bool = False
+) -> Tensor:
+    out = Tensor(make(ops.Reduce(monoid, tuple(sorted(axes)), finite), x.node)) if axes else x
     return out if keep else squeeze(out, axes)
 
 
@@ -301,7 +303,7 @@ def softmax(x: Tensor, axis: int) -> Tensor:
     return weights * (1.0 / total(weights, (axis,), keep=True))
 
 
-def matmul(a: Tensor, b: Tensor) -> Tensor:
+def matmul(a: Tensor, b: Tensor, finite: bool = False) -> Tensor:
     """[..., M, K] by [..., K, N] -> [..., M, N]: products over [..., M, N, K], summed along K."""
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     r = len(batch)
@@ -309,4 +311,4 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     lead_a, lead_b = range(r - a.rank + 2, r), range(r - b.rank + 2, r)
     left = broadcast_in(a, box_shape, [*lead_a, r, r + 2])
     right = broadcast_in(b, box_shape, [*lead_b, r + 2, r + 1])
-    return total(left * right, (r + 2,))
+    return reduce(SUM, left * right, (r + 2,), finite=finite)

@@ -94,9 +94,10 @@ class _Nest:
 
     def _reduce(self, ready: list[Node], leaves: list[Leaf]) -> tuple[list[Leaf], list[Leaf]]:
         """The updates of the ready reductions, and the leaves with accumulators in their place."""
-        by_fold: dict[tuple[object, tuple[Node, ...]], list[Node]] = {}
+        by_fold: dict[tuple[object, ...], list[Node]] = {}
         for n in ready:
-            by_fold.setdefault((n.op.monoid, n.args), []).append(n)  # type: ignore[attr-defined]
+            key = n.op.monoid, n.op.finite, n.args  # type: ignore[attr-defined]
+            by_fold.setdefault(key, []).append(n)
         updates: list[Leaf] = []
         read: dict[Node, Node] = {}
         for same in by_fold.values():
@@ -105,7 +106,7 @@ class _Nest:
             dtypes = op.monoid.carriers(tuple(a.type.dtype for a in args))
             labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
             self.count += len(dtypes)
-            fold = nest.Fold(labels, op.monoid, dtypes)
+            fold = nest.Fold(labels, op.monoid, dtypes, finite=op.finite)
             loops = tuple((axis(label), extent, "reduce") for label, extent in op.axes)
             updates.append(Leaf(loops, nest.Update(fold, args)))
             for n in same:

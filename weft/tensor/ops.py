@@ -105,10 +105,12 @@ class Reduce(Op):
 
     r = reduce{sum, axes=(1,)}(x)        x: f32[16,64] -> r: f32[16,1]
     The result has x's dtype, or i64 where the monoid is indexed (argmax, argmin).
+    A `finite` one may take 0 * x to be 0 whatever x is, as ATen's attention does of masked keys.
     """
 
     monoid: Monoid
     axes: tuple[int, ...]
+    finite: bool = False
 
     def infer(self, x: TensorType) -> TensorType:
         inside = all(0 <= a < x.rank for a in self.axes)

@@ -5,6 +5,7 @@ reduce{max, (0,)}(broadcast x)          -> broadcast x
 """
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -33,7 +34,7 @@ def drop_unit_axes(node: Node, op: Reduce) -> Node | None:
     axes = tuple(i for i in op.axes if source.type.shape[i] != 1)
     if not axes and monoid.name not in IDENTITY_OF_ONE:
         return None
-    return make(Reduce(monoid, axes), source) if axes else source
+    return make(replace(op, axes=axes), source) if axes else source
 
 
 def reduce_empty(node: Node, op: Reduce) -> Node | None:
@@ -75,7 +76,7 @@ def through_permutation(node: Node, op: Reduce) -> Node | None:
     if not axes or (monoid.indexed and len(axes) > 1):  # the order of positions would change
         return None
     index = tuple(constant(0) if i in folded else i for i in view.index)
-    return make(View(node.type.shape, index), make(Reduce(monoid, axes), source.args[0]))
+    return make(View(node.type.shape, index), make(replace(op, axes=axes), source.args[0]))
 
 
 def through_broadcast(node: Node, op: Reduce) -> Node | None:
@@ -92,7 +93,7 @@ def through_broadcast(node: Node, op: Reduce) -> Node | None:
         return None  # the count must be a number in the dtype's range
     shape = tuple(1 if i in repeated else n for i, n in enumerate(view.shape))
     small = viewed(node.args[0].args[0], shape, view.index, view.valid, view.fill)
-    out = make(Reduce(monoid, op.axes), small)
+    out = make(op, small)
     if not summed:
         return out
     count = python_number(np.asarray(times).astype(dtype.numpy), dtype)  # wraps, as the sum would

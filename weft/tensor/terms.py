@@ -5,6 +5,7 @@ Operands with a buffer become loads; all others are inlined, reductions as `Fold
 """
 
 from collections.abc import Generator, Mapping
+from functools import partial
 
 from weft.core.node import Node, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
@@ -30,6 +31,7 @@ class Folded(Op):
     monoid: Monoid
     axes: tuple[tuple[str, int], ...]
     carrier: int
+    finite: bool = False
 
     def infer(self, *values: ScalarType) -> ScalarType:
         return ScalarType(self.monoid.carriers(tuple(v.dtype for v in values))[self.carrier])
@@ -192,9 +194,8 @@ class Terms:
         if not axes:
             terms = reduce.monoid.lift(values)
         else:
-            terms = tuple(
-                make(Folded(reduce.monoid, tuple(axes), c), *values) for c in range(len(carriers))
-            )
+            one = partial(Folded, reduce.monoid, tuple(axes), finite=reduce.finite)
+            terms = tuple(make(one(c), *values) for c in range(len(carriers)))
         return reduce.monoid.project(terms)[0]
 
 

@@ -59,7 +59,7 @@ def sdpa(
     weights = exp(scores - top)
     sums = total(weights, keys, keep=True)
     divisor = sums if attn_mask is None else where(eq(sums, 0.0), 1.0, sums)
-    return matmul(weights, v) / divisor
+    return matmul(weights, v, finite=True) / divisor  # ATen leaves masked keys out
 
 
 ROWS: dict[str, Row] = rows("widened", {"scaled_dot_product_attention": sdpa})

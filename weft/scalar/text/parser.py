@@ -81,7 +81,7 @@ def _read_annotation(cursor: Cursor, scope: NestScope) -> Loop:
     if cursor.accept("grain"):
         loop.grain = scope.index_term(cursor)
     while cursor.accept("," if loop.listed else "into"):
-        if cursor.peek(1) == "(":
+        if cursor.peek(1 + (cursor.peek() == "finite")) == "(":
             fold = _read_fold(cursor)
             loop.folds |= dict.fromkeys(fold.labels, fold)
             loop.listed += fold.labels
@@ -92,7 +92,8 @@ def _read_annotation(cursor: Cursor, scope: NestScope) -> Loop:
 
 
 def _read_fold(cursor: Cursor) -> Fold:
-    """Read `sum(acc0: f32x8)`."""
+    """Read `sum(acc0: f32x8)`, or `finite sum(acc0: f32x8)`."""
+    finite = cursor.at_name(1) and cursor.accept("finite")
     monoid = cursor.one_of("monoid", MONOIDS)
 
     def item() -> tuple[str, ScalarType]:
@@ -104,7 +105,7 @@ def _read_fold(cursor: Cursor) -> Fold:
     if not items:
         cursor.fail(f"{monoid} of no accumulators")
     labels, types = zip(*items, strict=True)
-    return Fold(labels, monoid, tuple(t.dtype for t in types), types[0].lanes)
+    return Fold(labels, monoid, tuple(t.dtype for t in types), types[0].lanes, finite)
 
 
 def _declared(cursor: Cursor, loop: Loop) -> tuple[Fold, ...]:

@@ -131,14 +131,15 @@ class _Printer:
 
     def update(self, stmt: nest.Update) -> str:
         labels = ", ".join(map(show_name, stmt.fold.labels))
+        finite = "finite " * stmt.fold.finite
         if is_product(stmt):
-            return f"{labels} <- fma({', '.join(map(self.ref, stmt.values))}, {labels})"
+            return f"{labels} <- {finite}fma({', '.join(map(self.ref, stmt.values))}, {labels})"
         name = stmt.fold.monoid.name
         simple = len(stmt.fold.labels) == len(stmt.values) == 1 and name in COMBINE
         combine, mark = (COMBINE[name], ",") if simple else (name, ";")
         partial = "partial " if stmt.partial else ""
         values = ", ".join(map(self.ref, stmt.values))
-        return f"{labels} <- {partial}{combine}({labels}{mark} {values})"
+        return f"{labels} <- {finite}{partial}{combine}({labels}{mark} {values})"
 
 
 def _loads_first(stmts: nest.Block) -> Iterator[nest.Stmt]:
@@ -185,7 +186,7 @@ def _show_fold(fold: nest.Fold, known: bool) -> str:
     if known:
         return ", ".join(map(show_name, fold.labels))
     types = (f"{show_name(a.op.label)}: {a.type}" for a in fold.accs)  # type: ignore[attr-defined]
-    return f"{fold.monoid.name}({', '.join(types)})"
+    return f"{fold}({', '.join(types)})"
 
 
 def describe(stmt: nest.Stmt) -> str:

@@ -161,10 +161,12 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
     while cursor.accept(","):
         labels.append(cursor.name("an accumulator"))
     cursor.expect("<-")
-    partial = cursor.peek() == "partial" and cursor.at_name(1) and bool(cursor.name())
+    finite, partial = (
+        cursor.peek() == w and cursor.at_name(1) and cursor.accept(w) for w in ("finite", "partial")
+    )
     word = cursor.name("a monoid")
     if word == "fma" and not partial:
-        return _read_product(cursor, scope, labels)
+        return _read_product(cursor, scope, labels, finite)
     monoid = MONOIDS.get(FOLDS.get(word, word))
     if monoid is None:
         cursor.unknown("unknown monoid", word, [*FOLDS, *MONOIDS])
@@ -176,14 +178,16 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
         if not cursor.accept(","):
             cursor.expect(";" if i == len(labels) - 1 else ",")
     values = cursor.listed(lambda: scope.expression(cursor), ")")
-    update = _with_fold(cursor, scope, Update(Fold(tuple(labels), monoid, ()), values, partial))
+    update = _with_fold(
+        cursor, scope, Update(Fold(tuple(labels), monoid, (), finite=finite), values, partial)
+    )
     wanted = len(labels) if partial else 1 + monoid.indexed
     if len(values) != wanted:
         cursor.fail(f"{word} takes {wanted} values here, got {len(values)}")
     return update
 
 
-def _read_product(cursor: Cursor, scope: NestScope, labels: list[str]) -> Update:
+def _read_product(cursor: Cursor, scope: NestScope, labels: list[str], finite: bool) -> Update:
     """Read `(x, y, acc0)` after the word fma: the update of a sum by a product."""
     cursor.expect("(")
     values: list[Node] = []
@@ -194,7 +198,7 @@ def _read_product(cursor: Cursor, scope: NestScope, labels: list[str]) -> Update
     if [found] != labels:
         cursor.fail(f"the update of {', '.join(labels)} reads {found} in its place")
     cursor.expect(")")
-    return _with_fold(cursor, scope, Update(Fold((found,), SUM, ()), tuple(values)))
+    return _with_fold(cursor, scope, Update(Fold((found,), SUM, (), finite=finite), tuple(values)))
 
 
 def _with_fold(cursor: Cursor, scope: NestScope, update: Update) -> Update:
@@ -202,13 +206,13 @@ def _with_fold(cursor: Cursor, scope: NestScope, update: Update) -> Update:
 
     Until then its fold has labels and a monoid alone.
     """
-    labels, monoid = update.fold.labels, update.fold.monoid
+    labels, kind = update.fold.labels, str(update.fold)
     for loop in reversed(scope.loops):
         if labels[0] in loop.folds:
             fold = loop.folds[labels[0]]
-            if fold.labels != labels or fold.monoid != monoid:
-                told = f"{', '.join(fold.labels)} is a {fold.monoid}"
-                cursor.fail(f"{told}, not a {monoid} of {', '.join(labels)}")
+            if (fold.labels, str(fold)) != (labels, kind):
+                told = f"{', '.join(fold.labels)} is a {fold}"
+                cursor.fail(f"{told}, not a {kind} of {', '.join(labels)}")
             return replace(update, fold=fold)
     listing = [p for p in scope.loops if labels[0] in p.listed]
     home = listing[-1] if listing else _default_home(cursor, scope, labels)
@@ -216,7 +220,7 @@ def _with_fold(cursor: Cursor, scope: NestScope, update: Update) -> Update:
     if fold is None:
         cursor.fail(f"an update of {', '.join(labels)} by no values")
     if len(fold.dtypes) != len(labels):
-        cursor.fail(f"{monoid} has {len(fold.dtypes)} accumulators, not {len(labels)}")
+        cursor.fail(f"{kind} has {len(fold.dtypes)} accumulators, not {len(labels)}")
     home.folds |= dict.fromkeys(labels, fold)
     return replace(update, fold=fold)
 

@@ -286,7 +286,7 @@ class _Expansion:
 
     def fresh(self, fold: Fold, lanes: int) -> Fold:
         labels = tuple(fresh(label, self.labels) for label in fold.labels)
-        return Fold(labels, fold.monoid, fold.dtypes, lanes)
+        return replace(fold, labels=labels, lanes=lanes)
 
     def finish(self, own: _Folds, copies: list[Copy]) -> None:
         """Bind the accumulators, in every copy, to what its unrolled parts and lanes combine to."""

@@ -11,8 +11,9 @@ before  for a0 in 0..8:  # free                     after  for a0 in 0..8:  # fr
                 ... acc1 <- add(acc1, s[a5, a6] * v)               ...
 
 Columns of local buffers are skipped where every fold over them would add its identity, and nothing
-else is stored. An example is causal attention: a block of rows needs no later keys. As in eager's
-attention, 0 * x is taken to be 0 there whatever x is.
+else is stored. An example is causal attention: a block of rows needs no later keys. Its products
+with the values are a `finite` fold, where 0 * x is 0 whatever x is, as in ATen's attention. Where a
+program does the same by hand a later value may be infinite, and all rows then NaN: none is skipped.
 """
 
 from __future__ import annotations
@@ -157,8 +158,9 @@ class _Columns:
                 return stored.get(node.op.buffer)
             return folded.get(node) or _absorbed(node)
 
-        def value(term: Node) -> Node:
-            return rebuild((simplify(substitute((term,), columns)[0], ranges),), change)[0]
+        def value(term: Node, finite: bool = False) -> Node:
+            term = simplify(substitute((term,), columns)[0], ranges)
+            return rebuild((term,), lambda n: _zero(n) or change(n) if finite else change(n))[0]
 
         def visit(block: Block, cut: bool) -> bool:
             return all(one(s, cut) for s in block)
@@ -182,7 +184,7 @@ class _Columns:
             if cut and isinstance(stmt, nest.Update):
                 values = lifted(stmt)
                 start = stmt.fold.monoid.identity(stmt.fold.dtypes)
-                if tuple(map(value, values)) != start:
+                if tuple(value(v, stmt.fold.finite) for v in values) != start:
                     for acc in stmt.fold.accs:
                         folded.pop(acc, None)
                     return stmt.fold in own
@@ -206,11 +208,15 @@ class _Columns:
         return any(self.roots.keys() & nest.free_variables(t) for e in ends if e for t in e)
 
 
+def _zero(node: Node) -> Node | None:
+    """A product with 0, where that is 0 whatever the other factor is."""
+    zeros = (a for a in node.args if function_of(node) == "multiply" and value_of(a) == 0)
+    return next(zeros, None)
+
+
 def _absorbed(node: Node) -> Node | None:
     """A function of literals, or of one that decides it whatever finite number the other is."""
     name, literals = function_of(node), {value_of(a): a for a in reversed(node.args)}
-    if name == "multiply" and 0 in literals:
-        return literals[0]
     infinite = name == "add" or (name == "subtract" and value_of(node.args[0]) is not None)
     if infinite and -math.inf in literals:
         return literals[-math.inf]

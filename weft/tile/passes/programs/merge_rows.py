@@ -91,7 +91,8 @@ def better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target:
     if _pays(one, apart, price, target):
         return True
     shorter = [skip_masked(k, target) for k in one]
-    return shorter != [*one] and _pays([*map(halfway, shorter)], apart, price, target)
+    cut = [*map(structure, shorter)] != [*map(structure, one)]
+    return cut and _pays([*map(halfway, shorter)], apart, price, target)
 
 
 def _pays(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
