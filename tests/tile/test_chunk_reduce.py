@@ -60,7 +60,7 @@ for a0 in 0..{rows}:  # free
         for a2 in 0..{columns}:  # reduce
             in1 = load p[a0, a2]
             in2 = load v[a2, a1]
-            acc0 <- add(acc0, multiply(multiply(in1, in0), in2))
+            acc0 <- finite add(acc0, multiply(multiply(in1, in0), in2))
         y[a0, a1] = acc0
 """
 
@@ -156,6 +156,27 @@ def test_in_the_simulator(name: str, dtype: torch.dtype, target: str) -> None:
     assert (found - wanted).norm() <= max(2 * own, floor * wanted.norm())
     rounded = name == "written_out" and dtype is not torch.float32  # weights, at a row's end
     assert ("# scan" in compiled.ir("loop")) is not rounded
+
+
+def by_hand(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    rows, columns = torch.arange(q.shape[-2]), torch.arange(k.shape[-2])
+    scores = torch.where(rows[:, None] >= columns, q @ k.transpose(-1, -2) * 0.2, -torch.inf)
+    weights = (scores - scores.amax(-1, keepdim=True)).exp()
+    return (weights @ v) / weights.sum(-1, keepdim=True)
+
+
+@pytest.mark.parametrize(("eager", "ends"), [(by_hand, False), (ATTENTION["causal"], True)])
+def test_chunks_that_a_mask_rules_out(eager: Callable[..., Any], ends: bool) -> None:
+    """0 times an infinite value is NaN by hand; ATen's attention leaves out whole chunks of it."""
+    q, k, v = (torch.randn(2, 256, 32) for _ in range(3))
+    v[0, 200, :7] = torch.inf
+    compiled = weft.compile(eager, target="cuda:sm_90a", simulate=True)
+    found, wanted = compiled(q, k, v), eager(q, k, v)
+    if not ends:
+        torch.testing.assert_close(found, wanted, equal_nan=True)
+    assert bool(found[0, :192].isfinite().all()) == ends
+    (chunks,) = (line for line in compiled.ir("loop").splitlines() if line.endswith("# scan"))
+    assert ("min(" in chunks) == ends
 
 
 def test_shared_memory_that_the_launch_asks_for(monkeypatch: pytest.MonkeyPatch) -> None:

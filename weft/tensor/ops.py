@@ -105,7 +105,7 @@ class Reduce(Op):
 
     r = reduce{sum, axes=(1,)}(x)        x: f32[16,64] -> r: f32[16,1]
     The result has x's dtype, or i64 where the monoid is indexed (argmax, argmin).
-    A `finite` one may take 0 * x to be 0 whatever x is, as ATen's attention does of masked keys.
+    A `finite` one may take 0 * x to be 0 whatever x is: ATen's attention leaves out blocks of keys.
     """
 
     monoid: Monoid

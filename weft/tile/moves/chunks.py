@@ -17,6 +17,7 @@ from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Store, Update, free_variables
 from weft.scalar.ops import apply, axis, constant, value_of
 from weft.scalar.updates import guarded
+from weft.tile.analysis.access import narrow
 from weft.tile.analysis.degree import Degrees, NotByChunks, finite
 from weft.tile.moves.loops import nested
 
@@ -31,6 +32,7 @@ class State:
     fold: Fold
     held: Buffer
     degree: int  # in exp(s - maximum)
+    void: bool  # whether it adds nothing where exp(s - maximum) is 0: no product with any number
 
     def load(self, *index: Node) -> Node:
         return make(Load(self.held), ROW, *index)
@@ -87,6 +89,13 @@ class Chunks:
     def by_row(self, body: Block) -> Block:
         return (For(ROW, constant(0), constant(self.block), body),)
 
+    def is_weight(self, value: Node) -> bool:
+        """Whether a term is exp(s - maximum): no product of it, which may be NaN where it is 0."""
+        if function_of(value := narrow(value)) == "where":
+            return self.is_weight(value.args[1])
+        held = isinstance(value.op, Load) and self.values.get(value.op.buffer)
+        return self.is_weight(held) if held else function_of(value) == "exp"
+
     def of_chunk(self, role: str = "free", folds: Sequence[Fold] = ()) -> For:
         return For(COLUMN, constant(0), constant(self.chunk), (), 1, role, "", tuple(folds))
 
@@ -125,7 +134,8 @@ class Chunks:
         name = f"{fold.labels[0]}_rows"
         held = Buffer(name, TensorType(dtype, (self.block, *sizes)), "local")
         (acc,), (none,) = fold.accs, fold.monoid.identity(fold.dtypes)
-        self.states[acc] = state = State(fold, held, degree)
+        void = degree == 1 and (fold.finite or self.is_weight(value))
+        self.states[acc] = state = State(fold, held, degree, void)
         self.degrees.folds.add(acc)
         if fold.monoid is MAX and dtype.is_float and self.top is None:
             self.top, self.degrees.top = state, acc

@@ -73,7 +73,7 @@ class _Online(Chunks):
         held = dict.fromkeys(s.held for s in self.states.values())
         scale = [self.scale] if self.top is not None else []
         end = constant(-(-self.length // self.chunk) * self.chunk)
-        if self.last is not None and all(s.degree or s is self.top for s in self.states.values()):
+        if self.last is not None and all(s.void or s is self.top for s in self.states.values()):
             end = apply("minimum", end, self.last)
         chunks = For(AT, constant(0), end, tuple(self.each), self.chunk, "scan")
         read = loads(*nodes(tuple(self.each)))

@@ -18,15 +18,7 @@ from weft.scalar.affine import bounds, function_of, has_symbol, is_multiple, lin
 from weft.scalar.blocks import expand_loops, map_each, substitute_block
 from weft.scalar.divisors import Divisors, divisor
 from weft.scalar.index import FALSE, TRUE, simplify
-from weft.scalar.nest import (
-    Block,
-    Fold,
-    For,
-    Load,
-    Stmt,
-    free_variables,
-    walk,
-)
+from weft.scalar.nest import Block, Fold, For, Load, Stmt, free_variables, walk
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
