@@ -7,7 +7,7 @@
 // One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
 // sigmoid erf sin cos, and most of weft_math_f64.h. A few functions call libm lane by lane.
 //
-// Sources. Own minimax fits: f32 erf by table, exp, exp2, expm1, log1p, tanh, atan, asin, sinh.
+// Sources. Own minimax fits: f32 erf by tables, exp, exp2, expm1, log1p, tanh, atan, asin, sinh.
 // Juffa's published polynomials: f32 erf without a table, sin, cos.
 
 #define WEFT_KEEP_TEMPLATE
@@ -58,11 +58,14 @@ static __attribute__((unused)) f64 weft_digamma_f64(f64 x) {
 }
 static __attribute__((unused)) f32 weft_digamma_f32(f32 x) { return (f32)weft_digamma_f64(x); }
 
-// erf near k w, k < 16, w = 0.25537109375: coefficients of 1 to r^5, lane k for r = |x| - k w. Lane 0
-// is what it is beyond r itself, so that small results keep their digits. The table lookup is one
+// erf near k w: coefficients of 1 to r^5, lane k for r = |x| - k w; with 8 lanes to r^7. Lane 0 is
+// what it is beyond r itself, so that small results keep their digits. The table lookup is one
 // instruction; the error is below 1.3 ulp.
 #if WEFT_REGISTER == 64 && !defined(__clang__)
-#define WEFT_ERF_TABLE
+#define WEFT_ERF_TABLE 16
+#define WEFT_ERF(name) name##x16
+#define WEFT_ERF_WIDTH 0.25537109375f
+#define WEFT_ERF_RATE 3.9158700f
 static const f32x16 weft_erf_5 = {
     0.112170003f, 0.0797454268f, 0.00514061283f, -0.0545826368f, -0.0676758289f, -0.0434760116f,
     -0.0113035282f, 0.00833715405f, 0.0130130062f, 0.00978348218f, 0.00526423194f,
@@ -87,23 +90,62 @@ static const f32x16 weft_erf_0 = {
     0, 0.282012135f, 0.529889047f, 0.721390307f, 0.851428926f, 0.929042041f, 0.969757199f,
     0.98853004f, 0.996137679f, 0.998847365f, 0.999695539f, 0.999928892f, 0.999985337f,
     0.999997318f, 0.999999583f, 0.99999994f};
+#elif WEFT_REGISTER == 32 && defined(__FMA__) && !defined(__clang__)
+#define WEFT_ERF_TABLE 8
+#define WEFT_ERF(name) name##x8
+#define WEFT_ERF_WIDTH 0.5244140625f
+#define WEFT_ERF_RATE 1.90689015f
+static const f32x8 weft_erf_7 = {
+    -0.02615417f, 0.0040690247f, 0.011953387f, -0.0054447455f, -0.0022269448f, 0.000654469f,
+    0.00025125832f, 2.6040854e-05f};
+static const f32x8 weft_erf_6 = {
+    0, -0.049617108f, 0.006010817f, 0.018052612f, -0.002030068f, -0.005051413f, -0.0015717978f,
+    0.0028188147f};
+static const f32x8 weft_erf_5 = {
+    0.11280721f, 0.00037092375f, -0.06700163f, -0.006976247f, 0.012766207f, 0.004258801f,
+    0.0005210383f, 2.9948285e-05f};
+static const f32x8 weft_erf_4 = {
+    0, 0.18368046f, 0.05282991f, -0.04871987f, -0.028014015f, -0.0051867436f, -0.00037951747f,
+    -0.0003186939f};
+static const f32x8 weft_erf_3 = {
+    -0.37612596f, -0.12856254f, 0.15024376f, 0.12503567f, 0.0360147f, 0.0049542175f, 0.00035468015f,
+    1.3714235e-05f};
+static const f32x8 weft_erf_2 = {
+    0, -0.44946784f, -0.3939366f, -0.14938937f, -0.029057218f, -0.003063953f, -0.0001811583f,
+    1.8476522e-06f};
+static const f32x8 weft_erf_1 = {
+    0.12837917f, 0.8570767f, 0.3755896f, 0.094959125f, 0.013851254f, 0.001165657f, 5.6595465e-05f,
+    1.5853377e-06f};
+static const f32x8 weft_erf_0 = {
+    0, 0.5416906f, 0.86199653f, 0.97391206f, 0.99698824f, 0.99979126f, 0.9999914f, 0.99999976f};
+#endif
+#ifdef WEFT_ERF_TABLE
+typedef WEFT_ERF(f32) weft_erf_lanes;
+typedef WEFT_ERF(i32) weft_erf_bits;
 #define WEFT_NEAR(c) __builtin_shuffle(weft_erf_##c, k)
-#define WEFT_ALL(x) ((x) - (f32x16){})
-WEFT_FN f32x16 weft_erf_f32x16(f32x16 x) {
-    f32x16 a = (f32x16)((i32x16)x & 0x7fffffff);
-    a = weft_lesser_f32x16((f32x16){} + 3.925f, a);
-    f32x16 shifted = weft_fma_f32x16(a, WEFT_ALL(3.9158700f), WEFT_ALL(0x1.8p23f));
-    i32x16 k = (i32x16)shifted;
-    f32x16 n = shifted - 0x1.8p23f, r = weft_fma_f32x16(n, WEFT_ALL(-0.25537109375f), a);
-    f32x16 q = weft_fma_f32x16(WEFT_NEAR(5), r, WEFT_NEAR(4));
-    q = weft_fma_f32x16(q, r, WEFT_NEAR(3));
-    q = weft_fma_f32x16(q, r, WEFT_NEAR(2));
-    q = weft_fma_f32x16(q, r, WEFT_NEAR(1));
-    q = weft_fma_f32x16(q, r, (f32x16)((i32x16)WEFT_NEAR(0) | ((i32x16)a & (n == 0))));
-    return (f32x16)((i32x16)q | ((i32x16)x & (i32)0x80000000));
+#define WEFT_ALL(x) ((x) - (weft_erf_lanes){})
+#define WEFT_TERM(c) q = WEFT_ERF(weft_fma_f32)(q, r, WEFT_NEAR(c));
+WEFT_FN weft_erf_lanes WEFT_ERF(weft_erf_f32)(weft_erf_lanes x) {
+    weft_erf_lanes a = (weft_erf_lanes)((weft_erf_bits)x & 0x7fffffff);
+    a = WEFT_ERF(weft_lesser_f32)((weft_erf_lanes){} + 3.925f, a);
+    weft_erf_lanes q = WEFT_ERF(weft_fma_f32)(a, WEFT_ALL(WEFT_ERF_RATE), WEFT_ALL(0x1.8p23f));
+    weft_erf_bits k = (weft_erf_bits)q;
+    weft_erf_lanes n = q - 0x1.8p23f;
+    weft_erf_lanes r = WEFT_ERF(weft_fma_f32)(n, WEFT_ALL(-WEFT_ERF_WIDTH), a);
+#if WEFT_ERF_TABLE == 8
+    q = WEFT_NEAR(7);
+    WEFT_TERM(6) WEFT_TERM(5)
+#else
+    q = WEFT_NEAR(5);
+#endif
+    WEFT_TERM(4) WEFT_TERM(3) WEFT_TERM(2) WEFT_TERM(1)
+    weft_erf_bits first = (weft_erf_bits)WEFT_NEAR(0) | ((weft_erf_bits)a & (n == 0));
+    q = WEFT_ERF(weft_fma_f32)(q, r, (weft_erf_lanes)first);
+    return (weft_erf_lanes)((weft_erf_bits)q | ((weft_erf_bits)x & (i32)0x80000000));
 }
 #undef WEFT_NEAR
 #undef WEFT_ALL
+#undef WEFT_TERM
 #endif
 
 static __attribute__((noinline, cold, unused)) void weft_set_fault(int fault) {
@@ -241,12 +283,12 @@ WEFT_FN V(f32) F(lost_of_square, f32)(V(f32) a, V(f32) s) {
 }
 
 // The same bits in any number of lanes: gradients compare values that they compute again.
-#if defined(WEFT_ERF_TABLE) && WEFT_LANES >= 16
+#if defined(WEFT_ERF_TABLE) && WEFT_LANES >= WEFT_ERF_TABLE
 WEFT_MAP_CHUNKS(erf, f32, 4)
 #elif defined(WEFT_ERF_TABLE)
 WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
-    union { f32x16 whole; V(f32) part[16 / WEFT_LANES]; } r = {.part = {x}};
-    r.whole = weft_erf_f32x16(r.whole);
+    union { weft_erf_lanes whole; V(f32) part[WEFT_ERF_TABLE / WEFT_LANES]; } r = {.part = {x}};
+    r.whole = WEFT_ERF(weft_erf_f32)(r.whole);
     return r.part[0];
 }
 #else
