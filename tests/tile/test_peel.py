@@ -14,7 +14,7 @@ from weft.scalar.index import function_of
 from weft.scalar.nest import For, Program, walk
 from weft.scalar.resize import at_shapes
 from weft.scalar.text.terms import show_term
-from weft.text import parse_program
+from weft.text import parse_program, print_program
 from weft.tile.lower import kernels
 from weft.tile.moves.peel import parts_of
 from weft.tile.verify import verify as verify_tile
@@ -112,6 +112,35 @@ def test_a_size_that_one_block_holds(ends: tuple[str, str], shape: tuple[int, in
     x = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
     (y,) = machine.run(at_shapes(program, [shape]), [x])
     np.testing.assert_array_equal(y.reshape(shape), 2 * x)
+
+
+WINDOWS = """
+program tile windows
+size s0: 2..4096 near {hint}
+input x: f32[s0]
+
+kernel y(x: f32[s0]) -> y: f32[s0]
+for b0 in 0..s0 by 32:  # free serial
+    for c0 in b0..min(b0 + 32, s0) by 16:  # free register
+        for a0 in c0..min(c0 + 16, min(b0 + 32, s0)):  # free vector16
+            v0 = lt(a0 + 1, s0)
+            in0 = load x[a0 + 1] if v0 else 0.0
+            y[a0] = in0
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("near", "masked"), [(32, True), (96, True), (1024, False)])
+def test_windows_keep_masks_where_blocks_are_few(near: int, masked: bool) -> None:
+    """Else the last block goes by single vectors: of 56 columns, blocks of 56, all would."""
+    program = lowered(WINDOWS.format(hint=near))
+    blocks = print_program(program).split("for b0")[1]
+    assert "by 32:" in blocks and (" else " in blocks) == masked
+    for size in (2, 31, 32, 33, 64, 100):
+        x = np.arange(1, size + 1, dtype=np.float32)
+        (y,) = machine.run(at_shapes(program, [(size,)]), [x])
+        np.testing.assert_array_equal(y, np.append(x[1:], 0))
 
 
 MANY = ROWS.replace("4096 near 8", "4096 near 32")

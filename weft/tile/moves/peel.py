@@ -28,6 +28,7 @@ from weft.tile.moves.again import overlapping, overlaps, repeated, repeats, roll
 from weft.tile.moves.partial import cut_body, full_body, last_body, loops_below, unit_of, unrolls
 
 MANY = 4  # blocks from which on it costs little to compute the last one as a whole
+MOST = 16  # blocks of which one may go by parts, so that the others have no masks
 
 
 def settled(node: Node) -> Node | None:
@@ -95,17 +96,14 @@ def _ragged(stmt: For, extent: Node) -> bool:
 
 def _with_blocks(stmt: For) -> For:
     """The loop of one block at most, where min(axis + step, end) was simplified to the end."""
-    block, axes = (
-        apply("minimum", apply("add", stmt.axis, constant(stmt.step)), stmt.hi),
-        {stmt.axis},
-    )
+    ends = apply("add", stmt.axis, constant(stmt.step))
+    blocks, axes = {stmt.hi: apply("minimum", ends, stmt.hi)}, {stmt.axis}
     for s in walk(stmt.body):
-        if isinstance(s, For) and s.lo in axes and block not in postorder(s.hi):
+        if isinstance(s, For) and s.lo in axes and blocks[stmt.hi] not in postorder(s.hi):
             axes.add(s.axis)
 
     def change(s: For) -> For:
-        ends = {stmt.hi: block} if s.axis in axes else {}
-        return replace(s, hi=substitute((s.hi,), ends)[0])
+        return replace(s, hi=substitute((s.hi,), blocks)[0]) if s.axis in axes else s
 
     return replace(stmt, body=map_each(stmt.body, For, change))
 
@@ -274,7 +272,9 @@ def _inside(stmt: For, ranges: Ranges) -> Node | None:
     whole = size(stmt.hi)
     found = {c for s in walk(stmt.body) for a in axes for c, up in cuts(s, a, whole, known) if up}
     ends = [c for c in found - {whole} if isinstance(c, Size) and 0 <= hint(c) <= hint(whole)]
-    return constant(reduce(smaller, sorted(ends, key=str), whole)) if ends else None
+    end = reduce(smaller, sorted(ends, key=str), whole)
+    blocks, inner = hint(whole) // stmt.step, hint(end) // stmt.step
+    return constant(end) if ends and (blocks - inner) * MOST <= blocks else None
 
 
 def cuts(stmt: Stmt, axis: Node, extent: Extent, ranges: Ranges) -> Iterator[tuple[Extent, bool]]:
