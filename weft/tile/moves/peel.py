@@ -261,7 +261,10 @@ def _overlapped(stmt: For, extent: Node, unit: int, ranges: Ranges) -> Sequence[
 
 
 def _inside(stmt: For, ranges: Ranges) -> Node | None:
-    """Up to where the comparisons in blocks hold whatever other axes are; None if to the end."""
+    """Up to where the comparisons in blocks hold whatever other axes are.
+
+    None if to the end, and where so few blocks hold them all that the rest would take longer.
+    """
     if stmt.lo is not constant(0) or free_variables(stmt.hi):
         return None
     axes, known = [stmt.axis], {**ranges, stmt.axis: axis_range(stmt, ranges)}
