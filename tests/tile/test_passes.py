@@ -318,6 +318,25 @@ def test_columns_of_products_with_any_number_are_not_skipped() -> None:
     assert print_program(shorter) == print_program(program)
 
 
+ROW = """    for a4 in 0..32:  # free
+        local row: f32[1,128]
+        for a10 in 0..128:  # free
+            in7 = load s[a4, a10]
+            row[0, a10] = in7
+"""
+
+
+def test_columns_that_are_read_outside_of_a_block_are_not_skipped() -> None:
+    """The block of a row writes scores that products read beyond it, all 128 columns of them."""
+    text = PROGRAMS["skip_masked"].replace("finite add", "add")
+    text = text.replace("    for a4 in 0..32:  # free\n", ROW)
+    text = text.replace("load s[a4, a5]", "load row[0, a5]").replace("s[a4, a6]", "row[0, a6]")
+    text = text.replace("row[0, a6] = v6", "s[a4, a6] = v6")
+    program: Program = parse_program(text)
+    shorter = program.map_kernels("loop", lambda k: skip_masked(k, CPUS["avx512"]))
+    assert print_program(shorter) == print_program(program)
+
+
 def test_every_pass_has_a_program() -> None:
     assert list(PROGRAMS) == NAMES
 

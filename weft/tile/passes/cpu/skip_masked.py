@@ -146,7 +146,7 @@ class _Columns:
         """Whether the iterations from `end` on add nothing to a fold and store nothing read."""
         past = apply(add, self.end, BEYOND)
         columns = {a: past for a, loop in self.roots.items() if loop in self.loops}
-        inner = locals_in(tuple(self.loops))
+        inner, own_buffers = locals_in(tuple(self.loops)), locals_in(self.block)
         most = LONGEST if has_symbol(self.first.hi) else self.first.extent or 0
         ranges = self.inside | {BEYOND: (0, most)}
         stored: dict[nest.Buffer, Node] = {}  # what the columns hold, where it is a literal
@@ -179,8 +179,8 @@ class _Columns:
                 stored.pop(stmt.buffer, None)
                 if value_of(result) is not None and self._whole(stmt, columns):
                     stored[stmt.buffer] = result
-                local = stmt.buffer.space == "local"
-                return stmt.buffer in inner or (local and any(i in columns for i in stmt.index))
+                at_columns = any(i in columns for i in stmt.index)
+                return stmt.buffer in inner or (stmt.buffer in own_buffers and at_columns)
             if cut and isinstance(stmt, nest.Update):
                 values = lifted(stmt)
                 start = stmt.fold.monoid.identity(stmt.fold.dtypes)
