@@ -306,14 +306,15 @@ def walk(block: Block) -> Iterator[Stmt]:
 _free: WeakKeyDictionary[Node, frozenset[Node]] = WeakKeyDictionary()
 
 
-def free_variables(term: Node) -> frozenset[Node]:
-    """Axes and accumulators a term depends on."""
+def free_variables(*terms: Node) -> frozenset[Node]:
+    """Axes and accumulators that terms depend on."""
 
     def compute(node: Node) -> frozenset[Node]:
         own = frozenset((node,)) if is_variable(node) else frozenset[Node]()
         return own.union(*(_free[a] for a in node.args))
 
-    return bottom_up(term, _free, compute)  # type: ignore[arg-type]
+    found = [bottom_up(term, _free, compute) for term in terms]  # type: ignore[arg-type]
+    return found[0] if len(found) == 1 else frozenset[Node]().union(*found)
 
 
 def is_variable(term: Node) -> bool:

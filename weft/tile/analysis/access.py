@@ -273,9 +273,7 @@ def _roles(
     left = [p for p in parts if columns.axis not in free_variables(p)]
     if not right or not left:
         return None
-    of_left, of_right = (
-        frozenset[Node]().union(*(free_variables(p) for p in part)) for part in (left, right)
-    )
+    of_left, of_right = free_variables(*left), free_variables(*right)
     if not any(r.axis in of_left and r.axis in of_right for r in reduce):
         return None
     if any(isinstance(n.op, Acc) for n in postorder(*parts)):

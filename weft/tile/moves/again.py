@@ -13,19 +13,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.blocks import map_statements, nodes, substitute_block
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    Update,
-    free_variables,
-    walk,
-)
+from weft.scalar.blocks import accesses, locals_in, loops_in, map_each, nodes, substitute_block
+from weft.scalar.nest import Block, Buffer, For, Load, Store, Update, free_variables, walk
 from weft.scalar.ops import apply, constant
 from weft.tile.moves.partial import cut_body, end_of, full_body, loops_below, unit_of
 
@@ -45,15 +34,13 @@ def repeats(stmt: For) -> bool:
 
 def overlaps(stmt: For) -> bool:
     """Whether lanes cross iterations that may be computed again: a block is whole, or slow."""
-    body = [*walk(stmt.body)]
-    unrolled = [s for s in body if isinstance(s, For) and s.bind == "register"]
-    own = {s.buffer for s in body if isinstance(s, Local)}  # each block has its own
+    own, unrolled = locals_in(stmt.body), [*loops_in(stmt.body, "register")]
     return stmt.role == "free" and _again(stmt, own) and _crosses(stmt, unrolled)
 
 
 def _again(stmt: For, own: Collection[Buffer]) -> bool:
     """Whether what runs twice gives the same: it stores values, and reads nothing that it stores
-    to, but for its own buffers.
+    to, but for its own buffers: each block has these for itself.
     """
     stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
     read = {n.op.buffer for n in nodes(stmt.body) if isinstance(n.op, Load)}
@@ -63,28 +50,21 @@ def _again(stmt: For, own: Collection[Buffer]) -> bool:
 
 def _crosses(stmt: For, unrolled: Sequence[For]) -> bool:
     """Whether a load or store has lanes across what is unrolled, as squares do."""
-    body, own = [*walk(stmt.body)], {s.axis for s in unrolled}
-    lanes = {s.axis for s in body if isinstance(s, For) and s.lanes}
-    loads = (n for n in nodes(stmt.body) if isinstance(n.op, Load))
-    places = [s.index for s in body if isinstance(s, Store)]
-    places += [n.args[: n.op.buffer.type.rank] for n in loads]  # type: ignore[attr-defined]
-    return any(_variables(p[-1:]) & own and lanes & _variables(p[:-1]) for p in places)
+    own, lanes = {s.axis for s in unrolled}, {s.axis for s in loops_in(stmt.body) if s.lanes}
+    places = [index for _, index in accesses(stmt.body)]
+    return any(free_variables(*p[-1:]) & own and lanes & free_variables(*p[:-1]) for p in places)
 
 
 def repeated(stmt: For, end: Node) -> Block:
     """A block in which iterations beyond the end of the loop are the last one again."""
     last = apply("subtract", end, constant(1))
 
-    def change(s: Stmt) -> Stmt:
-        if not isinstance(s, For) or s.lo is not stmt.axis:
+    def change(s: For) -> For:
+        if s.lo is not stmt.axis:
             return s
         return replace(s, body=substitute_block(s.body, {s.axis: apply("minimum", s.axis, last)}))
 
-    return map_statements(full_body(stmt, stmt.step), change)
-
-
-def _variables(terms: Sequence[Node]) -> frozenset[Node]:
-    return frozenset[Node]().union(*map(free_variables, terms))
+    return map_each(full_body(stmt, stmt.step), For, change)
 
 
 def overlapping(stmt: For) -> Block:
@@ -96,13 +76,11 @@ def overlapping(stmt: For) -> Block:
 def rolled(block: Block) -> Block:
     """The block with its loops by units in place of blocks, and none unrolled that sums nothing."""
 
-    def change(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            return stmt
+    def change(stmt: For) -> For:
         if stmt.step > 1 and unit_of(stmt) == 1:
             end = apply("minimum", apply("add", stmt.axis, constant(1)), stmt.hi)
             return replace(stmt, step=1, body=cut_body(stmt, lambda _: end))
         sums = any(isinstance(s, Update) for s in walk(stmt.body))
         return replace(stmt, bind="serial") if stmt.bind == "register" and not sums else stmt
 
-    return map_statements(block, change)
+    return map_each(block, For, change)

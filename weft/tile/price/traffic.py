@@ -70,7 +70,7 @@ class _Count:
             touched = access(s.term if isinstance(s, Let) else s)
             if touched is not None and touched[0].space == "global":
                 buffer, index = touched
-                axes = frozenset[Node]().union(*(free_variables(i) for i in index))
+                axes = free_variables(*index)
                 size = buffer.type.dtype.bytes
                 if self.sector > size:
                     size = max(size, min(self.sector, _apart(buffer, index)))
