@@ -195,8 +195,13 @@ def factors(term: Node) -> list[Node]:
     return [term] if stack else found
 
 
-def chain(stmt: For, role: str) -> tuple[list[For], Block]:
-    """The perfectly nested loops of one role from `stmt` inwards, and the innermost body."""
+def chain(stmt: Stmt, role: str) -> tuple[list[For], Block]:
+    """The perfectly nested loops of one role from `stmt` inwards, and the innermost body.
+
+    None, and the statement, where that is no loop of the role.
+    """
+    if not isinstance(stmt, For) or stmt.role != role:
+        return [], (stmt,)
     loops = loops_from(stmt, lambda f: f.role == role and not f.bind)
     return loops, loops[-1].body
 
@@ -205,13 +210,11 @@ def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] 
     """The free loops, reduce loops, updates and stores of a nest of that form; None for others."""
     free, body = chain(stmt, "free")
     head, *rest = body
-    stores = [s for s in rest if isinstance(s, Store)]
-    if not (isinstance(head, For) and stmt.role == "free" and head.role == "reduce" and stores):
-        return None
     reduce, inner = chain(head, "reduce")
+    stores = [s for s in rest if isinstance(s, Store)]
     updates = [s for s in inner if isinstance(s, Update)]
     all_ = len(stores) == len(rest) and len(updates) == len(inner)
-    return (free, reduce, updates, stores) if all_ else None
+    return (free, reduce, updates, stores) if free and reduce and stores and all_ else None
 
 
 def contraction(stmt: For) -> Contraction | None:
@@ -237,7 +240,7 @@ def crossing(stmt: For) -> Crossing | None:
     """The loops along which a transposing nest stores and loads; None for any other nest."""
     loops, body = chain(stmt, "free")
     stores = tuple(s for s in body if isinstance(s, Store))
-    if stmt.role != "free" or len(stores) != len(body) or not stores or len(loops) < 2:
+    if len(stores) != len(body) or not stores or len(loops) < 2:
         return None
     ranges = ranges_in((stmt,))
     along = next((f for f in loops if stride_of(stores[0], f.axis, ranges) == 1), None)

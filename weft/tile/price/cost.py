@@ -42,13 +42,12 @@ def kernel_time_us(body: Block, target: Machine) -> float:
 def _shares(body: Block, target: Machine) -> int:
     """How many cores the kernel keeps busy."""
     loops = [s for s in body if isinstance(s, For)]
+    share = max((trips(s) for s in loops if s.role == "free"), default=1)
     if isinstance(target, GPU) and len(loops) == 1:  # a reduction alone is split over the grid
-        around = chain(loops[0], "free")[0] if loops[0].role == "free" else loops
-        return max(1, min(target.cores, math.prod(map(trips, around))))
-    if isinstance(target, GPU):
-        return 1  # of several nests: they wait for each other, in one block
-    outer = [trips(s) for s in body if isinstance(s, For) and s.role == "free"]
-    return max(1, min(target.cores, max(outer, default=1)))
+        share = math.prod(map(trips, chain(loops[0], "free")[0] or loops))
+    elif isinstance(target, GPU):
+        share = 1  # of several nests: they wait for each other, in one block
+    return max(1, min(target.cores, share))
 
 
 def block_time_us(body: Block, target: Machine) -> float:
@@ -75,8 +74,6 @@ def _instructions(stmt: For, target: Machine) -> float:
 
 def _has_short_rows(stmt: For, target: GPU) -> bool:
     """Whether each of many rows has only short loops, so that a part of a warp computes it."""
-    if stmt.role != "free":
-        return False
     rows, body = chain(stmt, "free")
     inner = [s for s in body if isinstance(s, For)]
     flat = not any(isinstance(s, For) for f in inner for s in f.body)

@@ -28,7 +28,7 @@ def latency_ns(body: Block, target: GPU) -> float:
 
 
 def _nest(stmt: For, target: GPU) -> float:
-    around, body = chain(stmt, "free") if stmt.role == "free" else ([], (stmt,))
+    around, body = chain(stmt, "free")
     count = math.prod(map(trips, around))
     if contraction(stmt) is not None:
         return _wait(stmt, 1, target, set())

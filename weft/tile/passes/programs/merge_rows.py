@@ -115,10 +115,7 @@ def leading(step: Kernel | Call) -> list[For]:
     """The free loops around the whole body of a kernel."""
     if not isinstance(step, Kernel) or len(step.body) != 1:
         return []
-    loop = step.body[0]
-    if not isinstance(loop, For) or loop.role != "free":
-        return []
-    plain = chain(loop, "free")[0]
+    plain = chain(step.body[0], "free")[0]
     return list(
         takewhile(lambda f: f.lo is constant(0) and f.step == 1 and span(f) is not None, plain)
     )

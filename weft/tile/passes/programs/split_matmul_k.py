@@ -37,18 +37,14 @@ def split_matmul_k(program: Program, target: GPU) -> Program:
 
 def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     """The kernel that makes the parts and the one that combines them, or the kernel alone."""
-    first = kernel.body[0] if kernel.body else None
-    if not isinstance(first, For):
+    around, body = chain(*kernel.body, "free") if len(kernel.body) == 1 else ([], kernel.body)
+    loops, inner = chain(body[0], "reduce") if body else ([], ())
+    rest = body[1:]
+    if not loops or any(isinstance(s, For) for s in rest):
         return [kernel]
-    around, body = ([], kernel.body) if first.role == "reduce" else chain(first, "free")
-    head, rest = body[0], body[1:]
-    apart = (len(kernel.body) > 1 and around) or any(isinstance(s, For) for s in rest)
-    if apart or not isinstance(head, For) or head.role != "reduce":
-        return [kernel]
-    loops, inner = chain(head, "reduce")
     plain = all(not f.folds for f in loops[1:])
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
-    found = _parts(first, around, loops, target) if plain and even else None
+    found = _parts((around or loops)[0], around, loops, target) if plain and even else None
     return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
 
 
