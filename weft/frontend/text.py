@@ -114,12 +114,10 @@ class _Arguments:
         return cursor.fail(f"torch.{name} is no dtype, layout or memory format")
 
 
-def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
+def _read_aten(cursor: Cursor, scope: GraphScope) -> Node:
     scope.level.check(cursor, Aten.name)
     target = cursor.name()
     after: tuple[Node, ...] = ()
-    if not declared:
-        cursor.fail(f"the result of {target} needs its type")
     if cursor.accept("{"):
         cursor.expect("after", "=")
         after = (scope.operand(cursor),)
@@ -139,7 +137,10 @@ def _read_aten(cursor: Cursor, scope: GraphScope, declared: str) -> Node:
             args.append(reader.value(cursor))
 
     cursor.listed(item, "()")
-    type_ = Cursor(cursor.line, declared).result_type()
+    start = cursor.position  # the type is read again, as of any node
+    if not cursor.accept(":"):
+        cursor.fail(f"the result of {target} needs its type")
+    type_, cursor.position = cursor.result_type(), start
     results = type_.parts if isinstance(type_, TupleType) else (type_,)
     arguments = Arguments.of(args, kwargs)
     return make_node(cursor, Aten(target, arguments, results), *reader.nodes, *after)

@@ -84,13 +84,13 @@ class GraphScope(Scope):
             return make_node(cursor, OPS["scalar"](value, dtype))  # type: ignore[call-arg]
         return cursor.look_up("undefined name", cursor.name("a node"), self.nodes)
 
-    def node(self, cursor: Cursor, declared: str) -> Node:
-        """Reads the right-hand side of a line; `declared` is the type that follows it."""
+    def node(self, cursor: Cursor) -> Node:
+        """Reads the right-hand side of a line, up to the type that follows it."""
         word = cursor.peek()
         if cursor.token()[0] != "name":
             cursor.expected("an op")
         if "." in word and self.level.dotted is not None:
-            return self.level.dotted(cursor, self, declared)
+            return self.level.dotted(cursor, self)
         self.level.check(cursor, word)
         if word in self.level.forms.read:
             return self.level.forms.read[word](cursor, self)
@@ -141,31 +141,10 @@ def _read_input(cursor: Cursor, scope: GraphScope) -> Node:
 def _read_node(cursor: Cursor, scope: GraphScope) -> tuple[str, Node]:
     name = cursor.name("a node's name")
     cursor.expect("=")
-    declared = read_declared(cursor)
-    node = scope.node(cursor, declared)
-    if cursor.accept(":"):
-        inferred = str(node.type)
-        if declared != inferred:
-            cursor.invalid(f"{name} is declared {declared} but its op gives {inferred}")
-    else:
-        cursor.end()
+    node = scope.node(cursor)
+    declared = str(cursor.result_type()) if cursor.accept(":") else str(node.type)
+    cursor.end()
+    if declared != str(node.type):
+        cursor.invalid(f"{name} is declared {declared} but its op gives {node.type}")
     cursor.define(scope.nodes, name, node)
     return name, node
-
-
-def read_declared(cursor: Cursor) -> str:
-    """The type after the last colon outside brackets, as weft prints it; "" if there is none.
-
-    The position of the cursor stays.
-    """
-    depth, at = 0, None
-    for i, (_, text) in enumerate(cursor.tokens):
-        depth += (text in "([{") - (text in ")]}") if len(text) == 1 else 0
-        at = i if text == ":" and depth == 0 else at
-    if at is None:
-        return ""
-    start, cursor.position = cursor.position, at + 1
-    text = str(cursor.result_type())
-    cursor.end()
-    cursor.position = start
-    return text

@@ -51,7 +51,7 @@ class Level:
     read: Callable[[Level, str, list[Line]], Any]
     also: tuple[str, ...] = ()
     forms: Forms = Forms()
-    dotted: Callable[[Cursor, Any, str], Node] | None = None
+    dotted: Callable[[Cursor, Any], Node] | None = None
 
     def has(self, cls: type) -> bool:
         return declared_in(cls, self.folders)
