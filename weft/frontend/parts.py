@@ -57,13 +57,17 @@ def returns_a_tuple(part: FX) -> bool:
     return True
 
 
-def returns_an_attribute(graph: FX) -> bool:
-    """Whether the output reads an attribute, which split_module knows only as a step's operand."""
-    return any(n.op == "get_attr" for n in graph.graph.output_node().all_input_nodes)
+def stays_whole(graph: FX, steps: Sequence[torch.fx.Node]) -> bool:
+    """Whether a step goes wrong in another part than its operands, or the output in any part.
+
+    That is so if it reads an attribute, which split_module knows only as a step's operand.
+    """
+    read = graph.graph.output_node().all_input_nodes
+    return any(n.op == "get_attr" for n in read) or any(map(_goes_wrong, steps))
 
 
-def stays_whole(n: torch.fx.Node) -> bool:
-    """Whether a step goes wrong in another part than its operands.
+def _goes_wrong(n: torch.fx.Node) -> bool:
+    """Whether a step does in another part than its operands.
 
     A view passes from part to part without the rest of its storage, which as_strided counts from.
     """

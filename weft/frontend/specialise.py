@@ -37,15 +37,7 @@ from weft.frontend.composites import in_transform
 from weft.frontend.entry import entry
 from weft.frontend.extents import Source, is_unbacked, pin, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.parts import (
-    EAGER,
-    FX,
-    VALUE,
-    returns_a_tuple,
-    returns_an_attribute,
-    split,
-    stays_whole,
-)
+from weft.frontend.parts import EAGER, FX, VALUE, returns_a_tuple, split, stays_whole
 from weft.frontend.record import ANY, CONSTANTS, Assumptions, Check
 
 log = logging.getLogger(__name__)
@@ -134,30 +126,27 @@ class Special:
         self.check = (lambda *given: check(*given) and fits(given)) if self.numbers else check
 
 
+@dataclass(eq=False, repr=False)
 class GraphProgram:
     """One FX graph, and its specialisations by what each assumes.
 
     `differentiate` compiles the graph for inputs that want gradients; None: none of them do.
+    `settled` has what the last trace called sizes, `parts` calls by what of them stays in eager.
     """
 
-    def __init__(
-        self,
-        graph: FX,
-        session: Session,
-        names: Sequence[Name] | None = None,
-        differentiate: Callable[[FX, Sequence[Any]], Callable[..., Any]] | None = None,
-    ) -> None:
-        self.graph, self.session, self.names = graph, session, names
-        self.differentiate = differentiate
-        self.specials: OrderedDict[Assumptions, list[Special]] = OrderedDict()
-        self.settled: Mapping[Node, Source] = {}  # what the last trace called sizes
-        self.free = False  # whether it is called with other sizes
-        self.general: Special | None = None  # for any size
-        self.recent: Special | None = None
-        self.lock = threading.RLock()
-        self.whole = False  # whether the frame that it is of made no other graph
-        self.parts: dict[torch.fx.Node | None, Callable[..., Any]] = {}  # by what stays in eager
-        self.cut: Callable[..., Any] | None = None  # the parts, where sizes depend on values
+    graph: FX
+    session: Session
+    names: Sequence[Name] | None = None
+    differentiate: Callable[[FX, Sequence[Any]], Callable[..., Any]] | None = None
+    specials: OrderedDict[Assumptions, list[Special]] = field(default_factory=OrderedDict)
+    settled: Mapping[Node, Source] = field(default_factory=dict[Node, Source])
+    free: bool = False  # whether it is called with other sizes
+    general: Special | None = None  # for any size
+    recent: Special | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock)
+    whole: bool = False  # whether the frame that it is of made no other graph
+    parts: dict[torch.fx.Node | None, Callable[..., Any]] = field(default_factory=dict)
+    cut: Callable[..., Any] | None = None  # the parts, where sizes depend on values
 
     def __call__(self, *inputs: Any) -> Any:
         if PREPARING.get():
@@ -309,7 +298,7 @@ class GraphProgram:
         steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
         if at is not None and isinstance(at.target, HigherOrderOperator):
             self._compile_parts(self.graph)
-        if len(steps) < 2 or any(map(stays_whole, steps)) or returns_an_attribute(self.graph):
+        if len(steps) < 2 or stays_whole(self.graph, steps):
             return self.graph.forward
         parts = split(self.graph, steps, at)
         self._compile_parts(parts, self.session.frames if self.free else None)
