@@ -19,7 +19,7 @@ from weft.scalar import nest
 from weft.scalar.blocks import address, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
-from weft.scalar.ops import Axis, Constant, apply, constant, lt
+from weft.scalar.ops import Constant, apply, constant, lt
 from weft.scalar.reach import ranges_inside
 from weft.scalar.substitution import substituted
 from weft.scalar.updates import fused, guarded
@@ -54,22 +54,20 @@ class _Folds:
         return tuple(dict.fromkeys(f for parts in self.parts.values() for f in parts.values()))
 
 
-def dependences(body: Block) -> dict[str, frozenset[Node]]:
-    """Axes each accumulator depends on, through the accumulators it reads."""
-    found: dict[str, frozenset[Node]] = {}
-    origins: dict[Node, frozenset[Node]] = {}  # an axis moves with the axes its loop starts from
+def dependences(body: Block) -> dict[Node, frozenset[Node]]:
+    """Axes each accumulator depends on, through the accumulators it reads; and each axis.
+
+    An axis moves with the axes its loop starts from.
+    """
+    found: dict[Node, frozenset[Node]] = {}
     for stmt in nest.walk(body):
         if isinstance(stmt, For):
-            start = {n for n in postorder(stmt.lo) if isinstance(n.op, Axis)}
-            own = frozenset({stmt.axis}).union(*(origins[a] for a in start))
-            origins[stmt.axis] = own
+            start = nest.free_variables(stmt.lo)
+            found[stmt.axis] = frozenset({stmt.axis}).union(*(found[a] for a in start))
         if isinstance(stmt, Update):
-            named = (n for n in postorder(*stmt.values) if isinstance(n.op, Axis))
-            axes = frozenset[Node]().union(*(origins[n] for n in named))
-            read = [n.op.label for n in postorder(*stmt.values) if isinstance(n.op, nest.Acc)]
-            union = axes.union(*(found.get(label, frozenset()) for label in read))
-            for label in stmt.fold.labels:
-                found[label] = found.get(label, frozenset()) | union
+            read = (found.get(n, frozenset()) for n in nest.free_variables(*stmt.values))
+            axes = frozenset[Node]().union(*read)
+            found.update((acc, found.get(acc, frozenset()) | axes) for acc in stmt.fold.accs)
     return found
 
 
@@ -98,7 +96,7 @@ class _Expansion:
 
     def loop(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         for fold in stmt.folds:
-            axes = frozenset[Node]().union(*(self.depends.get(n, frozenset()) for n in fold.labels))
+            axes = frozenset[Node]().union(*(self.depends.get(a, frozenset()) for a in fold.accs))
             horizontal = any(isinstance(s, For) and s.lanes for s in (stmt, *nest.walk(stmt.body)))
             self.folds[fold] = _Folds(fold, axes, horizontal, len(copies[0].reduce))
         special = {"register": self.unroll, "box": self.box}

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from weft.core.node import Node, make, substitute
 from weft.kernel.ops import Exchange, VectorLoad
-from weft.scalar.blocks import address
+from weft.scalar.blocks import Index, address
 from weft.scalar.index import Interval, simplify
 from weft.scalar.nest import Buffer
 from weft.scalar.ops import Constant, apply, constant
@@ -64,11 +64,7 @@ class Square:
 
 
 def square(
-    buffer: Buffer,
-    index: tuple[Node, ...],
-    copy: Copy,
-    ranges: Mapping[Node, Interval],
-    reads: bool = False,
+    buffer: Buffer, index: Index, copy: Copy, ranges: Mapping[Node, Interval], reads: bool = False
 ) -> Square | None:
     """The block an access of the vector and one of the register axes is a column of, if any.
 
