@@ -12,7 +12,7 @@ from weft.core.node import Node, make, rebuild
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
 from weft.scalar.affine import function_of, has_symbol
-from weft.scalar.blocks import accesses, locals_in, loops_in, map_each
+from weft.scalar.blocks import Index, accesses, locals_in, loops_in, map_each
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
@@ -104,18 +104,13 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
 
 
 def combining(
-    folds: Sequence[Fold],
-    parts: Mapping[Node, Buffer],
-    turn: Node,
-    count: int,
-    index: tuple[Node, ...] = (),
-    bind: str = "",
+    folds: Sequence[Fold], parts: Mapping[Node, Buffer], turn: Node, count: int, index: Index = ()
 ) -> For:
     """The loop over so many parts that folds them; buffers have each accumulator at turn, index."""
     read = {acc: make(Load(part), turn, *index) for acc, part in parts.items()}
     updates = (Update(f, tuple(read[acc] for acc in f.accs), partial=True) for f in folds)
     end = constant(count)
-    return For(turn, constant(0), end, tuple(updates), 1, "reduce", bind, tuple(folds))
+    return For(turn, constant(0), end, tuple(updates), 1, "reduce", folds=tuple(folds))
 
 
 def ending(block: Block, old: Node, new: Node) -> Block:

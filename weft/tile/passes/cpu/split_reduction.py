@@ -74,6 +74,6 @@ def _combined(shared: For, inner: For, at: Node, parts: int, labels: Labels) -> 
     held = [acc for f in inner.folds for acc in f.accs]
     lines = {acc: labels.buffer("part", acc.type.dtype, (parts,)) for acc in held}
     stores = [Store(b, (at,), acc) for b, acc in zip(lines.values(), accs, strict=True)]
-    combine = combining(inner.folds, lines, labels.axis("q"), parts, bind="serial")
+    combine = replace(combining(inner.folds, lines, labels.axis("q"), parts), bind="serial")
     shared = replace(shared, body=(substituted(inner, own), *stores))
     return (*map(Local, lines.values()), shared, combine)

@@ -38,14 +38,13 @@ def split_matmul_k(program: Program, target: GPU) -> Program:
 def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     """The kernel that makes the parts and the one that combines them, or the kernel alone."""
     around, body = chain(*kernel.body, "free") if len(kernel.body) == 1 else ([], kernel.body)
-    loops, inner = chain(body[0], "reduce") if body else ([], ())
-    rest = body[1:]
-    if not loops or any(isinstance(s, For) for s in rest):
+    loops = chain(body[0], "reduce")[0] if body else []
+    if not loops or any(isinstance(s, For) for s in body[1:]):
         return [kernel]
     plain = all(not f.folds for f in loops[1:])
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
     found = _parts((around or loops)[0], around, loops, target) if plain and even else None
-    return _kernels(kernel, around, loops, inner, rest, *found, names) if found else [kernel]
+    return _kernels(kernel, around, loops, *found, names) if found else [kernel]
 
 
 def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple[For, int] | None:
@@ -77,16 +76,9 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
 
 
 def _kernels(
-    kernel: Kernel,
-    around: list[For],
-    loops: list[For],
-    inner: Block,
-    rest: Block,
-    split: For,
-    length: int,
-    names: set[str],
+    kernel: Kernel, around: list[For], loops: list[For], split: For, length: int, names: set[str]
 ) -> list[Kernel]:
-    folds = loops[0].folds
+    folds, (_, *rest) = loops[0].folds, around[-1].body if around else kernel.body
     part, stem = Labels(kernel.body).axis("s"), f"{kernel.outputs[0].name}_part"
     count = -(-trips(split) // length)
     left = apply("subtract", split.hi, apply("multiply", part, constant(length)))
@@ -100,7 +92,7 @@ def _kernels(
     index = tuple(f.axis for f in around)
     stores = tuple(Store(b, (part, *index), acc) for acc, b in buffers.items())
     at = apply("add", apply("multiply", part, constant(length)), split.axis)
-    body: Block = substitute_block(inner, {split.axis: at})
+    body: Block = substitute_block(loops[-1].body, {split.axis: at})
     body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
     outer = For(part, constant(0), constant(count), (), 1, "free")
     first = with_body(kernel, nested([outer, *around], (*body, *stores)))
