@@ -104,12 +104,10 @@ def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[No
 
 
 def _leaf(tag: str, value: Any) -> Any:
-    if tag == "size":
-        return value
     if tag == "complex":
         raise Decline("no code is generated for complex numbers")
     found = torch_object(tag, value)
-    return dtype_of(found) if tag == "dtype" else found if tag == "float" else None
+    return dtype_of(found) if tag == "dtype" else found if tag in ("float", "size") else None
 
 
 def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Tensor:

@@ -266,8 +266,8 @@ def scan(monoid: Monoid, x: Tensor, axis: int) -> Tensor:
     return Tensor(make(ops.Scan(monoid, axis), x.node))
 
 
-def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
-    return Tensor(make(ops.Scatter(monoid, axis), base.node, cast(index, i64).node, x.node))
+def scatter_sum(base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
+    return Tensor(make(ops.Scatter(SUM, axis), base.node, cast(index, i64).node, x.node))
 
 
 def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:

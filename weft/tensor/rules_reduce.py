@@ -22,8 +22,6 @@ from weft.tensor.rules_view import axes_of, full, scalar, viewed
 x, *_ = wildcards("x y")
 a, *_ = constants("a b")
 
-# Monoids whose fold of one element is that element.
-IDENTITY_OF_ONE = {"sum", "product", "max", "min", "any", "all"}
 # Monoids whose fold of equal elements is that element.
 IDEMPOTENT = {"max", "min", "any", "all"}
 
@@ -32,7 +30,7 @@ def drop_unit_axes(node: Node, op: Reduce) -> Node | None:
     """Drop folded axes of length 1, and the reduction if no other is left."""
     monoid, source = op.monoid, node.args[0]
     axes = tuple(i for i in op.axes if source.type.shape[i] != 1)
-    if not axes and monoid.name not in IDENTITY_OF_ONE:
+    if not axes and not monoid.function:  # whose fold of one element is that element
         return None
     return make(replace(op, axes=axes), source) if axes else source
 
@@ -40,7 +38,7 @@ def drop_unit_axes(node: Node, op: Reduce) -> Node | None:
 def reduce_empty(node: Node, op: Reduce) -> Node | None:
     """reduce{m}(x) -> the identity of m, where a folded axis has length 0."""
     source, monoid = node.args[0].type, op.monoid
-    if monoid.name not in IDENTITY_OF_ONE or all(source.shape[i] for i in op.axes):
+    if not monoid.function or all(source.shape[i] for i in op.axes):
         return None
     value = Reduce(monoid, (0,)).evaluate(np.zeros(0, source.dtype.numpy))
     return full(node.type.shape, scalar(python_number(value, source.dtype), source.dtype))
@@ -51,7 +49,7 @@ def merge(node: Node, op: Reduce) -> Node | None:
     inner = node.args[0].op
     assert isinstance(inner, Reduce)
     monoid = op.monoid
-    if monoid is not inner.monoid or monoid.name not in IDENTITY_OF_ONE:
+    if monoid is not inner.monoid or not monoid.function:
         return None
     if is_expansion(node.args[0].args[0]):  # the inner fold is a contraction: keep it
         return None
@@ -118,8 +116,7 @@ def negate_after(op: Reduce, x: Node, build: Vocabulary) -> Node | None:
 
 
 def scan_unit(node: Node, op: Scan) -> Node | None:
-    one = node.type.shape[op.axis] == 1 and op.monoid.name in IDENTITY_OF_ONE
-    return node.args[0] if one else None
+    return node.args[0] if node.type.shape[op.axis] == 1 else None
 
 
 OF_VIEW = call("reduce", any_call("view"))

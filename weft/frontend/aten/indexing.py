@@ -10,7 +10,6 @@ from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.index import bounds, simplify
-from weft.scalar.monoid import SUM
 from weft.scalar.ops import apply, checked_index, constant, eq
 from weft.tensor import build
 from weft.tensor.build import Axes, Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
@@ -100,13 +99,13 @@ def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
     whole = [n for d, n in enumerate(x.shape) if d != axis]
     fits = whole == [n for d, n in enumerate(index.shape) if d != axis]
     require(fits and index.shape == src.shape, "an index over part of the source or the result")
-    return build.scatter(SUM, x, axis, index, src)
+    return build.scatter_sum(x, axis, index, src)
 
 
 def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
     require(x.rank > 0 and source.rank == x.rank, "a scalar is indexed")
     rows_ = broadcast_in(reshape(index, (-1,)), source.shape, (axis,))
-    return build.scatter(SUM, x, axis, rows_, source if alpha == 1 else source * alpha)
+    return build.scatter_sum(x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:

@@ -12,8 +12,7 @@ from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import Fold, For, Update
 
 # Monoids of one carrier whose combine is one function: acc0 <- add(acc0, v1).
-COMBINE = {m.name: m.function for m in MONOIDS.values() if m.function is not None}
-FOLDS = {function: monoid for monoid, function in COMBINE.items()}
+FOLDS = {m.function: m.name for m in MONOIDS.values() if m.function is not None}
 
 
 def infer_fold(update: Update) -> Fold | None:

@@ -13,7 +13,7 @@ from weft.core.text.level import Forms, Level
 from weft.scalar import nest
 from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.placing import place
-from weft.scalar.text.folds import COMBINE, infer_fold, is_default_place
+from weft.scalar.text.folds import infer_fold, is_default_place
 from weft.scalar.text.statements import NEST_FORMS, show_how
 from weft.scalar.text.terms import is_inline, show_call, show_term
 from weft.scalar.updates import is_product
@@ -134,9 +134,9 @@ class _Printer:
         finite = "finite " * stmt.fold.finite
         if is_product(stmt):
             return f"{labels} <- {finite}fma({', '.join(map(self.ref, stmt.values))}, {labels})"
-        name = stmt.fold.monoid.name
-        simple = len(stmt.fold.labels) == len(stmt.values) == 1 and name in COMBINE
-        combine, mark = (COMBINE[name], ",") if simple else (name, ";")
+        name, function = stmt.fold.monoid.name, stmt.fold.monoid.function
+        simple = len(stmt.fold.labels) == len(stmt.values) == 1 and function
+        combine, mark = (function, ",") if simple else (name, ";")
         partial = "partial " if stmt.partial else ""
         values = ", ".join(map(self.ref, stmt.values))
         return f"{labels} <- {finite}{partial}{combine}({labels}{mark} {values})"

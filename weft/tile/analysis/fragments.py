@@ -98,13 +98,8 @@ def suits_warpgroups(found: Operands, k: Node) -> bool:
     """
     buffers = [side.op.buffer for side in found]  # type: ignore[attr-defined]
     strides = (n for b in buffers for n in b.type.layout if n != 1)
-    even = all(along(side, k) is not None for side in found)
+    even = all(stride_of(side, k, {}) is not None for side in found)
     return even and not any(n % 8 for n in strides)
-
-
-def along(load: Node, axis: Node) -> int | None:
-    """The stride of a load along an axis, in elements; None when it is not constant."""
-    return stride_of(load, axis, {})
 
 
 def goes_by_rows(side: Node, k: Node) -> bool | None:
@@ -113,7 +108,7 @@ def goes_by_rows(side: Node, k: Node) -> bool | None:
     line = slab.type.shape[-1]
     if slab.swizzle != line * slab.type.dtype.bytes:
         return None
-    return {1: False, line: True}.get(along(side, k) or 0)
+    return {1: False, line: True}.get(stride_of(side, k, {}) or 0)
 
 
 def axis_of(side: Node, loops: Sequence[For]) -> Node:

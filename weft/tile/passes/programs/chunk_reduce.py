@@ -40,8 +40,8 @@ def chunk_reduce(program: Program, target: GPU) -> Program:
         members, run = [first], ([first], [first])
         while len(members) < MEMBERS and (after := runs.reader(steps, members)) is not None:
             members = [*members, after]
-            if not merger.share_rows(members):
-                break
+            if not runs.shared_depth(members, passed(members)):
+                break  # no more members can mend that
             one = merger.merged(members)
             run = run if one is None else (members, [one])
         return run
@@ -56,10 +56,6 @@ class _Merger:
         self.readers, self.target = readers, target
         self.price = partial(kernel_time_us, target=target)
         self.known: dict[Hashable, tuple[int, int] | None] = {}
-
-    def share_rows(self, members: Sequence[Kernel]) -> bool:
-        """Whether they pass on rows of loops that all have: no more members can mend that."""
-        return all(map(runs.leading, members)) and runs.shared_depth(members, passed(members)) > 0
 
     def merged(self, members: Sequence[Kernel]) -> Kernel | None:
         """The members as one kernel, where that is right and cheaper."""
