@@ -14,7 +14,7 @@ from dataclasses import replace
 from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
-from weft.scalar.affine import bounds, function_of, has_symbol, is_multiple, linear, slack
+from weft.scalar.affine import function_of, has_symbol, is_multiple, linear, slack
 from weft.scalar.blocks import expand_loops, map_each, substitute_block
 from weft.scalar.divisors import Divisors, divisor
 from weft.scalar.index import FALSE, TRUE, simplify
@@ -180,20 +180,16 @@ def _whole(end: Node, step: int, known: Divisors) -> Node:
 
 def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
     whole = extent // stmt.step * stmt.step
-    first, last = bounds(stmt.lo, ranges)
     end = simplify(apply("add", stmt.lo, constant(whole)), ranges)
     parts: list[Stmt] = []
     if whole:
-        inner = ranges | {stmt.axis: axis_range(replace(stmt, hi=end), ranges)}
-        body = peel(simplify_block(full_body(stmt), inner), inner)
-        parts.append(replace(stmt, hi=end, body=body, folds=()))
+        full = replace(stmt, hi=end, folds=())
+        parts.append(_peeled(full, full_body(stmt), False, ranges))
     if whole < extent:
-        rest = simplify_block(substitute_block(stmt.body, {stmt.axis: end}), ranges)
-        if stmt.bind == "register":  # the unrolled copies differ: keep it a loop of one iteration
-            inner = ranges | {stmt.axis: (first + whole, last + whole)}
-            parts.append(replace(stmt, lo=end, body=peel(rest, inner), folds=()))
-        else:
-            parts.extend(peel(rest, ranges))
+        rest = peel(simplify_block(substitute_block(stmt.body, {stmt.axis: end}), ranges), ranges)
+        # unrolled copies differ: these stay a loop of one iteration
+        one = replace(stmt, lo=end, body=rest, folds=())
+        parts += [one] if stmt.bind == "register" else rest
     return _declared(stmt, parts, bool(whole))
 
 
