@@ -321,13 +321,10 @@ def scratch_of(kernel: nest.Kernel) -> Any:
 def _whole(function: _Function, scratch_bytes: str) -> list[str]:
     """Its lines between its hold on the worker's scratch and its fence, where it needs them."""
     text = "\n".join(function.lines)
-    scratch = [f"    char *const scratch = weft_scratch({scratch_bytes});"]
-    fence = ["    weft_fence();"]  # streaming stores are in no order
-    return [
-        *(scratch if "(scratch + " in text else []),
-        *function.lines,
-        *(fence if " stream_" in text else []),
-    ]
+    hold = f"    char *const scratch = weft_scratch({scratch_bytes});"
+    first = [hold] if "(scratch + " in text else []
+    last = ["    weft_fence();"] if " stream_" in text else []  # such stores are in no order
+    return [*first, *function.lines, *last]
 
 
 def emit_kernel(kernel: nest.Kernel, symbol: str, sizes: Sequence[str] = ()) -> str:

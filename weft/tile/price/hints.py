@@ -14,7 +14,7 @@ from weft.core.types import TensorType
 from weft.scalar.nest import Block, Program
 from weft.scalar.ops import Symbol
 from weft.scalar.resize import hinted, hints_of, sizes_of, with_hints
-from weft.scalar.sizes import Size, at, hint, symbols
+from weft.scalar.sizes import Size, at, hint
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, span
@@ -63,15 +63,10 @@ def ranges_around(
     larger = {label for label, n in thought.items() if n != met[label]}
     nests = [n for n, _ in nests_of(program.kernels, target)] if larger else []
     ending = [n.rows if isinstance(n, Contraction) else n for n in nests]  # rows, and long sums
-    rows = {label for loop in ending for label in labels(span(loop))}
+    rows = {*sizes_of(tuple(map(span, ending)))}
     first = with_hints(program, {label: met[label] for label in larger & rows})
     ranges = with_hints(tuple(good_ranges(first.kernels, target).items()), thought)
     beyond = [n for n, (low, high) in ranges if not low <= hint(n) <= high]
     if beyond:
-        return {}, frozenset(few).union(*map(labels, beyond))
+        return {}, frozenset(few).union(sizes_of(tuple(beyond)))
     return dict(ranges), few if ranges or not few else None
-
-
-def labels(extent: int | Size | None) -> set[str]:
-    found = symbols(extent.term) if isinstance(extent, Size) else ()
-    return {n.op.label for n in found}  # type: ignore[attr-defined]
