@@ -33,12 +33,7 @@ class PassLog:
     fired: Counter[str] = field(default_factory=Counter[str])  # how often each rule fired
 
     def run(
-        self,
-        level: str,
-        name: str,
-        change: Callable[[P], P],
-        program: P,
-        text: Callable[[P], str] | None = None,
+        self, level: str, name: str, change: Callable[[P], P], program: P, text: Callable[[P], str]
     ) -> P:
         """Runs the pass `change` and returns its result.
 
@@ -50,7 +45,7 @@ class PassLog:
         after = self.time(level, lambda: change(program))
         if name and (self.verbose or logger.isEnabledFor(logging.DEBUG)):
             spent = self.seconds[level] - before
-            lines = [] if text is None or after is program else _diff(text(program), text(after))
+            lines = [] if after is program else _diff(text(program), text(after))
             self._show(f"{level}:{name}", spent, lines, self.fired - fired)
         return after
 

@@ -33,7 +33,7 @@ def entry(
     placeholders, leaves, tree = captured.placeholders, captured.leaves, captured.out_tree
     count, sizes = len(placeholders), [captured.sizes[n] for n in sizes_of(captured.graph).values()]
     straight = count == arity and not sizes and all(map(is_input, placeholders, range(arity)))
-    plain = tree.type is tuple and all(map(is_result, leaves, range(len(leaves))))
+    plain = tree.type is tuple and leaves == [Leaf("result", i) for i in range(len(leaves))]
     plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
     pick = None if straight else _picker(placeholders, sizes)
@@ -61,10 +61,6 @@ def _picker(placeholders: Sequence[Placeholder], sizes: Sequence[Source]) -> Cal
 
 def is_input(p: Placeholder, position: int) -> bool:
     return p.position == position and p.region is None
-
-
-def is_result(leaf: Leaf, index: int) -> bool:
-    return leaf.kind == "result" and leaf.index == index and leaf.geometry is None
 
 
 def _reader(p: Placeholder) -> Callable[[Values], torch.Tensor]:
