@@ -183,7 +183,7 @@ def build(captured: Captured, options: Options) -> Runner:
         key, ranges = placed(False)  # its own: what was noted may be that of another, now gone
         own = None if options.verbose else key  # what was printed runs, not another of that key
         facts = (writes, captured.place, constants, own)
-        run, report = runnable(levels(), options, log, graph.name, *facts)
+        run, report = runnable(levels(), options, log, *facts)
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
@@ -198,7 +198,6 @@ def runnable(
     levels: Levels,
     options: Options,
     log: PassLog,
-    name: str,
     writes: dict[int, int],
     place: torch.device,
     constants: Collection[int] = (),
@@ -220,10 +219,10 @@ def runnable(
         linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):
         extra = gpu.predicted_launches(emitted, target) if options.profile else described(emitted)
-        return simulator.link(emitted, target, writes), make_report(extra, log, name)
+        return simulator.link(emitted, target, writes), make_report(extra, log, program.name)
     else:
         linked = log.time("cc", lambda: gpu.link(emitted, target, writes, place, key))
-    report = make_report(linked.extra, log, name, linked)
+    report = make_report(linked.extra, log, program.name, linked)
     return linked.runner(report if options.profile else None), report
 
 
@@ -388,6 +387,6 @@ def compile_text(
     with located(text, filename):
         VERIFY[program.level](program)
     levels = lower(program, options, log)
-    run, report = runnable(levels, options, log, program.name, {}, place)
+    run, report = runnable(levels, options, log, {}, place)
     run = run_or_refuse(run, place, target, options.simulate)
     return TextProgram(program, levels, report, run, place)
