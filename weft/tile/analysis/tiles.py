@@ -124,21 +124,21 @@ def tiles_of(block: Block) -> Iterator[Tile]:
     return filter(None, map(tile_of, nests_of(block)))
 
 
-def on_tiles(kernel: Kernel, change: Callable[[Tile], Tile]) -> Kernel:
+def on_tiles(kernel: Kernel, change: Callable[[Tile, Labels], Tile]) -> Kernel:
     """The kernel with every tile among its nests changed."""
+    labels = Labels(kernel.body)
 
     def one(stmt: Stmt) -> Stmt:
         found = tile_of(stmt)
-        return stmt if found is None else change(found).nest()
+        return stmt if found is None else change(found, labels).nest()
 
     return replace(kernel, body=on_nests(kernel.body, one))
 
 
 def on_chunks(kernel: Kernel, change: Callable[[Tile, For, Labels], Tile | None]) -> Kernel:
     """The kernel with every tile changed that has a loop over chunks; None leaves one as it is."""
-    labels = Labels(kernel.body)
 
-    def one(tile: Tile) -> Tile:
+    def one(tile: Tile, labels: Labels) -> Tile:
         chunk = tile.chunk()[1]
         return tile if chunk is None else change(tile, chunk, labels) or tile
 

@@ -24,9 +24,8 @@ LARGE = 128 << 10
 
 def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
     """Split the sum of every tile into chunks."""
-    labels = Labels(kernel.body)
 
-    def chunked(tile: Tile) -> Tile:
+    def chunked(tile: Tile, labels: Labels) -> Tile:
         head = tile.sum
         if head is None or tile.chunk()[1] is not None:
             return tile

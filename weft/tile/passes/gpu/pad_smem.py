@@ -23,7 +23,7 @@ def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in passed}
         kernel = replace(kernel, body=substituted(kernel.body, pads))
 
-    def apart(tile: Tile) -> Tile:
+    def apart(tile: Tile, _: object) -> Tile:
         found = list(accesses_of(tile))
         slabs = {*locals_in(tile.body)} - boxed(tile.body)
         pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}

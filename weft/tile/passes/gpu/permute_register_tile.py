@@ -23,9 +23,8 @@ from weft.tile.moves.loops import Labels
 
 def permute_register_tile(kernel: Kernel, target: GPU) -> Kernel:
     """Choose the pieces of every tile that has slabs and registers."""
-    labels = Labels(kernel.body)
 
-    def best(tile: Tile) -> Tile:
+    def best(tile: Tile, labels: Labels) -> Tile:
         pairs = list(zip(tile.threads, tile.registers, strict=False))
         fits = len(tile.registers) == len(tile.threads)
         if not fits or any(r.lo is not t.axis or trips(r) != t.step for t, r in pairs):

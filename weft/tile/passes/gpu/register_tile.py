@@ -34,9 +34,8 @@ ROWS = 4  # that a thread copies
 
 def register_tile(kernel: Kernel, target: GPU) -> Kernel:
     """Give the threads of tiles their blocks of results, and all others strips."""
-    labels = Labels(kernel.body)
 
-    def split(tile: Tile) -> Tile:
+    def split(tile: Tile, labels: Labels) -> Tile:
         if len(tile.threads) != 2 or tile.registers:
             return tile
         if tile.sum is None:
@@ -49,7 +48,7 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
         return replace(tile, threads=threads, registers=registers)
 
     kernel = on_tiles(kernel, split)
-    strips = _Strips(target, labels, ranges_in(kernel.body))
+    strips = _Strips(target, Labels(kernel.body), ranges_in(kernel.body))
     return replace(kernel, body=strips.block(kernel.body, {}, 1))
 
 

@@ -26,9 +26,8 @@ from weft.tile.moves.loops import Labels
 
 def split_inner_for_swizzle(kernel: Kernel, target: GPU) -> Kernel:
     """Choose a swizzle for every slab that TMA fills."""
-    labels = Labels(kernel.body)
 
-    def permuted(tile: Tile) -> Tile:
+    def permuted(tile: Tile, labels: Labels) -> Tile:
         found = list(accesses_of(tile))
         for slab in sorted(boxed(tile.body), key=lambda b: b.name):
             swizzle = best_swizzle(slab, found, target)[1]

@@ -34,7 +34,6 @@ from weft.tile.moves.staged_rows import RowStager
 
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
-    labels = Labels(kernel.body)
     held = sum(b.type.bytes for b in locals_in(kernel.body))
     tiles = list(tiles_of(kernel.body))
     sums = [t.innermost for t in tiles]
@@ -42,8 +41,8 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
         held = 0  # own_rows will have it in registers
     most = min(STATIC if held else max(STATIC, target.shared // 2), target.shared - held)
     if tiles:
-        return on_tiles(kernel, lambda tile: _staged(tile, most // len(tiles), labels))
-    return replace(kernel, body=RowStager(labels, most // 2).block(kernel.body))
+        return on_tiles(kernel, lambda tile, labels: _staged(tile, most // len(tiles), labels))
+    return replace(kernel, body=RowStager(Labels(kernel.body), most // 2).block(kernel.body))
 
 
 @dataclass(frozen=True)
