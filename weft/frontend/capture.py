@@ -33,6 +33,7 @@ from weft.frontend.composites import tracing
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
 from weft.frontend.graph import Captured, Geometry, Leaf
+from weft.frontend.parts import FX
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer, program_line
@@ -57,10 +58,7 @@ class Name:
 
 
 def capture(
-    graph: torch.fx.GraphModule,
-    inputs: Sequence[Any],
-    names: Sequence[Name] | None = None,
-    title: str = "graph",
+    graph: FX, inputs: Sequence[Any], names: Sequence[Name] | None = None, title: str = "graph"
 ) -> Captured:
     """Trace `graph(*inputs)`; inputs may be fake tensors."""
     start = time.perf_counter()
@@ -76,11 +74,7 @@ def capture(
 
 
 def _capture(
-    graph: torch.fx.GraphModule,
-    inputs: Sequence[Any],
-    names: Sequence[Name],
-    title: str,
-    shared: set[int],
+    graph: FX, inputs: Sequence[Any], names: Sequence[Name], title: str, shared: set[int]
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
     shape_env = shape_env_of(inputs)
@@ -156,7 +150,7 @@ class _Opaque:
 class _Steps(torch.fx.Interpreter):
     """Runs an FX graph, telling the tracer the source line each node came from."""
 
-    def __init__(self, module: torch.fx.GraphModule, tracer: Tracer) -> None:
+    def __init__(self, module: FX, tracer: Tracer) -> None:
         super().__init__(module, garbage_collect_values=False)
         self.tracer = tracer
         self.node: torch.fx.Node | None = None  # the one that runs now

@@ -23,6 +23,7 @@ from torch.utils._sympy.numbers import int_oo
 from weft.core.errors import WeftError, choice
 from weft.frontend.capture import Name
 from weft.frontend.extents import MOST, OPEN
+from weft.frontend.parts import FX
 
 Range = tuple[int, int]
 
@@ -119,9 +120,7 @@ def _show(ends: Range) -> str:
     return f"{ends[0]}..{ends[1]}" if ends[1] < MOST else f"at least {ends[0]}"
 
 
-def hold(
-    graph: torch.fx.GraphModule, examples: Sequence[Any], names: Sequence[Name]
-) -> list[tuple[Any, str]]:
+def hold(graph: FX, examples: Sequence[Any], names: Sequence[Name]) -> list[tuple[Any, str]]:
     """Guard that what was promised is so; WeftError where the program takes less.
 
     Returns the sizes that are free as yet, and what they are called.

@@ -40,6 +40,7 @@ from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name, innermost_line
 from weft.frontend.composites import switched
+from weft.frontend.parts import FX
 from weft.frontend.promises import MARKED, hold, is_symbolic
 from weft.frontend.specialise import GraphProgram, Session
 
@@ -120,7 +121,7 @@ class Frames:
         self.converted = 0  # frames that Dynamo was asked to compile
         here = ref(self)  # Dynamo keeps every backend for good, and must not keep all of this
 
-        def backend(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
+        def backend(graph: FX, examples: Sequence[Any]) -> Any:
             frames = here()
             assert frames is not None, "its frames are gone with it"
             return frames.compiled_by(graph, examples)
@@ -131,7 +132,7 @@ class Frames:
             context.callback = _Converter(context.callback, self)
         self.call: Callable[..., Any] = context(self.entry)
 
-    def compiled_by(self, graph: torch.fx.GraphModule, examples: Sequence[Any]) -> Any:
+    def compiled_by(self, graph: FX, examples: Sequence[Any]) -> Any:
         """The backend, with the names that inputs have in Python."""
         reason = getattr(graph, "compile_subgraph_reason", None)
         names = names_of(graph, self.argument)
@@ -268,9 +269,7 @@ def _arguments(fn: Callable[..., Any]) -> Callable[[int], str]:
     return lambda i: names[i] if i < len(names) else f"{rest}.{i - len(names)}"
 
 
-def names_of(
-    graph: torch.fx.GraphModule, argument: Callable[[int], str] | None = None
-) -> list[Name]:
+def names_of(graph: FX, argument: Callable[[int], str] | None = None) -> list[Name]:
     """What the inputs of Dynamo's graph are called, after where Dynamo found them in Python.
 
     L['fn']._modules['norm']._parameters['weight'] is norm.weight, and a parameter. `argument`
