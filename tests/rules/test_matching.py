@@ -111,7 +111,8 @@ def test_the_log_names_the_rules_that_fired() -> None:
     out = io.StringIO()
     log = PassLog(verbose=1, out=out)
     rules = RuleSet(VOCABULARY, [Rule("one", x * 1, x)])
-    log.run("n", "001_simplify", lambda t: normal(rules, t, log.fired), multiply(A, constant(1)))
+    one = multiply(A, constant(1))
+    log.run("n", "001_simplify", lambda t: normal(rules, t, log.fired), one, repr)
     assert "one x1" in out.getvalue() and ">>>" not in out.getvalue()
 
 

@@ -71,7 +71,7 @@ def checker(
     program = exposed(artifact.levels().made["loop"])
     log = PassLog()
     levels = lower(program, options, log)
-    run, _ = runnable(levels, options, log, program.name, {}, place)
+    run, _ = runnable(levels, options, log, {}, place)
     run = run_or_refuse(run, place, find_target(options.target), options.simulate)
 
     def check(given: Sequence[Any]) -> list[KernelResult]:

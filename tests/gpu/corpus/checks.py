@@ -135,7 +135,7 @@ class Once(Silent):
         results = len(captured.graph.outputs) - len(captured.mutations)
         writes = {results + i: into for i, into in enumerate(captured.mutations)}
         levels = self.lower(options)
-        return driver.runnable(levels, options, PassLog(), "", writes, captured.place)[0]
+        return driver.runnable(levels, options, PassLog(), writes, captured.place)[0]
 
     def lower(self, options: Options) -> Levels:
         captured = self.captured
