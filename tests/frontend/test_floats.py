@@ -1,4 +1,4 @@
-"""Floats as arguments: constants of weft.compile, of torch.compile inputs where ops take them."""
+"""Floats as arguments: those that change are inputs where ops take them, else constants."""
 
 from __future__ import annotations
 
@@ -26,15 +26,28 @@ FREE: dict[str, Program] = {
     "temperature": lambda x, by: torch.softmax(x.float() / by, -1),
     "in place": lambda x, by: x.mul_(by).add_(by),
     "size": lambda x, by: x * by * x.shape[0],
+    "one operation": lambda x, by: x * (1 - by) + x * (2 / by) - -by,
+    "a size": lambda x, by: x * (by / x.shape[0]) + (x.shape[0] - by),
+}
+FREE_OF_FLOATS: dict[str, Program] = {
+    "masked_fill": lambda x, by: x.masked_fill(x > 0, by),
+    "where": lambda x, by: torch.where(x > 0, by, x),
+    "clamp": lambda x, by: x.clamp(-1, by) + x.clamp(min=by) + x.clamp_max(by),
+    "lerp": lambda x, by: x.lerp(x * 2, by),
+    "alpha": lambda x, by: torch.add(x, x, alpha=by) - torch.sub(x * 2, x, alpha=-by),
+    "full": lambda x, by: x * torch.full((3,), by) + torch.full_like(x, by) + x.new_full((3,), by),
+    "fill": lambda x, by: x * 2 + x.fill_(by),
+    "tensor": lambda x, by: x * torch.tensor(by),
+    "result": lambda x, by: (x * by, by * 2),
 }
 FIXED: dict[str, Program] = {
     "expression": lambda x, by: x * ((by + 1e20) - 1e20) + (by - by),
     "power": lambda x, by: (x.abs() + 1) ** by,
-    "masked_fill": lambda x, by: x.masked_fill(x > 0, by),
     "slope": lambda x, by: F.leaky_relu(x, by),
     "eps": lambda x, by: F.layer_norm(x.float(), (3,), eps=abs(by)),
-    "alpha": lambda x, by: torch.add(x, x, alpha=by),
-    "result": lambda x, by: (x * by, by * 2),
+    "smaller": lambda x, by: x.long() * min(by, 2),
+    "product": lambda x, by: x * (by * by),
+    "square": lambda x, by: x * by**2,
     "complex": lambda x, by: torch.view_as_real(torch.complex(x, x).to(torch.complex128) * by),
 }
 DTYPES = (torch.float32, torch.bfloat16, torch.float64, torch.int64)
@@ -49,22 +62,66 @@ def run(f: Program, fn: Program, dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", FREE)
+@pytest.mark.parametrize("name", [*FREE, *FREE_OF_FLOATS])
 def test_a_float_is_an_input(name: str, dtype: torch.dtype) -> None:
-    if name == "in place" and not dtype.is_floating_point:
-        pytest.skip("eager refuses it")
-    session = Builder(Options()).session()
+    if not dtype.is_floating_point and name in ("in place", *FREE_OF_FLOATS):
+        pytest.skip("eager refuses it, or has special cases of its number")
+    fn, session = {**FREE, **FREE_OF_FLOATS}[name], Builder(Options()).session()
     torch.compiler.reset()
-    run(torch.compile(FREE[name], backend=graph_backend(session)), FREE[name], dtype)
+    run(torch.compile(fn, backend=graph_backend(session)), fn, dtype)
     assert len(session.programs) == 2 and not session.reasons
 
 
-@pytest.mark.parametrize("name", [*FREE, *FIXED])
-def test_each_value_has_a_program(name: str) -> None:
-    fn = {**FREE, **FIXED}[name]
+@pytest.mark.parametrize("name", [*FREE, *FREE_OF_FLOATS, *FIXED])
+def test_programs_of_floats(name: str) -> None:
+    fn = {**FREE, **FREE_OF_FLOATS, **FIXED}[name]
     f = weft.compile(fn)
     run(f, fn, torch.float32)
-    assert not f.reasons and len(f.programs) == len(VALUES)
+    assert not f.reasons and len(f.programs) == (len(VALUES) if name in FIXED else 2)
+
+
+def test_a_float_that_changes_is_an_input_from_the_first_call() -> None:
+    f = weft.compile(FREE["division"], dynamic=True)
+    run(f, FREE["division"], torch.float32)
+    assert len(f.programs) == 1
+
+
+@pytest.mark.parametrize(
+    "values", [(0.0, -0.0), (-0.0, 0.0), (1.0, 2.0, 0.0, -0.0), (1.0, 2.0, -0.0, 0.0)]
+)
+@pytest.mark.parametrize("name", ["float", "product", "remainder"])
+def test_zeros_have_signs(name: str, values: tuple[float, ...]) -> None:
+    fn: Program = {
+        "float": lambda x, by: x / by,
+        "product": lambda x, by: x / (by * by * by),
+        "remainder": lambda x, by: x / (by % 1),
+    }[name]
+    f = weft.compile(fn)
+    for by in values:
+        torch.testing.assert_close(f(torch.ones(3), by), fn(torch.ones(3), by))
+
+
+def test_zeros_of_modules_have_signs() -> None:
+    class Scaled(nn.Module):
+        by = 0.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x / self.by
+
+    module = Scaled()
+    f = weft.compile(module)
+    for by in (0.0, -0.0, 2.0, 0.0):
+        module.by = by
+        torch.testing.assert_close(f(torch.ones(3)), module(torch.ones(3)))
+
+
+def test_python_divides_by_zero() -> None:
+    f = weft.compile(lambda x, by: x * (1 / by))
+    for by in (1.5, 2.5, 3.5):
+        f(torch.ones(3), by)
+    with pytest.raises(ZeroDivisionError):
+        f(torch.ones(3), 0.0)
+    assert len(f.programs) == 2
 
 
 def test_numbers_of_tensors_are_read_when_the_program_reads_them() -> None:

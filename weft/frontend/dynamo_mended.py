@@ -7,13 +7,28 @@ it right.
 # This file reaches into torch: Dynamo has no public names for how it follows Python.
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Callable
+import math
+import operator
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any
 
 import torch
+from torch._dynamo.guards import GuardBuilder, get_verbose_code_parts
 from torch._dynamo.variables import dicts
-from torch._dynamo.variables.tensor import TensorVariable
+from torch._dynamo.variables.builder import VariableBuilder
+from torch._dynamo.variables.constant import ConstantVariable
+from torch._dynamo.variables.tensor import SymNodeVariable, TensorVariable
+from torch.fx.experimental.symbolic_shapes import guard_scalar
+from torch.fx.node import map_aggregate
+
+# With one float and a number other than 0, real numbers and Python's give the same.
+ONCE = {
+    operator.add, operator.sub, operator.mul, operator.truediv, operator.neg,
+    operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne,
+}  # fmt: skip
+PYTHON: dict[Any, Any] = {torch.sym_min: min, torch.sym_max: max}  # min(2.5, 2) is an int
+OF = "computed from floats"
 
 
 def _guard_absent_keys() -> None:
@@ -63,5 +78,96 @@ def _differs(known: Any, fake: torch.Tensor) -> bool:
     return known._size != tuple(fake.shape) or known.stride not in (None, strides)
 
 
+def _compute_with_floats() -> None:
+    """Guard the floats of an expression whose algebra may round otherwise than Python.
+
+    Dynamo computes with real numbers, by whose rules t + 1e20 - 1e20 is t.
+    """
+    plain = SymNodeVariable.create
+
+    def create(tx: Any, proxy: Any, sym_num: Any = None, **options: Any) -> Any:
+        node = proxy.node
+        floats: set[Any] = set().union(*map(_floats_of, node.all_input_nodes))
+        if floats and not _is_exact(node, floats):
+            for item in floats:
+                guard_scalar(item.meta["example_value"])
+            node.meta.pop("example_value", None)
+            sym_num = _computed(node)
+            if not isinstance(sym_num, torch.SymFloat | torch.SymInt | torch.SymBool):
+                return ConstantVariable.create(sym_num)
+            floats = set()
+        node.meta[OF] = floats
+        return plain(tx, proxy, sym_num, **options)
+
+    def power(self: torch.SymFloat, other: Any) -> Any:
+        return power_of(self, other) if self >= 0 else guard_scalar(self) ** guard_scalar(other)
+
+    power_of = torch.SymFloat.__pow__  # asks for a base that is not negative
+    SymNodeVariable.create, torch.SymFloat.__pow__ = staticmethod(create), power
+
+
+def _floats_of(number: torch.fx.Node) -> Collection[torch.fx.Node]:
+    """The reads of floats that Dynamo has freed, which a number is computed from."""
+    tensors = [a.meta.get("grapharg") for a in number.all_input_nodes if number.target == "item"]
+    freed = any(getattr(t, "pass_arg_as_tensor", False) for t in tensors)
+    return {number} if freed else number.meta.get(OF, ())
+
+
+def _computed(number: Any) -> Any:
+    """A number as Python computes it; one of sizes as Dynamo does."""
+    if not isinstance(number, torch.fx.Node):
+        return number
+    if _floats_of(number) == {number}:
+        return number.all_input_nodes[0].meta["grapharg"].example.item()
+    if not _floats_of(number) and "example_value" in number.meta:
+        return _example(number)
+    args, named = map_aggregate((number.args, number.kwargs), _computed)
+    function: Any = number.target
+    if number.op == "call_method":
+        return getattr(args[0], function)(*args[1:], **named)
+    return PYTHON.get(function, function)(*args, **named)
+
+
+def _is_exact(node: torch.fx.Node, floats: Collection[torch.fx.Node]) -> bool:
+    """Whether it is one operation with a float, and with a number or size that algebra keeps."""
+    others = [_example(a) for a in node.args if a not in floats]
+    kept = (isinstance(a, torch.SymInt | int) or math.isfinite(a) for a in others)
+    once = node.target in ONCE and len(node.args) - len(others) == 1
+    if not once or any(isinstance(a, torch.SymFloat) or a == 0 for a in others) or not all(kept):
+        return False
+    # Python raises an error where it divides by 0: a guard.
+    return node.target is not operator.truediv or bool(_example(node.args[1]) != 0)
+
+
+def _example(number: Any) -> Any:
+    return number.meta["example_value"] if isinstance(number, torch.fx.Node) else number
+
+
+def _guard_signs_of_zeros() -> None:
+    """Guard the sign of a float that is 0, and take none as freed: 0.0 and -0.0 are equal."""
+    equals, wrap = GuardBuilder.EQUALS_MATCH, VariableBuilder.wrap_symfloat
+
+    @wraps(equals)
+    def match(self: Any, guard: Any, **named: Any) -> None:
+        equals(self, guard, **named)
+        value = self.get(guard)
+        if isinstance(value, float) and value == 0.0:
+            sign = math.copysign(1, value)
+            said = get_verbose_code_parts(f"copysign(1, {guard.name}) == {sign}", guard)
+            manager = self.get_guard_manager(guard)
+            manager.add_lambda_guard(lambda x: math.copysign(1, x) == sign, said, guard.user_stack)
+
+    def wrapped(self: Any, value: float) -> Any:
+        if value != 0:
+            return wrap(self, value)
+        self.install_guards(GuardBuilder.CONSTANT_MATCH)
+        return ConstantVariable.create(value=value, source=self.source)
+
+    kinds: Any = (GuardBuilder, VariableBuilder)
+    kinds[0].EQUALS_MATCH, kinds[1].wrap_symfloat = match, wrapped
+
+
 _guard_absent_keys()
 _see_new_shapes()
+_guard_signs_of_zeros()
+_compute_with_floats()

@@ -53,10 +53,9 @@ SOUND = {
 }
 WARN_AT = 8  # compilations of one frame
 # Of weft.compile's own: guards of modules that compare versions of dicts; recurrent layers are
-# traced; no limit of eight. Floats are constants: of those that are inputs Dynamo computes with
-# real numbers, by whose rules x + 1e20 - 1e20 is x.
+# traced; no limit of eight.
 OWN = {
-    "specialize_float": True,
+    "specialize_float": False,
     "use_recursive_dict_tags_for_guards": True,
     "record_runtime_overhead": False,
     "allow_rnn": True,
