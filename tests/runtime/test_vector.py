@@ -72,6 +72,7 @@ FOLDS = {"fold_max": np.max, "fold_min": np.min, "fold_add": np.sum, "fold_mul":
 # What moves lanes of p to q: _D stands for a dtype and the lanes, as in load_f32x16.
 MEMORY = {
     "part": "store_n_D(q, load_n_D(p, n), n);",
+    "ahead": "store_D(q, load_ahead_D(p, 64));",
     "move": "stream_D(q, load_D(p)); weft_fence();",
     "move_if": "stream_if_D(n, q, load_D(p)); weft_fence();",
     "gather": "store_D(q, gather_D(p, LAST - IOTA));",
@@ -82,8 +83,9 @@ MEMORY = {
     "column_n": "scatter_stride_n_D(q, 2, gather_stride_n_D(p, 3, n), n);",
     "even": "store_D(q, gather_stride_D(p, 2));",
     "even_n": "store_D(q, gather_stride_n_D(p, 2, n));",
-    "even_where": "store_D(q, gather_stride_where_D("
-    "p, 2, lt_I(IOTA, splat_I(n)), load_n_D(p, 0)));",
+    "even_where": "store_D(q, gather_stride_where_D(p, 2, WHERE));",
+    "part_where": "store_D(q, load_where_D(p, WHERE));",
+    "gather_where": "store_D(q, gather_where_D(p, 2 * IOTA, WHERE));",
 }
 LANES_PER_CALL = 64  # every width divides it
 
@@ -151,6 +153,7 @@ class Source:
         for d in (*NUMPY, "f16"):
             parameters = f"const {c_type(d)} *p, {c_type(d)} *q, i64 n"
             for name, body in MEMORY.items():
+                body = body.replace("WHERE", "lt_I(IOTA, splat_I(n)), load_n_D(p, 0)")
                 body = body.replace("_D", f"_{d}{self.x}").replace("LAST", str(self.lanes - 1))
                 body = body.replace("IOTA", f"iota_i64{self.x}(0)").replace("_I", f"_i64{self.x}")
                 self.text += f"void do_{name}_{d}({parameters}) {{ {body} }}\n"
@@ -380,7 +383,7 @@ def test_memory(built, d):
     n = lanes // 2
     for offset in (0, 1):  # aligned, and not
         kept = [("kept", 0)] if d in NUMBERS else []
-        for name, when in (("move", 0), *kept, ("move_if", 0), ("move_if", 1)):
+        for name, when in (("move", 0), ("ahead", 0), *kept, ("move_if", 0), ("move_if", 1)):
             same(result(name, when, offset), expected(slice(lanes), p[:lanes]))
     same(result("gather"), expected(slice(lanes), p[:lanes][::-1]))
     same(result("gather_n", n), expected(slice(n), p[: 2 * n : 2]))
@@ -389,8 +392,9 @@ def test_memory(built, d):
     same(result("column"), expected(slice(0, 2 * lanes, 2), p[: 3 * lanes : 3]))
     same(result("column_n", n), expected(slice(0, 2 * n, 2), p[: 3 * n : 3]))
     same(result("even"), expected(slice(lanes), p[: 2 * lanes : 2]))
-    for name in ("even_n", "even_where"):
+    for name in ("even_n", "even_where", "gather_where"):
         same(result(name, n), expected(slice(n), p[: 2 * n : 2]))
+    same(result("part_where", n), expected(slice(n), p[:n]))
 
 
 def test_iota(built):

@@ -491,6 +491,9 @@ WEFT_FLOORDIV(f64, )
 // A dtype that is one thing in memory (raw) and another in registers (reg).
 #define WEFT_STORED(d, stored, raw, reg)                                                           \
     WEFT_FN reg F(load, d)(const stored *p) { return F(widen, d)(F(load, raw)((const raw *)p)); }  \
+    WEFT_FN reg F(load_ahead, d)(const stored *p, i64 n) {                                         \
+        return F(widen, d)(F(load_ahead, raw)((const raw *)p, n));                                 \
+    }                                                                                              \
     WEFT_FN reg F(load_n, d)(const stored *p, i64 n) {                                             \
         return F(widen, d)(F(load_n, raw)((const raw *)p, n));                                     \
     }                                                                                              \
