@@ -19,6 +19,7 @@ from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as lower
+from weft.tile.passes.both.block_sums import block_sums
 from weft.tile.passes.both.collapse_loops import collapse_loops
 from weft.tile.passes.cpu.skip_masked import skip_masked
 from weft.tile.schedule import CPU_SCHEDULE
@@ -335,6 +336,33 @@ def test_columns_that_are_read_outside_of_a_block_are_not_skipped() -> None:
     program: Program = parse_program(text)
     shorter = program.map_kernels("loop", lambda k: skip_masked(k, CPUS["avx512"]))
     assert print_program(shorter) == print_program(program)
+
+
+SQUARE = """
+program tile total
+input x: f32[2,110,110]
+
+kernel y(x: f32[2,110,110]) -> y: f32[2]
+for a0 in 0..2:  # free serial
+    for a1 in 0..100:  # reduce serial
+        for b0 in 0..100 by 24:  # reduce serial
+            for a2 in b0..min(b0 + 24, 100):  # reduce serial
+                in0 = load x[a0, a1, a2]
+                acc0 <- add(acc0, in0)
+    y[a0] = acc0
+
+output y
+"""
+
+
+def test_sums_are_split_along_one_of_two_axes_of_a_length() -> None:
+    """Rows are added in blocks; columns end at 100 all the same."""
+    program: Program = parse_program(SQUARE)
+    split = program.map_kernels("tile", lambda k: block_sums(k, None))
+    tile_verify.verify(split)
+    inputs = inputs_of(program)
+    close(interpret.run(split, inputs, widen=True), interpret.run(program, inputs, widen=True))
+    assert "for a2 in b0..min(b0 + 24, 100)" in print_program(split) != print_program(program)
 
 
 def test_every_pass_has_a_program() -> None:

@@ -113,14 +113,21 @@ def combining(
     return For(turn, constant(0), end, tuple(updates), 1, "reduce", folds=tuple(folds))
 
 
-def ending(block: Block, old: Node, new: Node) -> Block:
-    """The block with its loops cut off at another end of the loop around them."""
+def ending(loop: For, new: Node) -> Block:
+    """The body of a loop with its blocks cut off at another end of it."""
+    axes = {loop.axis}
+    for s in walk(loop.body):
+        if isinstance(s, For) and s.lo in axes:
+            axes.add(s.axis)
 
     def change(node: Node) -> Node | None:
-        cut = function_of(node) == "minimum" and old in node.args
-        return make(node.op, *(new if a is old else a for a in node.args)) if cut else None
+        cut = function_of(node) == "minimum" and loop.hi in node.args
+        return make(node.op, *(new if a is loop.hi else a for a in node.args)) if cut else None
 
-    return map_each(block, For, lambda s: replace(s, hi=rebuild((s.hi,), change)[0]))
+    def one(s: For) -> For:
+        return replace(s, hi=rebuild((s.hi,), change)[0]) if s.axis in axes else s
+
+    return map_each(loop.body, For, one)
 
 
 def renamed(block: Block, labels: Labels) -> Block:

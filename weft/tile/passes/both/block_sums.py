@@ -85,7 +85,7 @@ def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
     origin = labels.axis("s")
     hi = upto(origin, width, stmt.hi)
     part, updates = _part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
-    body = part.body if _stages(stmt) else ending(part.body, stmt.hi, hi)
+    body = part.body if _stages(stmt) else ending(part, hi)
     part = replace(part, lo=origin, hi=hi, body=body)
     before = stmt.folds if stmt.role == "scan" else ()  # is read in the block
     begins = (Update(f, f.monoid.identity(f.dtypes), True) for f in before)

@@ -109,7 +109,7 @@ class _Columns:
         def one(loop: For) -> For | None:
             if loop not in self.loops:
                 return None
-            return replace(loop, hi=end, body=ending(loop.body, self.first.hi, end))
+            return replace(loop, hi=end, body=ending(loop, end))
 
         return map_outermost(self.block, one)
 
