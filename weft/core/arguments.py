@@ -37,13 +37,10 @@ class Arguments:
 
     @classmethod
     def of(
-        cls,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any] | None = None,
-        sizes: tuple[Any, ...] = (),
+        cls, args: Sequence[Any], kwargs: Mapping[str, Any] = {}, sizes: tuple[Any, ...] = ()
     ) -> Arguments:
         """Arguments of trees that JSON can say, in their one spelling."""
-        tree = {"args": list(args), "kwargs": dict(kwargs or {})}
+        tree = {"args": list(args), "kwargs": dict(kwargs)}
         return cls(json.dumps(tree, separators=(",", ":")), sizes)
 
     def shown(self) -> str:
