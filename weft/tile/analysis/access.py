@@ -206,15 +206,25 @@ def chain(stmt: Stmt, role: str) -> tuple[list[For], Block]:
     return loops, loops[-1].body
 
 
-def folded(stmt: For) -> tuple[list[For], list[For], list[Update], list[Store]] | None:
-    """The free loops, reduce loops, updates and stores of a nest of that form; None for others."""
+Folded = tuple[list[For], list[For], list[Update], list[Store], For | None]
+
+
+def folded(stmt: For) -> Folded | None:
+    """The free loops, reduce loops, updates and stores of a nest of that form; None for others.
+
+    Last the innermost free loop along which the stores are contiguous, if there is one.
+    """
     free, body = chain(stmt, "free")
     head, *rest = body
     reduce, inner = chain(head, "reduce")
     stores = [s for s in rest if isinstance(s, Store)]
     updates = [s for s in inner if isinstance(s, Update)]
     all_ = len(stores) == len(rest) and len(updates) == len(inner)
-    return (free, reduce, updates, stores) if free and reduce and stores and all_ else None
+    if not (free and reduce and stores and all_):
+        return None
+    ranges = ranges_in((stmt,))
+    columns = (f for f in reversed(free) if stride_of(stores[0], f.axis, ranges) == 1)
+    return free, reduce, updates, stores, next(columns, None)
 
 
 def contraction(stmt: For) -> Contraction | None:
@@ -222,8 +232,10 @@ def contraction(stmt: For) -> Contraction | None:
     found = folded(stmt)
     if found is None or len(found[2]) != 1 or found[2][0].fold.monoid is not SUM:
         return None
-    free, reduce, (update,), stores = found
-    return _roles(free, reduce, update, stores) if len(reduce[0].folds) == 1 else None
+    free, reduce, (update,), stores, columns = found
+    if columns is None or len(reduce[0].folds) != 1 or trips(columns) < 4:
+        return None
+    return _roles(free, columns, reduce, update, stores)
 
 
 class Crossing(NamedTuple):
@@ -257,18 +269,9 @@ def crossing(stmt: For) -> Crossing | None:
     return Crossing(loops, along, across.pop(), list(found), stores) if len(across) == 1 else None
 
 
-def columns_of(free: list[For], stores: list[Store]) -> For | None:
-    """The innermost free loop along which the nest's stores are contiguous."""
-    ranges = ranges_in((free[0],))
-    return next((f for f in reversed(free) if stride_of(stores[0], f.axis, ranges) == 1), None)
-
-
 def _roles(
-    free: list[For], reduce: list[For], update: Update, stores: list[Store]
+    free: list[For], columns: For, reduce: list[For], update: Update, stores: list[Store]
 ) -> Contraction | None:
-    columns = columns_of(free, stores)
-    if columns is None or trips(columns) < 4:
-        return None
     value = update.values[0]
     paired = function_of(value) == "dot_bf16"
     parts = list(value.args) if paired else factors(value)

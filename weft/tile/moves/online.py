@@ -157,7 +157,7 @@ class _Online(Chunks):
         found = folded(stmt)
         if found is None or len(found[1]) != 1 or len(found[2]) != 1:
             raise NotByChunks
-        free, (reduce,), (update,), stores = found
+        free, (reduce,), (update,), stores, _ = found
         fold, sizes = update.fold, [f.extent or 0 for f in free]
         even = all(f.lo is constant(0) and f.step == 1 for f in (*free, reduce))
         if fold.monoid is not SUM or not even or 0 in sizes or reduce.extent != self.length:

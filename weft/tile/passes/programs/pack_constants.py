@@ -27,15 +27,7 @@ from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, U
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import (
-    Contraction,
-    columns_of,
-    contraction,
-    folded,
-    span,
-    stride_of,
-    trips,
-)
+from weft.tile.analysis.access import Contraction, contraction, folded, span, stride_of, trips
 from weft.tile.moves.loops import Labels, around, blocked
 from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turned, turns
 
@@ -113,10 +105,10 @@ class _Packing:
 
         One row reads each element once: what the cache holds is read as fast where it is.
         """
-        free, reduce, updates, stores = folded(stmt) or ([], [], [], [])
-        column, along = columns_of(free, stores) if free else None, {r.axis for r in reduce}
+        free, reduce, updates, stores, column = folded(stmt) or ([], [], [], [], None)
         if column is None:
             return None
+        along = {r.axis for r in reduce}
         reads = {n: nest.free_variables(n) for n in nodes(tuple(updates)) if isinstance(n.op, Load)}
         wide = [n for n, of in reads.items() if column.axis in of and along & of]
         rows = math.prod(trips(f) for f in free if not any(f.axis in reads[n] for n in wide))
