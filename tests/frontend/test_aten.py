@@ -18,6 +18,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves, tree_map_only
 
+import weft
 from tests.conformance.cases import operators
 from tests.frontend.test_aten_programs import (
     COMPOSITES,
@@ -235,3 +236,10 @@ def test_programs_agree_with_eager() -> None:
 def test_every_row_is_exercised() -> None:
     called = exercise(torch.float32).calls + exercise_programs().calls
     assert not [name for name in NATIVE if not called[name] and name not in OF_PROGRAMS]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
+def test_the_eps_of_rms_norm_is_that_of_what_it_computes_in(dtype: torch.dtype) -> None:
+    x, norm = torch.full((4, 64), 1e-3).to(dtype), torch.nn.RMSNorm(64, dtype=dtype)
+    with torch.no_grad():
+        torch.testing.assert_close(weft.compile(norm)(x), norm(x))

@@ -51,8 +51,8 @@ def rms_norm(
     x: Tensor, shape: Sequence[int], weight: Optional = None, eps: float | None = None
 ) -> Tensor:
     """The missing eps is that of the dtype computed in."""
-    eps = float(ml_dtypes.finfo(x.dtype.numpy).eps) if eps is None else eps
     wide = widen(x)
+    eps = float(ml_dtypes.finfo(wide.dtype.numpy).eps) if eps is None else eps
     scale = rsqrt(mean(wide * wide, trailing(x, shape), keep=True) + eps)
     return affine_of(wide * scale, None if weight is None else widen(weight), None)
 
