@@ -14,9 +14,11 @@ from weft.scalar.blocks import address
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded
+from weft.scalar.symbols import bounded
 from weft.tile.analysis.access import stride_along
 
 FLIPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "eq": "eq", "ne": "ne"}
+FAR = 1 << 62  # where no index is
 
 
 @dataclass(frozen=True)
@@ -79,7 +81,9 @@ class Lowering:
         name = function_of(node)
         if name not in FLIPPED or node.args[0].type.dtype is not i64:
             return None
-        even, offset = linear(apply("subtract", *node.args))
+        # what tensors hold may be so large that a difference wraps
+        left, right = (a if bounded(a, self.ranges) else _clamped(a, -FAR, FAR) for a in node.args)
+        even, offset = linear(apply("subtract", left, right))
         terms = dict(even)
         step = terms.pop(v.axis, 0)
         uneven = any(v.axis in free_variables(a) for a in terms)
@@ -91,8 +95,7 @@ class Lowering:
         start = plus((terms, offset), linear(v.base), step)
         bound = from_linear(*plus(({}, up), start, sign))
         bound = apply("floordiv", bound, constant(abs(step))) if abs(step) > 1 else bound
-        clamped = apply("minimum", apply("maximum", bound, constant(-1)), constant(v.lanes))
-        limit = simplify(self.term(clamped), self.ranges)
+        limit = simplify(self.term(_clamped(bound, -1, v.lanes)), self.ranges)
         if limit.type.lanes > 1:  # it depends on what the lanes have folded
             return None
         holds = FUNCTIONS[name].evaluate
@@ -164,6 +167,10 @@ class Lowering:
             value = make(Splat(v.lanes), value)
         index, step = self._lane_places(where, v)
         return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.how, stmt.when)
+
+
+def _clamped(term: Node, low: int, high: int) -> Node:
+    return apply("minimum", apply("maximum", term, constant(low)), constant(high))
 
 
 def compare_lanes(name: str, lanes: int, limit: Node) -> Node:
