@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -263,3 +264,20 @@ def test_threads_leave_no_marks_on_a_tensor_that_they_share() -> None:
         found = list(pool.map(f, [x] * 8))
     torch.testing.assert_close(torch.stack(found), softmax(x).expand(8, -1, -1))
     assert not vars(x)
+
+
+@pytest.mark.parametrize("split", [False, True], ids=["told", "split"])
+def test_what_a_size_is_a_multiple_of_leaves_no_masks(split: bool) -> None:
+    def told(x: torch.Tensor) -> torch.Tensor:
+        torch._check(x.shape[0] % 32 == 0)
+        return x * 2
+
+    f = weft.compile((lambda x: x.view(-1, 32) * 2) if split else told, dynamic=True)
+    for rows in (96, 64, 32 * 7):
+        x = torch.randn(rows)
+        torch.testing.assert_close(f(x).flatten(), x * 2)
+    assert len(f.programs) == 1 and not f.reasons
+    assert "size s0: 32..65536 near 1024, s0 % 32 == 0" in weft.ir(f, "loop")
+    assert not re.search("count|if|min", weft.ir(f, "kernel").split("kernel", 2)[2])
+    with pytest.raises(RuntimeError):
+        f(torch.randn(33))

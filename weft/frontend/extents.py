@@ -25,7 +25,9 @@ from weft.scalar.ops import Symbol, constant, make
 from weft.scalar.sizes import Size, Undecided, form, larger, smaller, symbols
 from weft.scalar.symbols import difference
 
-CAP = 1 << 16  # a size is taken to be at most that, unless it is more when the program is compiled
+# A size is taken to be at most 2**16, unless it is more when the program is compiled; less where
+# a tensor has so many that their product could be more than 2**60: no index overflows.
+CAP, PRODUCT = 16, 60  # bits
 MOST = (1 << 31) - 1
 # While a program is traced, before all is known of its symbols: neither 0 nor 1, and no bound that
 # `settle` could exceed.
@@ -126,20 +128,23 @@ def _number(equation: Any, shape_env: Any) -> dict[Node, Node]:
     return {atom: constant(-offset // k)} if offset % k == 0 else {}
 
 
-def settle(shape_env: Any, traced: Sequence[Node]) -> dict[Node, Node]:
+def settle(shape_env: Any, traced: Sequence[Node], together: int) -> dict[Node, Node]:
     """By symbol as it was traced, the symbol of the program: s0, s1, ... with range and hint.
 
-    A size that torch knows no close bound of is bounded by a guard.
+    A size that torch knows no close bound of is bounded by a guard; `together` are in one tensor.
+    What guards of the trace have found it to be a multiple of is its divisor.
     """
-    settled: dict[Node, Node] = {}
+    settled, usual = dict[Node, Node](), 1 << min(CAP, PRODUCT // max(together, 1))
     for number, (node, symbol) in enumerate(_with_symbols(traced, shape_env)):
         hint = int(getattr(shape_env, "optimization_hint", shape_env.size_hint)(symbol))
-        cap = CAP if hint <= CAP and not has_ranges(shape_env) else MOST
+        cap = usual if hint <= usual and not has_ranges(shape_env) else MOST
         if shape_env.bound_sympy(symbol).upper > cap:
             shape_env.evaluate_expr(sympy.Le(symbol, cap))
         bounds = shape_env.bound_sympy(symbol)
-        low, high = int(bounds.lower), min(int(bounds.upper), cap)
-        settled[node] = make(Symbol(f"s{number}", low, high, hint))
+        rests = (m.args for m in shape_env.divisible if m.args[0] == symbol)  # those that are 0
+        step = math.lcm(*(int(by) for _, by in rests if by.is_Integer))
+        low, high = -(-int(bounds.lower) // step) * step, min(int(bounds.upper), cap) // step * step
+        settled[node] = make(Symbol(f"s{number}", low, high, hint, step))
     return settled
 
 

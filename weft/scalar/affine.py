@@ -214,12 +214,6 @@ def _signed(value: int) -> int:
     return (value - LEAST) % 2**64 + LEAST
 
 
-def is_multiple(term: Node, of: int) -> bool:
-    """Whether the term is a multiple of a number for all values of its variables."""
-    terms, offset = linear(term)
-    return all(k % of == 0 for k in (*terms.values(), offset))
-
-
 def from_linear(terms: Mapping[Node, int], offset: int) -> Node:
     """The canonical term of an affine form: largest stride first, the constant last."""
     total: Node | None = None

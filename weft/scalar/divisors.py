@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from weft.core.node import Node
 from weft.scalar.affine import function_of, linear, slack
 from weft.scalar.nest import For
-from weft.scalar.ops import Axis, value_of
+from weft.scalar.ops import Axis, Symbol, value_of
 
 Divisors = Mapping[Node, int]  # axis -> a divisor of all its values; 0: the axis is 0
 
@@ -20,6 +20,11 @@ def divisor(term: Node, known: Divisors) -> int:
     return math.gcd(offset, of_terms(terms, known))
 
 
+def is_multiple(term: Node, of: int) -> bool:
+    """Whether the term is a multiple of a number for all values of its variables."""
+    return divisor(term, {}) % of == 0
+
+
 def of_terms(terms: Mapping[Node, int], known: Divisors) -> int:
     """A divisor of the sum of coefficients times atoms."""
     return math.gcd(*(k * _of_atom(a, known) for a, k in terms.items()))
@@ -28,6 +33,8 @@ def of_terms(terms: Mapping[Node, int], known: Divisors) -> int:
 def _of_atom(atom: Node, known: Divisors) -> int:
     if isinstance(atom.op, Axis):
         return known.get(atom, 1)
+    if isinstance(atom.op, Symbol):
+        return atom.op.divisor
     name = function_of(atom)
     if name in ("minimum", "maximum"):
         return math.gcd(*(divisor(a, known) for a in atom.args))

@@ -71,13 +71,20 @@ def _by_size(name: str, x: Node, by: Node, known: Known) -> Node | None:
     found = quotient(linear(x), linear(by), known)
     if found is not None:
         return from_linear(*found[name == "floormod"])
-    for factor in factors(next(iter(linear(by)[0]))):  # x * n // (y * n) = x // y
+    for factor in factors(next(iter(linear(by)[0]))):
         one = {factor: 1}, 0
         parts = [long_division(linear(term), one) for term in (x, by)]
-        if bounds(factor, known)[0] > 0 and all(rest == ({}, 0) for _, rest in parts):
+        if bounds(factor, known)[0] <= 0 or parts[1][1] != ({}, 0):
+            continue
+        if parts[0][1] == ({}, 0):  # x * n // (y * n) = x // y
             less = (from_linear(*part) for part, _ in parts)
             digit = linear(simplify(apply(name, *less), known))
             return from_linear(*(times(digit, one) if name == "floormod" else digit))
+        found = quotient(linear(x), parts[1][0], known) if parts[1][0][0] else None
+        if found is not None:  # x // (y * n) = x // y // n
+            digit = linear(simplify(apply(name, from_linear(*found[0]), factor), known))
+            least = plus(found[1], times(digit, parts[1][0]))
+            return from_linear(*(least if name == "floormod" else digit))
     step = math.gcd(linear(by)[1], *linear(by)[0].values())
     split = _split(*rest, step, known) if step > 1 else None
     if split is not None:  # (g * big + small) // (g * b) = big // b, and % is g * (big % b) + small

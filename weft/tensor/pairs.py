@@ -15,7 +15,8 @@ from weft.core.graph import Graph
 from weft.core.node import Node, make
 from weft.core.rules import function_name
 from weft.core.types import bf16
-from weft.scalar.affine import from_linear, is_multiple, linear
+from weft.scalar.affine import from_linear, linear
+from weft.scalar.divisors import is_multiple
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import CASTS, apply, bitand, dot_bf16, pack_bf16

@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
-from weft.scalar.affine import function_of, has_symbol, is_multiple, linear, slack
+from weft.scalar.affine import function_of, has_symbol, linear, slack
 from weft.scalar.blocks import expand_loops, map_each, substitute_block
-from weft.scalar.divisors import Divisors, divisor
+from weft.scalar.divisors import Divisors, divisor, is_multiple
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, Fold, For, Load, Stmt, free_variables, walk
 from weft.scalar.ops import Constant, apply, axis, constant
@@ -88,10 +88,10 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
 
 def _ragged(stmt: For, extent: Node) -> bool:
     """Whether what is unrolled may end within a block: at a size, or at another axis."""
-    if has_symbol(extent):
-        return unrolls(stmt)
     whole = isinstance(extent.op, Constant) or is_multiple(extent, stmt.step)
-    return not whole and any(s.bind == "register" for s in loops_below(stmt))
+    any_lanes = has_symbol(extent)
+    below = (s.bind == "register" or (any_lanes and s.lanes) for s in loops_below(stmt))
+    return not whole and any(below)
 
 
 def _with_blocks(stmt: For) -> For:
