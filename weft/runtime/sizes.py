@@ -6,6 +6,7 @@ shown((2, "s0 * 64"))                # "(2, s0 * 64,)", of a shape in the text o
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -70,6 +71,28 @@ def groups_of(slots: Iterable[Slot]) -> list[list[Slot]]:
     return groups
 
 
+# What // and % are in Python: C rounds a quotient to zero.
+FLOORS = (
+    "static inline long long weft_rest(long long a, long long b) { return (a % b + b) % b; }",
+    "static inline long long weft_quotient(long long a, long long b) {",
+    "    return (a - weft_rest(a, b)) / b;",
+    "}",
+)
+
+
+class _Floors(ast.NodeTransformer):
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        self.generic_visit(node)
+        names: dict[type, str] = {ast.FloorDiv: "weft_quotient", ast.Mod: "weft_rest"}
+        name = names.get(type(node.op))
+        return node if name is None else ast.Call(ast.Name(name), [node.left, node.right], [])
+
+
+def in_c(extent: str) -> str:
+    """An expression over sizes as C; it divides by what is positive."""
+    return ast.unparse(_Floors().visit(ast.parse(extent, mode="eval")))
+
+
 def arena_source(
     spec: ProgramSpec,
     groups: Sequence[Sequence[str]],
@@ -84,6 +107,7 @@ def arena_source(
     lines = [
         "#define max(a, b) ((a) > (b) ? (a) : (b))",
         "#define min(a, b) ((a) < (b) ? (a) : (b))",
+        *FLOORS,
         "WEFT_EXPORT long long weft_arena(void **b, char *base, const long long *sizes) {",
         *(f"    const long long {label} = sizes[{i}];" for i, (label, _) in enumerate(spec.sizes)),
         "    long long at = 0, most;",
@@ -92,7 +116,7 @@ def arena_source(
     for group in groups:
         lines.append("    most = 1;")
         for name in group:
-            elements = str(buffers[name].span).replace("//", "/")
+            elements = in_c(str(buffers[name].span))
             lines.append(f"    most = max(most, ({elements}) * {items[name]});")
             lines.append(f"    if (base) b[{index[name]}] = base + at;")
         lines.append(f"    at += (most + {ALIGNMENT - 1}) / {ALIGNMENT} * {ALIGNMENT};")

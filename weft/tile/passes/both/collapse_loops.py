@@ -33,19 +33,21 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     inner = stmt.body[0]
     if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
         return None
-    if not _count(stmt) or not _count(inner) or stmt.axis in postorder(inner.lo, inner.hi):
-        return None  # a block of rows may end before its length
     loop = joined(stmt, inner, labels)
+    if loop is None:
+        return None
     ranges = ranges_in((loop,))
     even = all(is_even(s, loop.axis, ranges) for s in walk(loop.body))
     # as a value the joint axis would be divided: only addresses absorb that
     return loop if even and not value_uses(loop.body, loop.axis) else None
 
 
-def joined(outer: For, inner: For, labels: Labels) -> For:
-    """Both loops as one, over the product of their iterations."""
-    joint, count, turns = labels.axis("j"), _count(inner), _count(outer)
-    assert count is not None and turns is not None
+def joined(outer: For, inner: For, labels: Labels) -> For | None:
+    """Both loops as one, over the product of their iterations; None where that is not known."""
+    count, turns = _count(inner), _count(outer)
+    if count is None or turns is None or outer.axis in postorder(inner.lo, inner.hi):
+        return None  # a block of rows may end before its length
+    joint = labels.axis("j")
     values = {
         outer.axis: _at(outer, apply(floordiv, joint, count)),
         inner.axis: _at(inner, apply(floormod, joint, count)),

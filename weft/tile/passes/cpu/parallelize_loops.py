@@ -68,9 +68,9 @@ def _parallel(stmt: For, target: Machine, labels: Labels) -> For:
     if len(stmt.body) == 1 and stmt.step == 1 and isinstance(inner, For) and inner.role == "free":
         even = inner.extent is not None and inner.extent % inner.step == 0
         even = even or (inner.step == 1 and isinstance(span(inner), Size))
-        if even and inner.bind in ("", "serial"):
-            # the threads share more, smaller pieces
-            return _parallel(replace(joined(stmt, inner, labels), bind="serial"), target, labels)
+        both = joined(stmt, inner, labels) if even and inner.bind in ("", "serial") else None
+        if both is not None:  # the threads share more, smaller pieces
+            return _parallel(replace(both, bind="serial"), target, labels)
     return replace(stmt, bind="parallel") if trips(stmt) > 1 else _descend(stmt, target, labels)
 
 

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from weft.core.node import postorder
 from weft.scalar.affine import function_of
 from weft.scalar.blocks import locals_in, loops_in, map_loops, map_statements, reads_again, rebound
 from weft.scalar.nest import Block, For, Kernel, Stmt, Store
@@ -92,8 +91,10 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
     if stmt.bind == "thread":
         return _cut(stmt, blocks, target, labels)
     only = stmt.body[0] if len(stmt.body) == 1 else None
-    if isinstance(only, For) and _is_short(stmt, only, target):
-        return _grid(replace(joined(stmt, only, labels), bind="thread"), blocks, target, labels)
+    short = isinstance(only, For) and _is_short(stmt, only, target)
+    both = joined(stmt, only, labels) if isinstance(only, For) and short else None
+    if both is not None:
+        return _grid(replace(both, bind="thread"), blocks, target, labels)
     rows = _rows(stmt, blocks, target)
     if rows > 1:
         return _in_rows(stmt, rows, rebound(stmt.body, "thread", "lane"), labels)
@@ -106,8 +107,7 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
 def _is_short(outer: For, inner: For, target: GPU) -> bool:
     """Whether a loop over threads leaves a block short, so that the one around it joins it."""
     free = inner.bind == "thread" and inner.role == "free" and not outer.bind
-    fixed = outer.axis not in postorder(inner.lo, inner.hi)
-    return free and fixed and 0 < 2 * trips(inner) <= target.threads and trips(outer) > 1
+    return free and 0 < 2 * trips(inner) <= target.threads and trips(outer) > 1
 
 
 def _rows(stmt: For, blocks: int, target: GPU) -> int:
