@@ -91,10 +91,7 @@ def _stage(
     row = labels.buffer("row", best.type.dtype, (span(first),))
     store = Store(row, (first.axis,), substitute((best,), same)[0])
     second_body = substitute_block(second.body, {best: make(Load(row), second.axis)})
-    first = replace(first, body=_before_updates(first.body, store))
+    updates = (i for i, s in enumerate(first.body) if isinstance(s, Update))
+    at = next(updates, len(first.body))
+    first = replace(first, body=(*first.body[:at], store, *first.body[at:]))
     return Local(row), first, replace(second, body=second_body)
-
-
-def _before_updates(block: Block, store: Store) -> Block:
-    at = next((i for i, s in enumerate(block) if isinstance(s, Update)), len(block))
-    return (*block[:at], store, *block[at:])
