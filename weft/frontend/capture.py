@@ -80,7 +80,11 @@ def _capture(
     shape_env = shape_env_of(inputs)
     if shape_env is not None and shape_env.frozen:
         raise CaptureError("a size that torch takes no guards of any more")
-    tracer = Tracer(_fake_mode(inputs) if shape_env else FakeTensorMode(allow_non_fake_inputs=True))
+    # where inputs are fake already, theirs: it has the sizes that torch knows by name
+    mode = detect_fake_mode(inputs) if shape_env else FakeTensorMode()
+    assert mode is not None
+    mode.allow_non_fake_inputs = True
+    tracer = Tracer(mode)
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
@@ -103,14 +107,6 @@ def _capture(
         if isinstance(error, DynamicOutputShapeException):
             told = f"the shape of what {error.func} gives depends on values"
         raise Uncaptured(told, tracer.location or None, steps.node) from error
-
-
-def _fake_mode(inputs: Sequence[Any]) -> FakeTensorMode:
-    """The mode of inputs that are fake already, with the sizes that torch knows by name."""
-    mode = detect_fake_mode(inputs)
-    assert mode is not None
-    mode.allow_non_fake_inputs = True
-    return mode
 
 
 def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]) -> Captured:
