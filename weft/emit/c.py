@@ -59,7 +59,8 @@ class Emitter(Terms):
         self.types: dict[str, str] = {}
         self.functions: list[str] = []
         self.scratch = 0  # bytes that any function uses: asked for at once, so that none moves
-        self.total = scratch_of(kernel)  # those, where sizes decide
+        held = (b for b in locals_in(kernel.body) if not on_stack(b))
+        self.total: Any = sum(map(aligned, held))  # those, where sizes decide
         self.current = _Function()
         self.count = 0
         self.loads = 0
@@ -311,11 +312,6 @@ def on_stack(buffer: nest.Buffer) -> bool:
 
 def aligned(buffer: nest.Buffer) -> Any:
     return (buffer.bytes + 63) // 64 * 64
-
-
-def scratch_of(kernel: nest.Kernel) -> Any:
-    """Bytes of scratch memory that all of a kernel's local buffers take."""
-    return sum(aligned(b) for b in locals_in(kernel.body) if not on_stack(b))
 
 
 def _whole(function: _Function, scratch_bytes: str) -> list[str]:
