@@ -29,7 +29,7 @@ from weft.tile.analysis.fragments import GROUP, axis_of, column_of, goes_by_rows
 from weft.tile.lower.fold_lanes import fold_lanes
 from weft.tile.lower.lanes import Lowering, Vector, count_of, flat
 from weft.tile.lower.squares import Copy, Side, Square, square, transposed
-from weft.tile.moves.peel import peel, scope, simplify_block
+from weft.tile.moves.peel import declared, peel, simplify_block
 
 
 class _Folds:
@@ -105,20 +105,10 @@ class _Expansion:
         self.around.append(stmt)
         body = list(expand(stmt, copies, ranges))
         self.around.pop()
-        if stmt.folds:
-            yield self.declare(stmt, body)
-            for fold in stmt.folds:
-                self.finish(self.folds.pop(fold), copies)
-        else:
-            yield from body
-
-    def declare(self, stmt: For, body: list[Stmt]) -> For:
-        """The one loop that declares the folds' accumulators."""
         folds = tuple(f for fold in stmt.folds for f in self.folds[fold].all())
-        if len(body) == 1 and isinstance(body[0], For) and not body[0].folds:
-            return replace(body[0], folds=folds)
-        role = "scan" if stmt.role == "scan" else "reduce"
-        return scope(f"s_{stmt.label}", tuple(body), role, folds)
+        yield from declared(replace(stmt, folds=folds), body)
+        for fold in stmt.folds:
+            self.finish(self.folds.pop(fold), copies)
 
     def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         lows = {substitute((stmt.lo,), c.values)[0] for c in copies}

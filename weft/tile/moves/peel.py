@@ -18,7 +18,7 @@ from weft.scalar.affine import function_of, has_symbol, linear, slack
 from weft.scalar.blocks import expand_loops, map_each, substitute_block
 from weft.scalar.divisors import Divisors, divisor, is_multiple
 from weft.scalar.index import FALSE, TRUE, simplify
-from weft.scalar.nest import Block, Fold, For, Load, Stmt, free_variables, walk
+from weft.scalar.nest import Block, For, Load, Stmt, free_variables, walk
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
@@ -167,7 +167,7 @@ def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequen
         body = full_body(stmt, width) if width >= unit else last_body(stmt, unit, left)
         parts.append(_peeled(part, body, bool(parts), ranges, width))
         lo = simplify(full, ranges)  # beyond the end of all blocks but the last
-    return _declared(stmt, parts)
+    return declared(stmt, parts)
 
 
 def _whole(end: Node, step: int, known: Divisors) -> Node:
@@ -190,7 +190,7 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
         # unrolled copies differ: these stay a loop of one iteration
         one = replace(stmt, lo=end, body=rest, folds=())
         parts += [one] if stmt.bind == "register" else rest
-    return _declared(stmt, parts, bool(whole))
+    return declared(stmt, parts, bool(whole))
 
 
 def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
@@ -204,7 +204,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     unit, widths, lo, end = unit_of(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     least = hint(_outermost(stmt)) / stmt.step
     if least >= MANY and repeats(stmt):
-        return _declared(stmt, [_peeled(stmt, repeated(stmt, end), False, ranges)])
+        return declared(stmt, [_peeled(stmt, repeated(stmt, end), False, ranges)])
     if least >= 1 and overlaps(stmt):
         return _overlapped(stmt, extent, unit, ranges)
     adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
@@ -230,7 +230,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
             left = apply("minimum", apply("subtract", end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
         parts.append(_peeled(part, last_body(stmt, unit, left), True, ranges))
-    return _declared(stmt, parts)
+    return declared(stmt, parts)
 
 
 def _outermost(stmt: For) -> Extent:
@@ -290,11 +290,16 @@ def cuts(stmt: Stmt, axis: Node, extent: Extent, ranges: Ranges) -> Iterator[tup
                 yield (-(low // step), False) if step > 0 else (low // -step + 1, True)
 
 
-def _declared(stmt: For, parts: Sequence[Stmt], whole: bool = True) -> Sequence[Stmt]:
-    """The parts of a loop inside of what declares its folds: a part that is whole blocks alone."""
-    if stmt.folds and len(parts) == 1 and whole and isinstance(parts[0], For):
-        return [replace(parts[0], folds=stmt.folds)]
-    own = scope(f"s_{stmt.label}", tuple(parts), stmt.role, stmt.folds)
+def declared(stmt: For, parts: Sequence[Stmt], whole: bool = True) -> Sequence[Stmt]:
+    """The parts of a loop inside of what declares its folds.
+
+    That is a part that is whole blocks alone, or a loop of one iteration around all.
+    """
+    one = parts[0] if len(parts) == 1 and whole else None
+    if stmt.folds and isinstance(one, For) and not one.folds:
+        return [replace(one, folds=stmt.folds)]
+    once = axis(f"s_{stmt.label}"), constant(0), constant(1)
+    own = For(*once, tuple(parts), 1, stmt.role, "serial", stmt.folds)
     return [own] if stmt.folds else parts
 
 
@@ -313,8 +318,3 @@ def _peeled(part: For, body: Block, rest: bool, ranges: Ranges, beyond: int = 1)
     inner = ranges_inside(last, ranges)
     part = replace(part, body=peel(simplify_block(body, inner), inner))
     return replace(part, bind="serial", grain=None) if rest and part.bind == "parallel" else part
-
-
-def scope(label: str, body: Block, role: str, folds: tuple[Fold, ...]) -> For:
-    """A loop of one iteration, there to declare accumulators."""
-    return For(axis(label), constant(0), constant(1), body, 1, role, "serial", folds)
