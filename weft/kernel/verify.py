@@ -12,7 +12,7 @@ from weft.core.types import boolean
 from weft.kernel.ops import Box, Exchange, Extract, Matrix, Shuffle, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import apply, constant
-from weft.scalar.verify import Level, Touch, verify_program
+from weft.scalar.verify import Level, Touch
 
 WHOLE = "a box is stored async, as a whole, and nothing else is done with it"
 
@@ -104,8 +104,4 @@ KERNEL = Level(
     check=_check,
     flat=True,
 )
-
-
-def verify(program: nest.Program) -> None:
-    """Raise VerifyError unless it is a valid kernel program."""
-    verify_program(program, KERNEL)
+verify = KERNEL.verify

@@ -4,10 +4,5 @@
 """
 
 from weft.loop.ops import LOOP
-from weft.scalar.nest import Program
-from weft.scalar.verify import verify_program
 
-
-def verify(program: Program) -> None:
-    """Raise VerifyError unless it is a valid loop program."""
-    verify_program(program, LOOP)
+verify = LOOP.verify

@@ -71,6 +71,14 @@ class Level:
     check: Callable[[Any, tuple[nest.For, ...]], None] = lambda part, loops: None
     flat: bool = False
 
+    def verify(self, program: nest.Program) -> None:
+        """Raise VerifyError, which names the place, unless the program is valid at this level.
+
+        A program for any size is verified at some sizes.
+        """
+        for at_sizes in at_some_sizes(program):
+            _verify(at_sizes, self)
+
 
 # The errors for a variable that is not in scope.
 UNREADABLE: dict[type[Op], str] = {
@@ -80,16 +88,7 @@ UNREADABLE: dict[type[Op], str] = {
 }
 
 
-def verify_program(program: nest.Program, level: Level) -> None:
-    """Raise VerifyError, which names the place, unless the program is valid at its level.
-
-    A program for any size is verified at some sizes.
-    """
-    for at_sizes in at_some_sizes(program):
-        _verify_program(at_sizes, level)
-
-
-def _verify_program(program: nest.Program, level: Level) -> None:
+def _verify(program: nest.Program, level: Level) -> None:
     found = program.level
     require(found == level.name, f"{program.name} is a {found} program, not a {level.name} program")
     types: dict[str, TensorType] = {}

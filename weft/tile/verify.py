@@ -7,9 +7,9 @@
 import re
 
 from weft.core.node import Node, require
-from weft.scalar.nest import For, Program, Stmt
+from weft.scalar.nest import For, Stmt
 from weft.scalar.reach import longest
-from weft.scalar.verify import Level, verify_program
+from weft.scalar.verify import Level
 from weft.tile.ops import BINDS, UNROLLED
 
 
@@ -29,8 +29,4 @@ def _check(part: Stmt | Node, loops: tuple[For, ...]) -> None:
 
 
 TILE = Level("tile", binds=BINDS, check=_check)
-
-
-def verify(program: Program) -> None:
-    """Raise VerifyError unless it is a valid tile program."""
-    verify_program(program, TILE)
+verify = TILE.verify
