@@ -26,9 +26,7 @@ def show_nest(level: Level, program: nest.Program) -> str:
     lines += [f"input {show_buffer(b)}" for b in program.inputs]
     declared = {b.name: b for b in program.inputs}
     for step in program.steps:
-        shown = (
-            [_show_call(step)] if isinstance(step, nest.Call) else show_kernel(step, level.forms)
-        )
+        shown = _show_call(step) if isinstance(step, nest.Call) else show_kernel(step, level.forms)
         lines += ["", *shown]
         declared |= {b.name: b for b in step.outputs}
     told = (
@@ -47,10 +45,10 @@ def _show_signature(inputs: Iterable[nest.Buffer], outputs: tuple[nest.Buffer, .
     return f"({', '.join(map(show_buffer, inputs))}) -> {results}"
 
 
-def _show_call(call: nest.Call) -> str:
+def _show_call(call: nest.Call) -> list[str]:
     text = f"call {show_name(call.target)}({show_string(call.arguments.shown())}) "
     text += _show_signature(call.inputs, call.outputs)
-    return text + (f" because {show_string(call.reason)}" if call.reason else "")
+    return [text + (f" because {show_string(call.reason)}" if call.reason else "")]
 
 
 def show_kernel(kernel: nest.Kernel, forms: Forms = NEST_FORMS) -> list[str]:
