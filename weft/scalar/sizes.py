@@ -9,11 +9,11 @@ An equality holds only where both sides are the same expression: two sizes that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, SupportsIndex
 
 from weft.core.errors import WeftError
-from weft.core.node import Node, make, postorder, substitute
+from weft.core.node import Node, make, postorder
 from weft.core.types import Symbolic
 from weft.scalar.affine import Known, Linear, from_linear, linear, plus, times
 from weft.scalar.index import simplify
@@ -180,11 +180,3 @@ def hint(value: Extent) -> int:
 def at(value: Extent, known: Mapping[Node, int]) -> int:
     """The number that a size is where every symbol has a value."""
     return int(evaluate_term(value.term, dict(known))) if isinstance(value, Size) else value
-
-
-def put(values: Iterable[Extent], known: Mapping[Node, int]) -> tuple[Any, ...]:
-    """The sizes with numbers for some symbols."""
-    numbers = {n: constant(v) for n, v in known.items()}
-    return tuple(
-        size(substitute((v.term,), numbers)[0]) if isinstance(v, Size) else v for v in values
-    )
