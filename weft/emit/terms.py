@@ -13,7 +13,7 @@ from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.affine import Interval, bounds, function_of, has_symbol
 from weft.scalar.nest import Acc, Buffer, Load, Running, Store, free_variables
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, value_of
+from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, is_index, value_of
 from weft.scalar.sizes import Extent, Size
 
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
@@ -22,11 +22,7 @@ SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormo
 @lru_cache(maxsize=1 << 14)
 def inline(term: Node) -> bool:
     """Scalar index arithmetic is written where it is used."""
-    return (
-        isinstance(term.op, Apply)
-        and term.type == ScalarType(i64)
-        and all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
-    )
+    return isinstance(term.op, Apply) and term.type == ScalarType(i64) and is_index(term)
 
 
 def is_dot(term: Node) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange
-from weft.core.node import Node, Op, make, op, require
+from weft.core.node import Node, Op, make, op, postorder, require
 from weft.core.operators import Operators
 from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
 
@@ -327,6 +327,13 @@ def evaluate_term(term: Node, known: dict[Node, Any]) -> Any:
     if term not in known:
         known[term] = term.op.evaluate(*(evaluate_term(a, known) for a in term.args))
     return known[term]
+
+
+def is_index(term: Node) -> bool:
+    """Whether a term is arithmetic on axes, sizes and literals alone."""
+    if term.type.dtype not in (i64, boolean):
+        return False
+    return all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
 
 
 def value_of(node: Node) -> int | float | bool | None:

@@ -10,14 +10,13 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from weft.core.node import Node, bottom_up, postorder, substitute
-from weft.core.types import boolean, i64
 from weft.scalar.affine import Interval, function_of, has_symbol, linear
 from weft.scalar.affine import factors as parts_of
 from weft.scalar.blocks import access, address, loops_from, loops_in, nodes
 from weft.scalar.index import simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, apply, apply_all, constant
+from weft.scalar.ops import CASTS, Apply, apply, apply_all, constant, is_index
 from weft.scalar.reach import axis_range, longest
 from weft.scalar.sizes import size, symbols
 
@@ -112,13 +111,6 @@ def stride_of(part: Stmt | Node, axis: Node, ranges: Mapping[Node, Interval]) ->
     touched = access(part)
     assert touched is not None, "no access"
     return stride_along(address(*touched, ranges), axis)
-
-
-def is_index(term: Node) -> bool:
-    """Whether a term is arithmetic on axes and literals alone."""
-    if term.type.dtype not in (i64, boolean):
-        return False
-    return all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
 
 
 def term_cost(term: Node) -> float:

@@ -19,11 +19,11 @@ from weft.scalar.blocks import expand_loops, map_each, substitute_block
 from weft.scalar.divisors import Divisors, divisor, is_multiple
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, For, Load, Stmt, free_variables, walk
-from weft.scalar.ops import Constant, apply, axis, constant
+from weft.scalar.ops import Constant, apply, axis, constant, is_index
 from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
-from weft.tile.analysis.access import Ranges, is_index
+from weft.tile.analysis.access import Ranges
 from weft.tile.moves.again import overlapping, overlaps, repeated, repeats, rolled
 from weft.tile.moves.partial import cut_body, full_body, last_body, loops_below, unit_of, unrolls
 

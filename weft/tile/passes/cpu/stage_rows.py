@@ -14,8 +14,9 @@ from dataclasses import replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar.blocks import loads, nodes, stored_in, substitute_block
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
+from weft.scalar.ops import is_index
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import is_index, span, term_cost, trips
+from weft.tile.analysis.access import span, term_cost, trips
 from weft.tile.moves.loops import Labels
 
 WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
