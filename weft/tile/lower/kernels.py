@@ -16,7 +16,7 @@ from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.kernel.ops import Box, Extract, Lanes, Matrix, Mma, Pack, Splat, VectorLoad, VectorStore
 from weft.scalar import nest
-from weft.scalar.blocks import address, substitute_block
+from weft.scalar.blocks import address, map_loops, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Constant, apply, constant, lt
@@ -320,15 +320,10 @@ def once(block: Block, outside: Collection[str] = ()) -> Block:
     inside = set(outside)
     names = {b: replace(b, name=fresh(b.name, inside)) for b in here}
     names = {b: new for b, new in names.items() if new != b}
-    out: list[Stmt] = []
-    declared: set[Buffer] = set()
-    for stmt in substituted(block, names):
-        if isinstance(stmt, Local):
-            if stmt.buffer in declared:
-                continue
-            declared.add(stmt.buffer)
-        out.append(replace(stmt, body=once(stmt.body, inside)) if isinstance(stmt, For) else stmt)
-    return tuple(out)
+    stmts = substituted(block, names)
+    first = {s.buffer: s for s in reversed(stmts) if isinstance(s, Local)}
+    kept = tuple(s for s in stmts if not isinstance(s, Local) or s is first[s.buffer])
+    return map_loops(kept, lambda s: replace(s, body=once(s.body, inside)))
 
 
 def lower_kernel(kernel: Kernel) -> Kernel:
