@@ -10,8 +10,8 @@ before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in 
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
-from weft.scalar.blocks import loops_in, map_loops, nodes, stored_in, substitute_block
-from weft.scalar.nest import Block, For, Load, Local, Stmt, Store, free_variables
+from weft.scalar.blocks import expand_loops, loops_in, map_loops, nodes, stored_in, substitute_block
+from weft.scalar.nest import Block, For, Load, Local, Store, free_variables
 from weft.scalar.ops import axis
 from weft.tile.moves.loops import Labels, past
 
@@ -62,14 +62,12 @@ class RowStager:
         store = Store(buffer, (past(at, first.lo),), substitute((row,), {HERE: at})[0])
         fill = For(at, first.lo, first.hi, (store,), 1, "free", "thread")
 
-        def read(loop: For) -> For:
+        def read(loop: For) -> Block:
+            if loop not in loops:
+                return (loop,)
             place = make(Load(buffer), past(loop.axis, loop.lo))
             old = substitute((row,), {HERE: loop.axis})[0]
-            return replace(loop, body=substitute_block(loop.body, {old: place}))
+            changed = replace(loop, body=substitute_block(loop.body, {old: place}))
+            return (Local(buffer), fill, changed) if loop is first else (changed,)
 
-        out: list[Stmt] = []
-        for stmt in stmts:
-            if stmt is first:
-                out += [Local(buffer), fill]
-            out.append(read(stmt) if stmt in loops and isinstance(stmt, For) else stmt)
-        return tuple(out)
+        return expand_loops(stmts, read)
