@@ -254,10 +254,9 @@ class _Block:
         number = apply("floordiv", THREAD, constant(width))
         leads = apply("eq", apply("floormod", THREAD, constant(width)), constant(0))
         label = f"p_{into.labels[0]}"
-        parts: list[Buffer] = []
-        for name, acc in zip(into.labels, part.accs, strict=True):
-            type_ = TensorType(acc.type.dtype, (self.all // width,))
-            parts.append(Buffer(f"{name}_parts", type_, "shared"))
+        types = (TensorType(dtype, (self.all // width,)) for dtype in part.dtypes)
+        pairs = zip(into.labels, types, strict=True)
+        parts = [Buffer(f"{name}_parts", type_, "shared") for name, type_ in pairs]
         yield from map(nest.Local, parts)
         for buffer, acc in zip(parts, part.accs, strict=True):
             yield Store(buffer, (simplify(number, {}),), acc, leads if width > 1 else None)
