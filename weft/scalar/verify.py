@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weft.core.errors import VerifyError
-from weft.core.node import Node, Op, declared_in, require
+from weft.core.node import Node, Op, bottom_up, declared_in, require
 from weft.core.types import TensorType, boolean, i64
 from weft.scalar import nest
 from weft.scalar.affine import linear
@@ -159,7 +159,7 @@ class _Verifier:
         told = f"{kind.__name__} is not a statement of the {level.name} level"
         self.that(declared_in(kind, level.folders) and kind is not nest.Let, told)
         for term in stmt.terms():
-            self.term(term)
+            bottom_up(term, self.checked, self.node)
         self.own(stmt)
         if isinstance(stmt, nest.For):
             self.loop(stmt)
@@ -182,15 +182,6 @@ class _Verifier:
             self.that(False, e.message)
 
     # Terms
-
-    def term(self, root: Node) -> None:
-        stack = [root]
-        while stack:
-            node = stack.pop()
-            if node not in self.checked:
-                self.checked[node] = None
-                self.node(node)
-                stack.extend(node.args)
 
     def node(self, node: Node) -> None:
         op, level = node.op, self.level
