@@ -16,10 +16,15 @@ from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from weft.core.node import bottom_up
+
 
 def keep_draws(graph: GraphModule) -> tuple[GraphModule, int]:
     """A graph whose last outputs are the random numbers that no output needs, and their count."""
-    drawn = {n for n in _unread(graph) if n.op.startswith("call_") and _draws(graph, n)}
+    read: dict[Node, None] = {}
+    bottom_up(graph.graph.output_node(), read, lambda _: None, lambda n: n.all_input_nodes)
+    unread = (n for n in graph.graph.nodes if n not in read)
+    drawn = {n for n in unread if n.op.startswith("call_") and _draws(graph, n)}
     if not drawn:
         return graph, 0
     copy = GraphModule(graph, Graph())
@@ -30,18 +35,6 @@ def keep_draws(graph: GraphModule) -> tuple[GraphModule, int]:
     copy.graph.output((*values, *(twins[n] for n in graph.graph.nodes if n in drawn)))
     copy.recompile()
     return copy, len(drawn)
-
-
-def _unread(graph: GraphModule) -> set[Node]:
-    """The nodes that no output is computed from."""
-    unread = set(graph.graph.nodes)
-    stack = [graph.graph.output_node()]
-    while stack:
-        node = stack.pop()
-        if node in unread:
-            unread.discard(node)
-            stack.extend(node.all_input_nodes)
-    return unread
 
 
 class _Watch(TorchDispatchMode):
