@@ -49,6 +49,13 @@ def test_the_wrong_kernel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "the first kernel that differs from its loop nest: exp, of test_kernels.py" in line
 
 
+def test_pairs_of_bf16_are_numbers() -> None:
+    """Where a machine multiplies pairs, an odd product between kernels is a buffer of them."""
+    a, b = torch.randn(1000, 15).bfloat16(), torch.randn(15, 1000).bfloat16()
+    checks = check_kernels(Source(lambda a, b: (a @ b).softmax(-1), (a, b), {}, "f"), Options())
+    assert checks and first_wrong(checks) is None
+
+
 def test_inputs_are_those_of_the_call() -> None:
     """Parameters, written inputs and library calls in between."""
 

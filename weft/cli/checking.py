@@ -26,7 +26,7 @@ from weft.interpret import nests as interpret
 from weft.interpret.memory import as_array, as_tensor
 from weft.link.places import run_or_refuse
 from weft.options import Options, find_target
-from weft.scalar.nest import Kernel, Program
+from weft.scalar.nest import Buffer, Kernel, Program
 from weft.scalar.ops import constant
 from weft.scalar.resize import sizes_of, with_sizes
 
@@ -108,13 +108,21 @@ def results_of(kernels: list[Kernel], held: dict[str, torch.Tensor]) -> list[Ker
     """What kernels stored, beside their nests on the inputs that they had."""
     outputs = {b.name: b for kernel in kernels for b in kernel.outputs}
     inputs = {b.name: b for k in kernels for b in k.inputs if b.name not in outputs}
-    name = " and ".join(kernel.name for kernel in kernels)
-    nests = Program("loop", name, (*inputs.values(),), (*outputs.values(),), (*kernels,))
-    arrays = [as_array(held[input_name].contiguous()) for input_name in inputs]
+    title = " and ".join(kernel.name for kernel in kernels)
+    nests = Program("loop", title, (*inputs.values(),), (*outputs.values(),), (*kernels,))
+    arrays = [as_array(numbers_of(held[name], b)) for name, b in inputs.items()]
     own = map(as_tensor, interpret.run(nests, arrays))
     reference = map(as_tensor, interpret.run(nests, arrays, widen=True))
     where = next((kernel.where for kernel in kernels if kernel.where), None)
     return [
-        KernelResult(name, output, where, held[output].contiguous(), narrow, wide)
-        for output, narrow, wide in zip(outputs, own, reference, strict=True)
+        KernelResult(title, name, where, numbers_of(held[name], b), narrow, wide)
+        for (name, b), narrow, wide in zip(outputs.items(), own, reference, strict=True)
     ]
+
+
+def numbers_of(tensor: torch.Tensor, buffer: Buffer) -> torch.Tensor:
+    """What a buffer holds; two bf16 of an i32 as a complex number, as the interpreter has them."""
+    if buffer.type.dtype.kind != "pair":
+        return tensor.contiguous()
+    halves = tensor.contiguous().view(torch.bfloat16).float()
+    return torch.view_as_complex(halves.unflatten(-1, (-1, 2)))
