@@ -64,4 +64,11 @@ LARGE = cases(
     large_scan=(lambda x: x.flip(1).cumsum(1).flip(1), f32(300, 301)),
     large_u8=(lambda x: (x // 3, x % 7, (x > 100).sum(1)), u8(130, 301)),
     large_power=(squared, f32(5, 7).clamp(-1, 1), f32(7, 19)),
+    positions_to_far=(
+        lambda x: (
+            *(torch.arange(1, 101) <= x[:, None], torch.arange(100) + 3 < x[:, None]),
+            *(x[:, None] >= torch.arange(-5, 95), torch.arange(100) < x[:, None] + 3),
+        ),
+        i64(8, of=(-(2**63), 2**63 - 1024, 0, 5, -(2**62), 2**62, 57, 100)),
+    ),
 )

@@ -145,13 +145,6 @@ POINTWISE = by_dtype() + cases(
         f64(37),
     ),
     mixed_ints=(lambda a, b, c: (a + b, b * c, a + c, a.where(c > 50, b)), i8(37), i16(37), u8(37)),
-    positions_to_far=(
-        lambda x: (
-            *(torch.arange(1, 101) <= x[:, None], torch.arange(100) + 3 < x[:, None]),
-            *(x[:, None] >= torch.arange(-5, 95), torch.arange(100) < x[:, None] + 3),
-        ),
-        i64(8, of=(-(2**63), 2**63 - 1024, 0, 5, -(2**62), 2**62, 57, 100)),
-    ),
     index_and_float=(lambda x: x * torch.arange(37) + torch.arange(5)[:, None], f32(5, 37)),
     mask_of_positions=(
         lambda x: x.masked_fill(torch.arange(37) > torch.arange(5)[:, None], -1e9),

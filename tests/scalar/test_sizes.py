@@ -33,6 +33,30 @@ def test_arithmetic_is_canonical():
     assert hint(S * T + 1) == 92
 
 
+def test_what_divides_a_size():
+    even = symbol("s2", 6, 4096, 12, 6)
+
+    def plain(x: Any) -> Any:
+        return Size(simplify(x.term, {}))
+
+    assert plain(even // 3 * 3) == even and plain(even // 2 * 4 + T) == even * 2 + T
+    assert (even + 6) % 3 == 0 and (even * T + 1) % 2 == 1
+    assert plain(even // 4 * 4) != even and plain(T // 2 * 2) != T
+    assert str(even % 4) == "s2 % 4"  # 0 or 2
+
+
+def test_quotients_by_products():
+    batch, heads, rows = symbol("s2", 2, 512, 2), symbol("s3", 2, 512, 3), symbol("s4", 2, 512, 5)
+    ranges = {X: (0, batch * heads - 1), Y: (0, rows - 1), Z: (0, T - 1)}
+    place = Size(X) * rows * T + Size(Y) * T + Size(Z)
+    whole = apply("floordiv", place.term, (heads * rows * T).term)
+    rest = apply("floormod", place.term, (heads * rows * T).term)
+    assert str(Size(simplify(whole, ranges))) == "i0 // s3"
+    assert str(Size(simplify(rest, ranges))) == str(
+        Size(simplify(((Size(X) % heads) * rows * T + Size(Y) * T + Size(Z)).term, ranges))
+    )
+
+
 def test_what_ranges_decide():
     assert S > 1 and S * T > S and not S < 2 and S <= 4096 and S * T >= S + T
     assert max(S, 1) == S and min(S, 5000) == S and bool(S)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping
 
 from weft.core.node import Node
-from weft.scalar.affine import function_of, linear, slack
+from weft.scalar.affine import factors, function_of, has_symbol, linear, slack
 from weft.scalar.nest import For
 from weft.scalar.ops import Axis, Symbol, value_of
 
@@ -36,6 +36,8 @@ def _of_atom(atom: Node, known: Divisors) -> int:
     if isinstance(atom.op, Symbol):
         return atom.op.divisor
     name = function_of(atom)
+    if name == "multiply" and has_symbol(atom):
+        return math.prod(_of_atom(f, known) for f in factors(atom))
     if name in ("minimum", "maximum"):
         return math.gcd(*(divisor(a, known) for a in atom.args))
     by = value_of(atom.args[1]) if name in ("floordiv", "floormod") else None

@@ -31,6 +31,7 @@ from weft.scalar.affine import (
     slack,
     times,
 )
+from weft.scalar.divisors import is_multiple, of_terms
 from weft.scalar.ops import Apply, Constant, apply, constant, value_of
 from weft.scalar.symbols import bounded, linear_bounds, long_division, quotient
 
@@ -152,6 +153,8 @@ def _modulo(x: Node, by: int, known: Known) -> Linear:
     low, high = linear_bounds(rest, remainder, known)
     if low // by == high // by:
         return rest, remainder - int(low // by) * by
+    if of_terms(rest, {}) % by == 0:
+        return {}, remainder
     for atom, k in rest.items():  # k * (y % m) = k * y modulo `by`, when `by` divides k * m
         m = _divisor(atom, "floormod")
         if m and k * m % by == 0 and bounded(atom.args[0], known):
@@ -167,9 +170,15 @@ def _modulo(x: Node, by: int, known: Known) -> Linear:
 
 
 def _rejoin(form: Linear, known: Known) -> Linear | None:
-    """(x // c) * c + x % c  ->  x, and (x // c % d) * c + x % c  ->  x % (c * d)."""
+    """(x // c) * c + x % c  ->  x, and (x // c % d) * c + x % c  ->  x % (c * d).
+
+    (x // c) * c alone is x, where c divides that.
+    """
     terms = form[0]
     for atom, k in terms.items():
+        by = _divisor(atom, "floordiv")
+        if by and k % by == 0 and is_multiple(atom.args[0], by):
+            return plus(plus(form, ({atom: k}, 0), -1), linear(atom.args[0]), k // by)
         c = _divisor(atom, "floormod")
         if not c:
             whole = _rejoin_size(form, atom, known)
