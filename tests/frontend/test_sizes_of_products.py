@@ -28,7 +28,9 @@ def test_rows_of_products(dtype: torch.dtype, sizes: list[tuple[int, int, int]])
     f = weft.compile(rows_of_product, dynamic=True)
     for m, k, n in sizes:
         a, b = torch.randn(m, k).to(dtype), (torch.randn(k, n) / k**0.5).to(dtype)
-        torch.testing.assert_close(f(a, b), rows_of_product(a.double(), b.double()).to(dtype))
+        want = rows_of_product(a.double(), b.double())
+        error, eagers = ((y.double() - want).abs().max() for y in (f(a, b), rows_of_product(a, b)))
+        assert error <= 2 * eagers + 1e-7
     assert not f.reasons
 
 
