@@ -46,14 +46,21 @@ class GPU(Machine):
 
 
 def _gpu(
-    language: str, arch: str, cores: int, ghz: float, memory: float, l3: int, shared: int
+    language: str,
+    arch: str,
+    cores: int,
+    ghz: float,
+    memory: float,
+    l3: int,
+    shared: int,
+    warp: int = 32,
+    warps_per_clock: int = 4,
 ) -> GPU:
     """A GPU of `cores` multiprocessors.
 
     `memory` is the bandwidth in GB/s, `l3` the bytes of the cache that all multiprocessors share,
     `shared` the bytes of shared memory that a block can have.
     """
-    warp, warps_per_clock = (64, 1) if language == "hip" else (32, 4)
     return GPU(
         language=language,
         arch=arch,
@@ -85,8 +92,8 @@ GPUS = {
     "cuda:sm_80": _gpu("cuda", "sm_80", 108, 1.41, 2039, 40 << 20, 163 << 10),
     "cuda:sm_90a": _gpu("cuda", "sm_90a", 132, 1.83, 4800, 50 << 20, 227 << 10),
     "cuda:sm_120": _gpu("cuda", "sm_120", 170, 2.41, 1792, 96 << 20, 99 << 10),
-    "hip:gfx90a": _gpu("hip", "gfx90a", 110, 1.70, 1638, 8 << 20, 64 << 10),
-    "hip:gfx942": _gpu("hip", "gfx942", 304, 2.10, 5300, 256 << 20, 64 << 10),
+    "hip:gfx90a": _gpu("hip", "gfx90a", 110, 1.70, 1638, 8 << 20, 64 << 10, 64, 1),
+    "hip:gfx942": _gpu("hip", "gfx942", 304, 2.10, 5300, 256 << 20, 64 << 10, 64, 1),
     "opencl": _gpu("opencl", "", 8, 1.3, 68, 4 << 20, 32 << 10),
     "metal": _gpu("metal", "", 8, 1.3, 68, 4 << 20, 32 << 10),
 }
