@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weft.core.types import TensorType, f32, row_major
+from weft.core.node import make
+from weft.core.types import TensorType, f32, i64, row_major
 from weft.scalar.index import TRUE, simplify
+from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import apply, axis, constant
 from weft.scalar.sizes import Size, Undecided, at, hint, symbol
 from weft.scalar.symbols import linear_bounds
@@ -43,6 +45,10 @@ def test_what_divides_a_size():
     assert (even + 6) % 3 == 0 and (even * T + 1) % 2 == 1
     assert plain(even // 4 * 4) != even and plain(T // 2 * 2) != T
     assert str(even % 4) == "s2 % 4"  # 0 or 2
+    held = make(Load(Buffer("x", TensorType(i64, (1,)))), constant(0))
+    third = apply("floordiv", apply("multiply", held, constant(3)), constant(3))
+    whole = apply("multiply", third, constant(3))  # the product with 3 may wrap
+    assert simplify(whole, {}) is whole
 
 
 def test_quotients_by_products():

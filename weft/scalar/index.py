@@ -176,9 +176,9 @@ def _rejoin(form: Linear, known: Known) -> Linear | None:
     """
     terms = form[0]
     for atom, k in terms.items():
-        by = _divisor(atom, "floordiv")
-        if by and k % by == 0 and is_multiple(atom.args[0], by):
-            return plus(plus(form, ({atom: k}, 0), -1), linear(atom.args[0]), k // by)
+        x, by = atom.args[0] if atom.args else atom, _divisor(atom, "floordiv")
+        if by and k % by == 0 and is_multiple(x, by) and bounded(x, known):
+            return plus(plus(form, ({atom: k}, 0), -1), linear(x), k // by)
         c = _divisor(atom, "floormod")
         if not c:
             whole = _rejoin_size(form, atom, known)
@@ -249,7 +249,7 @@ def _canonical(less: bool, terms: Mapping[Node, int], limit: int, known: Known) 
     right = {a: -k for a, k in terms.items() if k < 0}
     if not right and list(left.values()) == [1] and function_of(leading) == "floordiv":
         x, by = leading.args[0], _divisor(leading, "floordiv")
-        if by and bounded(x, known):  # x // by < c  is  x < c * by
+        if by:  # x // by < c  is  x < c * by
             more, offset = linear(x)
             return _canonical(less, more, limit * by - offset, known)
     if UNKNOWN in (linear_bounds(left, 0, known), linear_bounds(right, limit, known)):
