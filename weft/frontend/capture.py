@@ -121,7 +121,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
     if any(n not in places for n in used):
         raise CaptureError("a size that no input has by itself")
     order = [n for n in places if n in used]
-    together = max(len(sizes_of(n.type)) for n in told[0].nodes())
+    together = max((len(sizes_of(n.type)) for n in told[0].nodes()), default=0)
     settled, narrows = settle(shape_env, order, together), not has_ranges(shape_env)
     graph, layouts, leaves = with_sizes(told, settled)
     nodes = zip(captured.placeholders, graph.inputs, strict=True)
