@@ -321,6 +321,13 @@ def test_full_blocks_of_windows_end_where_these_reach_over_the_side() -> None:
         np.testing.assert_array_equal(y, np.convolve(x, np.ones(5), "full")[2 : n + 2])
 
 
+def test_windows_compare_lane_numbers_as_i32() -> None:
+    """As i64 their masks take longer than the sums: what has bounds needs no wider type."""
+    terms = [t for k in lowered(WINDOW).kernels for t in nodes(k.body)]
+    masks = [t for t in terms if function_of(t) in ("lt", "le", "ge", "gt") and t.type.lanes > 1]
+    assert {a.type.dtype.name for t in masks for a in t.args} == {"i32"}
+
+
 TRIANGLE = """program tile sums
 size s0: 2..4096 near 64
 input x: f32[s0,s0]

@@ -14,6 +14,7 @@ from weft.scalar.blocks import address
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded
+from weft.scalar.reach import bounds
 from weft.scalar.symbols import bounded
 from weft.tile.analysis.access import stride_along
 
@@ -82,7 +83,9 @@ class Lowering:
         if name not in FLIPPED or node.args[0].type.dtype is not i64:
             return None
         # what tensors hold may be so large that a difference wraps
-        left, right = (a if bounded(a, self.ranges) else _clamped(a, -FAR, FAR) for a in node.args)
+        least, most = bounds(v.base, self.ranges)
+        known = {**self.ranges, v.axis: (least, most + v.lanes - 1)}
+        left, right = (a if bounded(a, known) else _clamped(a, -FAR, FAR) for a in node.args)
         even, offset = linear(apply("subtract", left, right))
         terms = dict(even)
         step = terms.pop(v.axis, 0)
