@@ -8,7 +8,7 @@ from weft.core.node import Node
 from weft.scalar.affine import linear
 from weft.scalar.nest import For
 from weft.scalar.ops import apply, axis, constant
-from weft.scalar.reach import known_inside
+from weft.scalar.reach import axis_range, known_inside
 from weft.scalar.symbols import least, negative
 
 P, B = axis("p0"), axis("b0")
@@ -42,3 +42,12 @@ def test_full_blocks_of_a_share_end_where_the_whole_does(
     known = known_inside(blocks(whole, size, unit, shorter))
     last = apply("add", B, constant(shorter - 1))
     assert least(linear(B), known) >= 0 and -least(negative(linear(last)), known) == whole - 1
+
+
+def test_a_block_starts_once_in_what_is_shorter() -> None:
+    """Of b0 in p0..min(p0 + 64, min(p0 + 128, 8)) by 16, where p0 is 0, there is one at 0."""
+    ends = [apply("add", P, constant(size)) for size in (64, 128)]
+    end = apply("minimum", ends[0], apply("minimum", ends[1], constant(8)))
+    assert axis_range(loop(B, P, end, 16), {P: (0, 0)}) == (0, 0)
+    assert axis_range(loop(B, P, end, 16), {P: (0, 5)}) == (0, 7)
+    assert axis_range(loop(B, P, end, 3), {P: (0, 0)}) == (0, 6)

@@ -51,6 +51,16 @@ def test_what_divides_a_size():
     assert simplify(whole, {}) is whole
 
 
+def test_quotients_of_negative_sizes():
+    """One form for each: a pool's windows are counted from the end in its gradient."""
+    for by in (2, 3, 4):
+        for left in range(-5, 6):
+            turned = -((S * -1 + left) // by)
+            assert turned == (S - left + by - 1) // by
+            for n in (2, 3, 7, 12):
+                assert at(turned, {S.term: n}) == -((left - n) // by)
+
+
 def test_quotients_by_products():
     batch, heads, rows = symbol("s2", 2, 512, 2), symbol("s3", 2, 512, 3), symbol("s4", 2, 512, 5)
     ranges = {X: (0, batch * heads - 1), Y: (0, rows - 1), Z: (0, T - 1)}

@@ -73,5 +73,5 @@ def tracing(tracer: Tracer) -> Generator[None, None, None]:
     # torch's fused encoder layer is one opaque op; the plain path says the same in many.
     mha = torch.backends.mha
     plain = switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
-    with plain, tracer.fake_mode, tracer, Composites(tracer):
+    with plain, tracer.fake_mode, tracer.dispatcher(), tracer, Composites(tracer):
         yield

@@ -17,7 +17,16 @@ from weakref import WeakKeyDictionary
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import StrictMinMaxConstraint
-from torch.utils._sympy.functions import CleanDiv, FloorDiv, Max, Min, Mod, PythonMod
+from torch.utils._sympy.functions import (
+    CleanDiv,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    PythonMod,
+    ToFloat,
+    TruncToInt,
+)
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node
@@ -56,6 +65,8 @@ def _of(expr: Any, shape_env: Any) -> Any:
                 return number
             known[expr.name] = make(Symbol(expr.name, *OPEN, OPEN[0]))
         return Size(known[expr.name])
+    if isinstance(expr, TruncToInt):
+        return _scaled(expr, shape_env)
     rule = RULES.get(type(expr))
     if rule is None:
         raise CaptureError(f"a size of the form {expr}")
@@ -75,6 +86,21 @@ def _bounded(symbol: Any, shape_env: Any) -> int | None:
     for inside in (sympy.Ge(symbol, OPEN[0]), sympy.Le(symbol, OPEN[1])):
         shape_env.evaluate_expr(inside)
     return None
+
+
+def scaled_exactly(factor: Any) -> tuple[int, int] | None:
+    """A float as a fraction, if a double holds its product with any size exactly."""
+    over, under = float(factor).as_integer_ratio()
+    return (over, under) if abs(over) * MOST < 1 << 53 else None
+
+
+def _scaled(expr: Any, shape_env: Any) -> Any:
+    """int(1.5 * x) of a size x as 3 * x // 2."""
+    factor, value = expr.args[0].as_coeff_Mul()
+    exact = scaled_exactly(factor)
+    if not isinstance(value, ToFloat) or exact is None or factor < 0:
+        raise CaptureError(f"a size of the form {expr}")
+    return exact[0] * _of(value.args[0], shape_env) // exact[1]
 
 
 def _power(base: Any, exponent: Any) -> Any:

@@ -20,6 +20,8 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils._pytree import tree_map_only
 from torch.utils._sympy.functions import FloatTrueDiv, IntTrueDiv, ToFloat
 
+from weft.frontend.extents import scaled_exactly
+
 aten = torch.ops.aten
 # Ops that give with a tensor what they give with its number; others take special cases of it.
 ARITHMETIC = ("add", "sub", "mul", "div", "gt", "ge", "lt", "le", "eq", "ne")
@@ -90,7 +92,7 @@ class Floats:
         """What holds a float; None for one whose algebra may have rounded otherwise than Python.
 
         Dynamo computes one operation with a float. Of sizes, quotients of integers, or of these
-        beside an integer, are not changed by sympy's rules.
+        beside an integer, are not changed by sympy's rules; nor are products that are exact.
         """
         if expr in self.held:
             return self.held[expr]
@@ -103,7 +105,10 @@ class Floats:
             return self._operand(size, torch.float64)
         op, freed = OPS.get(type(expr)), expr.free_symbols & self.held.keys()
         sums = op is aten.add.Tensor and not any(a.is_Float and float(a) % 1 for a in expr.args)
-        if op is None or len(expr.args) != 2 or not (freed or sums or op is aten.div.Tensor):
+        factor, size = expr.as_coeff_Mul()
+        scaled = isinstance(size, ToFloat) and scaled_exactly(factor) is not None
+        held = freed or sums or scaled or op is aten.div.Tensor
+        if op is None or len(expr.args) != 2 or not held:
             return None
         parts = [self._tensor(a, shape_env) for a in expr.args]
         return None if any(p is None for p in parts) else self.record(op, tuple(parts), {})

@@ -18,6 +18,7 @@ from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
 from weft.library.calls import torch_object
+from weft.scalar.sizes import Size
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 
@@ -153,5 +154,5 @@ def promoted(operands: Sequence[Any]) -> DType:
     def stand_in(x: Tensor) -> torch.Tensor:
         return torch.empty((1,) * bool(x.rank), dtype=TORCH_DTYPE[x.dtype], device="meta")
 
-    given = tree_map_only(Tensor, stand_in, list(operands))
+    given = tree_map_only(Size, lambda _: 1, tree_map_only(Tensor, stand_in, list(operands)))
     return dtype_of(torch.result_type(given[0], given[-1]))

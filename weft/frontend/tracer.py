@@ -11,7 +11,7 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 
 import linecache
 from collections import defaultdict
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ class Tracer(TorchDispatchMode):
             return self._literal(args[0])
         if op is aten._local_scalar_dense.default:
             return self._number(self.ref(args[0]))
+        if op is aten.size.default:
+            return list(args[0].shape)
         if op in _BATCH_NORMS:
             return self._batch_norm(op, args)
         if is_foreach(op):
@@ -89,7 +91,7 @@ class Tracer(TorchDispatchMode):
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
         if what is schema.Effect.COMPOSITE:
-            with self:
+            with self, self.dispatcher():
                 return schema.composition(op)(*args, **kwargs)
         if what is not schema.Effect.PURE:
             effects = {"VIEW": self._view, "WRITE": self._write, "RESHAPE": self._reshape}
@@ -105,12 +107,15 @@ class Tracer(TorchDispatchMode):
     def call(self, op: OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
         """Run an op on fake tensors, unrecorded."""
         before, self.paused = self.paused, True
-        symbolic = self.fake_mode.shape_env is not None  # which some of C++'s own calls refuse
         try:
-            with self.fake_mode, enable_python_dispatcher() if symbolic else nullcontext():
+            with self.fake_mode, self.dispatcher():
                 return op(*args, **kwargs)
         finally:
             self.paused = before
+
+    def dispatcher(self) -> AbstractContextManager[None]:
+        """Python's own decompositions where sizes are free, which some of C++'s refuse."""
+        return nullcontext() if self.fake_mode.shape_env is None else enable_python_dispatcher()
 
     def add(
         self, op: OpOverload, args: Any, kwargs: dict[str, Any], outs: Any

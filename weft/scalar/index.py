@@ -127,8 +127,10 @@ def _divide(x: Node, by: int, known: Known) -> Linear:
         if d and d % by == 0 and remainder == 0:  # y % d // by = y // by % (d // by)
             digit = modulo(divide(atom.args[0], by, known), d // by, known)
             return plus(outside, linear(digit))
-    node = apply("floordiv", from_linear(rest, remainder), constant(by))
-    return plus(outside, ({node: 1}, 0))
+    if all(k < 0 and has_symbol(a) for a, k in rest.items()):  # (1 - s) // 2 = -(s // 2)
+        turned = times((rest, remainder - by + 1), ({}, -1))
+        return plus(outside, linear(divide(from_linear(*turned), by, known)), -1)
+    return plus(outside, ({apply("floordiv", from_linear(rest, remainder), constant(by)): 1}, 0))
 
 
 def _split(
@@ -313,9 +315,7 @@ def step(node: Node, ranges: Ranges) -> Node | None:
             if key not in known.divisions:
                 known.divisions[key] = _by_size(*key, known) or node
             return known.divisions[key]
-        if not by or by < 0:
-            return None
-        return _division(name, node.args[0], int(by), known)
+        return _division(name, node.args[0], int(by), known) if by and by > 0 else None
     if name in ("minimum", "maximum"):
         for x, y in (node.args, node.args[::-1]):
             if (smaller := _compare("le", x, y, known)) in (TRUE, FALSE):

@@ -5,6 +5,7 @@ known = known_inside(loops)                                # a1 in 0..min(16, 37
 """
 
 import math
+from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.affine import Interval, Known, Ranges, bounds, function_of, has_symbol, linear
@@ -51,9 +52,14 @@ def _last(loop: For, loops: Loops) -> Node:
     extent = extent_of(loop)
     if extent is not None:
         return apply("add", loop.lo, constant(max(0, extent - 1) // loop.step * loop.step))
-    ends = loop.hi.args if function_of(loop.hi) == "minimum" else (loop.hi,)
-    below = (apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends)
+    below = (apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in _ends(loop.hi))
     return apply_all("minimum", below)
+
+
+def _ends(hi: Node) -> tuple[Node, ...]:
+    """Where a loop ends: at the least of these."""
+    least = function_of(hi) == "minimum"
+    return tuple(end for a in hi.args for end in _ends(a)) if least else (hi,)
 
 
 def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
@@ -89,8 +95,9 @@ def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:
 
 def axis_range(loop: For, ranges: Ranges) -> Interval:
     """The least and greatest value of the loop's axis."""
-    low, high = bounds(loop.lo, ranges)[0], bounds(loop.hi, ranges)[1]
-    end = furthest(loop.hi, ranges)
+    (low, latest), end = bounds(loop.lo, ranges), furthest(loop.hi, ranges)
+    loop = replace(loop, lo=constant(int(low))) if low == latest else loop
     if has_symbol(end) and not free_variables(end):
         return low, size(apply(subtract, end, constant(_least_gap(loop, loop.hi))))
-    return low, max(low, high - _least_gap(loop, loop.hi))
+    highs = (bounds(end, ranges)[1] - _least_gap(loop, end) for end in _ends(loop.hi))
+    return low, max(low, min(highs))
