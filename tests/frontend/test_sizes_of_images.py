@@ -1,4 +1,4 @@
-"""Images of any size: enlarged, padded and pooled, with gradients; and losses over their classes."""
+"""Images of any size: enlarged, padded, pooled, with gradients; and losses over their classes."""
 
 from __future__ import annotations
 
