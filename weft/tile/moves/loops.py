@@ -80,19 +80,14 @@ def around(loops: Sequence[For], nest: For, **fields: Any) -> For:
 
 
 def blocked(
-    loop: For,
-    origin: Node,
-    width: int,
-    body: BlockBody | None = None,
-    bind: str = "serial",
-    inner: str | None = None,
+    loop: For, origin: Node, width: int, body: BlockBody | None = None, bind: str = "serial"
 ) -> For:
     """`for origin in loop by width`, with a body over origin .. min(origin + width, end).
 
-    Without another body it is the loop itself over that block, bound to `inner` if that is given.
+    Without another body it is the loop itself over that block.
     """
-    end, kept = upto(origin, width, loop.hi), loop.bind if inner is None else inner
-    block = body(origin, end) if body else (replace(loop, lo=origin, hi=end, folds=(), bind=kept),)
+    end = upto(origin, width, loop.hi)
+    block = body(origin, end) if body else (replace(loop, lo=origin, hi=end, folds=()),)
     return For(origin, loop.lo, loop.hi, block, width, loop.role, bind, loop.folds)
 
 

@@ -172,5 +172,5 @@ def _block(
 def _sum(c: Contraction, lanes: int, labels: Labels) -> For:
     """The reduce loops, the innermost one by vectors."""
     *outer, last = loops_from(nested_and_joined(c.reduce, (c.update,), labels))
-    lines = blocked(last, labels.axis("b"), lanes, inner=f"vector{lanes}")
+    lines = blocked(replace(last, bind=f"vector{lanes}"), labels.axis("b"), lanes)
     return around(outer, lines, bind="serial")

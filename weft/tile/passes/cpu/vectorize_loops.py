@@ -176,4 +176,4 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     )
     if not bare or not {(False, 1), (False, -1)} & steps:
         return stmt
-    return blocked(stmt, labels.axis("b"), lanes, inner="register")
+    return blocked(replace(stmt, bind="register"), labels.axis("b"), lanes)
