@@ -4,15 +4,17 @@ contraction(nest)           # its rows, columns and reduce loops; None when it i
 stride_along(address, a0)   # elements per step of a0; None when uneven
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Container, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.scalar.affine import Interval, function_of, has_symbol, linear
 from weft.scalar.affine import factors as parts_of
-from weft.scalar.blocks import access, address, loops_from, loops_in, nodes
+from weft.scalar.blocks import access, accesses, address, loops_from, loops_in, nodes
 from weft.scalar.index import simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
@@ -28,10 +30,8 @@ def trips(stmt: For) -> int:
 
     Of a loop that ends at a size it is that of the size's hint: good for prices, not for proofs.
     """
-    extent = stmt.extent
-    if extent is None:
-        extent = length(stmt)
-        assert extent is not None, f"loop {stmt.label} has no literal length"
+    extent = length(stmt) if stmt.extent is None else stmt.extent
+    assert extent is not None, f"loop {stmt.label} has no literal length"
     return max(0, math.ceil(extent / stmt.step))
 
 
@@ -92,10 +92,9 @@ def steps_by_size(address: Node, axis: Node) -> bool:
     )
 
 
-def is_even(stmt: Stmt, axis: Node, ranges: Ranges) -> bool:
-    """Whether every access of a statement has a stride along an axis."""
-    touched = (access(part) for part in (stmt, *postorder(*stmt.terms())))
-    places = (address(*t, ranges) for t in touched if t is not None)
+def is_even(block: Block, axis: Node, ranges: Ranges) -> bool:
+    """Whether every access of a block has a stride along an axis."""
+    places = (address(*place, ranges) for place in accesses(block))
     return all(stride_along(p, axis) is not None or steps_by_size(p, axis) for p in places)
 
 
@@ -173,6 +172,13 @@ class Contraction:
     def unit(self) -> Any:
         """Columns of a line, a number or a size."""
         return span(self.joined[1]) if self.joined else 1
+
+    @property
+    def turned(self) -> Contraction:
+        """The contraction with rows and columns exchanged, so that lanes run over the rows."""
+        outer, repeat = parted((*self.outer, *self.repeat), free_variables(self.left))
+        turn = replace(self, rows=self.columns, columns=self.rows, left=self.right, right=self.left)
+        return replace(turn, outer=outer, repeat=repeat, joined=())
 
 
 def factors(term: Node) -> list[Node]:
@@ -280,19 +286,16 @@ def _roles(
     if not rows:
         return None
     best = max(rows, key=lambda f: (trips(f), free.index(f)))
-    others = [f for f in free if f is not best and f is not columns]
-    return Contraction(
-        best,
-        columns,
-        tuple(f for f in others if f.axis in of_right),
-        tuple(f for f in others if f.axis not in of_right),
-        tuple(reduce),
-        update,
-        apply_all("multiply", left),
-        apply_all("multiply", right),
-        tuple(stores),
-        "dot_bf16" if paired else "multiply",
-    )
+    around = parted((f for f in free if f is not best and f is not columns), of_right)
+    sides = apply_all("multiply", left), apply_all("multiply", right)
+    times = "dot_bf16" if paired else "multiply"
+    return Contraction(best, columns, *around, tuple(reduce), update, *sides, tuple(stores), times)
+
+
+def parted(loops: Iterable[For], axes: Container[Node]) -> tuple[tuple[For, ...], tuple[For, ...]]:
+    """The loops over some axes, and all others."""
+    inside = {f: f.axis in axes for f in loops}
+    return tuple(f for f in inside if inside[f]), tuple(f for f in inside if not inside[f])
 
 
 def value_uses(block: Block, variable: Node) -> bool:

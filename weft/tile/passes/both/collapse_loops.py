@@ -12,7 +12,7 @@ from weft.core.node import Node, postorder
 from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_each, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, free_variables, walk
+from weft.scalar.nest import Block, For, Kernel, free_variables
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.scalar.reach import extent_of
 from weft.tile.analysis.access import is_even, ranges_in, trips, value_uses
@@ -37,7 +37,7 @@ def collapsed(stmt: For, labels: Labels) -> For | None:
     if loop is None:
         return None
     ranges = ranges_in((loop,))
-    even = all(is_even(s, loop.axis, ranges) for s in walk(loop.body))
+    even = is_even(loop.body, loop.axis, ranges)
     # as a value the joint axis would be divided: only addresses absorb that
     return loop if even and not value_uses(loop.body, loop.axis) else None
 

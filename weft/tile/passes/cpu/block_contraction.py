@@ -33,6 +33,7 @@ from weft.tile.moves.loops import Labels, around, blocked, upto, vectors
 from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
 
 Span = tuple[Node, Node]  # from, to
+Read = Callable[[Node], Node]  # what a tile that starts at a column reads
 
 FEW = 4  # rows from which on the right side is read often enough to pack it
 PACK = 8  # vectors multiplied and added in the time that packing one takes
@@ -67,7 +68,7 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
     packed = in_panels(c, width)
-    crossed = None if packed else in_panels(turned(c), lanes)
+    crossed = None if packed else in_panels(c.turned, lanes)
     if crossed and not c.joined:  # both sides' panels fit
         deep = math.prod(map(trips, c.reduce)) * c.right.type.dtype.bytes
         size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
@@ -172,21 +173,6 @@ def tile_width(c: Contraction, target: Machine) -> int:
     return lanes * min(target.register_tile[1], -(-columns // lanes))
 
 
-def turned(c: Contraction) -> Contraction:
-    """The contraction with rows and columns exchanged, so that lanes run over the rows."""
-    within, around = set(postorder(c.left)), (*c.outer, *c.repeat)
-    return replace(
-        c,
-        rows=c.columns,
-        columns=c.rows,
-        left=c.right,
-        right=c.left,
-        outer=tuple(f for f in around if f.axis in within),
-        repeat=tuple(f for f in around if f.axis not in within),
-        joined=(),
-    )
-
-
 def turns(c: Contraction, target: Machine) -> bool:
     """Whether rows fill lanes clearly better than columns do."""
     lanes = target.lanes(c.bytes)
@@ -196,7 +182,7 @@ def turns(c: Contraction, target: Machine) -> bool:
     return TURN * -(-trips(c.rows) // lanes) * trips(joint.columns) < trips(c.rows) * vectors
 
 
-def in_panels(c: Contraction, width: int) -> Callable[[Node], Node] | None:
+def in_panels(c: Contraction, width: int) -> Read | None:
     """How a tile reads the right operand at a column, in panels of that width."""
     column, size = c.columns.axis, constant(width)
     quotient, inside = apply(floordiv, column, size), apply(floormod, column, size)
@@ -271,20 +257,14 @@ def _rows(
 
 
 def _turned(
-    c: Contraction,
-    span: Span,
-    left: Node,
-    read: Callable[[Node], Node],
-    most: int,
-    target: Machine,
-    labels: Labels,
+    c: Contraction, span: Span, left: Node, read: Read, most: int, target: Machine, labels: Labels
 ) -> For:
     """Register tiles of a vector of rows, by as many of at most `most` columns as registers hold.
 
     One row of a panel serves all of them, so that panels come from memory slowly.
     """
     at, end = span
-    turn = replace(turned(c), rows=replace(c.columns, lo=at, hi=end), left=left, repeat=c.repeat)
+    turn = replace(c.turned, rows=replace(c.columns, lo=at, hi=end), left=left, repeat=c.repeat)
     even = tile_length(c.columns, -(-most // -(-most // (target.vector_registers - 4))))
     lanes = target.lanes(c.bytes)
 

@@ -29,7 +29,7 @@ from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, folded, span, stride_of, trips
 from weft.tile.moves.loops import Labels, around, blocked
-from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turned, turns
+from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turns
 
 FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
 
@@ -89,7 +89,7 @@ class _Packing:
         """The contraction with a side that is fixed in panels."""
         side, width = found, tile_width(found, self.target)
         if not self.fixed(side.right):
-            side, width = turned(found), self.target.lanes(found.bytes)
+            side, width = found.turned, self.target.lanes(found.bytes)
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
         if any(span(f) is None for f in _read_along(side, around)):
