@@ -43,16 +43,9 @@ class Emitter(Terms):
     integer = "i64"  # of loops
     parameter = "{const}{type} *restrict {name}"
 
-    def __init__(
-        self,
-        kernel: nest.Kernel,
-        symbol: str,
-        reserved: Collection[str] = (),
-        sizes: Sequence[str] = (),
-    ) -> None:
+    def __init__(self, kernel: nest.Kernel, symbol: str, reserved: Collection[str] = ()) -> None:
         super().__init__()
         self.kernel, self.symbol = kernel, symbol
-        self.sizes = sizes  # of the program, which a kernel that knows any takes as an array
         self.spelt.taken.update(reserved)  # names beyond C's
         for buffer in (*kernel.inputs, *kernel.outputs):
             self.spelt.of(buffer.name)
@@ -189,9 +182,8 @@ class Emitter(Terms):
         name, type_ = self.spelt.of(buffer.name), element(buffer.type.dtype)
         self.declare(name, f"{type_} *")
         if on_stack(buffer):
-            self.line(
-                depth, f"{type_} {name}[{max(buffer.type.span, 1)}] __attribute__((aligned(64)));"
-            )
+            array = f"{name}[{max(buffer.type.span, 1)}]"
+            self.line(depth, f"{type_} {array} __attribute__((aligned(64)));")
             return
         at = self.extent(self.current.scratch)
         self.line(depth, f"{type_} *const {name} = ({type_} *)(scratch + {at});")
@@ -242,9 +234,8 @@ class Emitter(Terms):
         head = f"{once}void {name}(void *args, i64 begin, i64 end, int worker) {{"
         first = [f"    const struct {args} *const p = args;", "    (void)p, (void)worker;"]
         struct = [f"struct {args} {{", *(fields or ["    int none;"]), "};"]
-        return "\n".join(
-            [*struct, head, *first, *unpack, *_whole(inner, self.scratch_bytes()), "}", ""]
-        )
+        body = [*first, *unpack, *_whole(inner, self.scratch_bytes())]
+        return "\n".join([*struct, head, *body, "}", ""])
 
     @staticmethod
     def _field(type_: str) -> str:
@@ -263,19 +254,19 @@ class Emitter(Terms):
             found.append(self.parameter.format(**fields))
         return found
 
-    def take_sizes(self, parameters: list[str]) -> Iterator[str]:
-        """Add the array of sizes, and read from it the ones that the kernel uses."""
+    def take_sizes(self, parameters: list[str], order: Sequence[str] = ()) -> Iterator[str]:
+        """Add the array of the program's sizes, and read from it the ones that the kernel uses."""
         own = sizes_of(self.kernel)
         name = self.spelt.fresh("sizes")
         parameters += [f"const i64 *restrict {name}"] if own else []
         for label in own:
             size = self.declare(self.variable(label), self.integer)
-            place = f"{name}[{self.sizes.index(label)}]"
+            place = f"{name}[{order.index(label)}]"
             yield f"    const {self.integer} {size} = {place};"
 
-    def file(self) -> str:
+    def file(self, order: Sequence[str]) -> str:
         parameters = self.parameters()
-        sizes = list(self.take_sizes(parameters))
+        sizes = list(self.take_sizes(parameters, order))
         body = place(self.kernel.body, unnamed)
         self.kept = _shared(body)
         self.block(body, 1)
@@ -325,4 +316,4 @@ def _whole(function: _Function, scratch_bytes: str) -> list[str]:
 
 def emit_kernel(kernel: nest.Kernel, symbol: str, sizes: Sequence[str] = ()) -> str:
     """One C file that defines `symbol` over the kernel's inputs, its outputs, and the sizes."""
-    return Emitter(kernel, symbol, sizes=sizes).file()
+    return Emitter(kernel, symbol).file(sizes)

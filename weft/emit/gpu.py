@@ -124,13 +124,8 @@ class GPUEmitter(Emitter):
 
     def within(self, term: Node) -> bool:
         """Terms that are written where they are used."""
-        return (
-            bare(term)
-            or isinstance(term.op, vectors.Matrix)
-            or term in self.copied
-            or term in self.packed
-            or unnamed(term)
-        )
+        held = isinstance(term.op, vectors.Matrix) or bare(term)
+        return held or term in self.copied or term in self.packed or unnamed(term)
 
     def atom(self, term: Node) -> str:
         return self.value(term) if bare(term) and term not in self.names else super().atom(term)
@@ -336,7 +331,7 @@ class GPUEmitter(Emitter):
     def number(self, turns: Any) -> str:
         return f"({self.index(turns.term)})" if isinstance(turns, Size) else str(turns)
 
-    def take_sizes(self, parameters: list[str]) -> Iterator[str]:
+    def take_sizes(self, parameters: list[str], order: Sequence[str] = ()) -> Iterator[str]:
         """Add a parameter for each size that the kernel uses, in the type of its indices."""
         for label in sizes_of(self.kernel):
             name, size = self.spelt.fresh(f"{label}_size"), self.variable(label)
