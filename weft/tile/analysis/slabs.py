@@ -123,9 +123,8 @@ def _fills(stmt: For) -> Iterator[Access]:
     threads = tuple(f for f in loops if f.bind == "thread")
     strips = {f.axis: f.lo for f in loops if f.bind == "register"}
     width = math.prod(trips(f) for f in loops if f.axis in strips)
-    yield Access(
-        store.buffer, substitute(store.index, strips), threads, width, _warps(threads), True
-    )
+    index = substitute(store.index, strips)
+    yield Access(store.buffer, index, threads, width, _warps(threads), True)
 
 
 def padded(slab: Buffer, pad: int) -> Buffer:

@@ -24,7 +24,7 @@ from weft.scalar.blocks import loops_in, masked
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
 from weft.scalar.ops import apply, constant
 from weft.tile.analysis.access import ranges_in, trips
-from weft.tile.moves.loops import Labels, nested
+from weft.tile.moves.loops import Labels, around, nested
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,8 @@ class Tile:
 
     def nest(self) -> For:
         """The tile as a statement again."""
-        (stmt,) = nested((*self.around, *self.threads, *self.registers), self.body)
-        assert isinstance(stmt, For)
-        return stmt
+        *loops, last = (*self.around, *self.threads, *self.registers)
+        return around(loops, replace(last, body=self.body))
 
     def ranges(self) -> dict[Node, Interval]:
         """The ranges of all axes bound in it."""

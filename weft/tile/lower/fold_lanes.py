@@ -3,9 +3,10 @@
 fold_lanes(fold, [(acc0,), (acc1,), ..])     # [(extract{0}(v),), (extract{1}(v),), ..]
 """
 
+from functools import partial
 from itertools import groupby
 
-from weft.core.node import Node, make
+from weft.core.node import make
 from weft.kernel.ops import Exchange, Extract, Shuffle
 from weft.scalar.monoid import Terms
 from weft.scalar.nest import Fold
@@ -34,18 +35,12 @@ def _together(fold: Fold, group: list[Terms], lanes: int) -> list[Terms]:
     """
     count, distance = len(group), 1
     while distance < count:
-        low, high = Exchange(distance, 0), Exchange(distance, 1)
-        pairs = [
-            tuple(zip(*pair, strict=True)) for pair in zip(group[::2], group[1::2], strict=True)
-        ]
-        group = [fold.monoid.combine(_each(low, p), _each(high, p)) for p in pairs]
+        halves = [partial(make, Exchange(distance, half)) for half in (0, 1)]
+        pairs = zip(group[::2], group[1::2], strict=True)
+        group = [fold.monoid.combine(*(tuple(map(e, *pair)) for e in halves)) for pair in pairs]
         distance *= 2
     (whole,) = group
     while distance < lanes:
         whole = fold.monoid.combine(whole, tuple(make(Shuffle(distance), c) for c in whole))
         distance *= 2
     return [tuple(make(Extract(lane), c) for c in whole) for lane in range(count)]
-
-
-def _each(exchange: Exchange, pairs: tuple[tuple[Node, ...], ...]) -> Terms:
-    return tuple(make(exchange, *pair) for pair in pairs)

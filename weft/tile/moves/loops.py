@@ -74,9 +74,7 @@ def nested(loops: Sequence[For], body: Block) -> Block:
 
 def around(loops: Sequence[For], nest: For, **fields: Any) -> For:
     """The nest inside loops, the first outermost, with other `fields` as `replace` takes them."""
-    for loop in reversed(loops):
-        nest = replace(loop, body=(nest,), **fields)
-    return nest
+    return nested([replace(f, **fields) for f in loops], (nest,))[0]  # type: ignore[return-value]
 
 
 def blocked(

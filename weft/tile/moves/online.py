@@ -176,11 +176,9 @@ class _Online(Chunks):
         kept = Store(state.held, (ROW, *places), apply("add", scaled, fold.accs[0]))
         self.each += self.by_row(nested(free, (*add, kept)))
         whole = apply_all(multiply, [self.whole_fold(state, places), *own])
-        done = [
-            self.stored(s, substitute((self.over(s.value, None),), {fold.accs[0]: whole})[0])
-            for s in stores
-        ]
-        self.finish += self.by_row(nested(free, tuple(done)))
+        values = substitute(tuple(self.over(s.value, None) for s in stores), {fold.accs[0]: whole})
+        done = tuple(map(self.stored, stores, values))
+        self.finish += self.by_row(nested(free, done))
 
     def sides(self, parts: list[Node], free: Sequence[For], stores: Sequence[Store]) -> Node:
         """The product of a sum, its side that the other loops do not move computed before it.

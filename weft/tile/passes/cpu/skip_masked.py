@@ -125,12 +125,8 @@ class _Columns:
 
     def _related(self) -> list[For]:
         """The loops over those columns of the block's buffers; none where one is read elsewhere."""
-        touched = [
-            (b, p, self.roots.get(i))
-            for b, index in accesses(self.block)
-            for p, i in enumerate(index)
-            if b.space == "local"
-        ]
+        own = [(b, index) for b, index in accesses(self.block) if b.space == "local"]
+        touched = [(b, p, self.roots.get(i)) for b, index in own for p, i in enumerate(index)]
         found, before = [self.first], 0
         while before != len(found):
             before = len(found)

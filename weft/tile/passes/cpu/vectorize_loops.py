@@ -162,18 +162,13 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     if not isinstance(stmt, For) or stmt.role != "scan" or (length(stmt) or 0) < lanes:
         return stmt
     ranges = ranges_in((stmt,))
-    steps = {
-        (dict(strides(s, axis, ranges)).get(a) in (0, 1), b)
-        for s in stmt.body
-        for a, b in strides(s, stmt.axis, ranges)
-    }
+    both = ((dict(strides(s, axis, ranges)), strides(s, stmt.axis, ranges)) for s in stmt.body)
+    steps = {(across.get(part) in (0, 1), step) for across, along in both for part, step in along}
     # one term is one value: side by side, what is computed from a running value would be many
-    bare = all(
-        isinstance(s.value.op, nest.Running)
-        if isinstance(s, Store)
-        else any(step != 0 for _, step in strides(s, axis, ranges))
-        for s in stmt.body
-    )
+    stores = [s for s in stmt.body if isinstance(s, Store)]
+    bare = all(isinstance(s.value.op, nest.Running) for s in stores)
+    others = (strides(s, axis, ranges) for s in stmt.body if s not in stores)
+    bare = bare and all(any(step != 0 for _, step in found) for found in others)
     if not bare or not {(False, 1), (False, -1)} & steps:
         return stmt
     return blocked(replace(stmt, bind="register"), labels.axis("b"), lanes)

@@ -115,10 +115,8 @@ def leading(step: Kernel | Call) -> list[For]:
     """The free loops around the whole body of a kernel."""
     if not isinstance(step, Kernel) or len(step.body) != 1:
         return []
-    plain = chain(step.body[0], "free")[0]
-    return list(
-        takewhile(lambda f: f.lo is constant(0) and f.step == 1 and span(f) is not None, plain)
-    )
+    free = chain(step.body[0], "free")[0]
+    return [*takewhile(lambda f: f.lo is constant(0) and f.step == 1 and span(f) is not None, free)]
 
 
 def _merged(
@@ -165,11 +163,8 @@ def shared_depth(members: Sequence[Kernel], passed: Sequence[Buffer]) -> int:
 
 def _own(buffer: Buffer, members: Sequence[Kernel], depth: int) -> bool:
     """Whether iteration i of the shared loops touches the slice at i alone."""
-    seen = {
-        tuple(map(_levels(m, depth).get, index))
-        for m in members
-        for index in touches(m.body, buffer)
-    }
+    at = ((_levels(m, depth), index) for m in members for index in touches(m.body, buffer))
+    seen = {tuple(map(levels.get, index)) for levels, index in at}
     levels = [n for n in next(iter(seen)) if n is not None]
     return len(seen) == 1 and sorted(levels) == list(range(depth))
 

@@ -84,11 +84,8 @@ def _kernels(
     left = apply("subtract", split.hi, apply("multiply", part, constant(length)))
     end = apply("minimum", constant(length), left) if trips(split) % length else constant(length)
     shape = (count, *map(trips, around))
-    buffers = {
-        acc: Buffer(fresh(stem, names), TensorType(acc.type.dtype, shape))
-        for fold in folds
-        for acc in fold.accs
-    }
+    accs = [acc for fold in folds for acc in fold.accs]
+    buffers = {a: Buffer(fresh(stem, names), TensorType(a.type.dtype, shape)) for a in accs}
     index = tuple(f.axis for f in around)
     stores = tuple(Store(b, (part, *index), acc) for acc, b in buffers.items())
     at = apply("add", apply("multiply", part, constant(length)), split.axis)
