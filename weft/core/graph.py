@@ -6,10 +6,10 @@ for node in g.nodes(): ...          # inputs first, arguments before users
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from weft.core.node import Node, postorder, rebuild
+from weft.core.node import Change, Node, postorder, rebuild
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Graph:
     def nodes(self) -> Iterator[Node]:
         return postorder(*self.inputs, *self.outputs)
 
-    def rewrite(self, change: Callable[[Node], Node | None]) -> Graph:
+    def rewrite(self, change: Change) -> Graph:
         """Rewrites every node as `rebuild` does; new nodes take over names and origins."""
         memo: dict[Node, Node] = {}
         outputs = rebuild(self.outputs, change, memo)

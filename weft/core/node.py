@@ -142,10 +142,11 @@ def postorder(*roots: Node) -> Iterator[Node]:
     return iter(seen)
 
 
+Change = Callable[[Node], Node | None]  # what becomes of a node; None keeps it
+
+
 def rebuild(
-    roots: tuple[Node, ...],
-    change: Callable[[Node], Node | None],
-    memo: dict[Node, Node] | None = None,
+    roots: tuple[Node, ...], change: Change, memo: dict[Node, Node] | None = None
 ) -> tuple[Node, ...]:
     """Rewrites bottom-up: `change` takes each node on its new arguments; None keeps that node."""
     done: dict[Node, Node] = {} if memo is None else memo

@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from weft.core.node import Node, make, postorder, rebuild
+from weft.core.node import Change, Node, make, postorder, rebuild
 from weft.scalar.affine import Ranges
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
@@ -143,9 +143,7 @@ def rebound(block: Block, old: str, new: str) -> Block:
     return map_each(block, For, lambda s: replace(s, bind=new) if s.bind == old else s)
 
 
-def rewrite_block(
-    block: Block, change: Callable[[Node], Node | None], memo: dict[Node, Node] | None = None
-) -> Block:
+def rewrite_block(block: Block, change: Change, memo: dict[Node, Node] | None = None) -> Block:
     """Rewrite every term of a block bottom-up, as `rebuild` does."""
     memo = {} if memo is None else memo
     return tuple(stmt.map_terms(lambda t: rebuild((t,), change, memo)[0]) for stmt in block)

@@ -7,10 +7,11 @@ unique.starts["add_2"]                # (0, 128): the elements at which its inpu
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from operator import mul
 from typing import Any, TypeVar
 
 from weft.core.node import Node, make
-from weft.scalar.affine import from_linear, linear
+from weft.scalar.affine import from_linear, linear, plus
 from weft.scalar.blocks import nodes, redirect, rewrite_block
 from weft.scalar.nest import Buffer, Kernel, Load, Program
 from weft.scalar.ops import Axis, apply, constant
@@ -56,11 +57,8 @@ def _constant(index: Node) -> int:
 
 def _shift(index: tuple[Node, ...], start: Place, sign: int) -> tuple[Node, ...]:
     """The index + sign * start; a part that does not move stays as it is."""
-    parts = ((linear(i), sign * n) for i, n in zip(index, start, strict=True))
-    return tuple(
-        from_linear(terms, offset + n) if n else i
-        for i, ((terms, offset), n) in zip(index, parts, strict=True)
-    )
+    pairs = zip(index, start, strict=True)
+    return tuple(from_linear(*plus(linear(i), ({}, n), sign)) if n else i for i, n in pairs)
 
 
 class Unique:
@@ -93,13 +91,8 @@ class Unique:
     def starts(self) -> dict[str, tuple[int, ...]]:
         """For each kernel that takes parts of its inputs: the element at which each part begins."""
         layouts = {k.name: [b.type.layout for b in k.inputs] for k in self.full.kernels}
-        return {
-            name: tuple(
-                sum(n * stride for n, stride in zip(start, layout, strict=True))
-                for start, layout in zip(place, layouts[name], strict=True)
-            )
-            for name, place in self.places.items()
-        }
+        parts = {name: zip(at, layouts[name], strict=True) for name, at in self.places.items()}
+        return {name: tuple(sum(map(mul, *part)) for part in own) for name, own in parts.items()}
 
     def restore(self, program: Program) -> Program:
         """The full program at the level of `program`, which is `self.program` lowered."""

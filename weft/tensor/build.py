@@ -142,10 +142,8 @@ def full(shape: Sequence[int], value: Number, dtype: DType) -> Tensor:
 
 def broadcast_in(x: Tensor, shape: Sequence[int], axes: Sequence[int]) -> Tensor:
     """Axis j of x runs along output axis axes[j] (or has length 1); x repeats along the others."""
-    index = [
-        constant(0) if n == 1 and shape[a] != 1 else position(a)
-        for a, n in zip(axes, x.shape, strict=True)
-    ]
+    pairs = zip(axes, x.shape, strict=True)
+    index = [constant(0) if n == 1 and shape[a] != 1 else position(a) for a, n in pairs]
     return view(x, shape, index)
 
 

@@ -12,9 +12,9 @@ from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.targets.machine import Machine
 from weft.tensor import ops
-from weft.tensor.groups import NEVER, Group, Groups, Kernel, Price, weight
+from weft.tensor.groups import NEVER, Groups, Kernel, Price, weight
 from weft.tensor.join import Joining, is_joinable, join_everything
-from weft.tensor.lower import root_shape
+from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import store_recomputed
 
 Fuse = Literal["none", "greedy", "all"]
@@ -84,9 +84,8 @@ def _is_contraction(node: Node, users: list[Node]) -> bool:
 
 def _is_generated(node: Node) -> bool:
     """Whether a map reads coordinates and scalars alone: a buffer would save no loads."""
-    return isinstance(node.op, ops.Map) and all(
-        isinstance(s.op, ops.Index | ops.Scalar) for s in ops.sources(node)
-    )
+    made = all(isinstance(s.op, ops.Index | ops.Scalar) for s in ops.sources(node))
+    return made and isinstance(node.op, ops.Map)
 
 
 # ---- inlining

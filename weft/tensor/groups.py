@@ -15,9 +15,8 @@ from weft.scalar.affine import linear
 from weft.scalar.nest import Block, Buffer
 from weft.targets.machine import Machine
 from weft.tensor import ops
-from weft.tensor.lower import lower_group, root_shape
+from weft.tensor.lower import Group, lower_group, root_shape
 
-Group = tuple[Node, ...]
 Price = Callable[[Block], float]
 # A kernel as rows: the id of an op and the rows of its operands, or the id of a type it reads.
 Structure = tuple[tuple[int, ...], ...]

@@ -109,11 +109,8 @@ class Joining:
 
     def _makes_cycle(self, a: Kernel, b: Kernel) -> bool:
         """Whether one depends on the other through a third kernel."""
-        return any(
-            third is not y and third.above & y.bit
-            for x, y in ((a, b), (b, a))
-            for third in self._makers(x)
-        )
+        both = ((third, y) for x, y in ((a, b), (b, a)) for third in self._makers(x))
+        return any(third is not y and third.above & y.bit for third, y in both)
 
     def both(self, a: Kernel, b: Kernel) -> Kernel:
         """The joined kernel; it stores what another kernel reads and what must be stored."""

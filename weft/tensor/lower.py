@@ -14,12 +14,13 @@ from weft.core.text.graph import fresh
 from weft.core.types import Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.affine import Interval
-from weft.scalar.blocks import loads, nodes, substitute_block
+from weft.scalar.blocks import Index, loads, nodes, substitute_block
 from weft.scalar.ops import Axis, apply, axis, checked_index, constant
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
 
+Group = tuple[Node, ...]  # the outputs of a kernel
 Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or (lo, hi), role
 Buffers = Mapping[Node, nest.Buffer]
 # (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
@@ -74,9 +75,8 @@ class _Nest:
         variable, extent, role = leaves[0].loops[0]
         inner = [replace(leaf, loops=leaf.loops[1:]) for leaf in leaves]
         starts = starts or role == "scan"
-        folds = tuple(
-            leaf.stmt.fold for leaf in leaves if starts and isinstance(leaf.stmt, nest.Update)
-        )
+        updates = (leaf.stmt for leaf in leaves if isinstance(leaf.stmt, nest.Update))
+        folds = tuple(u.fold for u in updates) if starts else ()
         body = self.block(inner, bound | {variable})
         lo, hi = extent if isinstance(extent, tuple) else (constant(0), constant(extent))
         return nest.For(variable, lo, hi, body, role=role, folds=folds)
@@ -120,7 +120,7 @@ def one_table(rows: int, columns: int) -> tuple[int, int]:
     return rows, columns
 
 
-def root_shape(outputs: tuple[Node, ...]) -> tuple[int, ...] | None:
+def root_shape(outputs: Group) -> tuple[int, ...] | None:
     """The iteration space that the outputs share; None when their shapes do not align.
 
     Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1).
@@ -139,9 +139,7 @@ def _common(extents: tuple[int, ...]) -> int:
     return sizes[0] if sizes else max(extents)
 
 
-def elements(
-    outputs: tuple[Node, ...],
-) -> tuple[dict[Node, Interval], list[tuple[Node, tuple[Node, ...]]]]:
+def elements(outputs: Group) -> tuple[dict[Node, Interval], list[tuple[Node, Index]]]:
     """The ranges of the axes that outputs of one kernel share, and the index of each output."""
     root = root_shape(outputs)
     assert root is not None
@@ -152,7 +150,7 @@ def elements(
 
 
 def lower_group(
-    outputs: tuple[Node, ...], buffers: Buffers, written: Buffers, tables: Tables = one_table
+    outputs: Group, buffers: Buffers, written: Buffers, tables: Tables = one_table
 ) -> nest.Block:
     """The nest that computes a group's outputs in `written` from tensors in `buffers`."""
     op = outputs[0].op
@@ -244,7 +242,7 @@ def _lower_scatter(
 
 def lower(
     graph: Graph,
-    groups: list[tuple[Node, ...]],
+    groups: list[Group],
     layouts: tuple[TensorType, ...] | None = None,
     tables: Tables = one_table,
 ) -> nest.Program:
@@ -300,7 +298,7 @@ def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
 
 
 def _lower_call(
-    group: tuple[Node, ...], buffers: dict[Node, nest.Buffer], stem: str, taken: set[str]
+    group: Group, buffers: dict[Node, nest.Buffer], stem: str, taken: set[str]
 ) -> nest.Call:
     node, *parts = group
     call = node.op

@@ -73,14 +73,10 @@ def show_access(word: str, load: Any, index: str, *rest: str) -> str:
 
 Show = Mapping[str, Callable[[Node, Ref], str]]  # forms of terms, by op name
 SHOW: Show = {"load": _show_load}
+Named = Callable[[Node], str | None]  # the name of a term that has one
 
 
-def show_term(
-    term: Node,
-    named: Callable[[Node], str | None] = lambda n: None,
-    outer: int = 0,
-    forms: Show = SHOW,
-) -> str:
+def show_term(term: Node, named: Named = lambda n: None, outer: int = 0, forms: Show = SHOW) -> str:
     """The text of a term in an expression of precedence `outer`; `named` has names of terms."""
     name = named(term)
     if name is not None:
@@ -99,9 +95,7 @@ def show_term(
             return show_call(term, lambda n: show_term(n, named, forms=forms), forms)
 
 
-def _infix(
-    term: Node, name: str, named: Callable[[Node], str | None], forms: Show
-) -> tuple[str, int] | None:
+def _infix(term: Node, name: str, named: Named, forms: Show) -> tuple[str, int] | None:
     args = term.args
     logic = name in ("and", "or")
     fits = all(a.type.dtype is boolean for a in args) if logic else all(map(is_index, args))

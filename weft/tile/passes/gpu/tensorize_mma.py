@@ -23,6 +23,8 @@ from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
 from weft.tile.analysis.tiles import Tile, on_chunks, section, warp_tile
 from weft.tile.moves.loops import Labels
 
+Parts = Sequence[int]  # lengths of the parts of a side, each a part of the one before
+
 
 def tensorize_mma(kernel: Kernel, target: GPU) -> Kernel:
     """Lay out every tile of 16-bit products whose slabs mma.sync can read."""
@@ -52,11 +54,7 @@ def _on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
 
 
 def laid_out(
-    tile: Tile,
-    sides: Sequence[For],
-    parts: Sequence[Sequence[int]],
-    labels: Labels,
-    far: int = ROWS // 2,
+    tile: Tile, sides: Sequence[For], parts: Sequence[Parts], labels: Labels, far: int = ROWS // 2
 ) -> Tile:
     """The tile of two sides, of which threads have parts, in parts of those: a warp the last.
 
@@ -72,7 +70,7 @@ def laid_out(
 
 
 def _side(
-    loop: For, parts: Sequence[int], labels: Labels, far: int = 0
+    loop: For, parts: Parts, labels: Labels, far: int = 0
 ) -> tuple[list[For], For, list[For]]:
     """Loops over parts, lanes and registers for one side.
 
