@@ -107,8 +107,5 @@ class Captured:
 
     def constants(self) -> tuple[int, ...]:
         """Placeholders that seldom change, and can tell: parameters and the like, not written."""
-        return tuple(
-            i
-            for i, p in enumerate(self.placeholders)
-            if (p.fixed or p.position is None) and p.region is None and i not in self.mutations
-        )
+        fixed = [(i, p) for i, p in enumerate(self.placeholders) if p.fixed or p.position is None]
+        return tuple(i for i, p in fixed if p.region is None and i not in self.mutations)

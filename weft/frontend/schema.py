@@ -145,8 +145,7 @@ def functional(op: OpOverload) -> OpOverload:
     packet_of = getattr(torch.ops, op.namespace)
     for candidate in (name.removesuffix("_"), name, f"{name.removesuffix('_')}_functional"):
         packet = getattr(packet_of, candidate, None)
-        for overload in packet.overloads() if packet is not None else ():
-            found: OpOverload = getattr(packet, overload)
+        for found in overloads(packet) if packet is not None else ():
             have = [(a.name, str(a.type)) for a in found._schema.arguments]
             if have == wanted and not found._schema.is_mutable:
                 return found

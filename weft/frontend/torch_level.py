@@ -126,12 +126,9 @@ def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
     def leaf(tag: str, value: Any) -> Any:
         return torch.device("meta") if tag == "device" else torch_object(tag, value)
 
-    given = [
-        torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype], device="meta")
-        for t in types
-    ]
-    args, kwargs = aten.arguments.bind(given, leaf)
     with torch.device("meta"):
+        given = [torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype]) for t in types]
+        args, kwargs = aten.arguments.bind(given, leaf)
         return operator(aten.target)(*args, **kwargs)
 
 

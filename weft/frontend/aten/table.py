@@ -36,11 +36,8 @@ def require(condition: bool, otherwise: str) -> None:
 
 def rows(operands: Operands, table: Mapping[str, Callable[..., Any]]) -> dict[str, Row]:
     """Rows by full name. A key lists overloads of one meaning; "silu" is aten.silu.default."""
-    return {
-        overload(name): Row(function, operands)
-        for names, function in table.items()
-        for name in names.split()
-    }
+    named = ((name, function) for names, function in table.items() for name in names.split())
+    return {overload(name): Row(function, operands) for name, function in named}
 
 
 def namesakes(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:

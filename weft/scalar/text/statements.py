@@ -178,9 +178,8 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
         if not cursor.accept(","):
             cursor.expect(";" if i == len(labels) - 1 else ",")
     values = cursor.listed(lambda: scope.expression(cursor), ")")
-    update = _with_fold(
-        cursor, scope, Update(Fold(tuple(labels), monoid, (), finite=finite), values, partial)
-    )
+    fold = Fold(tuple(labels), monoid, (), finite=finite)
+    update = _with_fold(cursor, scope, Update(fold, values, partial))
     wanted = len(labels) if partial else 1 + monoid.indexed
     if len(values) != wanted:
         cursor.fail(f"{word} takes {wanted} values here, got {len(values)}")
