@@ -212,9 +212,8 @@ def runnable(
     priced = {k.name: price(k.body) for k in first.kernels}
     facts = (unique.all(priced), unique.starts) if unique else (priced, {})
     program = without_restatements(program)
-    emitted = Emitted(
-        program, levels.symbols, levels.sources, levels.launches, *facts, sizes=levels.sizes
-    )
+    texts = levels.symbols, levels.sources, levels.launches
+    emitted = Emitted(program, *texts, *facts, sizes=levels.sizes)
     if isinstance(target, CPU):
         linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
     elif options.simulate or misplaced(place, target):

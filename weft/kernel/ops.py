@@ -95,16 +95,11 @@ class Matrix(Op):
         return ScalarType(self.buffer.type.dtype)
 
     @property
-    def line(self) -> int:
-        """Elements."""
-        return self.buffer.swizzle // self.buffer.type.dtype.bytes
-
-    @property
     def span(self) -> int:
         """Elements from the first one to beyond the last."""
-        if not self.by_rows:
-            return self.rows * self.line
-        return (-(-self.rows // self.line) - 1) * self.leading + self.depth * self.line
+        line = self.buffer.swizzle // self.buffer.type.dtype.bytes  # elements
+        lines = (-(-self.rows // line) - 1) * self.leading + self.depth * line
+        return lines if self.by_rows else self.rows * line
 
 
 @op("shuffle")

@@ -181,8 +181,6 @@ class _Sync:
 
     def moved(self, touch: Touch, step: dict[Node, Node]) -> Touch:
         """The access in the next iteration."""
-        part, place = (
-            t and simplify(substitute((t,), step)[0], self.ranges)
-            for t in (touch.part, touch.place)
-        )
+        terms = (touch.part, touch.place)
+        part, place = (t and simplify(substitute((t,), step)[0], self.ranges) for t in terms)
         return touch._replace(part=part, place=place)

@@ -92,10 +92,9 @@ def holds(wide: DType, narrow: DType) -> bool:
     if wide.is_float:
         digits = {"f32": 24, "f64": 53}.get(wide.name, 0)
         return wide.bits > narrow.bits if narrow.is_float else narrow.bits <= digits
+    alike = wide.kind == narrow.kind and wide.bits >= narrow.bits
     unsigned_fits = narrow.kind == "uint" and wide.kind == "int" and wide.bits > narrow.bits
-    return narrow.is_integer and (
-        unsigned_fits or (wide.kind == narrow.kind and wide.bits >= narrow.bits)
-    )
+    return narrow.is_integer and (alike or unsigned_fits)
 
 
 def cast_same(node: Node) -> Node | None:

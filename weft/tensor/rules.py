@@ -4,9 +4,6 @@ graph = simplify(graph, trace)      # `trace` counts the rules that fired
 Interning shares equal subexpressions, and a graph holds only what its outputs reach.
 """
 
-from collections import Counter
-
-from weft.core.graph import Graph
 from weft.core.rules import RuleSet
 from weft.scalar.rules import identities
 from weft.tensor.rules_map import MAPS, TENSORS
@@ -15,7 +12,5 @@ from weft.tensor.rules_view import VIEWS
 
 RULES = RuleSet(TENSORS, [*identities("map"), *MAPS, *VIEWS, *REDUCTIONS])
 
-
-def simplify(graph: Graph, trace: Counter[str] | None = None) -> Graph:
-    """Rewrite the graph until no rule applies; its float results may round differently."""
-    return RULES.rewrite(graph, trace)
+# Rewrites a graph until no rule applies; its float results may round differently.
+simplify = RULES.rewrite

@@ -148,8 +148,7 @@ def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[int, int]
         places = max(extents.values(), default=1)
     lines = [np.unique(np.linspace(0, n - 1, min(n, places)).astype(int)) for n in extents.values()]
     env = dict(zip(extents, np.meshgrid(*lines, indexing="ij", sparse=True), strict=True))
-    values, holds = np.broadcast_arrays(
-        evaluate_term(term, dict(env)), True if valid is None else evaluate_term(valid, dict(env))
-    )
+    mask = True if valid is None else evaluate_term(valid, dict(env))
+    values, holds = np.broadcast_arrays(evaluate_term(term, dict(env)), mask)
     seen = values[holds]
     return (int(seen.min()), int(seen.max())) if seen.size else (0, -1)

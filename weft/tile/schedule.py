@@ -95,10 +95,8 @@ def schedule_for(target: CPU | GPU, left_out: Sequence[str] = (), merges: bool =
     known = {alias: name for name, _ in (*program, *kernels) for alias in (name[4:], name[:3])}
     left = {known[choice("pass", alias, known)] for alias in left_out}
     left |= {name for name, _ in program if name[4:] in MERGES and not merges}
-    return Schedule(
-        tuple((name, step) for name, step in program if name not in left),
-        tuple((name, step) for name, step in kernels if name not in left),
-    )
+    program = tuple(p for p in program if p[0] not in left)
+    return Schedule(program, tuple(p for p in kernels if p[0] not in left))
 
 
 def check_machine(program: Program, target: CPU | GPU) -> None:

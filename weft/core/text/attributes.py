@@ -62,6 +62,8 @@ def read_arguments(cursor: Cursor) -> Arguments:
         cursor.fail(f"{text!r} is no list of arguments in JSON")
 
 
+_hints = cache(typing.get_type_hints)
+
 CODECS: dict[type, Codec] = {
     bool: Codec(show_number, _read_flag),
     int: Codec(show_number, lambda cursor, scope: cursor.integer()),
@@ -139,11 +141,6 @@ def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
         if name not in values and field.default is MISSING:
             cursor.fail(f"{cls.name} needs attribute {name}")
     return cls(**values)
-
-
-@cache
-def _hints(cls: type[Op]) -> dict[str, Any]:
-    return typing.get_type_hints(cls)
 
 
 def make_node(cursor: Cursor, op: Op, *args: Node) -> Node:

@@ -19,8 +19,7 @@ from weft.tensor.ops import positions
 
 def pooled(x: Tensor, window: Window, fill: Number) -> tuple[Tensor, range]:
     """[lead, sizes, kernel]: the last axes of x as windows, and which axes the taps are."""
-    lead = x.rank - window.rank
-    taps = range(x.rank, x.rank + window.rank)
+    lead, taps = x.rank - window.rank, range(x.rank, x.rank + window.rank)
     shape = (*x.shape[:lead], *window.sizes(x.shape[lead:]), *window.kernel)
     return window.gather(x, shape, positions(lead), range(lead, x.rank), taps, fill), taps
 

@@ -39,17 +39,13 @@ class Box:
     line: For
     store: Store
 
-    @property
-    def load(self) -> Node:
-        return self.store.value
-
     def nest(self) -> For:
         return replace(self.outer, body=(replace(self.line, body=(self.store,)),))
 
     def region(self) -> list[Dimension] | None:
         """The tensor map's dimensions, outermost first; None where TMA cannot copy the nest."""
         dims = self.dimensions()
-        buffer: Buffer = self.load.op.buffer  # type: ignore[attr-defined]
+        buffer: Buffer = self.store.value.op.buffer  # type: ignore[attr-defined]
         size = buffer.type.dtype.bytes
         if dims is None or len(dims) > RANK or not buffer.type.dtype.is_float:
             return None
@@ -63,7 +59,7 @@ class Box:
 
     def dimensions(self) -> list[Dimension] | None:
         """The tensor's dimensions; the box extends along the last two and is 1 along the others."""
-        load, both = self.load, (self.outer, self.line)
+        load, both = self.store.value, (self.outer, self.line)
         type_ = load.op.buffer.type  # type: ignore[attr-defined]
         moved: dict[For, Dimension] = {}
         rest: list[Dimension] = []
@@ -84,7 +80,7 @@ class Box:
 
     def is_zero_outside(self, dims: Sequence[Dimension]) -> bool:
         """Whether the mask rules out only what is outside the tensor, and fills in 0 like TMA."""
-        condition, other = mask_of(self.load), self.load.args[-1]
+        condition, other = mask_of(self.store.value), self.store.value.args[-1]
         return condition is None or (value_of(other) == 0 and _is_inside(condition, dims))
 
 

@@ -111,10 +111,9 @@ class _Expansion:
             self.finish(self.folds.pop(fold), copies)
 
     def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
-        lows = {substitute((stmt.lo,), c.values)[0] for c in copies}
-        highs = {substitute((stmt.hi,), c.values)[0] for c in copies}
-        assert len(lows) == len(highs) == 1, f"loop {stmt.label}: bounds differ between copies"
-        lo, hi = simplify(lows.pop(), ranges), simplify(highs.pop(), ranges)
+        ends = {substitute((stmt.lo, stmt.hi), c.values) for c in copies}
+        assert len(ends) == 1, f"loop {stmt.label}: bounds differ between copies"
+        lo, hi = (simplify(end, ranges) for end in ends.pop())
         stmt = replace(stmt, lo=lo, hi=hi)
         body = tuple(self.block(stmt.body, copies, ranges_inside(stmt, ranges)))
         extent = stmt.extent
@@ -206,7 +205,7 @@ class _Expansion:
         region = found and found.region()
         assert found is not None and region, f"loop {stmt.label} is no box"
         facts = zip(*((d.size, d.stride, d.side) for d in region), strict=True)
-        tensor: Buffer = found.load.op.buffer  # type: ignore[attr-defined]
+        tensor: Buffer = found.store.value.op.buffer  # type: ignore[attr-defined]
         source = make(Box(flat(tensor), *facts), *(d.start for d in region))
         start = {f.axis: f.lo for f in (found.outer, found.line)}
         slab = found.store.buffer

@@ -225,9 +225,8 @@ def _within(body: Block, loop: For) -> Block:
     inside = apply("lt", loop.axis, loop.hi)
 
     def one(stmt: Stmt) -> Stmt:
-        if isinstance(stmt, For):
-            return stmt
-        stmt = stmt.map_terms(lambda t: tiles.guarded(t, loop.axis, inside))
+        if not isinstance(stmt, For):
+            stmt = stmt.map_terms(lambda t: tiles.guarded(t, loop.axis, inside))
         if not isinstance(stmt, Store):
             return stmt
         return replace(stmt, mask=inside if stmt.mask is None else apply("and", stmt.mask, inside))
