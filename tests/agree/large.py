@@ -71,4 +71,27 @@ LARGE = cases(
         ),
         i64(8, of=(-(2**63), 2**63 - 1024, 0, 5, -(2**62), 2**62, 57, 100)),
     ),
+    divided_by_numbers=(
+        lambda x: tuple((x // n, x % n) for n in (1, 2, 3, 7, 64, 1000, -3, -8)),
+        i64(11, of=(-(2**63), 2**63 - 1, 0, -1, 1, 2**31 - 1, 2**31, -(2**31), 2**53 + 1, 7, -7)),
+    ),
+    divided_positions=(
+        lambda x: (
+            *(x[torch.arange(197) * 2 // 3], x * (torch.arange(211) // 7 % 5)),
+            *((torch.arange(211) - 100) % 3 * x, x * ((torch.arange(211) + 2**31 - 90) // 7)),
+        ),
+        f32(211),
+    ),
+    enlarged=(
+        lambda x: (
+            *(F.interpolate(x, scale_factor=s) for s in (2, 1.5, 3.0, 0.75)),
+            *(F.interpolate(x, size=n) for n in ((13, 9), (5, 40), (3, 2))),
+            F.interpolate(x, scale_factor=1.5, mode="nearest-exact"),
+        ),
+        f32(2, 3, 11, 18),
+    ),
+    enlarged_further=(
+        lambda x: (F.interpolate(x, scale_factor=2), F.interpolate(x[0], size=37)),
+        f32(1, 2, 3, 4, 17),
+    ),
 )

@@ -14,7 +14,7 @@ from weft.scalar.ops import eq as eq_function
 from weft.scalar.ops import lt as lt_function
 from weft.tensor import build
 from weft.tensor.build import Tensor
-from weft.tensor.ops import Index, Input, Map, Reduce, Scan, View, position
+from weft.tensor.ops import Gather, Index, Input, Map, Reduce, Scan, View, position
 
 relu = FUNCTIONS["relu"]
 NUMBERS = (f32, f16, bf16, f64, i64, i32, i8, u8)
@@ -25,7 +25,7 @@ def tensor(label: str, dtype: DType, *shape: int) -> Tensor:
 
 
 def samples() -> Iterator[tuple[Node, ...]]:
-    for family in (_views, _masks, _maps, _reductions, _casts, _coordinates):
+    for family in (_views, _masks, _maps, _reductions, _casts, _coordinates, _scaled):
         yield from family()
 
 
@@ -124,6 +124,29 @@ def _coordinates() -> Iterator[tuple[Node, ...]]:
     yield (_node(Index((4, 6), apply("floordiv", position(0), constant(2)))).node,)
     yield (_node(Index((4, 6), apply("floormod", position(0), constant(8)))).node,)
     yield ((_node(Map(lt_function), i, build.broadcast(tensor("n", i64, 6), (4, 6)))).node,)
+
+
+def _within(x: Tensor, low: int, high: int) -> Tensor:
+    return build.map_(FUNCTIONS["minimum"], build.map_(FUNCTIONS["maximum"], x, low), high)
+
+
+def _scaled() -> Iterator[tuple[Node, ...]]:
+    """Coordinates that are computed as floats, and what is read there."""
+    for dtype in (f64, f32, f16, bf16):
+        for extent in (2, 3, 7, 40, 300):
+            x, at = tensor("x", dtype, 4, extent), _node(Index((4, extent), position(1)))
+            for slope in (0.5, 0.25, 2 / 3, 0.7, 1.0, 0.1, 0.013, 2.5):
+                for offset in (0.0, 0.5, -0.5):
+                    line = (build.cast(at, dtype) + 0.5) * slope + offset
+                    yield (build.cast(line, i64).node,)
+                    index = _within(build.cast(line, i64), 0, extent - 1)
+                    yield (_node(Gather((1,), (0,)), x, index).node,)
+                    yield (build.cast(line * line, i64).node,)  # no line
+    rows, thirds = tensor("r", f32, 4, 3), apply("floordiv", _shift(1, 4), constant(3))
+    yield (_node(Gather((0,), (1,)), rows, _node(Index((5, 3), thirds))).node,)
+    yield (_node(Gather((1, 0), ()), rows, *(_node(Index((3,), position(0))),) * 2).node,)
+    back = _node(Index((5, 3), _shift(0, -2)))
+    yield (_node(Gather((0,), (1,), True), rows, back).node,)
 
 
 def _reductions() -> Iterator[tuple[Node, ...]]:

@@ -5,20 +5,29 @@ map{f}(view x, view y)           -> view(map{f}(x, y)), if both views are the sa
 All rules evaluate the same function on the same elements, fewer times: results keep every bit.
 """
 
-from weft.core.node import Node, make
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from weft.core.node import Node, make, postorder
 from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
 from weft.core.types import boolean, i64
+from weft.scalar.affine import bounds, from_linear, linear, plus
 from weft.scalar.index import simplify
-from weft.scalar.ops import FUNCTIONS, SAFE, apply, constant
+from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, apply, constant
 from weft.scalar.rules import fold
 from weft.scalar.sizes import hint, repeats
-from weft.tensor.ops import Index, Map, View, box, position
+from weft.tensor.ops import Index, Map, Scalar, View, box, position
 from weft.tensor.rules_view import Terms, axes_of, full, scalar, viewed
 
 INDEXABLE = {
     *("add", "subtract", "multiply", "floordiv", "floormod", "minimum", "maximum", "where"),
     *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"),
 }
+
+VALUES = 1 << 18  # so many of an index are tried, at most
+STEPS = 1024  # the greatest q of what coordinates are divided by
 
 
 TENSORS = Vocabulary(
@@ -116,9 +125,46 @@ def map_of_index(node: Node, op: Map) -> Node | None:
     return make(Index(node.type.shape, simplify(apply(op.function, *terms), box(node.type.shape))))
 
 
+def index_of_floats(node: Node, op: Map) -> Node | None:
+    """map{i64}(f(index{t})) -> index{(t * p + r) // q}, clamped, where it is that for each t.
+
+    The sources of an enlarged image are such: coordinates that are scaled as floats.
+    """
+    if op.function is not CASTS[i64] or not node.args[0].type.dtype.is_float:
+        return None
+    terms, found = [*postorder(node)], dict[Node, np.ndarray]()
+    kinds = {type(n.op) for n in terms}
+    indices = [n for n in terms if isinstance(n.op, Index) and n.type.dtype is i64]
+    checks = any(n.op.function in SAFE for n in terms if isinstance(n.op, Map))
+    if checks or len(indices) != 1 or not kinds <= {Index, Map, Scalar}:
+        return None
+    term: Node = indices[0].op.term  # type: ignore[attr-defined]
+    low, high = bounds(term, box(node.type.shape))
+    if not 2 <= high - low < VALUES:
+        return None
+    every = np.arange(int(low), int(high) + 1)
+    for n in terms:
+        found[n] = every if n is indices[0] else n.op.evaluate(*(found[a] for a in n.args))
+    line = found[node.args[0]].astype(np.float64)
+    if not np.isfinite(line).all():
+        return None
+    left, right = len(every) // 4, len(every) - 1 - len(every) // 4  # ends may be clamped
+    slope = Fraction((line[right] - line[left]) / (right - left)).limit_denominator(STEPS)
+    p, q, results = slope.numerator, slope.denominator, found[node]
+    rest = math.floor(round((line[left] * q - int(every[left]) * p) * STEPS) / STEPS)
+    ends = int(results.min()), int(results.max())
+    if not np.array_equal(np.clip((every * p + rest) // q, *ends), results):
+        return None
+    whole = apply("floordiv", from_linear(*plus(({}, rest), linear(term), p)), constant(q))
+    for clamp, end in zip(("maximum", "minimum"), ends, strict=True):
+        whole = apply(clamp, whole, constant(end))
+    return make(Index(node.type.shape, simplify(whole, box(node.type.shape))))
+
+
 MAPS = [
     Rule("map-scalar", any_call("map"), take_scalars),
     Rule("map-index", any_call("map"), map_of_index),
+    Rule("map-floats", any_call("map"), index_of_floats),
     Rule("map-view", any_call("map"), pull_view),
     Rule("map-broadcast", any_call("map"), before_broadcast),
 ]

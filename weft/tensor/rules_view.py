@@ -2,15 +2,16 @@
 
 view(view(x, b), a) -> one view, by substitution of a's index terms into b's
 view(x, identity)   -> x
+gather(x, index{t}) -> view(x)
 All rules move elements and change none: NaN, Inf, -0.0 and integers keep every bit.
 """
 
 from weft.core.node import Node, make, postorder
 from weft.core.rules import Number, Rule, any_call, call, literal_value, same_number
 from weft.core.types import DType
-from weft.scalar.index import FALSE, TRUE, narrow, simplify
+from weft.scalar.index import FALSE, TRUE, inside, narrow, simplify
 from weft.scalar.ops import Axis, Constant, apply, bitand, constant, value_of, where
-from weft.tensor.ops import Index, Scalar, Shape, View, box, moved, position
+from weft.tensor.ops import Gather, Index, Scalar, Shape, View, box, moved, position
 
 Terms = tuple[Node, ...]
 
@@ -87,6 +88,19 @@ def simplify_index(op: Index) -> Node:
     return make(Index(op.shape, term))
 
 
+def gather_of_index(node: Node, op: Gather) -> Node | None:
+    """gather(x, index{t}) -> view(x), where all that it reads is known to be inside of x."""
+    x, *rows = node.args
+    if not all(isinstance(r.op, Index) for r in rows):
+        return None
+    terms = {a: r.op.term for a, r in zip(op.axes, rows, strict=True)}  # type: ignore[attr-defined]
+    if not all(inside(t, x.type.shape[a], box(node.type.shape)) for a, t in terms.items()):
+        return None
+    rest = map(position, op.rest)
+    whole = tuple(terms[a] if a in terms else next(rest) for a in range(x.type.rank))
+    return viewed(x, node.type.shape, whole)
+
+
 def constant_with_fill(node: Node, op: View) -> Node | None:
     """A constant padded with itself is that constant everywhere."""
     value = literal_value(node.args[0])
@@ -99,5 +113,6 @@ VIEWS = [
     Rule("view-view", call("view", any_call("view")), compose),
     Rule("view-index", call("view", any_call("index")), view_of_index),
     Rule("view-constant", call("view", any_call("scalar")), constant_with_fill),
+    Rule("gather-index", any_call("gather"), gather_of_index),
     Rule("index-simplify", any_call("index"), simplify_index),
 ]

@@ -13,7 +13,7 @@ from weft.scalar.affine import Interval, from_linear, function_of, linear, plus
 from weft.scalar.blocks import address
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
-from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded
+from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded, value_of
 from weft.scalar.reach import bounds
 from weft.scalar.symbols import bounded
 from weft.tile.analysis.access import stride_along
@@ -47,7 +47,10 @@ class Lowering:
     """Rewrites terms and stores under a vector axis (or none) to the kernel level."""
 
     def __init__(self, vector: Vector | None, ranges: Mapping[Node, Interval]) -> None:
-        self.vector, self.ranges = vector, ranges
+        self.vector, self.ranges, self.known = vector, ranges, ranges
+        if vector is not None:
+            low, high = bounds(vector.base, ranges)
+            self.known = {**ranges, vector.axis: (low, high + vector.lanes - 1)}
         self.memo: dict[Node, Node] = {}
 
     def term(self, node: Node) -> Node:
@@ -72,7 +75,28 @@ class Lowering:
             return node if same else make(node.op, *args)
         if v.count is not None and (function := getattr(node.op, "function", None)) in SAFE:
             args[0] = guarded(function, self._active(None), args[0])  # nothing is beyond the count
-        return make(node.op, *args)
+        return self._divided(node, *args) or make(node.op, *args)
+
+    def _divided(self, node: Node, x: Node, *more: Node) -> Node | None:
+        """A division of i64 lanes by a number as a shift, where 0 <= x < 2**31 after a product.
+
+        No machine divides these (Granlund and Montgomery, Division by Invariant Integers, 1994).
+        """
+        divides = function_of(node) in ("floordiv", "floormod") and node.type.dtype is i64
+        by = int(value_of(more[0]) or 0) if divides else 0
+        bits, product = by.bit_length() - 1, x
+        if by <= 0 or x.type.lanes == 1:
+            return None
+        if by != 1 << bits:
+            low, high = bounds(node.args[0], self.known)
+            if not 0 <= low <= high < 1 << 31 or by >= 1 << 31:
+                return None
+            bits += 32
+            product = apply("multiply", x, constant((1 << bits) // by + 1))
+        quotient = apply("shift_right", product, constant(bits))
+        if function_of(node) == "floordiv":
+            return quotient
+        return apply("subtract", x, apply("multiply", quotient, constant(by)))
 
     def _compare_lanes(self, node: Node, v: Vector) -> Node | None:
         """A comparison even along the lanes, as lane number against one scalar, both i32.
@@ -83,9 +107,7 @@ class Lowering:
         if name not in FLIPPED or node.args[0].type.dtype is not i64:
             return None
         # what tensors hold may be so large that a difference wraps
-        least, most = bounds(v.base, self.ranges)
-        known = {**self.ranges, v.axis: (least, most + v.lanes - 1)}
-        left, right = (a if bounded(a, known) else _clamped(a, -FAR, FAR) for a in node.args)
+        left, right = (a if bounded(a, self.known) else _clamped(a, -FAR, FAR) for a in node.args)
         even, offset = linear(apply("subtract", left, right))
         terms = dict(even)
         step = terms.pop(v.axis, 0)
