@@ -37,7 +37,7 @@ from weft.link import cpu, gpu, simulator
 from weft.link.key import program_key, relink
 from weft.link.places import device_of, misplaced, run_or_refuse
 from weft.link.program import Emitted, described, make_report, without_restatements
-from weft.link.ranges import within
+from weft.link.ranges import Ranges, in_ranges, told, within
 from weft.loop import verify as loop_verify
 from weft.options import Fallback, Fuse, Options, find_target
 from weft.runtime.report import Report, merged
@@ -161,21 +161,29 @@ class Artifact:
 
     report: Report
     levels: Callable[[], Levels]
+    others: list[Artifact] = field(default_factory=list["Artifact"])  # for other sizes
+
+    def all(self) -> list[Artifact]:
+        return [self, *self.others]
 
 
 def build(captured: Captured, options: Options) -> Runner:
-    """What runs a captured program: from the cache when it was compiled before."""
-    options = options.on(captured.place)
-    log = PassLog(options.verbose)
-    log.seconds["capture"] = captured.seconds
-    graph, layouts = captured.graph, captured.layouts
+    """What runs a captured program, for any size by programs for ranges of its sizes."""
+    return in_ranges(captured.graph, lambda graph: build_near(graph, captured, options))
+
+
+def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runner, Ranges]:
+    """What runs the graph near the hints of its sizes, and the ranges that it is good for."""
+    options, log = options.on(captured.place), PassLog(options.verbose)
+    log.seconds["capture"] = captured.seconds if graph is captured.graph else 0.0
+    layouts = with_hints(captured.layouts, hints_of(graph))
     writes = dict(enumerate(captured.mutations, len(graph.outputs) - len(captured.mutations)))
     constants = captured.constants() if options.freeze else ()
     facts = (layouts, writes, constants, options, find_target(options.target))
     digest = log.time("g", lambda: program_key(graph, *facts))
-    known = Known(layouts, constants, bool(captured.sizes_now))
-    levels = cache(partial(lower, graph, options, log, known))
-    placed = partial(within, digest, captured.sizes_now, lambda: levels().near)
+    levels = cache(partial(lower, graph, options, log, Known(layouts, constants, captured.narrows)))
+    met = hints_of(graph) if captured.narrows else {}
+    placed = partial(within, digest, met, lambda: levels().near)
     key, ranges = placed(options.verbose == 0)
     where = (captured.place, find_target(options.target), options.simulate)
     linked = log.time("cc", lambda: relink(key, *where)) if options.verbose == 0 else None
@@ -187,11 +195,11 @@ def build(captured: Captured, options: Options) -> Runner:
     else:
         report = make_report(linked.extra, log, graph.name, linked)
         run = linked.runner(report if options.profile else None)
-    report.sizes = ranges
+    report.sizes = told(ranges, [n.op for n in sizes_of(graph).values()])  # type: ignore[misc]
     run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
     trace((*VERIFY, "source"), lambda level: levels().text(level))
-    return run
+    return run, ranges
 
 
 def runnable(
@@ -244,10 +252,10 @@ class Builder:
         return Session(self, strict, config.debug, title, free, self.sizes or {}, Frames)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
-        return "\n".join(p.artifact.levels().text(level) for p in programs)  # type: ignore[attr-defined]
+        return "\n".join(a.levels().text(level) for p in programs for a in p.artifact.all())  # type: ignore[attr-defined]
 
     def report(self, programs: Sequence[Runner], reasons: Sequence[str]) -> Report:
-        return merged([p.artifact.report for p in programs], reasons)  # type: ignore[attr-defined]
+        return merged([a.report for p in programs for a in p.artifact.all()], reasons)  # type: ignore[attr-defined]
 
 
 def compile(

@@ -122,7 +122,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
         raise CaptureError("a size that no input has by itself")
     order = [n for n in places if n in used]
     together = max((len(sizes_of(n.type)) for n in told[0].nodes()), default=0)
-    settled, narrows = settle(shape_env, order, together), not has_ranges(shape_env)
+    settled = settle(shape_env, order, together)
     graph, layouts, leaves = with_sizes(told, settled)
     nodes = zip(captured.placeholders, graph.inputs, strict=True)
     return replace(
@@ -132,7 +132,7 @@ def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]
         leaves=list(leaves),
         placeholders=[replace(p, node=n) for p, n in nodes],
         sizes={settled[n]: places[n] for n in order},
-        sizes_now={settled[n]: places[n].of(inputs) for n in order if narrows},
+        narrows=bool(order) and not has_ranges(shape_env),
     )
 
 

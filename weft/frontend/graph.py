@@ -102,7 +102,7 @@ class Captured:
     place: torch.device  # where its tensors are, whatever the target
     numbers: dict[int, Any]  # by position, inputs of one element whose value the trace has read
     sizes: dict[Node, Source] = field(default_factory=dict[Node, Source])  # by symbol, in order
-    sizes_now: dict[Node, Any] = field(default_factory=dict[Node, Any])  # as SymInts, to guard
+    narrows: bool = False  # whether it may have programs of its own for parts of the sizes
     seconds: float = 0.0
 
     def constants(self) -> tuple[int, ...]:
