@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -73,6 +74,15 @@ def test_a_range_is_no_reason_to_trace_again() -> None:
         grads = [torch.autograd.grad(run(x).square().sum(), x)[0] for run in (f, layer)]
         torch.testing.assert_close(*grads, atol=1e-3, rtol=1e-3)
     assert len(seen) == 1 and programs_of(f) >= before + 3
+
+
+def test_a_program_for_other_sizes_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    layer = torch.nn.Linear(512, 512).requires_grad_(False)
+    f = ours(layer)
+    with caplog.at_level(logging.INFO, "weft"):
+        check(f, layer, (64, 512), (3, 512), (2, 512))
+    told = [r.getMessage() for r in caplog.records if r.name == "weft.link.ranges"]
+    assert told == ["Linear is compiled again for s0 = 3: others are for s0 in 32..65536"]
 
 
 def test_threads_that_meet_a_range_at_once_make_one_program() -> None:

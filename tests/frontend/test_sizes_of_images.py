@@ -70,3 +70,25 @@ def test_a_scale_that_rounds_is_compiled_for_each_size() -> None:
         x = torch.randn(shape)
         torch.testing.assert_close(f(x), fn(x))
     assert len(f.programs) == len(SHAPES) and not f.reasons
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x[int((x.shape[0] - 10) * 1.5) :].sum(),  # rounds towards 0, from either side
+        lambda x: x * ((x.shape[0] - 5) / ((x.shape[0] - 5) * 1.5)),  # 0 / 0
+        lambda x: x * (x.shape[0] * 0.1 * 10.0) + x[: int(x.shape[0] * 2.5)],
+        lambda x: F.interpolate(x[None, None, ::2], scale_factor=2.0),
+    ],
+)
+def test_scaled_sizes_are_python_s(fn: Program) -> None:
+    def result(call: Program, x: torch.Tensor) -> Any:
+        try:
+            return call(x)
+        except ZeroDivisionError:
+            return torch.tensor(-1.0)
+
+    f = weft.compile(fn, dynamic=True)
+    for n in (20, 7, 4, 5, 33, 9, 10):
+        x = torch.arange(float(n))
+        torch.testing.assert_close(result(f, x), result(fn, x))

@@ -88,19 +88,25 @@ def _bounded(symbol: Any, shape_env: Any) -> int | None:
     return None
 
 
-def scaled_exactly(factor: Any) -> tuple[int, int] | None:
-    """A float as a fraction, if a double holds its product with any size exactly."""
+def scaled_exactly(product: Any, shape_env: Any) -> tuple[int, int, Any] | None:
+    """(3, 2, x) of 1.5 * x as floats, if x is a positive size and a double holds the product."""
+    factor, value = product.as_coeff_Mul()
     over, under = float(factor).as_integer_ratio()
-    return (over, under) if abs(over) * MOST < 1 << 53 else None
+    if not isinstance(value, ToFloat):
+        return None
+    try:
+        size = _of(value.args[0], shape_env)
+        return (over, under, size) if size > 0 and abs(over) * size < 1 << 53 else None
+    except (CaptureError, Undecided):
+        return None
 
 
 def _scaled(expr: Any, shape_env: Any) -> Any:
     """int(1.5 * x) of a size x as 3 * x // 2."""
-    factor, value = expr.args[0].as_coeff_Mul()
-    exact = scaled_exactly(factor)
-    if not isinstance(value, ToFloat) or exact is None or factor < 0:
+    found = scaled_exactly(expr.args[0], shape_env)
+    if found is None or found[0] < 0:
         raise CaptureError(f"a size of the form {expr}")
-    return exact[0] * _of(value.args[0], shape_env) // exact[1]
+    return found[0] * found[2] // found[1]
 
 
 def _power(base: Any, exponent: Any) -> Any:

@@ -104,12 +104,12 @@ class Floats:
             size = int(expr) if expr.is_Integer else shape_env.create_symintnode(expr, hint=None)
             return self._operand(size, torch.float64)
         op, freed = OPS.get(type(expr)), expr.free_symbols & self.held.keys()
-        if op is aten.div.Tensor and (number := _ratio(*expr.args)) is not None:
-            return self._operand(number, torch.float64)
+        if op is aten.div.Tensor and expr.args[1].as_coeff_Mul()[1] == expr.args[0]:
+            ratio = scaled_exactly(expr.args[1], shape_env)  # x / (1.5 * x), of a size x
+            return ratio and self._operand(ratio[1] / ratio[0], torch.float64)
         sums = op is aten.add.Tensor and not any(a.is_Float and float(a) % 1 for a in expr.args)
-        factor, size = expr.as_coeff_Mul()
-        scaled = isinstance(size, ToFloat) and scaled_exactly(factor) is not None
-        held = freed or sums or scaled or op is aten.div.Tensor
+        exact = op is aten.mul.Tensor and scaled_exactly(expr, shape_env)
+        held = freed or sums or exact or op is aten.div.Tensor
         if op is None or len(expr.args) != 2 or not held:
             return None
         parts = [self._tensor(a, shape_env) for a in expr.args]
@@ -124,13 +124,6 @@ class Floats:
 
     def _cast(self, x: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         return x if x.dtype is dtype else self.record(aten._to_copy.default, (x,), {"dtype": dtype})
-
-
-def _ratio(x: Any, y: Any) -> float | None:
-    """What x / (1.5 * x) is for any size x; None of other quotients."""
-    factor, size = y.as_coeff_Mul()
-    exact = x == size and isinstance(x, ToFloat) and scaled_exactly(factor) is not None
-    return 1.0 / float(factor) if exact else None
 
 
 def _number(value: torch.SymFloat) -> Any:

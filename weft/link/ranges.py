@@ -10,6 +10,7 @@ by the program's key, so that a later process finds the program without that.
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from threading import Lock
 from typing import Any
@@ -21,6 +22,8 @@ from weft.runtime.sizes import value
 from weft.scalar.ops import Symbol
 from weft.scalar.resize import sizes_of, with_hints
 from weft.scalar.sizes import Size
+
+log = logging.getLogger(__name__)
 
 Ranges = dict[str, tuple[int, int]]  # by size, such as s0 * s1
 Runner = Callable[[Sequence[Any]], Any]
@@ -74,7 +77,7 @@ def in_ranges(graph: Graph, build: Callable[[Graph], tuple[Runner, Ranges]]) -> 
         artifact.others.append(run.artifact)  # type: ignore[attr-defined]
         return run, beyond
 
-    return Ranged(first, ranges, [*sizes_of(graph)], make, artifact)
+    return Ranged(graph.name, first, ranges, [*sizes_of(graph)], make, artifact)
 
 
 class Ranged:
@@ -85,13 +88,15 @@ class Ranged:
 
     def __init__(
         self,
+        name: str,
         first: Runner,
         ranges: Ranges,
         labels: Sequence[str],
         make: Callable[[dict[str, int]], tuple[Runner, Ranges]],
         artifact: Any = None,
     ) -> None:
-        self.made, self.labels, self.make = [(first, ranges)], labels, make
+        self.name, self.labels, self.make = name, labels, make
+        self.made = [(first, ranges)]
         self.known: dict[tuple[int, ...], Runner] = {}
         self.lock, self.artifact = Lock(), artifact
 
@@ -105,8 +110,15 @@ class Ranged:
         with self.lock:  # two threads that meet a range at once make one program
             found = next((run for run, ranges in self.made if holds(ranges, numbers)), None)
             if found is None:
+                self._tell(numbers)
                 self.made.append(self.make(numbers))
                 found = self.made[-1][0]
             if len(self.known) >= TUPLES:
                 self.known.clear()
             return self.known.setdefault(sizes, found)
+
+    def _tell(self, numbers: Mapping[str, int]) -> None:
+        met = ", ".join(f"{label} = {n}" for label, n in numbers.items())
+        ends = [f"{n} in {a}..{b}" for _, ranges in self.made for n, (a, b) in ranges.items()]
+        told = "%s is compiled again for %s: others are for %s"
+        log.info(told, self.name, met, "; ".join(ends))

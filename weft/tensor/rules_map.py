@@ -132,11 +132,14 @@ def index_of_floats(node: Node, op: Map) -> Node | None:
     """
     if op.function is not CASTS[i64] or not node.args[0].type.dtype.is_float:
         return None
-    terms, found = [*postorder(node)], dict[Node, np.ndarray]()
-    kinds = {type(n.op) for n in terms}
+    terms, found = list[Node](), dict[Node, np.ndarray]()
+    for n in postorder(node):  # inputs come first: elsewhere this ends soon
+        checks = isinstance(n.op, Map) and n.op.function in SAFE
+        if checks or not isinstance(n.op, Index | Map | Scalar):
+            return None
+        terms.append(n)
     indices = [n for n in terms if isinstance(n.op, Index) and n.type.dtype is i64]
-    checks = any(n.op.function in SAFE for n in terms if isinstance(n.op, Map))
-    if checks or len(indices) != 1 or not kinds <= {Index, Map, Scalar}:
+    if len(indices) != 1:
         return None
     term: Node = indices[0].op.term  # type: ignore[attr-defined]
     low, high = bounds(term, box(node.type.shape))
