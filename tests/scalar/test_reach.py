@@ -51,3 +51,23 @@ def test_a_block_starts_once_in_what_is_shorter() -> None:
     assert axis_range(loop(B, P, end, 16), {P: (0, 0)}) == (0, 0)
     assert axis_range(loop(B, P, end, 16), {P: (0, 5)}) == (0, 7)
     assert axis_range(loop(B, P, end, 3), {P: (0, 0)}) == (0, 6)
+
+
+def test_blocks_of_a_part_end_where_the_share_does() -> None:
+    """Of b0 in s1..min(s1 + 8192, the full blocks of 64), in parts s1 of a share, by 64."""
+    whole, s1 = 100_003, axis("s1")
+    share = blocks(whole, 50_176, 0, 64)
+    start, full = share[B].lo, share[B].hi
+    cut = apply("minimum", apply("add", s1, constant(8192)), full)
+    part = loop(s1, start, constant(whole), 8192)
+    known = known_inside({P: share[P], s1: part, B: loop(B, s1, cut, 64)})
+    last = apply("add", B, constant(63))
+    assert -least(negative(linear(last)), known) == whole - 1
+
+
+def test_where_is_one_of_its_values() -> None:
+    first = apply("where", apply("lt", P, constant(3)), B, apply("add", B, constant(5)))
+    loops = {P: loop(P, constant(0), constant(9)), B: loop(B, constant(0), constant(64))}
+    inner = axis("b1")
+    known = known_inside({**loops, inner: loop(inner, first, constant(64))})
+    assert least(linear(apply("subtract", inner, B)), known) == 0

@@ -5,12 +5,22 @@ known = known_inside(loops)                                # a1 in 0..min(16, 37
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval, Known, Ranges, bounds, function_of, has_symbol, linear
+from weft.scalar.affine import (
+    Interval,
+    Known,
+    Ranges,
+    bounds,
+    function_of,
+    has_symbol,
+    linear,
+    plus,
+)
 from weft.scalar.nest import For, free_variables
-from weft.scalar.ops import Constant, apply, apply_all, constant, subtract
+from weft.scalar.ops import apply, apply_all, constant, subtract
 from weft.scalar.sizes import size
 from weft.scalar.symbols import furthest
 
@@ -62,7 +72,7 @@ def _ends(hi: Node) -> tuple[Node, ...]:
     return tuple(end for a in hi.args for end in _ends(a)) if least else (hi,)
 
 
-def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
+def _least_gap(loop: For, end: Node, loops: Mapping[Node, For] = {}) -> int:
     """How far the axis stays below `end` at least: a divisor of the step and of end - lo.
 
     Where that is a number, as far as the last iteration that is below.
@@ -71,13 +81,12 @@ def _least_gap(loop: For, end: Node, loops: Loops | None = None) -> int:
     gap = loop.step
     if not terms and offset > 0:
         return (offset - 1) % gap + 1
-    for atom, factor in terms.items():
-        around = (loops or {}).get(atom)
-        if around is not None and isinstance(around.lo.op, Constant):
-            offset += factor * int(around.lo.op.value)
-            factor *= around.step
-        gap = math.gcd(gap, factor)
-    return math.gcd(gap, offset)
+    while axis := next((atom for atom in terms if atom in loops), None):
+        around, factor = loops[axis], terms[axis]  # where its loop starts, and some of its steps
+        gap = math.gcd(gap, factor * around.step)
+        start = apply(subtract, around.lo, axis)
+        terms, offset = plus((terms, offset), linear(start), factor)
+    return math.gcd(gap, offset, *terms.values())
 
 
 def ranges_inside(loop: For, ranges: Ranges) -> dict[Node, Interval]:

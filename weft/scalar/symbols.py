@@ -117,8 +117,8 @@ def _lowest(form: Linear, known: Known, rounds: int) -> Linear:
             ends = [times(inside, end) for end in _ends(atom, upper, known)]
             ends += _multiples(atom, inside, upper, known)
             found = [lowest(plus(rest, end), known, rounds - 1) for end in ends]
-            if function_of(atom) == ("maximum" if upper else "minimum"):  # it is one of them
-                given = (plus(rest, times(inside, linear(a))) for a in atom.args)
+            if function_of(atom) in ("where", "maximum" if upper else "minimum"):  # one of them
+                given = (plus(rest, times(inside, linear(a))) for a in atom.args[-2:])
                 worst = min(lowest(g, known, rounds - 1)[1] for g in given)
                 found += [(({}, int(worst)), worst)] if math.isfinite(worst) else []
             if found:
