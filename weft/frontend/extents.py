@@ -8,6 +8,7 @@ Torch's ShapeEnv keeps what is known of a symbol, and makes guards of what is as
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
@@ -30,7 +31,8 @@ from torch.utils._sympy.functions import (
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node
-from weft.scalar.ops import Symbol, constant, make
+from weft.scalar.affine import function_of
+from weft.scalar.ops import Constant, Symbol, constant, make
 from weft.scalar.sizes import Size, Undecided, form, larger, smaller, symbols
 from weft.scalar.symbols import difference
 
@@ -63,7 +65,9 @@ def _of(expr: Any, shape_env: Any) -> Any:
             number = _bounded(expr, shape_env)
             if number is not None:
                 return number
-            known[expr.name] = make(Symbol(expr.name, *OPEN, OPEN[0]))
+            bounds = shape_env.bound_sympy(expr)
+            low, high = int(max(bounds.lower, OPEN[0])), int(min(bounds.upper, OPEN[1]))
+            known[expr.name] = make(Symbol(expr.name, low, high, low))
         return Size(known[expr.name])
     if isinstance(expr, TruncToInt):
         return _scaled(expr, shape_env)
@@ -221,21 +225,63 @@ def _constraints(shape_env: Any) -> Iterator[Any]:
     return (c for c in sizes if not getattr(c, "warn_only", True))
 
 
-def pin(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, Source]) -> bool:
-    """Fix the sizes that an error tells of to what they are now, by guards; False for none.
+def narrow(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, Source]) -> str:
+    """Guard what the sizes that an error tells of are now: what became of them, "" for nothing.
 
-    None are fixed where the caller has marked one, by mark_dynamic: it may be that one.
+    Their range where a bound decides what was asked, else their number. Neither where the caller
+    has marked one, by mark_dynamic: it may be that one.
     """
     cause: BaseException | None = error
     while cause is not None and not isinstance(cause, Undecided):
         cause = cause.__cause__
-    if cause is None or any(_constraints(shape_env_of(inputs))):
-        return False
+    shape_env = shape_env_of(inputs)
+    if cause is None or has_ranges(shape_env):
+        return ""
     places = {**sources(inputs), **settled}
-    found = [places[n] for n in symbols(cause.term) if n in places]
-    for source in found:
-        int(source.of(inputs))
-    return bool(found)
+    found = {n: places[n].of(inputs) for n in symbols(cause.term) if n in places}
+    if len(found) == len(symbols(cause.term)) and _bound(cause, found, shape_env):
+        return "has a range"
+    if not found or any(_constraints(shape_env)):
+        return ""
+    for n in found.values():
+        int(n)
+    return "is fixed"
+
+
+def _bound(asked: Undecided, sizes: Mapping[Node, Any], shape_env: Any) -> bool:
+    """Guard the answer, as it is now; whether torch learns a bound of a symbol by it."""
+
+    def known() -> list[Any]:
+        return [(n, shape_env.bound_sympy(n)) for n in shape_env.var_to_range]
+
+    before, value = known(), _symint(asked.term, sizes)
+    if value is None or asked.sign not in SIGNS:
+        return False
+    bool(SIGNS[asked.sign](value, 0))
+    if known() == before:
+        return False
+    _known.pop(shape_env, None)  # terms over symbols of wider ranges
+    return True
+
+
+def _symint(term: Node, sizes: Mapping[Node, Any]) -> Any:
+    """The size as torch's; None where it has no such function."""
+    if isinstance(term.op, Constant) or term in sizes:
+        return sizes.get(term, getattr(term.op, "value", None))
+    args = [_symint(a, sizes) for a in term.args]
+    function = SYMINTS.get(function_of(term) or "")
+    return None if function is None or None in args else function(*args)
+
+
+SIGNS = {"<": operator.lt, "<=": operator.le, "!=": operator.ne}
+SYMINTS: Mapping[str, Callable[..., Any]] = {
+    "add": operator.add,
+    "multiply": operator.mul,
+    "floordiv": operator.floordiv,
+    "floormod": operator.mod,
+    "minimum": torch.sym_min,
+    "maximum": torch.sym_max,
+}
 
 
 def with_free_sizes(graph: torch.fx.GraphModule, examples: Sequence[Any]) -> list[Any]:

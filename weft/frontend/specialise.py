@@ -35,7 +35,7 @@ from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
 from weft.frontend.entry import entry
-from weft.frontend.extents import Source, is_unbacked, pin, shape_env_of, with_free_sizes
+from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.parts import EAGER, FX, VALUE, returns_a_tuple, split, stays_whole
 from weft.frontend.record import ANY, CONSTANTS, Assumptions, Check
@@ -78,13 +78,13 @@ class Session:
         self.programs.append(run)
         return run
 
-    def specialise(self, error: Exception, fixed: bool) -> None:
-        """Say which size is `fixed`, or why something is compiled for each size by itself."""
+    def specialise(self, error: Exception, became: str) -> None:
+        """Say what a size `became`, or why something is compiled for each size by itself."""
         own = self.debug and not isinstance(error, WeftError)
-        if own or type(error) in ENVIRONMENT or (self.strict and self.promises and not fixed):
+        if own or type(error) in ENVIRONMENT or (self.strict and self.promises and not became):
             raise error
-        what = "a size of %s is fixed" if fixed else "%s is compiled for each size by itself"
-        level = logging.WARNING if (self.dynamic or self.promises) and not fixed else logging.INFO
+        what = f"a size of %s {became}" if became else "%s is compiled for each size by itself"
+        level = logging.WARNING if (self.dynamic or self.promises) and not became else logging.INFO
         log.log(level, f"{what}: %s", self.title, _sentence(error))
 
     def refuse(self, error: Exception) -> None:
@@ -186,9 +186,9 @@ class GraphProgram:
             except RestartAnalysis:
                 raise  # Dynamo takes a float for a constant, and begins again
             except Exception as error:
-                fixed = pin(error, examples, self.settled)
-                self.session.specialise(error, fixed)
-                if fixed:
+                became = narrow(error, examples, self.settled)
+                self.session.specialise(error, became)
+                if became:
                     continue
             break
 

@@ -15,7 +15,7 @@ from typing import Any, SupportsIndex
 from weft.core.errors import WeftError
 from weft.core.node import Node, make, postorder
 from weft.core.types import Symbolic
-from weft.scalar.affine import Known, Linear, from_linear, linear, plus, times
+from weft.scalar.affine import Known, Linear, from_linear, function_of, linear, plus, times
 from weft.scalar.index import simplify
 from weft.scalar.ops import Symbol, apply, constant, evaluate_term, value_of
 from weft.scalar.symbols import difference, least, negative
@@ -23,11 +23,11 @@ from weft.scalar.text.terms import show_term
 
 
 class Undecided(WeftError):
-    """What depends on the number that a size will be; `term` is that size."""
+    """What depends on the number that a size will be: on the sign of the size `term`."""
 
-    def __init__(self, question: str, term: Node) -> None:
+    def __init__(self, question: str, term: Node, sign: str | None = None) -> None:
         super().__init__(f"whether {question} depends on the size that it is called with")
-        self.term = term
+        self.term, self.sign = term, sign  # <, <= or != 0; None where it is the number that counts
 
 
 Binary = Callable[[Any, Any], Any]
@@ -107,7 +107,7 @@ class Size(Symbolic):
         low, high = least(gap, Known({})), -least(negative(gap), Known({}))
         if holds(low, high) or fails(low, high):
             return holds(low, high)
-        raise Undecided(f"{self} {sign} {other}", (self - other).term)
+        raise Undecided(f"{self} {sign} {other}", (self - other).term, sign)
 
 
 Test = Callable[[float, float], bool]
@@ -146,6 +146,13 @@ def _first(x: Extent, y: Extent) -> Extent | None:
     if least(gap, Known({})) >= 0:
         return x
     return y if least(negative(gap), Known({})) >= 0 else None
+
+
+def decide_ends(*sizes: Extent) -> None:
+    """Undecided where a size is the smaller or the larger one of two."""
+    for term in postorder(*(n.term for n in sizes if isinstance(n, Size))):
+        if function_of(term) in ("minimum", "maximum"):
+            bool(size(term.args[0]) <= size(term.args[1]))
 
 
 def _ordered(x: Extent, y: Extent) -> list[Extent]:

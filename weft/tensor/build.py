@@ -20,6 +20,7 @@ from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
+from weft.scalar.sizes import decide_ends
 from weft.tensor import ops
 from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.rules_view import viewed
@@ -91,6 +92,8 @@ def broadcast_shape(*shapes: Shape) -> Shape:
     found: list[int] = []
     for row in zip(*((*(1,) * (rank - len(s)), *s) for s in shapes), strict=True):
         extents = dict.fromkeys(n for n in row if n != 1)
+        if len(extents) > 1:
+            decide_ends(*extents)
         require(len(extents) <= 1, f"no broadcast of {' and '.join(map(str, extents))} elements")
         found += [*extents] or [1]
     return tuple(found)
