@@ -9,6 +9,7 @@ of which only shared memory and barriers are assumed.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 from weft.targets.machine import Machine
 
@@ -45,55 +46,43 @@ class GPU(Machine):
         return self.warp
 
 
-def _gpu(
-    language: str,
-    arch: str,
-    cores: int,
-    ghz: float,
-    memory: float,
-    l3: int,
-    shared: int,
-    warp: int = 32,
-    warps_per_clock: int = 4,
-) -> GPU:
-    """A GPU of `cores` multiprocessors.
+def _gpu(language: str, arch: str, cores: int, ghz: float, memory: float, **facts: Any) -> GPU:
+    """A GPU of `cores` multiprocessors, and `memory` GB/s of bandwidth.
 
-    `memory` is the bandwidth in GB/s, `l3` the bytes of the cache that all multiprocessors share,
-    `shared` the bytes of shared memory that a block can have.
+    The `facts` of its row are those that the others do not tell.
     """
     return GPU(
         language=language,
         arch=arch,
-        vector_bytes=4 * warp,
+        vector_bytes=4 * facts.get("warp", 32),
         vector_registers=255,
         cores=cores,
-        vector_ops_per_ns=warps_per_clock * ghz,
+        vector_ops_per_ns=(1 if language == "hip" else 4) * ghz,  # instructions of warps
         l2=128 << 10,
-        l3=l3,
         cache_bytes_per_ns=64 * ghz,
         l3_bytes_per_ns=2.5 * memory / cores,
         memory_bytes_per_ns=memory / cores,
         sector=32,
         launch_us=2.0,
         fork_us=0.0,
-        shared=shared,
-        table_elements=min(shared, STATIC) // 16,  # of 8 bytes, in half of what needs no request
-        warp=warp,
+        # of 8 bytes, in half of what needs no request
+        table_elements=min(facts["shared"], STATIC) // 16,
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
         shared_threads=512 if language in ("cuda", "hip") else 256,
         boxes=language == "cuda" and arch != "sm_80",
         matrix_units=language == "cuda",
         warpgroups=arch == "sm_90a",
+        **facts,
     )
 
 
 GPUS = {
-    "cuda:sm_80": _gpu("cuda", "sm_80", 108, 1.41, 2039, 40 << 20, 163 << 10),
-    "cuda:sm_90a": _gpu("cuda", "sm_90a", 132, 1.83, 4800, 50 << 20, 227 << 10),
-    "cuda:sm_120": _gpu("cuda", "sm_120", 170, 2.41, 1792, 96 << 20, 99 << 10),
-    "hip:gfx90a": _gpu("hip", "gfx90a", 110, 1.70, 1638, 8 << 20, 64 << 10, 64, 1),
-    "hip:gfx942": _gpu("hip", "gfx942", 304, 2.10, 5300, 256 << 20, 64 << 10, 64, 1),
-    "opencl": _gpu("opencl", "", 8, 1.3, 68, 4 << 20, 32 << 10),
-    "metal": _gpu("metal", "", 8, 1.3, 68, 4 << 20, 32 << 10),
+    "cuda:sm_80": _gpu("cuda", "sm_80", 108, 1.41, 2039, l3=40 << 20, shared=163 << 10),
+    "cuda:sm_90a": _gpu("cuda", "sm_90a", 132, 1.83, 4800, l3=50 << 20, shared=227 << 10),
+    "cuda:sm_120": _gpu("cuda", "sm_120", 170, 2.41, 1792, l3=96 << 20, shared=99 << 10),
+    "hip:gfx90a": _gpu("hip", "gfx90a", 110, 1.70, 1638, l3=8 << 20, shared=64 << 10, warp=64),
+    "hip:gfx942": _gpu("hip", "gfx942", 304, 2.10, 5300, l3=256 << 20, shared=64 << 10, warp=64),
+    "opencl": _gpu("opencl", "", 8, 1.3, 68, l3=4 << 20, shared=32 << 10),
+    "metal": _gpu("metal", "", 8, 1.3, 68, l3=4 << 20, shared=32 << 10),
 }
