@@ -20,6 +20,7 @@ from importlib import import_module
 from typing import Any, TextIO, TypeVar
 
 P = TypeVar("P")
+Passes = tuple[tuple[str, Callable[..., Any]], ...]  # in order, each with its number and name
 logger = logging.getLogger(__name__)
 
 
@@ -75,7 +76,7 @@ def _diff(before: str, after: str) -> list[str]:
     return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm=""))
 
 
-def numbered(folder: str, *passes: str, first: int = 1) -> tuple[tuple[str, Any], ...]:
+def numbered(folder: str, *passes: str, first: int = 1) -> Passes:
     """Passes in the order in which they run, as (001_tileify, its function), ...
 
     A pass is named by its module, or by a folder and its module; its function is named alike.

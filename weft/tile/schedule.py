@@ -1,30 +1,24 @@
 """The steps from a loop nest to a scheduled kernel, in order."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
 from weft.core.errors import WeftError, choice
-from weft.core.passes import numbered
+from weft.core.passes import Passes, numbered
 from weft.scalar.blocks import loops_in, nodes
-from weft.scalar.nest import Kernel, Program
+from weft.scalar.nest import Program
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
-from weft.targets.machine import Machine
 
-Step = Callable[[Kernel, Machine], Kernel]
-GPUStep = Callable[[Kernel, GPU], Kernel]
 scheduled = partial(numbered, "weft.tile.passes")
 
 
 # Passes over the whole program, at the loop level. Their parameters are the program and, by name,
 # what they need: the target, the price of a kernel's body in us, the inputs that are constants.
-CPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = scheduled(
-    "programs.pack_constants",
-    "programs.merge_rows",
-)
-GPU_PROGRAM: tuple[tuple[str, Callable[..., Program]], ...] = scheduled(
+CPU_PROGRAM = scheduled("programs.pack_constants", "programs.merge_rows")
+GPU_PROGRAM = scheduled(
     "programs.narrow_buffers",
     "programs.chunk_reduce",  # before what it merges is split over the grid
     "programs.split_matmul_k",
@@ -35,7 +29,7 @@ MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leav
 # contractions claim their loops before what is left gets a vector axis, and threads come after,
 # when the price of a nest is that of its final form. Sums are blocked last: their loops no longer
 # have literal lengths.
-CPU_SCHEDULE: tuple[tuple[str, Step], ...] = scheduled(
+CPU_SCHEDULE = scheduled(
     "cpu.split_ranges",
     "both.collapse_loops",
     "cpu.tile_dot_products",
@@ -54,7 +48,7 @@ CPU_SCHEDULE: tuple[tuple[str, Step], ...] = scheduled(
 )
 
 # Passes over kernels, on a GPU. Their numbers go on from those of GPU_PROGRAM.
-GPU_SCHEDULE: tuple[tuple[str, GPUStep], ...] = scheduled(
+GPU_SCHEDULE = scheduled(
     "both.collapse_loops",
     "gpu.tileify",
     "gpu.chunk_matmul_k",
@@ -81,8 +75,8 @@ GPU_SCHEDULE: tuple[tuple[str, GPUStep], ...] = scheduled(
 class Schedule(NamedTuple):
     """The passes of a target, each with its name: first over the program, then over each kernel."""
 
-    program: tuple[tuple[str, Callable[..., Program]], ...]
-    kernels: tuple[tuple[str, Callable[..., Kernel]], ...]
+    program: Passes
+    kernels: Passes
 
 
 def schedule_for(target: CPU | GPU, left_out: Sequence[str] = (), merges: bool = True) -> Schedule:
