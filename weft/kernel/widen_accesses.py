@@ -16,7 +16,7 @@ from typing import TypeVar
 from weft.core.node import Node, make, postorder
 from weft.kernel.ops import Extract, Pack, VectorLoad, VectorStore
 from weft.scalar.affine import linear, plus
-from weft.scalar.blocks import loads, map_loops, rewrite_block, substitute_block
+from weft.scalar.blocks import loads, map_loops, nodes, rewrite_block, substitute_block
 from weft.scalar.divisors import Divisors, condition_of_all, of_axis, of_terms
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Running, Stmt, Store, Update, walk
 
@@ -121,9 +121,8 @@ def _wide_stores(stmts: Block, known: Divisors) -> Iterator[Stmt]:
 def _may_go_before(update: Update, stores: list[Store]) -> bool:
     """Whether a fold neither reads what the stores write nor changes what they store."""
     read = {getattr(n.op, "buffer", None) for n in postorder(*update.values)}
-    return read.isdisjoint(s.buffer for s in stores) and not any(
-        isinstance(n.op, Running) for n in postorder(*(t for s in stores for t in s.terms()))
-    )
+    changes = any(isinstance(n.op, Running) for n in nodes(tuple(stores)))
+    return read.isdisjoint(s.buffer for s in stores) and not changes
 
 
 def _joined(stores: list[Store], known: Divisors) -> Iterator[Stmt]:

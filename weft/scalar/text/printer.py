@@ -29,9 +29,8 @@ def show_nest(level: Level, program: nest.Program) -> str:
         shown = _show_call(step) if isinstance(step, nest.Call) else show_kernel(step, level.forms)
         lines += ["", *shown]
         declared |= {b.name: b for b in step.outputs}
-    told = (
-        show_name(b.name) if declared.get(b.name) == b else show_buffer(b) for b in program.outputs
-    )
+    known = {*declared.values()}
+    told = (show_name(b.name) if b in known else show_buffer(b) for b in program.outputs)
     return "\n".join([*lines, "", f"output {', '.join(told)}".rstrip()]) + "\n"
 
 
@@ -101,9 +100,7 @@ class _Printer:
     def folds(self, loop: nest.For, parent: nest.For | None) -> list[str]:
         """The folds after `into`: none where updates imply them, labels, or monoid(label: type)."""
         first = _first_updates(loop)
-        known = [
-            infer_fold(first[f.labels][0]) == f if f.labels in first else False for f in loop.folds
-        ]
+        known = [f.labels in first and infer_fold(first[f.labels][0]) == f for f in loop.folds]
         placed = [f.labels for f in loop.folds if f.labels in first]
         defaults = [n for n, (_, path) in first.items() if is_default_place(path, parent)]
         mine = {f.labels for f in loop.folds}

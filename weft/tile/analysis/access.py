@@ -86,10 +86,9 @@ def stride_along(term: Node, variable: Node) -> int | None:
 def steps_by_size(address: Node, axis: Node) -> bool:
     """Whether the stride of an address along an axis is a size, where it is no literal."""
     parts = [parts_of(atom) for atom in linear(address)[0] if axis in free_variables(atom)]
-    return bool(parts) and all(
-        axis in p and all(f is axis or not free_variables(f) for f in p) and len(p) > 1
-        for p in parts
-    )
+    others = [f for p in parts for f in p if f is not axis]
+    each = all(axis in p and len(p) > 1 for p in parts)
+    return bool(parts) and each and not free_variables(*others)
 
 
 def is_even(block: Block, axis: Node, ranges: Ranges) -> bool:

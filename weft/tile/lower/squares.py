@@ -103,12 +103,8 @@ def transposed(rows: tuple[Node, ...]) -> tuple[Node, ...]:
     """Lane j of result i is lane i of row j, in log2(lanes) steps that exchange halves."""
     distance = len(rows) // 2
     while distance:
-        low, high = Exchange(distance, 0), Exchange(distance, 1)
-        rows = tuple(
-            make(high, rows[i ^ distance], row)
-            if i & distance
-            else make(low, row, rows[i | distance])
-            for i, row in enumerate(rows)
-        )
+        halves = Exchange(distance, 0), Exchange(distance, 1)
+        pairs = [(rows[i & ~distance], rows[i | distance]) for i in range(len(rows))]
+        rows = tuple(make(halves[bool(i & distance)], *pair) for i, pair in enumerate(pairs))
         distance //= 2
     return rows

@@ -48,10 +48,8 @@ def joined(outer: For, inner: For, labels: Labels) -> For | None:
     if count is None or turns is None or outer.axis in postorder(inner.lo, inner.hi):
         return None  # a block of rows may end before its length
     joint = labels.axis("j")
-    values = {
-        outer.axis: _at(outer, apply(floordiv, joint, count)),
-        inner.axis: _at(inner, apply(floormod, joint, count)),
-    }
+    parts = (outer, floordiv), (inner, floormod)
+    values = {loop.axis: _at(loop, apply(part, joint, count)) for loop, part in parts}
     body, end = substitute_block(inner.body, values), simplify(apply("multiply", turns, count), {})
     return replace(outer, axis=joint, lo=constant(0), hi=end, step=1, body=body)
 
