@@ -53,6 +53,15 @@ def op(name: str) -> Callable[[C], C]:
     return declare
 
 
+A = TypeVar("A", bound=Op)
+
+
+def op_of(node: Node, kind: type[A]) -> A:
+    """The op of a node that can be of this kind only."""
+    assert isinstance(node.op, kind)
+    return node.op
+
+
 def declared_in(cls: type, folders: tuple[str, ...]) -> bool:
     """Whether a class is declared in one of these folders of weft, or outside weft (in a test)."""
     package, _, module = cls.__module__.partition(".")

@@ -10,6 +10,7 @@ of their own, in turn: `begun` and `done` count phases.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from weft.core.node import op_of
 from weft.emit.languages import Language
 from weft.emit.spelling import Names
 from weft.kernel.ops import AsyncWait, Box, VectorStore
@@ -53,8 +54,7 @@ class Boxes:
         self.begun, self.done = names.fresh("begun"), names.fresh("done")
 
     def map_of(self, copy: VectorStore) -> Map:
-        box = copy.value.op
-        assert isinstance(box, Box)
+        box = op_of(copy.value, Box)
         number = self.operands.index(box.buffer)
         dtype = copy.buffer.type.dtype
         strides = tuple(n * dtype.bytes for n in box.strides)

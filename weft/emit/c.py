@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from weft.core.node import Node, bottom_up
+from weft.core.node import Node, bottom_up, op_of
 from weft.emit.spelling import element, suffix
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
@@ -141,9 +141,8 @@ class Emitter(Terms):
 
     def identity(self, fold: nest.Fold, depth: int) -> None:
         for acc, start in zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True):
-            assert isinstance(acc.op, nest.Acc)
             type_, value = self.type_of(acc.type), self.wide(start, acc.type)
-            name = self.declare(self.variable(acc.op.label), type_)
+            name = self.declare(self.variable(op_of(acc, nest.Acc).label), type_)
             self.line(depth, f"{type_} {name} = {value};")
 
     def within(self, term: Node) -> bool:

@@ -6,7 +6,7 @@ v0 = multiply(in0, in0)           # mul_f32x16(in0, in0)
 
 from functools import lru_cache
 
-from weft.core.node import Node, postorder
+from weft.core.node import Node, op_of, postorder
 from weft.core.types import DType, ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, c_type, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
@@ -144,8 +144,7 @@ class Terms:
         return f"store_{dtype}({at}, {value});" if special else f"{name}[{offset}] = {value};"
 
     def _scalar_load(self, term: Node) -> str:
-        op = term.op
-        assert isinstance(op, Load)
+        op = op_of(term, Load)
         dtype, name = op.buffer.type.dtype.word, self.use(self.spelt.of(op.buffer.name))
         offset = self.offset(op.buffer, term.args[0])
         special = dtype is boolean or register(dtype) is not dtype

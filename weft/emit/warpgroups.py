@@ -6,7 +6,7 @@ product(mma, "wgmma", "acc0", pointer)      # wgmma_bf16<128, false, true>(acc0,
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
-from weft.core.node import Node
+from weft.core.node import Node, op_of
 from weft.kernel.ops import Matrix, Mma
 from weft.scalar.nest import Buffer
 
@@ -18,8 +18,7 @@ def product(
 ) -> Iterator[str]:
     """By 16 of its depth at a time, and done when the next begins."""
     (left,), (right,) = stmt.left, stmt.right
-    a, b = left.op, right.op
-    assert isinstance(a, Matrix) and isinstance(b, Matrix)
+    a, b = op_of(left, Matrix), op_of(right, Matrix)
     sides = ", ".join(_side(m, pointer(replace(m.buffer, swizzle=0), at), word)
                       for m, at in ((a, left.args[0]), (b, right.args[0])))  # fmt: skip
     ways = ", ".join(str(m.by_rows).lower() for m in (a, b))

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 
 from weft.core.arguments import Arguments, with_operands
-from weft.core.node import Node
+from weft.core.node import Node, op_of
 from weft.core.text.attributes import make_node, show_op
 from weft.core.text.cursor import Cursor, show_number, show_string
 from weft.core.text.graph import GraphScope, read_graph, show_graph
@@ -22,8 +22,7 @@ from weft.library.calls import TAGS
 
 
 def _show_aten(node: Node, ref: Ref) -> str:
-    aten = node.op
-    assert isinstance(aten, Aten)
+    aten = op_of(node, Aten)
     args, kwargs = aten.arguments.args, aten.arguments.kwargs
     given = [*args, *kwargs.values()]
     if not _is_plain(given) or "." not in aten.target:

@@ -12,7 +12,7 @@ The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v
 
 from functools import partial
 
-from weft.core.node import Node
+from weft.core.node import Node, op_of
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
 from weft.core.text.level import Forms, Level, Ref
@@ -54,8 +54,7 @@ def _read_index(cursor: Cursor, scope: NestScope) -> Node:
 
 
 def _show_load(node: Node, ref: Ref) -> str:
-    load = node.op
-    assert isinstance(load, VectorLoad)
+    load = op_of(node, VectorLoad)
     word = "load" if load.stride else "gather"
     return show_access(f"{word}{_show_lanes(load)}", load, *map(ref, node.args))
 

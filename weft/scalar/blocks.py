@@ -10,7 +10,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeVar
 
-from weft.core.node import Change, Node, make, postorder, rebuild
+from weft.core.node import Change, Node, make, op_of, postorder, rebuild
 from weft.scalar.affine import Ranges
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
@@ -55,8 +55,7 @@ def address(buffer: Buffer, index: Index, ranges: Ranges) -> Node:
 
 def masked(load: Node, condition: Node) -> Node:
     """A load where the condition holds as well; elsewhere it is 0, or what it was where masked."""
-    op = load.op
-    assert isinstance(op, Load)
+    op = op_of(load, Load)
     index, guard = load.args[: op.buffer.type.rank], load.args[op.buffer.type.rank :]
     both = apply("and", condition, guard[0]) if guard else condition
     other = guard[1] if guard else constant(0, load.type.dtype)

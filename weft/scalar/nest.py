@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 from typing_extensions import Self
 
 from weft.core.arguments import Arguments
-from weft.core.node import Node, Op, bottom_up, make, op, require
+from weft.core.node import Node, Op, bottom_up, make, op, op_of, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Axis, Constant, Symbol
@@ -173,8 +173,7 @@ class For(Stmt):
 
     @property
     def label(self) -> str:
-        assert isinstance(self.axis.op, Axis)
-        return self.axis.op.label
+        return op_of(self.axis, Axis).label
 
     @property
     def lanes(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up, make, postorder
+from weft.core.node import Node, bottom_up, make, op_of, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import Symbolic, TensorType
 from weft.scalar import nest
@@ -101,8 +101,7 @@ class _Nest:
         updates: list[Leaf] = []
         read: dict[Node, Node] = {}
         for same in by_fold.values():
-            op, args = same[0].op, same[0].args
-            assert isinstance(op, Folded)
+            op, args = op_of(same[0], Folded), same[0].args
             dtypes = op.monoid.carriers(tuple(a.type.dtype for a in args))
             labels = tuple(f"acc{self.count + k}" for k in range(len(dtypes)))
             self.count += len(dtypes)
@@ -301,8 +300,7 @@ def _lower_call(
     group: Group, buffers: dict[Node, nest.Buffer], stem: str, taken: set[str]
 ) -> nest.Call:
     node, *parts = group
-    call = node.op
-    assert isinstance(call, Extern)
+    call = op_of(node, Extern)
     results = [nest.Buffer(fresh(stem, taken), t) for t in call.results]
     buffers |= {part: results[part.op.number] for part in parts if isinstance(part.op, Part)}
     if len(results) == 1:

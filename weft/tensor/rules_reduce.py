@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from weft.core.node import Node, make
+from weft.core.node import Node, make, op_of
 from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
 from weft.core.types import Symbolic
 from weft.scalar.ops import constant, value_of
@@ -46,9 +46,7 @@ def reduce_empty(node: Node, op: Reduce) -> Node | None:
 
 def merge(node: Node, op: Reduce) -> Node | None:
     # reduce{m, a}(reduce{m, b}(x)) -> reduce{m, a + b}(x)
-    inner = node.args[0].op
-    assert isinstance(inner, Reduce)
-    monoid = op.monoid
+    inner, monoid = op_of(node.args[0], Reduce), op.monoid
     if monoid is not inner.monoid or not monoid.function:
         return None
     if is_expansion(node.args[0].args[0]):  # the inner fold is a contraction: keep it
@@ -59,8 +57,7 @@ def merge(node: Node, op: Reduce) -> Node | None:
 def through_permutation(node: Node, op: Reduce) -> Node | None:
     """reduce(view x) -> view(reduce x), where the view permutes axes, adds or drops unit axes."""
     source = node.args[0]
-    view, monoid = source.op, op.monoid
-    assert isinstance(view, View)
+    view, monoid = op_of(source, View), op.monoid
     if view.valid is not None:
         return None
     variables = [i for i in view.index if value_of(i) is None]
@@ -79,8 +76,7 @@ def through_permutation(node: Node, op: Reduce) -> Node | None:
 
 def through_broadcast(node: Node, op: Reduce) -> Node | None:
     """Along axes that a view repeats n times: max(view x) -> max(x), sum(view x) -> n * sum(x)."""
-    view, monoid, dtype = node.args[0].op, op.monoid, node.type.dtype
-    assert isinstance(view, View)
+    view, monoid, dtype = op_of(node.args[0], View), op.monoid, node.type.dtype
     summed = monoid.name == "sum" and dtype.kind != "bool"
     used = axes_of(*view.index, view.valid)
     repeated = [i for i in op.axes if position(i) not in used and repeats(view.shape[i])]

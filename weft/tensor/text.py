@@ -5,7 +5,7 @@ v1 = view{[18] -> (i0 - 1) where i0 >= 1 and i0 < 17 else 0.0}(y): f32[18]
 v2 = index{[4] -> i0 * 2}: i64[4]
 """
 
-from weft.core.node import Node
+from weft.core.node import Node, op_of
 from weft.core.text.attributes import make_node, show_arguments
 from weft.core.text.cursor import Cursor, show_number
 from weft.core.text.graph import GraphScope, read_graph, show_graph
@@ -21,8 +21,7 @@ def _show_shape(shape: Shape) -> str:
 
 
 def _show_view(node: Node, ref: Ref) -> str:
-    view = node.op
-    assert isinstance(view, View)
+    view = op_of(node, View)
     index = ", ".join(map(show_term, view.index))
     text = f"view{{{_show_shape(view.shape)} -> ({index})"
     if view.valid is not None:
@@ -33,8 +32,7 @@ def _show_view(node: Node, ref: Ref) -> str:
 
 
 def _show_index(node: Node, ref: Ref) -> str:
-    index = node.op
-    assert isinstance(index, Index)
+    index = op_of(node, Index)
     return f"index{{{_show_shape(index.shape)} -> {show_term(index.term)}}}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from typing import Any
 
-from weft.core.node import OPS, Node
+from weft.core.node import OPS, Node, op_of
 from weft.core.text.attributes import CODECS, Codec, Scope, make_node, read_attributes, show_op
 from weft.core.text.cursor import Cursor, show_literal, show_name
 from weft.core.text.level import Ref
@@ -54,8 +54,7 @@ def is_negative(node: Node) -> bool:
 
 
 def _show_load(term: Node, ref: Ref) -> str:
-    load = term.op
-    assert isinstance(load, Load)
+    load = op_of(term, Load)
     rank = load.buffer.type.rank
     index, rest = map(ref, term.args[:rank]), map(ref, term.args[rank:])
     return show_access("load", load, ", ".join(index), *rest)
