@@ -32,11 +32,11 @@ from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import Size, size
 from weft.scalar.structure import is_checked
+from weft.scalar.text.terms import COMPARISONS
 from weft.targets.gpu import STATIC
 
 SMALL = 2**31
 BARRIER = 1024  # bytes that the barrier of the copy engine takes, where arrays start at as many
-COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
 INFIX = {**COMPARISONS, "add": "+", "subtract": "-", "multiply": "*", "divide": "/"}  # of floats
 
 

@@ -18,22 +18,11 @@ from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Acc, Buffer, Load, Running
 from weft.scalar.ops import FUNCTIONS, Apply, Axis, Constant, Function, Symbol
 
+COMPARISONS = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==", "ne": "!="}
+SUMS, PRODUCTS = {"add": "+", "subtract": "-"}, {"multiply": "*", "floordiv": "//", "floormod": "%"}
+LEVELS = {"or": "or"}, {"and": "and"}, COMPARISONS, SUMS, PRODUCTS  # each binds more tightly
 # Function -> (infix symbol, precedence).
-INFIX = {
-    "or": ("or", 1),
-    "and": ("and", 2),
-    "lt": ("<", 3),
-    "le": ("<=", 3),
-    "gt": (">", 3),
-    "ge": (">=", 3),
-    "eq": ("==", 3),
-    "ne": ("!=", 3),
-    "add": ("+", 4),
-    "subtract": ("-", 4),
-    "multiply": ("*", 5),
-    "floordiv": ("//", 5),
-    "floormod": ("%", 5),
-}
+INFIX = {name: (sign, n) for n, level in enumerate(LEVELS, 1) for name, sign in level.items()}
 OPERATORS = {symbol: (name, level) for name, (symbol, level) in INFIX.items()}
 COMPARISON = 3
 SHORT = {"minimum": "min", "maximum": "max"}  # in index terms
