@@ -75,8 +75,7 @@ def _show_store(stmt: VectorStore, ref: Ref) -> str:
     target = f"{show_name(stmt.buffer.name)}{_show_lanes(stmt)}[{ref(stmt.index)}]"
     target = target if stmt.stride else f"scatter {target}"
     count = "" if stmt.count is None else f" count {ref(stmt.count)}"
-    mask = "" if stmt.mask is None else f" if {ref(stmt.mask)}"
-    return f"{target} = {ref(stmt.value)}{count}{mask}{show_how(stmt, ref)}"
+    return f"{target} = {ref(stmt.value)}{count}{show_how(stmt, ref)}"
 
 
 def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
@@ -87,9 +86,7 @@ def _read_store(cursor: Cursor, scope: NestScope) -> VectorStore:
     cursor.expect("=")
     value = scope.expression(cursor)
     count = scope.expression(cursor) if cursor.accept("count") else None
-    mask = scope.condition(cursor) if cursor.accept("if") else None
-    how, when = read_how(cursor, scope)
-    return VectorStore(buffer, index, value, lanes, stride, count, mask, how, when)
+    return VectorStore(buffer, index, value, lanes, stride, count, *read_how(cursor, scope))
 
 
 def _show_mma(stmt: Mma, ref: Ref) -> str:
@@ -102,9 +99,7 @@ def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
     cursor.expect("mma")
 
     def sum_of() -> Fold:
-        name = cursor.name("an accumulator")
-        known = {n: f for loop in scope.loops for n, f in loop.folds.items()}
-        return cursor.look_up("undefined accumulator", name, known)
+        return scope.fold(cursor, cursor.name("an accumulator"))
 
     sums = [sum_of()]
     while cursor.accept(","):

@@ -112,11 +112,10 @@ class _Printer:
         match stmt:
             case nest.Update():
                 return self.update(stmt)
-            case nest.Store(buffer=buffer, index=index, value=value, mask=mask):
+            case nest.Store(buffer=buffer, index=index, value=value):
                 where = ", ".join(map(self.ref, index))
-                condition = "" if mask is None else f" if {self.ref(mask)}"
                 how = show_how(stmt, self.ref)
-                return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{condition}{how}"
+                return f"{show_name(buffer.name)}[{where}] = {self.ref(value)}{how}"
             case nest.Local(buffer=buffer):
                 space = "" if buffer.space == "local" else f" in {show_name(buffer.space)}"
                 space += f" swizzle {buffer.swizzle}" if buffer.swizzle else ""

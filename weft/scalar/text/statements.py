@@ -70,12 +70,13 @@ class NestScope(TermReader):
         return cursor.look_up("undefined buffer", cursor.name("a buffer"), self.buffers)
 
     def running(self, cursor: Cursor, name: str) -> Node:
-        for loop in reversed(self.loops):
-            if name in loop.folds:
-                fold = loop.folds[name]
-                return fold.running[fold.labels.index(name)]
-        known = {n for loop in self.loops for n in loop.folds}
-        return cursor.unknown("undefined accumulator", name, known)
+        fold = self.fold(cursor, name)
+        return fold.running[fold.labels.index(name)]
+
+    def fold(self, cursor: Cursor, name: str) -> Fold:
+        """The fold of an accumulator, of the innermost loop that has one of that name."""
+        known = {n: f for loop in self.loops for n, f in loop.folds.items()}
+        return cursor.look_up("undefined accumulator", name, known)
 
     def condition(self, cursor: Cursor) -> Node:
         term = self.expression(cursor)
@@ -131,21 +132,21 @@ def _read_store(cursor: Cursor, scope: NestScope) -> Store:
     buffer = scope.buffer(cursor)
     index = scope.indices(cursor, buffer)
     cursor.expect("=")
-    value = scope.expression(cursor)
-    mask = scope.condition(cursor) if cursor.accept("if") else None
-    return Store(buffer, index, value, mask, *read_how(cursor, scope))
+    return Store(buffer, index, scope.expression(cursor), *read_how(cursor, scope))
 
 
 def show_how(stmt: Any, ref: Ref) -> str:
-    """The word at the end of a store, and when it is such a store."""
+    """The end of a store: its mask, a word, and when it is such a store."""
+    mask = "" if stmt.mask is None else f" if {ref(stmt.mask)}"
     when = "" if stmt.when is None else f" when {ref(stmt.when)}"
-    return f" {stmt.how}{when}" if stmt.how else ""
+    return mask + (f" {stmt.how}{when}" if stmt.how else "")
 
 
-def read_how(cursor: Cursor, scope: NestScope) -> tuple[str, Node | None]:
-    """What show_how shows: a word, "" for none, and perhaps a condition."""
+def read_how(cursor: Cursor, scope: NestScope) -> tuple[Node | None, str, Node | None]:
+    """What show_how shows: perhaps a mask, a word, "" for none, and perhaps a condition."""
+    mask = scope.condition(cursor) if cursor.accept("if") else None
     how = next((word for word in ("stream", "async") if cursor.accept(word)), "")
-    return how, scope.condition(cursor) if how and cursor.accept("when") else None
+    return mask, how, scope.condition(cursor) if how and cursor.accept("when") else None
 
 
 def _read_let(cursor: Cursor, scope: NestScope) -> None:
@@ -230,16 +231,8 @@ def _default_home(cursor: Cursor, scope: NestScope, labels: tuple[str, ...]) -> 
     return around[-1] if around else cursor.fail(told)
 
 
-NEST_FORMS = Forms(
-    show=SHOW,
-    read={"load": read_load},
-    read_statement={
-        "local": _read_local,
-        "[": _read_store,
-        "<-": _read_update,
-        ",": _read_update,
-    },
-)
+STATEMENTS = {"local": _read_local, "[": _read_store, "<-": _read_update, ",": _read_update}
+NEST_FORMS = Forms(show=SHOW, read={"load": read_load}, read_statement=STATEMENTS)
 
 
 def read_statement(cursor: Cursor, scope: NestScope) -> Stmt | None:
