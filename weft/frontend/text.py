@@ -145,12 +145,5 @@ def _read_aten(cursor: Cursor, scope: GraphScope) -> Node:
     return make_node(cursor, Aten(target, arguments, results), *reader.nodes, *after)
 
 
-TORCH = Level(
-    "torch",
-    ("frontend",),
-    show_graph,
-    read_graph,
-    also=("input", "part"),
-    forms=Forms(show={Aten.name: _show_aten}),
-    dotted=_read_aten,
-)
+ALSO, FORMS = ("input", "part"), Forms(show={Aten.name: _show_aten})
+TORCH = Level("torch", ("frontend",), show_graph, read_graph, ALSO, FORMS, dotted=_read_aten)

@@ -96,12 +96,6 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
 
 
 TOUCHES = {VectorLoad: _load, VectorStore: _store, Box: lambda *_: None, Matrix: _matrix}
-KERNEL = Level(
-    "kernel",
-    binds=("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE),
-    folders=("scalar", "kernel"),
-    touches=TOUCHES,
-    check=_check,
-    flat=True,
-)
+BINDS = ("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE)
+KERNEL = Level("kernel", BINDS, ("scalar", "kernel"), TOUCHES, _check, flat=True)
 verify = KERNEL.verify
