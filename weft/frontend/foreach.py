@@ -21,8 +21,6 @@ NAMES: dict[str, Callable[..., Any]] = {
     "norm": aten.linalg_vector_norm,
     "maximum.Scalar": aten.clamp_min,
     "minimum.Scalar": aten.clamp_max,
-    "maximum.ScalarList": aten.clamp_min,
-    "minimum.ScalarList": aten.clamp_max,
 }
 
 
@@ -33,7 +31,8 @@ def is_foreach(op: OpOverload) -> bool:
 def for_each(op: OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """Its results, one per tensor of the first list; CaptureError where it is no such call."""
     name = op._schema.name.removeprefix("aten::_foreach_").removesuffix("_")
-    one = NAMES.get(f"{name}.{op._overloadname}") or NAMES.get(name) or getattr(aten, name, None)
+    form = f"{name}.{op._overloadname.removesuffix('List')}"
+    one = NAMES.get(form) or NAMES.get(name) or getattr(aten, name, None)
     if one is None:
         raise CaptureError(f"{op} has no form for one tensor")
     length = len(next(a for a in args if isinstance(a, list | tuple)))  # type: ignore[arg-type]

@@ -41,7 +41,7 @@ def effect(op: OpOverload) -> Effect:
         return Effect.RESHAPE
     if schema.is_mutable:
         return Effect.WRITE
-    if op in KEPT:
+    if op in KEPT.values():
         return Effect.PURE
     if is_implicit(op):
         return Effect.COMPOSITE
@@ -104,19 +104,14 @@ def _batch_norm_of_known_statistics(*args: Any) -> Any:
     return aten._native_batch_norm_legit_functional.default(*tensors, False, momentum, eps)[:3]
 
 
-# Composites that stay one node, so that the tensor level sees what was meant. Each Python entry
-# point takes the arguments of the op under the same names and in the same order.
-KEPT_CALLS: dict[object, OpOverload] = {
-    torch.nn.functional.linear: aten.linear.default,
-    torch.nn.functional.scaled_dot_product_attention: aten.scaled_dot_product_attention.default,
-    torch.nn.functional.layer_norm: aten.layer_norm.default,
-    torch.layer_norm: aten.layer_norm.default,
-    torch.nn.functional.rms_norm: aten.rms_norm.default,
-    torch.rms_norm: aten.rms_norm.default,
-    torch.nn.functional.one_hot: aten.one_hot.default,  # whose parts check nothing
-}
-KEPT = set(KEPT_CALLS.values())
-KEPT_CALLS.update({op: op for op in KEPT})
+# Composites that stay one node, so that the tensor level sees what was meant; the parts of one_hot
+# check nothing. Each Python entry point takes the arguments of the op under the same names and in
+# the same order.
+WHOLE = ("linear", "scaled_dot_product_attention", "layer_norm", "rms_norm", "one_hot")
+KEPT: dict[str, OpOverload] = {name: getattr(aten, name).default for name in WHOLE}
+HOMES = (torch.nn.functional, WHOLE), (torch, ("layer_norm", "rms_norm"))
+KEPT_CALLS = {getattr(home, name): KEPT[name] for home, names in HOMES for name in names}
+KEPT_CALLS.update({op: op for op in KEPT.values()})
 
 # The functional form where the name does not give it.
 _FUNCTIONAL: dict[OpOverload, OpOverload] = {
