@@ -151,12 +151,11 @@ def postorder(*roots: Node) -> Iterator[Node]:
     return iter(seen)
 
 
+Nodes = tuple[Node, ...]
 Change = Callable[[Node], Node | None]  # what becomes of a node; None keeps it
 
 
-def rebuild(
-    roots: tuple[Node, ...], change: Change, memo: dict[Node, Node] | None = None
-) -> tuple[Node, ...]:
+def rebuild(roots: Nodes, change: Change, memo: dict[Node, Node] | None = None) -> Nodes:
     """Rewrites bottom-up: `change` takes each node on its new arguments; None keeps that node."""
     done: dict[Node, Node] = {} if memo is None else memo
 
@@ -168,6 +167,6 @@ def rebuild(
     return tuple([bottom_up(root, done, compute) for root in roots])
 
 
-def substitute(roots: tuple[Node, ...], values: dict[Node, Node]) -> tuple[Node, ...]:
+def substitute(roots: Nodes, values: dict[Node, Node]) -> Nodes:
     """Replaces each node of the roots that `values` maps to another one."""
     return rebuild(roots, lambda n: None, dict(values))

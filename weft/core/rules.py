@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.core.errors import WeftError
 from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up, make, postorder
+from weft.core.node import Node, Nodes, bottom_up, make, postorder
 from weft.core.operators import Operators
 from weft.core.passes import call_by_name
 
@@ -113,9 +113,7 @@ def match(form: Pattern, node: Node, found: Bindings) -> Iterator[Bindings]:
             yield from _match_all(form.args, node.args[::-1], found)
 
 
-def _match_all(
-    forms: tuple[Pattern, ...], nodes: tuple[Node, ...], found: Bindings
-) -> Iterator[Bindings]:
+def _match_all(forms: tuple[Pattern, ...], nodes: Nodes, found: Bindings) -> Iterator[Bindings]:
     if len(forms) == len(nodes) == 0:
         yield found
     elif len(forms) == len(nodes):

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from weft.core.arguments import Arguments
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
-from weft.core.node import Node, op
+from weft.core.node import Node, Nodes, op
 from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
 from weft.frontend.extents import extent
 from weft.library.calls import TORCH_DTYPES, encode, operator, torch_object, widened
@@ -61,9 +61,7 @@ class Aten(LibraryCall):
         return operator(self.target)(*args, **kwargs)
 
 
-def encode_call(
-    args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Arguments, tuple[Node, ...]]:
+def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Arguments, Nodes]:
     """The arguments of a call, and its operands: the nodes that {"tensor": i} stand for."""
     nodes: dict[Node, int] = {}
     sizes: dict[Any, int] = {}

@@ -10,7 +10,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from weft.core.node import Node, make, postorder
+from weft.core.node import Node, Nodes, make, postorder
 from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
 from weft.core.types import boolean, i64
 from weft.scalar.affine import bounds, from_linear, linear, plus
@@ -19,7 +19,7 @@ from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, apply, constant
 from weft.scalar.rules import fold
 from weft.scalar.sizes import hint, repeats
 from weft.tensor.ops import Index, Map, Scalar, View, box, position
-from weft.tensor.rules_view import Terms, axes_of, full, scalar, viewed
+from weft.tensor.rules_view import axes_of, full, scalar, viewed
 
 INDEXABLE = {
     *("add", "subtract", "multiply", "floordiv", "floormod", "minimum", "maximum", "where"),
@@ -103,7 +103,7 @@ def before_broadcast(node: Node) -> Node | None:
         return make(Index(small, x.op.term)) if isinstance(x.op, Index) else x
 
     inner = make(node.op, *(shrink(a) if a.type.rank else a for a in node.args))
-    index: Terms = tuple(constant(0) if i in missing else position(i) for i in range(len(shape)))
+    index: Nodes = tuple(constant(0) if i in missing else position(i) for i in range(len(shape)))
     return make(View(shape, index), inner)
 
 

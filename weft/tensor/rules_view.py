@@ -6,14 +6,12 @@ gather(x, index{t}) -> view(x)
 All rules move elements and change none: NaN, Inf, -0.0 and integers keep every bit.
 """
 
-from weft.core.node import Node, make, postorder
+from weft.core.node import Node, Nodes, make, postorder
 from weft.core.rules import Number, Rule, any_call, call, literal_value, same_number
 from weft.core.types import DType
 from weft.scalar.index import FALSE, TRUE, inside, narrow, simplify
 from weft.scalar.ops import Axis, Constant, apply, bitand, constant, value_of, where
 from weft.tensor.ops import Gather, Index, Scalar, Shape, View, box, moved, position
-
-Terms = tuple[Node, ...]
 
 
 def scalar(value: Number, dtype: DType) -> Node:
@@ -31,7 +29,7 @@ def axes_of(*terms: Node | None) -> set[Node]:
     return {n for n in postorder(*(t for t in terms if t)) if isinstance(n.op, Axis)}
 
 
-def is_identity(x: Node, shape: Shape, index: Terms) -> bool:
+def is_identity(x: Node, shape: Shape, index: Nodes) -> bool:
     """Whether every output element is the element of x at the same coordinates."""
     return x.type.shape == shape and all(
         i is position(a) or (n == 1 and value_of(i) == 0)
@@ -40,7 +38,7 @@ def is_identity(x: Node, shape: Shape, index: Terms) -> bool:
 
 
 def viewed(
-    x: Node, shape: Shape, index: Terms, valid: Node | None = None, fill: Number = 0
+    x: Node, shape: Shape, index: Nodes, valid: Node | None = None, fill: Number = 0
 ) -> Node:
     """That view of x in its simplest form: x itself, a constant, or simplified index terms."""
     ranges = box(shape)

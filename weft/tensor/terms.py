@@ -7,7 +7,7 @@ Operands with a buffer become loads; all others are inlined, reductions as `Fold
 from collections.abc import Generator, Mapping
 from functools import partial
 
-from weft.core.node import Node, Op, bottom_up, make, op
+from weft.core.node import Node, Nodes, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
 from weft.scalar import ops as scalar
 from weft.scalar.affine import Interval, function_of
@@ -16,8 +16,6 @@ from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, guarded
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
-
-Index_ = tuple[Node, ...]
 
 
 @op("folded")
@@ -41,7 +39,7 @@ class Folded(Op):
         return tuple(axis(label) for label, _ in self.axes)
 
 
-_Request = tuple[Node, Index_, Node | None]  # a tensor, an element's index, the mask around it
+_Request = tuple[Node, Nodes, Node | None]  # a tensor, an element's index, the mask around it
 Steps = Generator[_Request, Node, Node]  # yields requests, receives their terms, returns a term
 
 
@@ -54,7 +52,7 @@ class Terms:
         self.memo: dict[_Request, Node] = {}
         self.heights: dict[Node, int] = {}
 
-    def of(self, node: Node, index: Index_, mask: Node | None = None, stored: bool = True) -> Node:
+    def of(self, node: Node, index: Nodes, mask: Node | None = None, stored: bool = True) -> Node:
         """The term of `node` at `index`; its loads happen only where `mask` holds.
 
         With stored=False the term computes the node even if that has a buffer, as outputs do.
@@ -83,7 +81,7 @@ class Terms:
             return self._load(self.buffers[node], index, mask)
         return self.memo.get(request)
 
-    def _load(self, buffer: Buffer, index: Index_, mask: Node | None) -> Node:
+    def _load(self, buffer: Buffer, index: Nodes, mask: Node | None) -> Node:
         """A load; masked only where its index may leave the buffer.
 
         Nothing uses the value where the mask is off, so the address alone must be valid there.
@@ -94,7 +92,7 @@ class Terms:
             return cast(make(Load(buffer), *index), dtype.compute)
         return cast(make(Load(buffer, True), *index, mask, constant(0, dtype)), dtype.compute)
 
-    def _build(self, node: Node, index: Index_, mask: Node | None) -> Steps:
+    def _build(self, node: Node, index: Nodes, mask: Node | None) -> Steps:
         """Build the term from those of its operands, which it requests by `yield`."""
         match node.op:
             case Scalar(value=value, dtype=dtype):
@@ -117,7 +115,7 @@ class Terms:
             case _:
                 raise AssertionError(f"{node.op.name} has no term and no buffer")
 
-    def _view(self, node: Node, view: View, index: Index_, mask: Node | None) -> Steps:
+    def _view(self, node: Node, view: View, index: Nodes, mask: Node | None) -> Steps:
         inner = tuple(simplify(t, self.ranges) for t in moved(view.index, index))
         source = node.args[0]
         if view.valid is None:
@@ -134,7 +132,7 @@ class Terms:
             return make(Load(self.buffers[source], True), *inner, guard, fill)
         return apply("where", valid, (yield (source, inner, guard)), fill)
 
-    def _gather(self, node: Node, gather: Gather, index: Index_, mask: Node | None) -> Steps:
+    def _gather(self, node: Node, gather: Gather, index: Nodes, mask: Node | None) -> Steps:
         source, *rows = node.args
         inner: list[Node] = [constant(0)] * source.type.rank
         for a, tensor in zip(gather.axes, rows, strict=True):
@@ -169,7 +167,7 @@ class Terms:
 
         return bottom_up(node, self.heights, compute, below)
 
-    def _reduce(self, node: Node, reduce: Reduce, index: Index_, mask: Node | None) -> Steps:
+    def _reduce(self, node: Node, reduce: Reduce, index: Nodes, mask: Node | None) -> Steps:
         source = node.args[0]
         if any(source.type.shape[a] == 0 for a in reduce.axes):  # no element to read
             identity = reduce.monoid.identity((source.type.dtype.compute,))
