@@ -180,15 +180,11 @@ class Terms:
                 return f"iota_i64x{lanes}(0)"
             case vectors.Splat():
                 return self.wide(term.args[0], term.type)
-            case vectors.Shuffle(distance=distance):
-                order = ", ".join(str(i ^ distance) for i in range(term.type.lanes))
-                value = self.atom(term.args[0])
-                return f"__builtin_shufflevector({value}, {value}, {order})"
-            case vectors.Exchange():
-                lanes = term.type.lanes
-                source = [term.op.source(i) for i in range(lanes)]
-                order = (s + lanes * bool(i & term.op.distance) for i, s in enumerate(source))
-                of = ", ".join([*map(self.atom, term.args), *map(str, order)])
+            case vectors.Shuffle() | vectors.Exchange():
+                values, lanes = (term.args * 2)[:2], range(term.type.lanes)
+                beyond = len(lanes) if len(term.args) > 1 else 0  # to lanes of the second
+                order = (term.op.source(i) + beyond * bool(i & term.op.distance) for i in lanes)
+                of = ", ".join([*map(self.atom, values), *map(str, order)])
                 return f"__builtin_shufflevector({of})"
             case vectors.Extract(lane=lane):
                 return f"{self.atom(term.args[0])}[{lane}]"

@@ -111,8 +111,11 @@ class Shuffle(Op):
     def infer(self, x: ScalarType) -> ScalarType:
         return x
 
+    def source(self, lane: int) -> int:
+        return lane ^ self.distance
+
     def evaluate(self, x: Any) -> Any:
-        return x[..., np.arange(x.shape[-1]) ^ self.distance]
+        return x[..., self.source(np.arange(x.shape[-1]))]
 
 
 @op("exchange")
