@@ -25,11 +25,16 @@ from weft.scalar.sizes import size, symbols
 Ranges = dict[Node, Interval]
 
 
-def trips(stmt: For) -> int:
-    """The number of iterations: exact for literal bounds, else the most that lo..min(..) allows.
+def trips(*loops: For) -> int:
+    """The number of iterations of a loop, or of several inside each other.
 
-    Of a loop that ends at a size it is that of the size's hint: good for prices, not for proofs.
+    It is exact for literal bounds, else the most that lo..min(..) allows. Of a loop that ends at a
+    size it is that of the size's hint: good for prices, not for proofs.
     """
+    return math.prod(map(_trips, loops))
+
+
+def _trips(stmt: For) -> int:
     extent = length(stmt) if stmt.extent is None else stmt.extent
     assert extent is not None, f"loop {stmt.label} has no literal length"
     return max(0, math.ceil(extent / stmt.step))

@@ -3,7 +3,6 @@
 for access in accesses_of_block(kernel): access.slab, access.index, access.count
 """
 
-import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -25,7 +24,7 @@ def intermediates(kernel: Kernel) -> set[Buffer]:
 def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
     """The accesses of slabs and intermediates in one chunk."""
     tiles = list(tiles_of(kernel.body))
-    threads = max((math.prod(map(trips, t.threads)) for t in tiles), default=0)
+    threads = max((trips(*t.threads) for t in tiles), default=0)
     for tile in tiles:
         yield from accesses_of(tile)
         yield from _results(tile)
@@ -37,7 +36,7 @@ def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
 
 def _results(tile: Tile) -> Iterator[Access]:
     """The stores of a tile's results."""
-    warps = math.prod(map(trips, tile.threads)) / 32
+    warps = trips(*tile.threads) / 32
     for buffer, index in accesses(tuple(s for s in tile.body if not isinstance(s, For))):
         if buffer.space == "shared":
             width, index, count = strip(buffer, index, tile.registers)

@@ -5,7 +5,6 @@ for access in accesses_of(tile): access.slab, access.index, access.count
 A slab is a tile of an operand, staged in shared memory.
 """
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -51,7 +50,7 @@ def accesses_of(tile: Tile) -> Iterator[Access]:
         atoms = list(loops_in((stmt,), "mma"))
         if atoms:
             loops = (s for s in loops_in((stmt,)) if s is not atoms[0])
-            yield from _fragments(atoms[0], tile, math.prod(map(trips, loops)))
+            yield from _fragments(atoms[0], tile, trips(*loops))
         elif isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
             yield from _reads(stmt, tile)
     for stmt in loops_in(body, "thread"):
@@ -90,7 +89,7 @@ def strip(
 
 
 def _warps(threads: Sequence[For]) -> float:
-    return math.prod(map(trips, threads)) / 32
+    return trips(*threads) / 32
 
 
 def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
@@ -122,7 +121,7 @@ def _fills(stmt: For) -> Iterator[Access]:
         return
     threads = tuple(f for f in loops if f.bind == "thread")
     strips = {f.axis: f.lo for f in loops if f.bind == "register"}
-    width = math.prod(trips(f) for f in loops if f.axis in strips)
+    width = trips(*(f for f in loops if f.axis in strips))
     index = substitute(store.index, strips)
     yield Access(store.buffer, index, threads, width, _warps(threads), True)
 

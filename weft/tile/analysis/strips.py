@@ -3,10 +3,10 @@
 strip_width(accesses, a0, 4, known)     # 4 where all are contiguous along a0, aligned, in one piece
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from weft.core.node import Node, postorder, substitute
-from weft.scalar.affine import Interval
+from weft.scalar.affine import Ranges
 from weft.scalar.blocks import access, address, mask_of
 from weft.scalar.divisors import Divisors, condition_of_all, divisor
 from weft.scalar.nest import Block, Buffer, Stmt, walk
@@ -24,9 +24,7 @@ def accesses_of(terms: Iterable[Node], block: Block = ()) -> list[Access]:
     return [(*found, mask_of(part)) for part in parts if (found := access(part)) is not None]
 
 
-def strip_width(
-    accesses: Iterable[Access], along: Node, known: Divisors, ranges: Mapping[Node, Interval]
-) -> int:
+def strip_width(accesses: Iterable[Access], along: Node, known: Divisors, ranges: Ranges) -> int:
     """The widest strip, in elements, that every access along the axis can take at once."""
     moving: list[tuple[Node, Node | None, int]] = []
     for buffer, index, mask in accesses:

@@ -7,7 +7,6 @@ time = max(instructions, bytes moved) / cores + launch, on a GPU at least the la
 it, and once per register tile where that reuses it.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -44,7 +43,7 @@ def _shares(body: Block, target: Machine) -> int:
     loops = [s for s in body if isinstance(s, For)]
     share = max((trips(s) for s in loops if s.role == "free"), default=1)
     if isinstance(target, GPU) and len(loops) == 1:  # a reduction alone is split over the grid
-        share = math.prod(map(trips, chain(loops[0], "free")[0] or loops))
+        share = trips(*(chain(loops[0], "free")[0] or loops))
     elif isinstance(target, GPU):
         share = 1  # of several nests: they wait for each other, in one block
     return max(1, min(target.cores, share))
@@ -78,7 +77,7 @@ def _has_short_rows(stmt: For, target: GPU) -> bool:
     inner = [s for s in body if isinstance(s, For)]
     flat = not any(isinstance(s, For) for f in inner for s in f.body)
     longest = max(map(trips, inner), default=0)
-    return flat and 0 < longest <= SHORT and math.prod(map(trips, rows)) >= target.warp
+    return flat and 0 < longest <= SHORT and trips(*rows) >= target.warp
 
 
 def _scheduled(stmts: Sequence[Stmt]) -> float:
@@ -96,7 +95,7 @@ def _scheduled(stmts: Sequence[Stmt]) -> float:
 
 def _contraction(c: Contraction, target: Machine) -> float:
     """As the schedule would compute it, and then its epilogue."""
-    lanes, around = target.lanes(c.bytes), math.prod(map(trips, (*c.outer, *c.repeat)))
+    lanes, around = target.lanes(c.bytes), trips(*c.outer, *c.repeat)
     epilogue = around * trips(c.rows) * sum(terms_cost(s.value) + 1 for s in c.stores)
     if isinstance(target, GPU):
         return tiles_cost(c, target) + epilogue * trips(c.columns) / lanes

@@ -7,8 +7,6 @@ where no cache has it: Jia et al., "Dissecting the NVIDIA Volta GPU architecture
 microbenchmarking", and what followed for later ones).
 """
 
-import math
-
 from weft.scalar.blocks import loads, nodes
 from weft.scalar.nest import Block, Buffer, For, Local
 from weft.targets.gpu import GPU
@@ -29,7 +27,7 @@ def latency_ns(body: Block, target: GPU) -> float:
 
 def _nest(stmt: For, target: GPU) -> float:
     around, body = chain(stmt, "free")
-    count = math.prod(map(trips, around))
+    count = trips(*around)
     if contraction(stmt) is not None:
         return _wait(stmt, 1, target, set())
     loops = [s for s in body if isinstance(s, For)]
@@ -52,7 +50,7 @@ def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
     """The latency of one of the threads that share a loop; buffers `seen` before are cached."""
     product = contraction(stmt)
     if product is not None:
-        chunks = math.prod(map(trips, product.reduce)) / DEPTH
+        chunks = trips(*product.reduce) / DEPTH
         return LOAD + min(chunks, target.cores) * CHUNK  # more are split over the grid
     if stmt.role == "scan":
         inner = (s for s in stmt.body if isinstance(s, For))

@@ -3,8 +3,6 @@
 panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
 """
 
-import math
-
 from weft.core.node import Node, postorder
 from weft.scalar.nest import Load
 from weft.targets.gpu import GPU
@@ -22,9 +20,7 @@ def panels_cost(c: Contraction, target: Machine) -> float:
     """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
     lanes = target.lanes(c.bytes)
     rows, wide = target.register_tile
-    k = math.prod(trips(r) for r in c.reduce)
-    outer = math.prod(trips(f) for f in c.outer)
-    repeat = math.prod(trips(f) for f in c.repeat)
+    outer, repeat, k = trips(*c.outer), trips(*c.repeat), trips(*c.reduce)
     columns = -(-trips(c.columns) // lanes)
     tiles = -(-trips(c.rows) // min(rows, trips(c.rows)))
     padded = tiles * min(rows, trips(c.rows))
@@ -41,8 +37,8 @@ def panels_cost(c: Contraction, target: Machine) -> float:
 
 def tiles_cost(c: Contraction, target: GPU) -> float:
     """In tiles on a GPU: each computes its sides once, and narrow ones widen for nothing."""
-    k, lanes = math.prod(trips(r) for r in c.reduce), target.lanes(c.bytes)
-    around = math.prod(trips(f) for f in (*c.outer, *c.repeat))
+    k, lanes = trips(*c.reduce), target.lanes(c.bytes)
+    around = trips(*c.outer, *c.repeat)
     rows, columns = trips(c.rows), trips(c.columns)
     rate = unit_rate((c.update,), c.reduce[-1], k, target)
     total = RATE * rows * columns * k / rate

@@ -70,7 +70,7 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
     packed = in_panels(c, width)
     crossed = None if packed else in_panels(c.turned, lanes)
     if crossed and not c.joined:  # both sides' panels fit
-        deep = math.prod(map(trips, c.reduce)) * c.right.type.dtype.bytes
+        deep = trips(*c.reduce) * c.right.type.dtype.bytes
         size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
     outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
     enough = not alone or outer or _unevenness(trips(c.lines), size, target) < UNEVEN
@@ -127,10 +127,10 @@ def _joined(c: Contraction, target: Machine, lanes: int, labels: Labels) -> tupl
     joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)
     if joint is None or outer.axis in postorder(c.left):
         return c, width
-    reuse = math.prod(map(trips, (c.rows, *c.repeat)))
+    reuse = trips(c.rows, *c.repeat)
     length, each = trips(inner), -(-trips(inner) // lanes)
     taps = _taps(c, outer)
-    line = math.prod(map(trips, c.reduce)) // taps * length * c.right.type.dtype.bytes
+    line = trips(*c.reduce) // taps * length * c.right.type.dtype.bytes
     most = max(target.l2 // 2 // line - taps + 1, -(-width // length))
 
     def price(lines: int) -> float:

@@ -89,8 +89,8 @@ def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
 def dots_cost(c: Contraction, target: Machine) -> Callable[[int, int], float]:
     """The price in tiles of so many rows and columns."""
     lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
-    deep = math.prod(map(trips, c.reduce[:-1])) * -(-trips(c.reduce[-1]) // lanes)
-    around = math.prod(map(trips, (*c.outer, *c.repeat)))
+    deep = trips(*c.reduce[:-1]) * -(-trips(c.reduce[-1]) // lanes)
+    around = trips(*c.outer, *c.repeat)
     left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
 
     def price(high: int, wide: int) -> float:

@@ -165,8 +165,8 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
 def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
     """The tile with blocks of one size over the grid."""
     rows, columns = tile.threads
-    depth = math.prod(map(trips, loops_in(tile.body)))
-    around = math.prod(map(trips, tile.around))
+    depth = trips(*loops_in(tile.body))
+    around = trips(*tile.around)
     inner = tile.innermost
     rate = unit_rate(inner.body, inner, depth, target) if inner else 1
 

@@ -9,7 +9,6 @@ contraction both rows and columns go to threads: the nest becomes a tile. So doe
 nest, whose store is contiguous along one loop and a load along another.
 """
 
-import math
 from dataclasses import replace
 
 from weft.core.node import Node
@@ -48,7 +47,7 @@ def pays(c: Contraction) -> bool:
     """Whether the contraction is large enough for a tile."""
     if any(f.lo is not constant(0) for f in (c.rows, c.columns, *c.reduce)):
         return False
-    return min(trips(c.rows), trips(c.columns), math.prod(map(trips, c.reduce))) >= LEAST
+    return min(trips(c.rows), trips(c.columns), trips(*c.reduce)) >= LEAST
 
 
 def tile(c: Contraction) -> For:

@@ -13,7 +13,6 @@ one after another in the order the register tiles read them. The runtime runs ke
 alone once, and again when a constant has changed.
 """
 
-import math
 from collections.abc import Collection
 from dataclasses import replace
 
@@ -111,7 +110,7 @@ class _Packing:
         along = {r.axis for r in reduce}
         reads = {n: nest.free_variables(n) for n in nodes(tuple(updates)) if isinstance(n.op, Load)}
         wide = [n for n, of in reads.items() if column.axis in of and along & of]
-        rows = math.prod(trips(f) for f in free if not any(f.axis in reads[n] for n in wide))
+        rows = trips(*(f for f in free if not any(f.axis in reads[n] for n in wide)))
         near = rows == 1 and hint(sum(b.type.bytes for b in loads(*wide))) <= self.target.l2
         if not wide or near or rows >= FEW or not all(map(self.plain, wide)):
             return None

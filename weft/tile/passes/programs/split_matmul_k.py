@@ -52,12 +52,12 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
 
     Of rows that reduce themselves first, threads share each row, and a block adds its rows up.
     """
-    results, rows = math.prod(map(trips, around)), math.prod(map(trips, loops))
+    results, rows = trips(*around), trips(*loops)
     depth = int(turns(loops[0]))  # more than rows where these have loops of their own
     product = contraction(nest) if around else None
     if product is not None:
         sides = (-(-trips(f) // SIDE) for f in (product.rows, product.columns))
-        outer = math.prod(trips(f) for f in (*product.outer, *product.repeat))
+        outer = trips(*product.outer, *product.repeat)
         blocks, least, alone = outer * math.prod(sides), PRODUCTS, depth // 4
     else:
         chosen = best_axis_alone(nest, target)[1]
