@@ -32,13 +32,7 @@ RENAMED = {
     "shift_right": "shr",
     "where": "select",
 }
-OF_BOOL = {
-    "add": "or",
-    "multiply": "and",
-    "maximum": "or",
-    "minimum": "and",
-    "ne": "xor",
-}
+OF_BOOL = {"add": "or", "multiply": "and", "maximum": "or", "minimum": "and", "ne": "xor"}
 
 
 class Names:

@@ -19,6 +19,7 @@ import functools
 import importlib
 import types
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from operator import attrgetter
 from typing import Any, Protocol
 from weakref import finalize
@@ -28,7 +29,7 @@ from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
 from weft.core.errors import WeftError
-from weft.frontend.composites import in_transform
+from weft.frontend.composites import in_transform, switched
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.promises import made
 from weft.frontend.python import Frames, Hot
@@ -101,13 +102,8 @@ class Compilation:
 
     def prepare(self, *args: Any, **kwargs: Any) -> None:
         """Compile for these arguments without a run, up to where Dynamo ends the first graph."""
-        token = PREPARING.set(True)
-        try:
+        with switched(PREPARING.get, PREPARING.set, True), suppress(Prepared):
             self.through_dynamo(args, kwargs)
-        except Prepared:
-            pass
-        finally:
-            PREPARING.reset(token)
 
     def ir(self, level: str) -> str:
         """Text of a level of every graph compiled so far (forward, then backward)."""

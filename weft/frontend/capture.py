@@ -32,7 +32,7 @@ from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
-from weft.frontend.graph import Captured, Geometry, Leaf
+from weft.frontend.graph import Captured, Geometry, Leaf, Values
 from weft.frontend.parts import FX
 from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
@@ -195,9 +195,7 @@ def _shared_storages(tensors: list[torch.Tensor]) -> set[int]:
     return {storage for storage, count in seen.items() if count > 1}
 
 
-def _inputs(
-    tracer: Tracer, inputs: Sequence[Any], names: Sequence[Name], shared: set[int]
-) -> list[Any]:
+def _inputs(tracer: Tracer, inputs: Values, names: Sequence[Name], shared: set[int]) -> list[Any]:
     """The fake arguments; inputs in a `shared` storage become parts of one placeholder."""
     bases: dict[int, tuple[Ref, int]] = {}
     out: list[Any] = []

@@ -15,11 +15,9 @@ from torch.utils._pytree import tree_unflatten
 from weft.core.errors import ExternMismatch
 from weft.core.node import Node
 from weft.frontend.extents import Source
-from weft.frontend.graph import Captured, Leaf, Placeholder, Runner
+from weft.frontend.graph import Captured, Leaf, Placeholder, Runner, Values
 from weft.scalar.ops import constant
 from weft.scalar.resize import sizes_of, with_sizes
-
-Values = Sequence[Any]
 
 
 def entry(

@@ -16,11 +16,12 @@ from weft.core.node import Node
 from weft.core.types import TensorType
 from weft.frontend.extents import Source
 
+Values = Sequence[Any]  # that a graph is called with, or that stand in place of them
 # What a back end makes of a captured program. It takes one tensor per placeholder, in order, and
 # then the numbers that the graph's sizes are, by label. It writes every mutation into its
 # placeholder's tensor and returns one fresh tensor per result with exactly the shape, strides and
 # dtype of its layout.
-Runner = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
+Runner = Callable[[Values], Sequence[torch.Tensor]]
 
 
 @dataclass(frozen=True)

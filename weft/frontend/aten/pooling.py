@@ -31,12 +31,10 @@ def unpooled(t: Tensor, x: Tensor, window: Window) -> tuple[Tensor, range]:
     return window.spread(t, box, positions(lead), range(lead, x.rank), taps), taps
 
 
-def max_pool(
-    n: int, x: Tensor, kernel: Extents, *moves: Any, **named: Any
-) -> tuple[Tensor, Tensor]:
+def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tuple[Tensor, Tensor]:
     """Values and their row-major positions in the last axes of x; `moves` as in `Window.of`."""
     kernel = per_axis(kernel, n)
-    window = Window.of(kernel, *moves, **named)
+    window = Window.of(kernel, *moves, **more)
     windows, taps = pooled(x, window, lowest(x.dtype.numpy))
     tap, flat = reduce(MONOIDS["argmax"], windows, taps), literal(0, i64)
     for i in reversed(range(n)):  # the position in the window, split into one per axis
