@@ -140,7 +140,7 @@ def _with_symbols(traced: Iterable[Node], shape_env: Any) -> Iterator[tuple[Node
 
 def replaced(shape_env: Any, traced: Iterable[Node]) -> dict[Node, Node]:
     """By symbol, or quotient of symbols, what guards of the trace have found it to be."""
-    labels = {n.op.label for n in traced}  # type: ignore[attr-defined]
+    labels = {*map(_label, traced)}
     found: dict[Node, Node] = {}
     for node, symbol in _with_symbols(traced, shape_env):
         known = shape_env.replace(symbol)
@@ -237,8 +237,9 @@ def narrow(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, S
     shape_env = shape_env_of(inputs)
     if cause is None or has_ranges(shape_env):
         return ""
-    places = {**sources(inputs), **settled}
-    found = {n: places[n].of(inputs) for n in symbols(cause.term) if n in places}
+    places, names = {**sources(inputs), **settled}, {_label(n): n for n in settled}
+    own = ((n, n if n in places else names.get(_label(n))) for n in symbols(cause.term))
+    found = {n: places[known].of(inputs) for n, known in own if known is not None}
     if len(found) == len(symbols(cause.term)) and _bound(cause, found, shape_env):
         return "has a range"
     if not found or any(_constraints(shape_env)):
@@ -248,11 +249,15 @@ def narrow(error: BaseException, inputs: Sequence[Any], settled: Mapping[Node, S
     return "is fixed"
 
 
+def _label(symbol: Node) -> str:
+    return symbol.op.label  # type: ignore[attr-defined]
+
+
 def _bound(asked: Undecided, sizes: Mapping[Node, Any], shape_env: Any) -> bool:
-    """Guard the answer, as it is now; whether torch learns a bound of a symbol by it."""
+    """Guard the answer, as it is now; whether torch learns of a symbol by it."""
 
     def known() -> list[Any]:
-        return [(n, shape_env.bound_sympy(n)) for n in shape_env.var_to_range]
+        return [(shape_env.replace(n), shape_env.bound_sympy(n)) for n in shape_env.var_to_range]
 
     before, value = known(), _symint(asked.term, sizes)
     if value is None or asked.sign not in SIGNS:
@@ -273,7 +278,7 @@ def _symint(term: Node, sizes: Mapping[Node, Any]) -> Any:
     return None if function is None or None in args else function(*args)
 
 
-SIGNS = {"<": operator.lt, "<=": operator.le, "!=": operator.ne}
+SIGNS = {"==": operator.eq, "<": operator.lt, "<=": operator.le, "!=": operator.ne}
 SYMINTS: Mapping[str, Callable[..., Any]] = {
     "add": operator.add,
     "multiply": operator.mul,

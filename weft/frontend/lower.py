@@ -18,7 +18,7 @@ from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
 from weft.library.calls import torch_object
-from weft.scalar.sizes import Size
+from weft.scalar.sizes import Size, differ
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 
@@ -119,7 +119,7 @@ def _finish(aten: Aten, value: Tensor | Number | None, wanted: TensorType) -> Te
     out = cast(value, wanted.dtype)
     if out.rank == 0 and wanted.shape:
         out = broadcast(out, wanted.shape)
-    if out.shape != wanted.shape:
+    if out.rank != len(wanted.shape) or any(map(differ, out.shape, wanted.shape)):
         raise VerifyError(f"the row of {aten.target} gives {out.type}, torch says {wanted}")
     return out
 

@@ -27,7 +27,7 @@ class Undecided(WeftError):
 
     def __init__(self, question: str, term: Node, sign: str | None = None) -> None:
         super().__init__(f"whether {question} depends on the size that it is called with")
-        self.term, self.sign = term, sign  # <, <= or != 0; None where it is the number that counts
+        self.term, self.sign = term, sign  # <, <=, == or != 0; None where the number counts
 
 
 Binary = Callable[[Any, Any], Any]
@@ -148,11 +148,15 @@ def _first(x: Extent, y: Extent) -> Extent | None:
     return y if least(negative(gap), Known({})) >= 0 else None
 
 
-def decide_ends(*sizes: Extent) -> None:
-    """Undecided where a size is the smaller or the larger one of two."""
-    for term in postorder(*(n.term for n in sizes if isinstance(n, Size))):
+def differ(x: Extent, y: Extent) -> bool:
+    """Whether two extents do for all sizes; Undecided where they do for some."""
+    gap = x - y
+    if not isinstance(gap, Size):
+        return gap != 0
+    for term in postorder(gap.term):
         if function_of(term) in ("minimum", "maximum"):
             bool(size(term.args[0]) <= size(term.args[1]))
+    raise Undecided(f"{x} is {y}", gap.term, "==")
 
 
 def _ordered(x: Extent, y: Extent) -> list[Extent]:

@@ -8,6 +8,7 @@ p = scalar.exp(y - reduce(MAX, y, (1,), keep=True))  # shapes broadcast through 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import MAX, SUM, Monoid
 from weft.scalar.ops import Function, apply, constant
-from weft.scalar.sizes import decide_ends
+from weft.scalar.sizes import differ
 from weft.tensor import ops
 from weft.tensor.ops import Shape, box, position, positions
 from weft.tensor.rules_view import viewed
@@ -92,9 +93,8 @@ def broadcast_shape(*shapes: Shape) -> Shape:
     found: list[int] = []
     for row in zip(*((*(1,) * (rank - len(s)), *s) for s in shapes), strict=True):
         extents = dict.fromkeys(n for n in row if n != 1)
-        if len(extents) > 1:
-            decide_ends(*extents)
-        require(len(extents) <= 1, f"no broadcast of {' and '.join(map(str, extents))} elements")
+        several = any(differ(x, y) for x, y in pairwise(extents))
+        require(not several, f"no broadcast of {' and '.join(map(str, extents))} elements")
         found += [*extents] or [1]
     return tuple(found)
 

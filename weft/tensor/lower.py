@@ -16,6 +16,7 @@ from weft.scalar import nest
 from weft.scalar.affine import Interval
 from weft.scalar.blocks import Index, loads, nodes, substitute_block
 from weft.scalar.ops import Axis, apply, axis, checked_index, constant
+from weft.scalar.sizes import larger
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
 from weft.tensor.terms import Folded, Terms, stored
@@ -201,11 +202,11 @@ def _lower_scatter(
     row, column, first = axis("row"), axis("column"), axis("first")
     places = [axis(f"o{d}") for d in range(len(shape))]
     ranges: dict[Node, Interval] = {column: (0, width - 1)}
-    ranges[row] = 0, max(rows, node.args[2].type.shape[op.axis]) - 1
+    ranges[row] = 0, larger(rows, node.args[2].type.shape[op.axis]) - 1
     ranges.update((p, (0, s - 1)) for p, s in zip(places, sizes, strict=True))
     outer = [(places[d], size, 1) for d, size in enumerate(sizes) if d != op.axis]
     places[last] = apply("add", apply("multiply", places[last], constant(width)), column)
-    cut = height < rows
+    cut = height != rows
     end = apply("minimum", apply("add", first, constant(height)), constant(rows))
     own = (first, end) if cut else (constant(0), constant(rows))
     nests, bound = _Nest(), frozenset([first, *(variable for variable, _, _ in outer)])

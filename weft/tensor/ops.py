@@ -16,7 +16,7 @@ from weft.core.types import DType, Symbolic, TensorType, TupleType, i64
 from weft.scalar.affine import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Constant, Function, axis, checked_index, evaluate_term
-from weft.scalar.sizes import hint
+from weft.scalar.sizes import differ, hint
 
 Shape = tuple[int, ...]
 
@@ -246,7 +246,7 @@ class Scatter(Op):
     def infer(self, base: TensorType, index: TensorType, x: TensorType) -> TensorType:
         fits = base.rank == index.rank and index.shape == x.shape and self.axis < base.rank
         sizes = zip(base.shape, x.shape, strict=False)
-        fits = fits and all(a == b for d, (a, b) in enumerate(sizes) if d != self.axis)
+        fits = fits and not any(differ(a, b) for d, (a, b) in enumerate(sizes) if d != self.axis)
         require(fits, f"scatter of {x} at {index} along axis {self.axis} of {base}")
         require(index.dtype is i64 and base.dtype == x.dtype, f"scatter of {x} at {index}")
         return TensorType(base.dtype, base.shape)
