@@ -40,8 +40,6 @@ GROWTHS = (1, 3, 8)  # how much longer every axis is than in the corpus
 REFUSALS = (RuntimeError, IndexError, ValueError, AssertionError)  # eager's, at other lengths
 # Of those taken, the ones that are compiled for each size by itself.
 EACH_SIZE = {
-    "decoder",
-    "decoder_bf16",
     "folded_at_sums",
     "index_and_float",
     "one_sums",

@@ -15,7 +15,7 @@ from weft.core.types import TensorType, f32, i64, row_major
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import apply, axis, constant
-from weft.scalar.sizes import Size, Undecided, at, hint, symbol
+from weft.scalar.sizes import Size, Undecided, at, hint, larger, smaller, symbol
 from weft.scalar.symbols import linear_bounds
 
 S, T = symbol("s0", 2, 4096, 13), symbol("s1", 2, 4096, 7)
@@ -184,3 +184,12 @@ def test_of_any_index(p: Any, i: int, j: int, a: int, b: int):
     for name in ("lt", "ge", "minimum"):
         term = apply(name, place, constant(A * B))
         assert at(Size(simplify(term, ranges)), known) == at(Size(term), known)
+
+
+def test_quotients_are_bounded_by_what_they_divide() -> None:
+    a, b = symbol("a", 2, 65536, 16), symbol("b", 2, 65536, 16)
+    assert smaller(a // 2, a) is not a and smaller(a // 2, a) == a // 2
+    assert smaller(a // 3 + 1, a) == a // 3 + 1 and larger(a // 2 * 2, a) == a
+    assert a // 2 * 12 >= 12 and a // 2 * (b // 2) >= b // 2 and a // (a // 2) > 0
+    with pytest.raises(Undecided):
+        bool(a // 2 + 1 < a)

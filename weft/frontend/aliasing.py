@@ -11,7 +11,7 @@ write replaces the root's value, and a view that is read later replays its steps
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -76,7 +76,7 @@ def write(ref: Ref, value: Node, emit: Emit) -> None:
     """`ref` holds `value` from now on, and so does what it is a view of."""
     chain: list[tuple[Ref, Node]] = [(ref, value)]
     while ref.parent is not None and ref.step is not None:
-        value = unview(ref.step, read(ref.parent, emit), value, emit)
+        value = unview(ref, ref.step, read(ref.parent, emit), value, emit)
         ref = ref.parent
         chain.append((ref, value))
     ref.storage.version += 1
@@ -90,39 +90,39 @@ def replay(step: Step, parent: Node, emit: Emit) -> Node:
     return emit(op, parent, *step.args, index=step.index, **step.kwargs)
 
 
-def unview(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
-    """`parent` after `value` was written through the view `step` of it."""
+def unview(ref: Ref, step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+    """`parent` after `value` was written through `ref`, the view `step` of it."""
     inverse = INVERSES.get(step.op)
     if inverse is None:
         raise CaptureError(f"an in-place write through {step.op} has no functional form")
-    return inverse(step, parent, value, emit)
+    return inverse(ref, step, parent, value, emit)
 
 
-Inverse = Callable[[Step, Node, Node, Emit], Node]
+Inverse = Callable[[Ref, Step, Node, Node, Emit], Node]
 
 
-def _reshape_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
-    return emit(aten.reshape.default, value, list(parent.type.shape))
+def _reshape_back(ref: Ref, step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+    return emit(aten.reshape.default, value, [*ref.parent.fake.shape])  # type: ignore[union-attr]
 
 
-def _permute_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+def _permute_back(ref: Ref, step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     rank = len(parent.type.shape)
     order = [d % rank for d in step.args[0]]
     return emit(aten.permute.default, value, [order.index(d) for d in range(rank)])
 
 
 def _scatter(op: torch._ops.OpOverload) -> Inverse:
-    return lambda step, parent, value, emit: emit(op, parent, value, *step.args, **step.kwargs)
+    return lambda _, step, parent, value, emit: emit(op, parent, value, *step.args, **step.kwargs)
 
 
-def _piece_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+def _piece_back(ref: Ref, step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     sizes, dim = step.args[0], step.args[1] if len(step.args) > 1 else step.kwargs.get("dim", 0)
-    start = sizes * step.index if isinstance(sizes, int) else sum(sizes[: step.index])
-    stop = start + value.type.shape[dim]
+    start = sum(sizes[: step.index]) if isinstance(sizes, Sequence) else sizes * step.index
+    stop = start + ref.fake.shape[dim]
     return emit(aten.slice_scatter.default, parent, value, dim, start, stop)
 
 
-def _unbind_back(step: Step, parent: Node, value: Node, emit: Emit) -> Node:
+def _unbind_back(ref: Ref, step: Step, parent: Node, value: Node, emit: Emit) -> Node:
     dim = step.args[0] if step.args else step.kwargs.get("dim", 0)
     return emit(aten.select_scatter.default, parent, value, dim, step.index)
 
@@ -132,9 +132,9 @@ SQUEEZES = {aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsq
 
 INVERSES: dict[torch._ops.OpOverload, Inverse] = {
     **dict.fromkeys(RESHAPES | SQUEEZES, _reshape_back),
-    **dict.fromkeys((aten.detach.default, aten.alias.default), lambda _s, _p, value, _e: value),
-    aten.t.default: lambda s, _p, v, emit: emit(s.op, v),
-    aten.transpose.int: lambda s, _p, v, emit: emit(s.op, v, *s.args),
+    **dict.fromkeys((aten.detach.default, aten.alias.default), lambda _r, _s, _p, value, _e: value),
+    aten.t.default: lambda _r, s, _p, v, emit: emit(s.op, v),
+    aten.transpose.int: lambda _r, s, _p, v, emit: emit(s.op, v, *s.args),
     aten.permute.default: _permute_back,
     aten.select.int: _scatter(aten.select_scatter.default),
     aten.slice.Tensor: _scatter(aten.slice_scatter.default),
@@ -142,9 +142,9 @@ INVERSES: dict[torch._ops.OpOverload, Inverse] = {
     aten.as_strided.default: _scatter(aten.as_strided_scatter.default),
     **dict.fromkeys((aten.split.Tensor, aten.split_with_sizes.default), _piece_back),
     aten.unbind.int: _unbind_back,
-    aten.view.dtype: lambda _s, p, v, emit: emit(aten.view.dtype, v, TORCH_DTYPE[p.type.dtype]),
-    aten.view_as_real.default: lambda _s, _p, v, emit: emit(aten.view_as_complex.default, v),
-    aten.view_as_complex.default: lambda _s, _p, v, emit: emit(aten.view_as_real.default, v),
+    aten.view.dtype: lambda _r, _s, p, v, emit: emit(aten.view.dtype, v, TORCH_DTYPE[p.type.dtype]),
+    aten.view_as_real.default: lambda _r, _s, _p, v, emit: emit(aten.view_as_complex.default, v),
+    aten.view_as_complex.default: lambda _r, _s, _p, v, emit: emit(aten.view_as_real.default, v),
 }
 
 

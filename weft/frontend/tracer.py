@@ -254,6 +254,12 @@ class Tracer(TorchDispatchMode):
         if op is aten.as_strided.default:
             offset = [a for a in args[3:] if a is not None] or [parent.fake.storage_offset()]
             args, parent = (*args[:3], *offset), self._strided_parent(parent)
+        if op is aten.split.Tensor and parent.fake._has_symbolic_sizes_strides:
+            op, dim = aten.split_with_sizes.default, [*args[2:], kwargs.get("dim", 0)][0]
+            args, kwargs = (
+                (args[0], [t.shape[dim] for t in parent.fake.split(args[1], dim)], dim),
+                {},
+            )
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
         if op in _IDENTITY:

@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import combinations
+from operator import itemgetter
 
 from weft.core.node import Node, postorder
 from weft.core.types import Symbolic
@@ -100,13 +101,18 @@ def lowest(form: Linear, known: Known, rounds: int = ROUNDS) -> tuple[Linear, fl
     """
     key = frozenset(form[0].items())
     if key not in known.lowest:
-        found = _lowest((dict(form[0]), 0), known, rounds)
-        known.lowest[key] = found, _least_of_sizes(found, known)
+        start: Linear = dict(form[0]), 0
+        ways = [*_replaced(start, known, rounds), (start, _least_of_sizes(start, known))]
+        known.lowest[key] = max(ways, key=itemgetter(1))
     (terms, offset), bound = known.lowest[key]
     return (terms, offset + form[1]), bound + form[1]
 
 
-def _lowest(form: Linear, known: Known, rounds: int) -> Linear:
+Lower = tuple[Linear, float]  # a form, and the least that it is
+
+
+def _replaced(form: Linear, known: Known, rounds: int) -> Iterator[Lower]:
+    """Forms below this one, and what they are at least: by the ends of the first that has any."""
     for atom in _replaceable(form, known) if rounds else ():
         inside, rest = _coefficient(form, atom)
         if inside is None:
@@ -115,16 +121,23 @@ def _lowest(form: Linear, known: Known, rounds: int) -> Linear:
             if least(times(inside, ({}, sign)), known) < 0:
                 continue
             ends = [times(inside, end) for end in _ends(atom, upper, known)]
-            ends += _multiples(atom, inside, upper, known)
-            found = [lowest(plus(rest, end), known, rounds - 1) for end in ends]
+            by, end = _multiple(atom, inside, upper, known)
+            ends += [end] if by == 1 else []
+            ways = [lowest(plus(rest, end), known, rounds - 1) for end in ends]
             if function_of(atom) in ("where", "maximum" if upper else "minimum"):  # one of them
                 given = (plus(rest, times(inside, linear(a))) for a in atom.args[-2:])
-                worst = min(lowest(g, known, rounds - 1)[1] for g in given)
-                found += [(({}, int(worst)), worst)] if math.isfinite(worst) else []
-            if found:
-                return max(found, key=lambda f: f[1])[0]
+                ways += _number(min(lowest(g, known, rounds - 1)[1] for g in given))
+            yield from ways
+            if by > 1:
+                several = plus(times(rest, ({}, by)), end)
+                yield from _number(-(-lowest(several, known, rounds - 1)[1] // by))
+            if ways:
+                return
             break
-    return form
+
+
+def _number(low: float) -> list[Lower]:
+    return [(({}, int(low)), low)] if math.isfinite(low) else []
 
 
 def _replaceable(form: Linear, known: Known) -> list[Node]:
@@ -179,18 +192,27 @@ def _ends(atom: Node, upper: bool, known: Known) -> Iterator[Linear]:
             found = quotient(nearest, by, known)
             if found is not None:
                 yield found[0]
+            elif not upper and by[0] and least(difference(x, by), known) >= 0:
+                yield ONE
     bound = bounds(atom, known)[upper]
     if not has_symbol(atom) and math.isfinite(bound):
         yield {}, int(bound)
 
 
-def _multiples(atom: Node, inside: Linear, upper: bool, known: Known) -> Iterator[Linear]:
-    """The same of inside * atom, where the atom is x // by and `by` divides inside."""
+def _multiple(atom: Node, inside: Linear, upper: bool, known: Known) -> tuple[int, Linear]:
+    """n and the same of n * inside * atom, where the atom is x // by and `by` divides n * inside.
+
+    n is 0 where there is none.
+    """
     if function_of(atom) == "floordiv":
         x, by = map(linear, atom.args)
+        end = x if upper else plus(difference(x, by), ONE)
         whole, rest = long_division(inside, by)
         if rest == ({}, 0) and least(by, known) > 0:
-            yield times(whole, x if upper else plus(difference(x, by), ONE))
+            return 1, times(whole, end)
+        if not by[0] and by[1] > 0:
+            return by[1], times(inside, end)
+    return 0, ONE
 
 
 def _least_of_sizes(form: Linear, known: Known) -> float:
