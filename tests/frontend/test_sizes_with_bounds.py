@@ -57,3 +57,19 @@ def test_a_promised_range_is_not_narrowed() -> None:
     for n in (5, 64, 2):
         x = torch.randn(4, n)
         assert_equal(f(x), biases(x))
+
+
+def test_sizes_that_are_equal_stay_equal(caplog: pytest.LogCaptureFixture) -> None:
+    """As those of flaubert, whose forward goes on after a break with a number and a tensor."""
+
+    def fn(x: Any, n: int) -> Any:
+        return x[:n] + torch.arange(n)
+
+    caplog.set_level("INFO", logger="weft.frontend.specialise")
+    f = weft.compile(fn)
+    for n in (5, 9, 17, 40):
+        x = torch.randn(n)
+        assert_equal(f(x, n), fn(x, n))
+    assert len(f.programs) == 2 and not f.reasons
+    assert not [m for m in caplog.messages if "is fixed" in m]
+    assert_equal(f(torch.arange(30.0), 7), fn(torch.arange(30.0), 7))

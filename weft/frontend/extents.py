@@ -260,9 +260,10 @@ def _bound(asked: Undecided, sizes: Mapping[Node, Any], shape_env: Any) -> bool:
         return [(shape_env.replace(n), shape_env.bound_sympy(n)) for n in shape_env.var_to_range]
 
     before, value = known(), _symint(asked.term, sizes)
-    if value is None or asked.sign not in SIGNS:
+    if not isinstance(value, torch.SymInt) or asked.sign not in SIGNS:
         return False
-    bool(SIGNS[asked.sign](value, 0))
+    equal = len(sizes) > 1 and value.node.hint == 0  # torch gives equal sizes one symbol, too
+    bool(SIGNS["==" if equal else asked.sign](value, 0))
     if known() == before:
         return False
     _known.pop(shape_env, None)  # terms over symbols of wider ranges
