@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_flatten_with_path
 
 import weft
 from weft.cli.output import show, table
+from weft.cli.suite_text import machine
 
 SIZES = ((2, 17), (3, 24), (5, 41))  # batch and length
 TINY = {
@@ -195,7 +196,8 @@ def main() -> int:
         for reason in row["reasons"]:
             print(f"{name}: {reason}")
     if given.json:
-        given.json.write_text(json.dumps(rows, indent=2) + "\n")
+        found = {"machine": machine(on_cpu=True), "models": rows}
+        given.json.write_text(json.dumps(found, indent=2) + "\n")
     return int(any(row["verdict"] == "FAILED" for row in rows.values()))
 
 

@@ -17,6 +17,7 @@ from rich.console import Group
 from weft.cli.bench import BackendError, Bench
 from weft.cli.output import table
 from weft.cli.program import SourceSpec
+from weft.cli.suite_text import machine
 from weft.core.errors import SourceError
 
 ROUNDS = 3
@@ -113,4 +114,5 @@ def _cells(row: Generation, first: Generation, prompt: int) -> list[str]:
 
 
 def generation_json(title: str, rows: Sequence[Generation], prompt: int) -> dict[str, Any]:
-    return {"title": title, "prompt_tokens": prompt, "backends": [asdict(row) for row in rows]}
+    facts = {"title": title, "machine": machine(on_cpu=True), "prompt_tokens": prompt}
+    return {**facts, "backends": [asdict(row) for row in rows]}
