@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 
 from weft.core.node import make
 from weft.core.types import TensorType, f32, i64, row_major
+from weft.scalar.affine import Known, linear
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import apply, axis, constant
 from weft.scalar.sizes import Size, Undecided, at, hint, larger, smaller, symbol
-from weft.scalar.symbols import linear_bounds
+from weft.scalar.symbols import least, linear_bounds
 
 S, T = symbol("s0", 2, 4096, 13), symbol("s1", 2, 4096, 7)
 X, Y, Z = axis("i0"), axis("i1"), axis("i2")
@@ -193,3 +194,10 @@ def test_quotients_are_bounded_by_what_they_divide() -> None:
     assert a // 2 * 12 >= 12 and a // 2 * (b // 2) >= b // 2 and a // (a // 2) > 0
     with pytest.raises(Undecided):
         bool(a // 2 + 1 < a)
+
+
+def test_a_size_of_one_value_times_what_has_no_bound() -> None:
+    """inf * 0 is no bound: what a size of one value exceeds it by is nothing."""
+    four, unknown = symbol("c", 4, 4, 4), apply("maximum", axis("a0"), constant(0))
+    product = apply("multiply", apply("multiply", unknown, four.term), constant(-1))
+    assert least(linear(product), Known({})) == -math.inf

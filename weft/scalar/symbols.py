@@ -239,7 +239,7 @@ def _least_of_sizes(form: Linear, known: Known) -> float:
     least: float = total.pop(())
     for key, k in total.items():
         if k < 0:
-            least += k * math.prod(more[n] for n in key)
+            least += k * math.prod(more[n] for n in key) if all(more[n] for n in key) else 0
     return least
 
 
