@@ -263,7 +263,7 @@ def _bound(asked: Undecided, sizes: Mapping[Node, Any], shape_env: Any) -> bool:
     if not isinstance(value, torch.SymInt) or asked.sign not in SIGNS:
         return False
     equal = len(sizes) > 1 and value.node.hint == 0  # torch gives equal sizes one symbol, too
-    bool(SIGNS["==" if equal else asked.sign](value, 0))
+    bool(SIGNS["!=" if equal else asked.sign](value, 0))
     if known() == before:
         return False
     _known.pop(shape_env, None)  # terms over symbols of wider ranges
@@ -279,7 +279,7 @@ def _symint(term: Node, sizes: Mapping[Node, Any]) -> Any:
     return None if function is None or None in args else function(*args)
 
 
-SIGNS = {"==": operator.eq, "<": operator.lt, "<=": operator.le, "!=": operator.ne}
+SIGNS = {"<": operator.lt, "<=": operator.le, "!=": operator.ne}
 SYMINTS: Mapping[str, Callable[..., Any]] = {
     "add": operator.add,
     "multiply": operator.mul,

@@ -254,6 +254,7 @@ class Tracer(TorchDispatchMode):
         if op is aten.as_strided.default:
             offset = [a for a in args[3:] if a is not None] or [parent.fake.storage_offset()]
             args, parent = (*args[:3], *offset), self._strided_parent(parent)
+        # how many pieces a free axis has is torch's to say, by a guard: their lengths are told
         if op is aten.split.Tensor and parent.fake._has_symbolic_sizes_strides:
             op, dim = aten.split_with_sizes.default, [*args[2:], kwargs.get("dim", 0)][0]
             args, kwargs = (

@@ -10,6 +10,7 @@ An equality holds only where both sides are the same expression: two sizes that 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from weft.core.errors import WeftError
@@ -27,7 +28,7 @@ class Undecided(WeftError):
 
     def __init__(self, question: str, term: Node, sign: str | None = None) -> None:
         super().__init__(f"whether {question} depends on the size that it is called with")
-        self.term, self.sign = term, sign  # <, <=, == or != 0; None where the number counts
+        self.term, self.sign = term, sign  # <, <= or != 0; None where the number counts
 
 
 Binary = Callable[[Any, Any], Any]
@@ -150,13 +151,13 @@ def _first(x: Extent, y: Extent) -> Extent | None:
 
 def differ(x: Extent, y: Extent) -> bool:
     """Whether two extents do for all sizes; Undecided where they do for some."""
-    gap = x - y
-    if not isinstance(gap, Size):
-        return gap != 0
+    gap: Any = x - y
+    with suppress(Undecided):
+        return bool(gap)
     for term in postorder(gap.term):
         if function_of(term) in ("minimum", "maximum"):
             bool(size(term.args[0]) <= size(term.args[1]))
-    raise Undecided(f"{x} is {y}", gap.term, "==")
+    raise Undecided(f"{x} is {y}", gap.term, "!=")
 
 
 def _ordered(x: Extent, y: Extent) -> list[Extent]:
