@@ -86,6 +86,26 @@ def test_a_float_that_changes_is_an_input_from_the_first_call() -> None:
     assert len(f.programs) == 1
 
 
+@torch.no_grad()
+def test_a_float_of_a_module_is_an_input_once_it_has_changed() -> None:
+    """Each float that is an input costs every call 2 us: batch norm has two, an embedding one."""
+
+    class Scaled(nn.BatchNorm1d):
+        by = 1.5
+
+        def forward(self, input: torch.Tensor) -> torch.Tensor:
+            return super().forward(input) * self.by
+
+    module = Scaled(3).eval()
+    f, inputs = weft.compile(module, dynamic=True), []
+    for rows, by in enumerate((1.5, 1.5, 2.5, 3.5, 4.5), 4):
+        module.by = by
+        x = torch.randn(rows, 3)
+        torch.testing.assert_close(f(x), module(x))
+        inputs.append(weft.ir(f, "tensor").count(": f64[]"))
+    assert len(f.programs) == 2 and inputs == [0, 0, 1, 1, 1]
+
+
 @pytest.mark.parametrize(
     "values", [(0.0, -0.0), (-0.0, 0.0), (1.0, 2.0, 0.0, -0.0), (1.0, 2.0, -0.0, 0.0)]
 )

@@ -1,4 +1,4 @@
-"""What Dynamo gets silently wrong, mended; importing this does it, for every backend.
+"""What Dynamo gets silently wrong, or needlessly slow, mended for every backend by an import.
 
 Each mend is left out by a torch that does the thing otherwise; the tests then say whether it does
 it right.
@@ -10,10 +10,12 @@ it right.
 import math
 import operator
 from collections.abc import Callable, Collection
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 
 import torch
+from torch._dynamo import config
 from torch._dynamo.guards import GuardBuilder, get_verbose_code_parts
 from torch._dynamo.variables import dicts
 from torch._dynamo.variables.builder import VariableBuilder
@@ -167,7 +169,25 @@ def _guard_signs_of_zeros() -> None:
     kinds[0].EQUALS_MATCH, kinds[1].wrap_symfloat = match, wrapped
 
 
+def _keep_floats_of_modules() -> None:
+    """Take a float of a module, such as eps, for a number until it is seen to change.
+
+    With dynamic=True Dynamo makes a tensor of each in every call, whatever it is for: 2 us.
+    """
+    wrap: Any = VariableBuilder.wrap_symfloat
+
+    @wraps(wrap)
+    def wrapped(self: Any, value: float) -> Any:
+        own = self.source.guard_source.is_unspecialized_nn_module()
+        with config.patch(assume_static_by_default=True) if own else nullcontext():
+            return wrap(self, value)
+
+    kind: Any = VariableBuilder
+    kind.wrap_symfloat = wrapped
+
+
 _guard_absent_keys()
 _see_new_shapes()
 _guard_signs_of_zeros()
+_keep_floats_of_modules()
 _compute_with_floats()
