@@ -33,7 +33,7 @@ from weft.scalar.affine import (
 )
 from weft.scalar.divisors import is_multiple, of_terms
 from weft.scalar.ops import Apply, Constant, apply, constant, value_of
-from weft.scalar.symbols import bounded, linear_bounds, long_division, quotient
+from weft.scalar.symbols import bounded, divided, linear_bounds, long_division, quotient
 
 TRUE, FALSE = constant(True), constant(False)
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
@@ -97,22 +97,12 @@ def _by_size(name: str, x: Node, by: Node, known: Known) -> Node | None:
     return left if name == "floormod" else from_linear(*plus(whole, ({left: 1}, 0)))
 
 
-def _reduced(terms: Mapping[Node, int], by: int) -> tuple[dict[Node, int], dict[Node, int]]:
-    """Coefficients as whole * by + rest, the rest with the coefficient's sign."""
-    whole = {a: int(math.copysign(abs(k) // by, k)) for a, k in terms.items() if abs(k) >= by}
-    rest = {a: k - whole.get(a, 0) * by for a, k in terms.items()}
-    return whole, {a: k for a, k in rest.items() if k}
-
-
 def _divide(x: Node, by: int, known: Known) -> Linear:
     """x // by: multiples of `by` pulled out, small parts dropped, divisions merged."""
-    terms, offset = linear(x)
-    whole, rest = _reduced(terms, by)
-    quotient, remainder = divmod(offset, by)
+    outside, (rest, remainder) = divided(linear(x), by)
     low, high = linear_bounds(rest, remainder, known)
     if low // by == high // by:  # rest // by is one constant
-        return whole, quotient + int(low // by)
-    outside: Linear = (whole, quotient)
+        return outside[0], outside[1] + int(low // by)
     split = _split(rest, remainder, by, known)
     if split is not None:  # (g * big + small) // (g * b) = big // b
         g, big, _ = split
@@ -149,9 +139,7 @@ def _split(
 
 def _modulo(x: Node, by: int, known: Known) -> Linear:
     """x % by: multiples of `by` dropped, small parts kept outside, moduli merged."""
-    terms, offset = linear(x)
-    _, rest = _reduced(terms, by)
-    remainder = offset % by
+    _, (rest, remainder) = divided(linear(x), by)
     low, high = linear_bounds(rest, remainder, known)
     if low // by == high // by:
         return rest, remainder - int(low // by) * by

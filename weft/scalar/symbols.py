@@ -255,12 +255,18 @@ def quotient(form: Linear, by: Linear, ranges: Ranges) -> tuple[Linear, Linear] 
     return None
 
 
+def divided(form: Linear, by: int) -> tuple[Linear, Linear]:
+    """whole and rest, with form = whole * by + rest; in the rest coefficients keep their signs."""
+    terms, (quotient, remainder) = form[0], divmod(form[1], by)
+    whole = {a: abs(k) // by * (1 if k > 0 else -1) for a, k in terms.items() if abs(k) >= by}
+    rest = {a: k - whole.get(a, 0) * by for a, k in terms.items()}
+    return (whole, quotient), ({a: k for a, k in rest.items() if k}, remainder)
+
+
 def long_division(form: Linear, by: Linear) -> tuple[Linear, Linear]:
     """whole and rest, with form = whole * by + rest; exact for all values of the variables."""
     if not by[0]:
-        turns = {a: abs(k) // by[1] * (1 if k > 0 else -1) for a, k in form[0].items()}
-        whole = {a: k for a, k in turns.items() if k}, form[1] // by[1]
-        return whole, difference(form, times(whole, by))
+        return divided(form, by[1])
     lead, size = max(by[0].items(), key=lambda item: len(factors(item[0])))
     needed = Counter(factors(lead))
     whole, rest = ({}, 0), form
