@@ -45,9 +45,8 @@ def _read_map(cursor: Cursor) -> tuple[Shape, NameReader]:
     cursor.expect("{")
     shape = cursor.extents()
     cursor.expect("->")
-    places = positions(len(shape))
-    known = {n.op.label: n for n in places if isinstance(n.op, Axis)} | {**SIZES.get({})}
-    return shape, NameReader(known, "undefined name")
+    places = {op_of(n, Axis).label: n for n in positions(len(shape))}
+    return shape, NameReader({**places, **SIZES.get({})}, "undefined name")
 
 
 def _read_view(cursor: Cursor, scope: GraphScope) -> Node:

@@ -13,7 +13,7 @@ from typing import Any
 
 from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
-from weft.core.node import Node, Op, make
+from weft.core.node import OPS, Node, Op, make
 from weft.core.text.cursor import READ_SIZE, Cursor, show_number, show_string
 from weft.core.types import DType, TensorType
 
@@ -141,6 +141,12 @@ def read_attributes(cursor: Cursor, cls: type[Op], scope: Scope) -> Op:
         if name not in values and field.default is MISSING:
             cursor.fail(f"{cls.name} needs attribute {name}")
     return cls(**values)
+
+
+def read_op(cursor: Cursor, scope: Scope) -> Node:
+    """Reads what `show_op` prints: reduce{sum, axes=(2,)}(x)."""
+    op = read_attributes(cursor, OPS[cursor.name()], scope)
+    return make_node(cursor, op, *scope.arguments(cursor))
 
 
 def make_node(cursor: Cursor, op: Op, *args: Node) -> Node:

@@ -160,9 +160,7 @@ class Cursor:
         """Reads 0.5, 2:i32 or true; without a dtype an int is i64, a float f32, a bool bool."""
         sign = "-" if self.accept("-") else ""
         text, _, suffix = self._take("literal", "a literal").partition(":")
-        value = WORDS.get(text)
-        if value is None:
-            value = self._number(text)
+        value = WORDS[text] if text in WORDS else self._number(text)
         if sign and isinstance(value, bool):
             self.fail(f"-{text} is not a literal")
         value = -value if sign else value

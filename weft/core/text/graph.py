@@ -11,8 +11,8 @@ from itertools import count
 from typing import NoReturn
 
 from weft.core.graph import Graph
-from weft.core.node import OPS, Node, Op
-from weft.core.text.attributes import Scope, make_node, read_attributes, show_op
+from weft.core.node import OPS, Node
+from weft.core.text.attributes import Scope, make_node, read_op, show_op
 from weft.core.text.cursor import WORDS, Cursor, Line, is_identifier, show_literal, show_name
 from weft.core.text.level import Level, Ref
 from weft.core.types import TensorType
@@ -94,9 +94,7 @@ class GraphScope(Scope):
         self.level.check(cursor, word)
         if word in self.level.forms.read:
             return self.level.forms.read[word](cursor, self)
-        cursor.name()
-        op: Op = read_attributes(cursor, OPS[word], self)
-        return make_node(cursor, op, *self.arguments(cursor))
+        return read_op(cursor, self)
 
 
 def read_graph(level: Level, name: str, lines: list[Line]) -> Graph:

@@ -42,8 +42,7 @@ class NestScope(TermReader):
     """The names of one kernel, with a frame of terms and buffers for each open block."""
 
     def __init__(self, level: Level, buffers: dict[str, Buffer]) -> None:
-        super().__init__(level.forms.read)
-        self.level = level
+        self.level, self.forms = level, level.forms.read
         self.terms: ChainMap[str, Node] = ChainMap(dict(SIZES.get({})))
         self.buffers: ChainMap[str, Buffer] = ChainMap(buffers)
         self.loops: list[Loop] = []
@@ -162,9 +161,7 @@ def _read_update(cursor: Cursor, scope: NestScope) -> Update:
     while cursor.accept(","):
         labels.append(cursor.name("an accumulator"))
     cursor.expect("<-")
-    finite, partial = (
-        cursor.peek() == w and cursor.at_name(1) and cursor.accept(w) for w in ("finite", "partial")
-    )
+    finite, partial = (cursor.at_name(1) and cursor.accept(w) for w in ("finite", "partial"))
     word = cursor.name("a monoid")
     if word == "fma" and not partial:
         return _read_product(cursor, scope, labels, finite)

@@ -10,7 +10,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from weft.core.node import OPS, Node, op_of
-from weft.core.text.attributes import CODECS, Codec, Scope, make_node, read_attributes, show_op
+from weft.core.text.attributes import CODECS, Codec, Scope, make_node, read_op, show_op
 from weft.core.text.cursor import Cursor, show_literal, show_name
 from weft.core.text.level import Ref
 from weft.core.types import boolean, i64
@@ -126,8 +126,7 @@ def _size(term: Node, sizes: dict[Node, int]) -> int:
 class TermReader(Scope):
     """Reads terms. A name is an axis; NestScope also knows lets and accumulators."""
 
-    def __init__(self, forms: Mapping[str, Callable[[Cursor, Any], Node]] | None = None) -> None:
-        self.forms = forms or {}  # other than calls, by their first word
+    forms: Mapping[str, Callable[[Cursor, Any], Node]] = {}  # by their first word
 
     def ops(self) -> list[str]:
         """Names of the ops that may stand in a term."""
@@ -200,9 +199,7 @@ class TermReader(Scope):
         if word not in OPS:
             cursor.unknown("unknown op", word, [*FUNCTIONS, *LONG, *self.ops()])
         self.check(cursor, word)
-        cursor.name()
-        op = read_attributes(cursor, OPS[word], self)
-        return make_node(cursor, op, *self.arguments(cursor))
+        return read_op(cursor, self)
 
     def index_term(self, cursor: Cursor) -> Node:
         """Read an expression that must be an i64 index."""
@@ -216,7 +213,6 @@ class NameReader(TermReader):
     """Reads terms over some names alone; `unknown` is what an error calls any other one."""
 
     def __init__(self, known: Mapping[str, Node], unknown: str) -> None:
-        super().__init__()
         self.known, self.unknown = known, unknown
 
     def name(self, cursor: Cursor, name: str) -> Node:
