@@ -31,7 +31,7 @@ from tests.frontend.test_aten_programs import (
 from weft.core.errors import CaptureError, UnsupportedOpError
 from weft.core.types import bf16
 from weft.frontend.aten.rows import LOWER
-from weft.frontend.aten.table import overload
+from weft.frontend.aten.table import overloads
 from weft.frontend.capture import capture
 from weft.frontend.graph import Captured
 from weft.frontend.lower import to_tensor
@@ -43,7 +43,7 @@ TOLERANCE = {
     torch.float32: 2e-5,
     torch.float64: 1e-7,  # some of eager's own float64 kernels hold f32 constants
 }
-NATIVE = {*LOWER, *map(overload, DECOMPOSED)}
+NATIVE = {*LOWER, *overloads(" ".join(DECOMPOSED))}
 CALLS_PER_ROW = 12
 
 

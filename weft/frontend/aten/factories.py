@@ -50,7 +50,7 @@ FACTORIES = {
     "full full_like new_full": filled,
     "scalar_tensor": lambda value, **_: value,
     "arange": lambda end, **rest: arange(0, end, **rest),
-    "arange.start arange.start_step": arange,
+    "arange.start,start_step": arange,
 }
 
 ROWS: dict[str, Row] = rows("stored", FACTORIES)

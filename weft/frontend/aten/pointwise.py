@@ -23,16 +23,14 @@ NAMESAKES = {
 }
 
 ARITHMETIC = {
-    "add.Tensor add.Scalar": lambda x, y, alpha=1: x + f.scaled(y, alpha),
-    "sub.Tensor sub.Scalar": lambda x, y, alpha=1: x - f.scaled(y, alpha),
-    "mul.Tensor mul.Scalar": lambda x, y: x * y,
-    "div.Tensor div.Scalar": scalar.divide,
-    "div.Tensor_mode div.Scalar_mode": f.divide_mode,
-    "remainder.Tensor remainder.Scalar remainder.Scalar_Tensor": lambda x, y: scalar.floormod(
-        x, f.divisor(x, y)
-    ),
-    "fmod.Tensor fmod.Scalar": lambda x, y: scalar.fmod(x, f.divisor(x, y)),
-    "pow.Tensor_Scalar pow.Tensor_Tensor pow.Scalar": f.power_of,
+    "add.Tensor,Scalar": lambda x, y, alpha=1: x + f.scaled(y, alpha),
+    "sub.Tensor,Scalar": lambda x, y, alpha=1: x - f.scaled(y, alpha),
+    "mul.Tensor,Scalar": lambda x, y: x * y,
+    "div.Tensor,Scalar": scalar.divide,
+    "div.Tensor_mode,Scalar_mode": f.divide_mode,
+    "remainder.Tensor,Scalar,Scalar_Tensor": lambda x, y: scalar.floormod(x, f.divisor(x, y)),
+    "fmod.Tensor,Scalar": lambda x, y: scalar.fmod(x, f.divisor(x, y)),
+    "pow.Tensor_Scalar,Tensor_Tensor,Scalar": f.power_of,
     "neg": lambda x: -x,
     "abs": abs,
     **{name: f.rounding(scalar.FUNCTIONS[name]) for name in ("floor", "ceil", "trunc")},
@@ -40,7 +38,7 @@ ARITHMETIC = {
     "fmax": f.pick(scalar.maximum),
     "fmin": f.pick(scalar.minimum),
     "clamp clamp.Tensor": f.clamp,
-    "copysign.Tensor copysign.Scalar": f.copysign,
+    "copysign.Tensor,Scalar": f.copysign,
     **namesakes(f.sign, f.hypot, f.asinh, f.acosh, f.atanh),
 }
 
@@ -53,7 +51,7 @@ ACTIVATIONS = {
 }
 
 COMPARISONS = {
-    **{f"{n}.Tensor {n}.Scalar": scalar.FUNCTIONS[n] for n in ("eq", "ne", "lt", "le", "gt", "ge")},
+    **{f"{n}.Tensor,Scalar": scalar.FUNCTIONS[n] for n in ("eq", "ne", "lt", "le", "gt", "ge")},
     "isnan": f.is_nan,
     "isinf": lambda x: scalar.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
@@ -62,16 +60,14 @@ COMPARISONS = {
 }
 
 BITS = {
-    "bitwise_and.Tensor bitwise_and.Scalar bitwise_and.Scalar_Tensor": scalar.bitand,
-    "bitwise_or.Tensor bitwise_or.Scalar bitwise_or.Scalar_Tensor": scalar.bitor,
-    "bitwise_xor.Tensor bitwise_xor.Scalar bitwise_xor.Scalar_Tensor": scalar.bitxor,
+    "bitwise_and.Tensor,Scalar,Scalar_Tensor": scalar.bitand,
+    "bitwise_or.Tensor,Scalar,Scalar_Tensor": scalar.bitor,
+    "bitwise_xor.Tensor,Scalar,Scalar_Tensor": scalar.bitxor,
     "bitwise_not": lambda x: ~x,
-    "bitwise_left_shift.Tensor bitwise_left_shift.Tensor_Scalar": scalar.shift_left,
-    "bitwise_left_shift.Scalar_Tensor": scalar.shift_left,
-    "bitwise_right_shift.Tensor bitwise_right_shift.Tensor_Scalar": scalar.shift_right,
-    "bitwise_right_shift.Scalar_Tensor": scalar.shift_right,
-    "__lshift__.Tensor __lshift__.Scalar": scalar.shift_left,
-    "__rshift__.Tensor __rshift__.Scalar": scalar.shift_right,
+    "bitwise_left_shift.Tensor,Tensor_Scalar,Scalar_Tensor": scalar.shift_left,
+    "bitwise_right_shift.Tensor,Tensor_Scalar,Scalar_Tensor": scalar.shift_right,
+    "__lshift__.Tensor,Scalar": scalar.shift_left,
+    "__rshift__.Tensor,Scalar": scalar.shift_right,
 }
 
 # --- casts and selections: nothing is computed --------------------------------------------------
@@ -89,18 +85,17 @@ def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Ope
 
 SELECTIONS = {
     "where.self": lambda condition, x, y: scalar.where(f.truth(condition), x, y),
-    "masked_fill.Scalar masked_fill.Tensor": lambda x, m, value: scalar.where(f.truth(m), value, x),
+    "masked_fill.Scalar,Tensor": lambda x, m, value: scalar.where(f.truth(m), value, x),
 }
 CASTS = {
     "_to_copy clone alias detach lift_fresh lift_fresh_copy": same,
     "copy": lambda into, x, *_: broadcast(x, into.shape),
-    "fill.Scalar fill.Tensor": lambda x, value: value,
+    "fill.Scalar,Tensor": lambda x, value: value,
     "native_dropout": dropout,
 }
 
 ROWS: dict[str, Row] = {
-    **rows("promoted", COMPARISONS | BITS),
-    **rows("promoted", NAMESAKES | ARITHMETIC | ACTIVATIONS),
+    **rows("promoted", COMPARISONS | BITS | NAMESAKES | ARITHMETIC | ACTIVATIONS),
     **rows("converted", SELECTIONS),
     **rows("stored", CASTS),
 }

@@ -86,8 +86,8 @@ BEST = {
     "min.dim": best_of(MIN, "argmin"),
     "argmax": over(partial(first_of, "argmax")),
     "argmin": over(partial(first_of, "argmin")),
-    "any any.dim any.dims": folding(ANY),
-    "all all.dim all.dims": folding(ALL),
+    "any any.dim,dims": folding(ANY),
+    "all all.dim,dims": folding(ALL),
 }
 
 ROWS: dict[str, Row] = {**rows("promoted", REDUCTIONS), **rows("widened", BEST)}

@@ -1,9 +1,9 @@
 """A row of the ATen table: the function that writes the op in primitives, and its operands' dtypes.
 
-ROWS = rows("promoted", {"silu": lambda x: x * sigmoid(x), "mul.Tensor mul.Scalar": ...})
+ROWS = rows("promoted", {"silu": lambda x: x * sigmoid(x), "mul.Tensor,Scalar": ...})
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal
@@ -35,9 +35,9 @@ def require(condition: bool, otherwise: str) -> None:
 
 
 def rows(operands: Operands, table: Mapping[str, Callable[..., Any]]) -> dict[str, Row]:
-    """Rows by full name. A key lists overloads of one meaning; "silu" is aten.silu.default."""
-    named = ((name, function) for names, function in table.items() for name in names.split())
-    return {overload(name): Row(function, operands) for name, function in named}
+    """Rows by full name. A key lists ops of one meaning, as `overloads` reads them."""
+    each = ((name, function) for names, function in table.items() for name in overloads(names))
+    return {name: Row(function, operands) for name, function in each}
 
 
 def namesakes(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
@@ -45,8 +45,10 @@ def namesakes(*functions: Callable[..., Any]) -> dict[str, Callable[..., Any]]:
     return {function.__name__: function for function in functions}
 
 
-def overload(name: str) -> str:
-    return f"aten.{name}" if "." in name else f"aten.{name}.default"
+def overloads(names: str) -> Iterator[str]:
+    """silu mul.Tensor,Scalar: aten.silu.default, aten.mul.Tensor and aten.mul.Scalar."""
+    for op, _, forms in (name.partition(".") for name in names.split()):
+        yield from (f"aten.{op}.{form or 'default'}" for form in forms.split(","))
 
 
 def axis_of(axis: int, rank: int) -> int:

@@ -171,7 +171,7 @@ VIEWS = {
     "transpose.int": lambda x, a, b: build.transpose(x, a, b) if x.rank else x,
     "t": lambda x: build.transpose(x, 0, 1) if x.rank == 2 else x,
     "expand expand_copy": expand,
-    "squeeze squeeze.dim squeeze.dims": squeeze_axes,
+    "squeeze squeeze.dim,dims": squeeze_axes,
     "slice.Tensor": on_axis(slice_tensor),
     "select.int": on_axis(lambda x, axis, at: build.select(x, axis, at % x.shape[axis])),
     "split.Tensor unsafe_split.Tensor": split,
