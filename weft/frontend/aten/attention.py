@@ -13,21 +13,6 @@ from weft.tensor.build import Tensor, along, index_of, matmul, reduce, total, tr
 from weft.tensor.ops import position
 
 
-def scores_of(
-    q: Tensor, k: Tensor, mask: Tensor | None, causal: bool, scale: float | None
-) -> Tensor:
-    """q k^T * scale, masked: minus infinity, or the mask's own numbers added."""
-    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
-    scores = matmul(q, transpose(k)) * scale
-    if causal:
-        r = scores.rank
-        seen = index_of(scores.shape, apply(ge, position(r - 2), position(r - 1)))
-        scores = where(seen, scores, -math.inf)
-    if mask is not None:
-        scores = where(mask, scores, -math.inf) if mask.dtype is boolean else scores + mask
-    return scores
-
-
 def grouped(x: Tensor, heads: int, axis: int) -> Tensor:
     """Each key and value head serves several query heads."""
     n = x.shape[axis]
@@ -51,8 +36,15 @@ def sdpa(
     if enable_gqa:
         heads, axis = q.shape[-3], q.rank - 3
         k, v = grouped(k, heads, axis), grouped(v, heads, axis)
-    scores = scores_of(q, k, attn_mask, is_causal, scale)
-    keys = (scores.rank - 1,)
+    scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
+    scores = matmul(q, transpose(k)) * scale
+    queries, keys = scores.rank - 2, (scores.rank - 1,)
+    if is_causal:
+        seen = index_of(scores.shape, apply(ge, position(queries), position(*keys)))
+        scores = where(seen, scores, -math.inf)
+    if attn_mask is not None:  # minus infinity, or the mask's own numbers added
+        is_bool = attn_mask.dtype is boolean
+        scores = where(attn_mask, scores, -math.inf) if is_bool else scores + attn_mask
     top = reduce(MAX, scores, keys, keep=True)
     if attn_mask is not None:
         top = where(eq(top, -math.inf), 0.0, top)
