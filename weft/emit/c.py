@@ -7,6 +7,7 @@ Names of the vector functions are those of runtime/weft_vector.h: op, dtype, lan
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from weft.core.node import Node, bottom_up, op_of
@@ -55,8 +56,7 @@ class Emitter(Terms):
         held = (b for b in locals_in(kernel.body) if not on_stack(b))
         self.total: Any = sum(map(aligned, held))  # those, where sizes decide
         self.current = _Function()
-        self.count = 0
-        self.loads = 0
+        self.numbers = {"in": count(), "v": count()}  # of names of loads, and of other terms
         self.kept: Collection[Node] = ()
 
     # ---- names
@@ -73,11 +73,8 @@ class Emitter(Terms):
         return name
 
     def fresh(self, term: Node) -> str:
-        if isinstance(term.op, nest.Load | VectorLoad):
-            self.loads += 1
-            return self.spelt.fresh(f"in{self.loads - 1}")
-        self.count += 1
-        return self.spelt.fresh(f"v{self.count - 1}")
+        stem = "in" if isinstance(term.op, nest.Load | VectorLoad) else "v"
+        return self.spelt.fresh(f"{stem}{next(self.numbers[stem])}")
 
     # ---- statements
 
@@ -203,14 +200,14 @@ class Emitter(Terms):
         self.functions.append(self._worker(inner, number))
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
         span = hi if lo == "0" else f"{hi} - {lo}"
-        count = span if stmt.step == 1 else f"({span} + {stmt.step - 1}) / {stmt.step}"
+        turns = span if stmt.step == 1 else f"({span} + {stmt.step - 1}) / {stmt.step}"
         names = ", ".join(self.use(name) for name in inner.captured)
         args = self.spelt.fresh(f"args{number}")
         self.line(depth, f"struct {self.symbol}_args{number} {args} = {{{names}}};")
         each = "weft_for_checked" if is_checked(stmt.body) else "weft_for"
         grain = "1" if stmt.grain is None else self.index(stmt.grain)
         body = f"{self.symbol}_body{number}"
-        self.line(depth, f"{each}({count}, {grain}, {body}, &{args});")
+        self.line(depth, f"{each}({turns}, {grain}, {body}, &{args});")
 
     def scratch_bytes(self) -> str:
         """The bytes that a function asks for: of all functions together."""
