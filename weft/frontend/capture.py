@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch._guards import detect_fake_mode
 from torch._ops import HigherOrderOperator
+from torch._prims_common import compute_required_storage_length
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils._pytree import tree_flatten
@@ -228,12 +229,9 @@ def _extent(first: torch.Tensor, inputs: Sequence[Any]) -> tuple[Geometry, int]:
     if any(t.dtype != first.dtype for t in group):
         raise CaptureError("inputs of different dtypes share a storage that is written")
     start = int(min(t.storage_offset() for t in group))
-    last = max(
-        t.storage_offset() + sum((n - 1) * s for n, s in zip(t.shape, t.stride(), strict=True))
-        for t in group
-        if t.numel()
-    )
-    return Geometry((int(last) + 1 - start,), (1,), start - int(first.storage_offset())), start
+    full: list[Any] = [(t.shape, t.stride(), t.storage_offset()) for t in group if t.numel()]
+    end = int(max(compute_required_storage_length(*where) for where in full))
+    return Geometry((end - start,), (1,), start - int(first.storage_offset())), start
 
 
 # Outputs

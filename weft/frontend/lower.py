@@ -78,10 +78,9 @@ def _gathered(value: Node, given: Node) -> Node:
     if op.tensor.layout == rows:
         return value
     arguments, nodes = encode_call((value,), {"memory_format": torch.contiguous_format})
-    result = TensorType(op.tensor.dtype, op.tensor.shape)
-    return make(
-        Extern("aten.clone.default", arguments, (result,), "a library call reads it"), *nodes
-    )
+    results = (TensorType(op.tensor.dtype, op.tensor.shape),)
+    copy = Extern("aten.clone.default", arguments, results, "a library call reads it")
+    return make(copy, *nodes)
 
 
 def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[Node, ...]:

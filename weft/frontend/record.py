@@ -61,27 +61,22 @@ class Assumptions:
         places = [i for i, x in enumerate(inputs) if isinstance(x, torch.Tensor)]
         tensors = [inputs[i] for i in places]
         plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
-        plain = plain and not any(isinstance(t, FakeTensor) for t in tensors)
-        plain = plain and all(t.layout is torch.strided for t in tensors)
-        plain = plain and not (alone and len(tensors) > 1)
+        real = all(t.layout is torch.strided and not isinstance(t, FakeTensor) for t in tensors)
+        plain = plain and real and not (alone and len(tensors) > 1)
         others = [i for i in range(len(inputs)) if i not in places]
         if not plain or any(type(inputs[i]) not in EXACT for i in others):
             return lambda *given: self.fit(given) and fits(self.sharing, sharing(given))
-        same_modes, count = GlobalStateGuard(), len(tensors)
+        same_modes, count = GlobalStateGuard().check, len(tensors)
         rest = [(i, type(inputs[i]), self.inputs[i][1]) for i in others]
         if not tensors:
-            return lambda *given: same_modes.check() and equal(given, rest, 0)
+            return lambda *given: same_modes() and equal(given, rest, 0)
         sizes, strides = ([known(self.inputs[i][n]) for i in places] for n in (1, 2))
         make: Any = TensorGuards  # its stub has the wrong types
-        guards = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+        fit = make(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         if not rest:
-            return lambda *given: (
-                len(given) == count and same_modes.check() and guards.check(*given)
-            )
+            return lambda *given: len(given) == count and same_modes() and fit(*given)
         return lambda *given: (
-            equal(given, rest, count)
-            and same_modes.check()
-            and guards.check(*[given[i] for i in places])
+            equal(given, rest, count) and same_modes() and fit(*[given[i] for i in places])
         )
 
     def fit(self, inputs: Sequence[Any]) -> bool:

@@ -18,7 +18,7 @@ from weft.core.text.graph import GraphScope, read_graph, show_graph
 from weft.core.text.level import Forms, Level, Ref
 from weft.core.types import TupleType
 from weft.frontend.torch_level import Aten
-from weft.library.calls import TAGS
+from weft.library.calls import TAGS, encode
 
 
 def _show_aten(node: Node, ref: Ref) -> str:
@@ -81,7 +81,7 @@ class _Arguments:
         if cursor.accept("["):
             return list(cursor.listed(lambda: self.value(cursor), "]"))
         if cursor.at_literal():
-            return self.number(cursor)
+            return encode(cursor.literal()[0], lambda _: None)
         word = cursor.peek()
         if cursor.token()[0] == "string" and word[1:-1] not in self.scope.nodes:
             return cursor.string()
@@ -92,11 +92,6 @@ class _Arguments:
         if word.startswith("torch.") and word not in self.scope.nodes:
             return self.constant(cursor, cursor.name().removeprefix("torch."))
         return {"tensor": self.nodes.setdefault(self.scope.operand(cursor), len(self.nodes))}
-
-    def number(self, cursor: Cursor) -> Any:
-        value = cursor.literal()[0]
-        finite = not isinstance(value, float) or value - value == 0
-        return value if finite else {"float": str(value)}
 
     def tagged(self, cursor: Cursor, tag: str) -> Any:
         read = cursor.string if tag == "device" else lambda: cursor.literal()[0]
