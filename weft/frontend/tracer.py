@@ -57,8 +57,7 @@ class Tracer(TorchDispatchMode):
         self.placeholders: list[Placeholder] = []
         self.sources: list[torch.Tensor] = []  # the real tensor of each placeholder
         self.roots: list[Ref] = []  # the ref of each placeholder
-        self.refs: dict[int, Ref] = {}  # by id of a fake tensor, which the ref keeps alive
-        self.lifted: dict[int, Ref] = {}  # by id of a real tensor
+        self.refs: dict[int, Ref] = {}  # by id of a tensor: a fake, or the source of a placeholder
         self.known: dict[int, torch.Tensor] = {}  # fakes whose numbers are known, by id
         self.fakes: dict[Node, torch.Tensor] = {}
         self.location = ""  # the line of the program that runs now: "model.py line 12: y = f(x)"
@@ -141,8 +140,7 @@ class Tracer(TorchDispatchMode):
             values.append(value)
             self.names.setdefault(value, f"{name}_{i}" if several else name)
             self.fakes[value] = fake
-            if id(fake) not in self.refs:
-                self.refs[id(fake)] = Ref(fake, Storage(), value)
+            self.refs.setdefault(id(fake), Ref(fake, Storage(), value))
         if random:
             self.draw = next(v for v in values if v is not None)
         return values
@@ -159,7 +157,7 @@ class Tracer(TorchDispatchMode):
     # What each tensor is
 
     def ref(self, tensor: torch.Tensor) -> Ref:
-        found = self.refs.get(id(tensor)) or self.lifted.get(id(tensor))
+        found = self.refs.get(id(tensor))
         return found or (self._twin if isinstance(tensor, FakeTensor) else self._lift)(tensor)
 
     def value(self, tensor: torch.Tensor) -> Node:
@@ -219,7 +217,7 @@ class Tracer(TorchDispatchMode):
 
     def _lift(self, real: torch.Tensor) -> Ref:
         """A tensor that is neither input nor result: a literal of the program."""
-        return self.lifted.setdefault(id(real), self.placeholder(real, "constant", tensor=real))
+        return self.refs.setdefault(id(real), self.placeholder(real, "constant", tensor=real))
 
     # Kinds of call
 
@@ -257,10 +255,8 @@ class Tracer(TorchDispatchMode):
         # how many pieces a free axis has is torch's to say, by a guard: their lengths are told
         if op is aten.split.Tensor and parent.fake._has_symbolic_sizes_strides:
             op, dim = aten.split_with_sizes.default, [*args[2:], kwargs.get("dim", 0)][0]
-            args, kwargs = (
-                (args[0], [t.shape[dim] for t in parent.fake.split(args[1], dim)], dim),
-                {},
-            )
+            lengths = [t.shape[dim] for t in parent.fake.split(args[1], dim)]
+            args, kwargs = (args[0], lengths, dim), {}
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
         if op in _IDENTITY:
