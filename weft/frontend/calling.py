@@ -213,9 +213,6 @@ class CompiledModule(Compiled, torch.nn.Module):
     def __reduce__(self) -> Any:
         return compiled, (self._weft.fn, self._weft.build)
 
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self.__reduce__()
-
 
 def compilation(f: Any) -> Compilation:
     """What is behind a compiled callable; WeftError for any other object."""
