@@ -5,8 +5,6 @@ settle(shape_env, symbols)      # those of one program, as s0, s1, ... with thei
 Torch's ShapeEnv keeps what is known of a symbol, and makes guards of what is asked.
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,16 +16,7 @@ from weakref import WeakKeyDictionary
 import sympy
 import torch
 from torch.fx.experimental.symbolic_shapes import StrictMinMaxConstraint
-from torch.utils._sympy.functions import (
-    CleanDiv,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    PythonMod,
-    ToFloat,
-    TruncToInt,
-)
+from torch.utils._sympy import functions
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node
@@ -69,7 +58,7 @@ def _of(expr: Any, shape_env: Any) -> Any:
             low, high = int(max(bounds.lower, OPEN[0])), int(min(bounds.upper, OPEN[1]))
             known[expr.name] = make(Symbol(expr.name, low, high, low))
         return Size(known[expr.name])
-    if isinstance(expr, TruncToInt):
+    if isinstance(expr, functions.TruncToInt):
         return _scaled(expr, shape_env)
     rule = RULES.get(type(expr))
     if rule is None:
@@ -96,7 +85,7 @@ def scaled_exactly(product: Any, shape_env: Any) -> tuple[int, int, Any] | None:
     """(3, 2, x) of 1.5 * x as floats, if x is a positive size and a double holds the product."""
     factor, value = product.as_coeff_Mul()
     over, under = float(factor).as_integer_ratio()
-    if not isinstance(value, ToFloat):
+    if not isinstance(value, functions.ToFloat):
         return None
     try:
         size = _of(value.args[0], shape_env)
@@ -123,12 +112,10 @@ RULES: Mapping[type, Callable[..., Any]] = {
     sympy.Add: lambda *args: sum(args),
     sympy.Mul: lambda *args: math.prod(args),
     sympy.Pow: _power,
-    FloorDiv: lambda x, y: x // y,
-    CleanDiv: lambda x, y: x // y,
-    Mod: lambda x, y: x % y,
-    PythonMod: lambda x, y: x % y,
-    Max: lambda *args: reduce(larger, args),
-    Min: lambda *args: reduce(smaller, args),
+    **dict.fromkeys((functions.FloorDiv, functions.CleanDiv), operator.floordiv),
+    **dict.fromkeys((functions.Mod, functions.PythonMod), operator.mod),
+    functions.Max: lambda *args: reduce(larger, args),
+    functions.Min: lambda *args: reduce(smaller, args),
 }
 
 

@@ -8,8 +8,6 @@ hold(graph, examples, names)                    # WeftError where the program ta
 
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,6 +24,7 @@ from weft.frontend.extents import MOST, OPEN
 from weft.frontend.parts import FX
 
 Range = tuple[int, int]
+Found = Iterator[tuple[torch.Tensor, int, Range]]  # of each promise its tensor and dimension
 
 MARK, SEEN = "_dynamo_weak_dynamic_indices", "_has_dynamo_dim_marking"  # what marking sets
 # What is promised of the tensors of the call that Dynamo may compile now, by their id.
@@ -73,9 +72,6 @@ def _tensors(
         if all(p.kind != p.VAR_KEYWORD for p in known.values()):
             choice("argument of sizes", name, known)
         yield from _promised(name, {**bound.arguments, **kwargs}.get(name), promise)
-
-
-Found = Iterator[tuple[torch.Tensor, int, Range]]  # of each promise its tensor and dimension
 
 
 def _promised(name: str, value: Any, promise: Any) -> Found:

@@ -11,8 +11,6 @@ The session keeps the reasons. With fallback="error" the first of them is raised
 # This file reaches into torch: its modes and transforms have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections import OrderedDict
