@@ -290,8 +290,7 @@ class Program:
         return replace(self, steps=tuple(s for part in parts for s in part))
 
     def map_kernels(self, level: str, change: Callable[[Kernel], Kernel]) -> Program:
-        steps = tuple(change(s) if isinstance(s, Kernel) else s for s in self.steps)
-        return replace(self, level=level, steps=steps)
+        return replace(self.expand_kernels(lambda kernel: (change(kernel),)), level=level)
 
 
 def walk(block: Block) -> Iterator[Stmt]:

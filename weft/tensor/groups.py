@@ -8,6 +8,7 @@ groups.put(kernel)                      # replaces the kernels that stored its o
 from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up
@@ -58,8 +59,7 @@ class Kernel:
     above: int = 0
 
 
-def place(kernel: Kernel) -> int:
-    return kernel.place
+place = attrgetter("place")  # of a kernel
 
 
 @dataclass(eq=False)
