@@ -1,6 +1,6 @@
-"""Rewrite rules of the pointwise functions, a row each, for scalar terms and for whole tensors.
+"""Rewrite rules of the pointwise functions, a row each, for the maps of the tensor level.
 
-RULES.step(apply("multiply", x, constant(1.0)))        # x
+Rule("mul-one", x * 1, x)               # map{multiply}(x, 1.0) is x
 `soundness` says what a rule does to NaN, Inf, -0.0, rounding and integer wrap. "exact" keeps every
 bit but a NaN's payload. Interning shares subexpressions, so that no rule has to.
 """
@@ -218,19 +218,14 @@ ROUNDING = [
 ]
 
 
-def identities(op: str) -> list[Rule]:
-    """The rules for terms that apply functions by that op: "apply" or "map"."""
-    return [
-        Rule("fold", any_call(op), fold, soundness="computed in the dtype itself"),
-        Rule("cast-same", any_call(op), cast_same),
-        Rule("cast-cast", any_call(op), cast_cast, soundness="exact: the inner cast keeps all"),
-        *ARITHMETIC,
-        *LOGIC,
-        *CHOICE,
-        *ROUNDING,
-        *REASSOCIATING,
-    ]
-
-
-VOCABULARY = Vocabulary(apply, constant, lambda node, type_: None)
-RULES = rules.RuleSet(VOCABULARY, identities("apply"))
+IDENTITIES = [
+    Rule("fold", any_call("map"), fold, soundness="computed in the dtype itself"),
+    Rule("cast-same", any_call("map"), cast_same),
+    Rule("cast-cast", any_call("map"), cast_cast, soundness="exact: the inner cast keeps all"),
+    *ARITHMETIC,
+    *LOGIC,
+    *CHOICE,
+    *ROUNDING,
+    *REASSOCIATING,
+]
+VOCABULARY = Vocabulary(apply, constant, lambda node, type_: None)  # of scalar terms

@@ -5,12 +5,12 @@ Interning shares equal subexpressions, and a graph holds only what its outputs r
 """
 
 from weft.core.rules import RuleSet
-from weft.scalar.rules import identities
+from weft.scalar.rules import IDENTITIES
 from weft.tensor.rules_map import MAPS, TENSORS
 from weft.tensor.rules_reduce import REDUCTIONS
 from weft.tensor.rules_view import VIEWS
 
-RULES = RuleSet(TENSORS, [*identities("map"), *MAPS, *VIEWS, *REDUCTIONS])
+RULES = RuleSet(TENSORS, [*IDENTITIES, *MAPS, *VIEWS, *REDUCTIONS])
 
 # Rewrites a graph until no rule applies; its float results may round differently.
 simplify = RULES.rewrite
