@@ -15,9 +15,14 @@ from weft.core.types import TensorType, f32, i64, row_major
 from weft.scalar.affine import Known, linear
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.nest import Buffer, Load
-from weft.scalar.ops import apply, axis, constant
-from weft.scalar.sizes import Size, Undecided, at, hint, larger, smaller, symbol
+from weft.scalar.ops import Symbol, apply, axis, constant
+from weft.scalar.sizes import Size, Undecided, at, hint, larger, smaller
 from weft.scalar.symbols import least, linear_bounds
+
+
+def symbol(label: str, low: int, high: int, hint: int, divisor: int = 1) -> Size:
+    return Size(make(Symbol(label, low, high, hint, divisor)))
+
 
 S, T = symbol("s0", 2, 4096, 13), symbol("s1", 2, 4096, 7)
 X, Y, Z = axis("i0"), axis("i1"), axis("i2")

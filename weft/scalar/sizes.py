@@ -1,6 +1,6 @@
 """Sizes that are no numbers: what shapes and strides hold in a program for any size.
 
-s = symbol("s0", 2, 65536, hint=13)
+s = size(make(Symbol("s0", 2, 65536, hint=13)))
 s * 64 // 64 is s, s * 64 > 5 is True    # ints behave so
 s > 16                                   # Undecided: nobody knows before the program is called
 
@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, SupportsIndex
 
 from weft.core.errors import WeftError
-from weft.core.node import Node, make, postorder
+from weft.core.node import Node, postorder
 from weft.core.types import Symbolic
 from weft.scalar.affine import Known, Linear, from_linear, function_of, linear, plus, times
 from weft.scalar.index import simplify
@@ -166,10 +166,6 @@ def _ordered(x: Extent, y: Extent) -> list[Extent]:
 
 def _applied(function: str, x: Extent, y: Extent) -> Any:
     return size(apply(function, constant(x), constant(y)))  # type: ignore[arg-type]
-
-
-def symbol(label: str, low: int, high: int, hint: int, divisor: int = 1) -> Size:
-    return Size(make(Symbol(label, low, high, hint, divisor)))
 
 
 def symbols(*terms: Node) -> list[Node]:
