@@ -28,6 +28,7 @@ from weft.frontend.graph import KNOWN, Captured, Known, Runner
 from weft.frontend.lower import to_tensor
 from weft.frontend.python import Frames
 from weft.frontend.specialise import Session
+from weft.interpret import calls
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.interpret.tensors import evaluate, to_numpy
@@ -374,7 +375,7 @@ class TextProgram:
     def interpret(self, *args: torch.Tensor) -> list[Any]:
         """What the level's own interpreter gives in float64: the reference of a check."""
         if self.program.level == "torch":
-            return torch_level.evaluate(self.program, list(args), double=True)  # type: ignore[arg-type]
+            return calls.evaluate(self.program, list(args), double=True)  # type: ignore[arg-type]
         arrays = [to_numpy(a) for a in args]
         if isinstance(self.program, Graph):
             return list(evaluate(self.program, arrays, widen=True))

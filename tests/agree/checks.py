@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_flatten
 
 from weft import driver
 from weft.core.passes import PassLog
-from weft.frontend import torch_level
 from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Known
+from weft.interpret import calls
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.interpret.tensors import evaluate
@@ -86,8 +86,7 @@ def check_levels(
 ) -> list[np.ndarray]:
     """Verify, print and parse, and interpret every level; what float64 gives."""
     expected = [
-        driver.to_numpy(t)
-        for t in torch_level.evaluate(levels.program("torch"), given, double=True)
+        driver.to_numpy(t) for t in calls.evaluate(levels.program("torch"), given, double=True)
     ]
     for level in names:
         program = levels.program(level)

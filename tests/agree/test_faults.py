@@ -16,8 +16,8 @@ from torch.nn import functional as F
 import weft
 from tests.agree.checks import LEVELS, Recorder, check, interpreted
 from weft import driver
-from weft.frontend import torch_level
 from weft.frontend.calling import compiled
+from weft.interpret import calls
 
 SIZES = (1, 5, 17, 33, 3000)  # 3000 rows are more than one thread's share
 TABLE = torch.arange(21.0).reshape(7, 3)
@@ -73,7 +73,7 @@ def faults(fn: Callable[..., Any], *args: torch.Tensor, levels: bool = True) -> 
         with pytest.raises(type(ours.value)):
             interpreted(made.program(level), recorder.given[0], True)
     with pytest.raises((IndexError, RuntimeError)):
-        torch_level.evaluate(made.program("torch"), recorder.given[0], double=True)
+        calls.evaluate(made.program("torch"), recorder.given[0], double=True)
     return ours.value
 
 

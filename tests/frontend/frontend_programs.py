@@ -12,7 +12,8 @@ from torch import nn
 from weft.driver import Builder
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.specialise import Session
-from weft.frontend.torch_level import TORCH_DTYPE, evaluate
+from weft.frontend.torch_level import TORCH_DTYPE
+from weft.interpret.calls import evaluate
 from weft.options import Options
 
 

@@ -13,8 +13,8 @@ from tests.captures import capture_call
 from weft.core.errors import UnsupportedOpError
 from weft.core.graph import Graph
 from weft.frontend.lower import to_tensor
-from weft.frontend.torch_level import evaluate
 from weft.interpret import tensors as tensor_level
+from weft.interpret.calls import evaluate
 from weft.tensor.ops import Extern, Gather, Part, Reduce
 
 

@@ -1,8 +1,7 @@
-"""The torch level: ATen calls as interned nodes, run through torch.
+"""The torch level: ATen calls as interned nodes. interpret/calls.py runs them.
 
 relu = make(Aten("aten.relu.default", arguments, (type_of(out),)), x)       # relu: f32[16,16]
-evaluate(graph, tensors)                     # torch itself
-evaluate(graph, tensors, double=True)        # the float64 reference of every check
+verify(graph)                                # torch itself says what each call gives
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,8 @@ from weft.core.graph import Graph
 from weft.core.node import Node, Nodes, op
 from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
 from weft.frontend.extents import extent
-from weft.library.calls import TORCH_DTYPES, encode, operator, torch_object, widened
-from weft.scalar.resize import at_shapes, at_some_sizes
+from weft.library.calls import TORCH_DTYPES, encode, operator, torch_object
+from weft.scalar.resize import at_some_sizes
 from weft.tensor.ops import LibraryCall
 
 DTYPE_OF: dict[torch.dtype, DType] = {
@@ -55,10 +54,6 @@ class Aten(LibraryCall):
     A random call has one operand more than its arguments name: the random call before it. So
     numbers are drawn in the program's order, and no two draws are the same node.
     """
-
-    def evaluate(self, *values: torch.Tensor) -> Any:
-        args, kwargs = self.arguments.bind(values, torch_object)
-        return operator(self.target)(*args, **kwargs)
 
 
 def encode_call(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Arguments, Nodes]:
@@ -128,36 +123,3 @@ def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
         given = [torch.empty_strided(t.shape, t.layout, dtype=TORCH_DTYPE[t.dtype]) for t in types]
         args, kwargs = aten.arguments.bind(given, leaf)
         return operator(aten.target)(*args, **kwargs)
-
-
-# --- running ------------------------------------------------------------------------------------
-
-
-def evaluate(
-    graph: Graph, inputs: Sequence[torch.Tensor], double: bool = False
-) -> list[torch.Tensor]:
-    """Run every call through torch; `double` does all floating-point work in float64."""
-    graph = at_shapes(graph, (tuple(t.shape) for t in inputs))
-    values: dict[Node, Any] = {}
-    for node, given in zip(graph.inputs, inputs, strict=True):
-        values[node] = given.double() if double and given.is_floating_point() else given
-    for node in graph.nodes():
-        if node in values:
-            continue
-        args, widens = [values[a] for a in node.args], double and isinstance(node.op, Aten)
-        out = tree_leaves(_call_double(node.op, args) if widens else node.op.evaluate(*args))  # type: ignore[arg-type]
-        values[node] = out[0] if len(out) == 1 else out
-    return [values[o] for o in graph.outputs]
-
-
-def _call_double(aten: Aten, values: Sequence[torch.Tensor]) -> Any:
-    """The call with float64 wherever its arguments name a floating-point dtype."""
-    args, kwargs = aten.arguments.bind(values, widened)
-    target = operator(aten.target)
-    for i, argument in enumerate(target._schema.arguments[: len(args)]):
-        if argument.name == "half_to_float":  # softmax of f16 with an f32 result
-            args[i] = False
-    makes_floats = aten.results[0].dtype.is_float and not values
-    if makes_floats and any(a.name == "dtype" for a in target._schema.arguments):
-        kwargs["dtype"] = torch.float64
-    return target(*args, **kwargs)

@@ -1,5 +1,5 @@
-"""The reference interpreters: each level's programs run by themselves, on NumPy, with no compiler.
+"""The reference interpreters: each level's programs run by themselves, with no compiler.
 
-tensors.py runs graphs of the tensor level, nests.py the loop and tile levels, kernels.py the kernel
-level. (Torch itself runs the torch level: frontend/torch_level.py; sim/ runs CUDA text.)
+calls.py runs the torch level, by torch itself; on NumPy, tensors.py runs graphs of the tensor
+level, nests.py the loop and tile levels, kernels.py the kernel level. (sim/ runs CUDA text.)
 """

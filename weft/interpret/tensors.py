@@ -15,8 +15,9 @@ import torch
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node
+from weft.interpret.calls import widened
 from weft.interpret.memory import as_array, as_tensor
-from weft.library.calls import operator, torch_object, widened
+from weft.library.calls import operator, torch_object
 from weft.scalar.ops import ROUNDINGS
 from weft.scalar.resize import at_shapes
 from weft.tensor.ops import Extern, Input, Map, Scalar

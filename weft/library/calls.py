@@ -69,10 +69,3 @@ def torch_object(tag: str, value: Any) -> Any:
     if tag not in MADE:
         raise UnsupportedOpError(f"unknown tag {tag!r} in the arguments of an operator")
     return MADE[tag](value)
-
-
-def widened(tag: str, value: Any) -> Any:
-    """The same, but float64 for every floating-point dtype."""
-    found = torch_object(tag, value)
-    is_float = isinstance(found, torch.dtype) and found.is_floating_point
-    return torch.float64 if is_float else found
