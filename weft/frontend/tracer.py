@@ -10,7 +10,6 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 # pyright: reportPrivateUsage=false
 
 import linecache
-from collections import defaultdict
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
 from weft.frontend.floats import Floats
-from weft.frontend.foreach import for_each, is_foreach
 from weft.frontend.graph import Geometry, Placeholder
 from weft.frontend.record import PLAIN
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
@@ -64,7 +62,7 @@ class Tracer(TorchDispatchMode):
         self.numbers: dict[int, Any] = {}  # by position, inputs whose value the program has read
         self.floats = Floats(self.record)
         self.paused = False
-        self._used: defaultdict[str, int] = defaultdict(int)  # names, how often
+        self._used: dict[str, int] = {}  # names, and the last number after each
 
     def __torch_dispatch__(
         self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None
@@ -83,9 +81,9 @@ class Tracer(TorchDispatchMode):
             return list(args[0].shape)
         if op in _BATCH_NORMS:
             return self._batch_norm(op, args)
-        if is_foreach(op):
+        if op._schema.name.startswith("aten::_foreach_"):  # by torch: one call for each tensor
             with self:
-                return for_each(op, args, kwargs)
+                return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
         what = schema.effect(op)
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
@@ -344,8 +342,12 @@ class Tracer(TorchDispatchMode):
 
     def _name(self, base: str) -> str:
         base = "".join(c if c.isalnum() else "_" for c in base).strip("_")
-        self._used[base] += 1
-        return base if self._used[base] == 1 else f"{base}_{self._used[base] - 1}"
+        name = base
+        while name in self._used:
+            self._used[base] += 1
+            name = f"{base}_{self._used[base]}"
+        self._used[name] = 0
+        return name
 
 
 def program_line(filename: str, number: int, library: bool = False) -> str | None:
