@@ -146,7 +146,11 @@ def _example(number: Any) -> Any:
 
 
 def _guard_signs_of_zeros() -> None:
-    """Guard the sign of a float that is 0, and take none as freed: 0.0 and -0.0 are equal."""
+    """Guard the sign of a float that is 0, and take none as freed: 0.0 and -0.0 are equal.
+
+    One of a module, such as eps, is a number until it is seen to change: with dynamic=True Dynamo
+    makes a tensor of each in every call, whatever it is for, which takes 2 us.
+    """
     equals, wrap = GuardBuilder.EQUALS_MATCH, VariableBuilder.wrap_symfloat
 
     @wraps(equals)
@@ -160,8 +164,10 @@ def _guard_signs_of_zeros() -> None:
             manager.add_lambda_guard(lambda x: math.copysign(1, x) == sign, said, guard.user_stack)
 
     def wrapped(self: Any, value: float) -> Any:
+        own = self.source.guard_source.is_unspecialized_nn_module()
         if value != 0:
-            return wrap(self, value)
+            with config.patch(assume_static_by_default=True) if own else nullcontext():
+                return wrap(self, value)
         self.install_guards(GuardBuilder.CONSTANT_MATCH)
         return ConstantVariable.create(value=value, source=self.source)
 
@@ -169,25 +175,7 @@ def _guard_signs_of_zeros() -> None:
     kinds[0].EQUALS_MATCH, kinds[1].wrap_symfloat = match, wrapped
 
 
-def _keep_floats_of_modules() -> None:
-    """Take a float of a module, such as eps, for a number until it is seen to change.
-
-    With dynamic=True Dynamo makes a tensor of each in every call, whatever it is for: 2 us.
-    """
-    wrap: Any = VariableBuilder.wrap_symfloat
-
-    @wraps(wrap)
-    def wrapped(self: Any, value: float) -> Any:
-        own = self.source.guard_source.is_unspecialized_nn_module()
-        with config.patch(assume_static_by_default=True) if own else nullcontext():
-            return wrap(self, value)
-
-    kind: Any = VariableBuilder
-    kind.wrap_symfloat = wrapped
-
-
 _guard_absent_keys()
 _see_new_shapes()
 _guard_signs_of_zeros()
-_keep_floats_of_modules()
 _compute_with_floats()

@@ -207,14 +207,7 @@ CHOICE = [
 ]
 
 ROUNDING = [
-    *(
-        Rule(f"{f}-{f}", call(f, call(f, x)), call(f, x))
-        for f in ("floor", "ceil", "trunc", "round", "round_f16", "round_bf16")
-    ),
-    Rule("round-f16-cast", call("round_f16", call("f32", x)), call("f32", x), is_type("f16")),
-    Rule("round-bf16-cast", call("round_bf16", call("f32", x)), call("f32", x), is_type("bf16")),
-    Rule("cast-f16-round", call("f16", call("round_f16", x)), call("f16", x)),
-    Rule("cast-bf16-round", call("bf16", call("round_bf16", x)), call("bf16", x)),
+    Rule(f"{f}-{f}", call(f, call(f, x)), call(f, x)) for f in ("floor", "ceil", "trunc", "round")
 ]
 
 

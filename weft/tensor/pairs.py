@@ -19,7 +19,7 @@ from weft.scalar.affine import from_linear, linear
 from weft.scalar.divisors import is_multiple
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import CASTS, apply, bitand, dot_bf16, pack_bf16
+from weft.scalar.ops import apply, bitand, dot_bf16, pack_bf16
 from weft.scalar.sizes import hint
 from weft.tensor.build import Tensor, affine, along, pad
 from weft.tensor.ops import Map, Reduce, View, box, moved, positions
@@ -91,6 +91,4 @@ def _read(node: Node) -> _Read | None:
             valid = apply(bitand, valid, *moved((view.valid or TRUE,), index))
             index = moved(view.index, index)
         (node,) = node.args
-    if function_name(node) == "round_bf16":
-        node = make(Map(CASTS[bf16]), *node.args)
     return _Read(node, shape, index, valid) if node.type.dtype is bf16 else None
