@@ -224,7 +224,7 @@ def runnable(
     texts = levels.symbols, levels.sources, levels.launches
     emitted = Emitted(program, *texts, *facts, sizes=levels.sizes)
     if isinstance(target, CPU):
-        linked = log.time("cc", lambda: cpu.link(emitted, writes, constants, key))
+        linked = log.time("cc", lambda: cpu.link(emitted, target, writes, constants, key))
     elif options.simulate or misplaced(place, target):
         extra = gpu.predicted_launches(emitted, target) if options.profile else described(emitted)
         return simulator.link(emitted, target, writes), make_report(extra, log, program.name)

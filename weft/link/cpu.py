@@ -1,6 +1,6 @@
 """A program for a CPU: its C text compiled, loaded, and kept in the cache.
 
-linked = link(emitted, writes, constants, key)      # relink(key) finds it the next time
+linked = link(emitted, target, writes, constants, key)  # relink(key, target): the next time
 linked.program.run(tensors)
 """
 
@@ -13,22 +13,27 @@ from weft import runtime
 from weft.config import config
 from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.toolchain import Toolchain, open_toolchain
+from weft.targets.cpu import CPU
 
 
 @cache
-def tools() -> Toolchain:
+def tools(isa: str) -> Toolchain:
     """The C compiler and the cache; CompilerError or CacheError when there is none."""
-    return open_toolchain(config.cache)
+    return open_toolchain(config.cache, isa=isa)
 
 
-def relink(key: str) -> Linked | None:
+def relink(key: str, target: CPU) -> Linked | None:
     """The program made under that key before, if the cache still has it."""
-    found = runtime.load(key, tools())
+    found = runtime.load(key, tools(target.isa))
     return None if found is None else Linked(found[0], found[1], True)
 
 
 def link(
-    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int], key: str | None
+    emitted: Emitted,
+    target: CPU,
+    writes: Mapping[int, int],
+    constants: Collection[int],
+    key: str | None,
 ) -> Linked:
     """Compile and load. `writes` says which outputs go into which inputs instead of out.
 
@@ -38,4 +43,4 @@ def link(
     symbols = (emitted.symbols[k.name] for k in emitted.program.kernels)
     needed = {symbol: emitted.sources[symbol] for symbol in symbols}
     extra = described(emitted, constants)
-    return Linked(*runtime.build(spec, needed, tools(), key=key, extra=extra), False)
+    return Linked(*runtime.build(spec, needed, tools(target.isa), key=key, extra=extra), False)

@@ -54,5 +54,6 @@ def program_key(graph: Graph, *facts: Any) -> str:
 
 def relink(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -> Linked | None:
     """The program that was linked under that key before, if the cache still has it."""
-    on_cpu = isinstance(target, CPU)
-    return cpu.relink(key) if on_cpu else gpu.relink(key, place, target, simulate)
+    if isinstance(target, CPU):
+        return cpu.relink(key, target)
+    return gpu.relink(key, place, target, simulate)

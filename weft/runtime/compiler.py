@@ -34,6 +34,11 @@ FLAGS = (  # -fwrapv: integers wrap, as in torch; what is to be one fma says so
 ).split()
 # Each loop has registers of its own; gcc would let what lives across a hot loop spill inside of it.
 GCC_FLAGS = ("-fira-region=all",)
+ISAS = {  # flags for instruction sets by Linux's names, as many as gcc and clang have levels for
+    "avx2": ("-march=x86-64-v3",),
+    "avx512f": ("-march=x86-64-v4",),
+    "avx512_bf16": ("-march=x86-64-v4", "-mavx512bf16"),
+}
 INSTALL = (
     "install one with `xcode-select --install`"
     if sys.platform == "darwin"
@@ -88,9 +93,12 @@ def first_error(stderr: str) -> str:
     return next((line for line in lines if "error" in line.lower()), lines[0] if lines else "")
 
 
-def find_compiler(override: str | None = config.compiler) -> Compiler:
-    """The compiler to use: `override` ($WEFT_CC), else $CC, else gcc, clang or cc on PATH."""
-    return inspect_compiler(locate(override or os.environ.get("CC")))
+def find_compiler(override: str | None = config.compiler, isa: str = "") -> Compiler:
+    """The compiler to use: `override` ($WEFT_CC), else $CC, else gcc, clang or cc on PATH.
+
+    It compiles for `isa` (one of ISAS) where this machine has that, else for this machine.
+    """
+    return inspect_compiler(locate(override or os.environ.get("CC")), isa)
 
 
 def locate(override: str | None) -> tuple[str, ...]:
@@ -111,7 +119,7 @@ def locate(override: str | None) -> tuple[str, ...]:
 
 
 @cache
-def inspect_compiler(command: tuple[str, ...]) -> Compiler:
+def inspect_compiler(command: tuple[str, ...], isa: str = "") -> Compiler:
     """Ask a compiler for its version and which flag selects this machine; once per process."""
     try:
         done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60)
@@ -121,7 +129,8 @@ def inspect_compiler(command: tuple[str, ...]) -> Compiler:
         raise NoCompiler(f"`{command[0]} --version` failed: {first_error(done.stderr)}")
     version = done.stdout.splitlines()[0] if done.stdout else "unknown"
     own = GCC_FLAGS if "Free Software Foundation" in done.stdout else ()
-    return Compiler(command, version, (*FLAGS, *own, *native_flag(command)))
+    machine = ISAS[isa] if isa in cpu_flags(cpu_facts()) else native_flag(command)
+    return Compiler(command, version, (*FLAGS, *own, *machine))
 
 
 def native_flag(command: tuple[str, ...]) -> tuple[str, ...]:

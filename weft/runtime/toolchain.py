@@ -73,9 +73,9 @@ LIBRARIES: dict[Path, Library] = {}  # of this process
 LOCK = Lock()
 
 
-def open_toolchain(root: Path, compiler: str | None = config.compiler) -> Toolchain:
+def open_toolchain(root: Path, compiler: str | None = config.compiler, isa: str = "") -> Toolchain:
     """The compiler found (see find_compiler) and the cache under `root`."""
-    found = find_compiler(compiler)
+    found = find_compiler(compiler, isa)
     return Toolchain(found, Cache(root, digest(found.identity, cpu_features(), headers())))
 
 

@@ -16,15 +16,16 @@ from weft.targets.machine import Machine
 
 @dataclass(frozen=True, kw_only=True)
 class CPU(Machine):
-    """One CPU target."""
+    """One CPU target. Its C is for `isa`, by Linux's name, where this machine has that."""
 
     language: str = "c"
+    isa: str = ""  # none: all that this machine has
 
 
 CPUS = {
-    "avx512": CPU(vector_bytes=64),
-    "avx512_bf16": CPU(vector_bytes=64, pairs=True),
-    "avx2": CPU(vector_bytes=32, vector_registers=16),
+    "avx512": CPU(vector_bytes=64, isa="avx512f"),
+    "avx512_bf16": CPU(vector_bytes=64, pairs=True, isa="avx512_bf16"),
+    "avx2": CPU(vector_bytes=32, vector_registers=16, isa="avx2"),
     "neon": CPU(vector_bytes=16),
     "plain": CPU(vector_bytes=16, vector_registers=16),
 }
@@ -66,4 +67,5 @@ def _isa() -> str:
 def host() -> CPU:
     """The CPU this process runs on."""
     cpu, cores = CPUS[_isa()], os.cpu_count() or 1
-    return replace(cpu, l2=_cache_bytes(2, cpu.l2), l3=_cache_bytes(3, cpu.l3), cores=cores)
+    caches = {"l2": _cache_bytes(2, cpu.l2), "l3": _cache_bytes(3, cpu.l3)}
+    return replace(cpu, **caches, cores=cores, isa="")
