@@ -32,9 +32,10 @@ class GPU(Machine):
     matrix_units: bool = True  # tensor cores: warps multiply 16-bit matrices (mma)
     warpgroups: bool = False  # wgmma: four warps multiply matrices in shared memory
 
-    def is_idle(self, threads: int) -> bool:
-        """Whether this many threads are too few to hide the latency of their loads."""
-        return threads < self.cores * 4 * self.threads
+    @property
+    def fewest_threads(self) -> int:
+        """So many threads hide the latency of their loads."""
+        return self.cores * 4 * self.threads
 
     @property
     def simulated(self) -> bool:

@@ -22,6 +22,7 @@ GPU_PROGRAM = scheduled(
     "programs.narrow_buffers",
     "programs.chunk_reduce",  # before what it merges is split over the grid
     "programs.split_matmul_k",
+    "programs.split_scans",
 )
 MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leave out
 

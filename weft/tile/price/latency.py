@@ -7,10 +7,11 @@ where no cache has it: Jia et al., "Dissecting the NVIDIA Volta GPU architecture
 microbenchmarking", and what followed for later ones).
 """
 
-from weft.scalar.blocks import loads, nodes
+from weft.scalar.blocks import loads, loops_in, nodes
 from weft.scalar.nest import Block, Buffer, For, Local
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, trips
+from weft.tile.moves.parts import part_length
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
 
 LOAD, SHARED = 400.0, 25.0  # ns from global and from shared memory
@@ -31,6 +32,14 @@ def _nest(stmt: For, target: GPU) -> float:
     if contraction(stmt) is not None:
         return _wait(stmt, 1, target, set())
     loops = [s for s in body if isinstance(s, For)]
+    if (
+        len(loops) == len(body) == 1
+        and loops[0].role == "scan"
+        and not any(loops_in(loops[0].body))
+    ):
+        length = part_length(loops[0], around, target)  # the others of three kernels are short
+        more = 2e3 * target.launch_us if length < trips(loops[0]) else 0.0
+        return LOAD * max(1.0, length / FLIGHT) + more
     chosen = best_axis_alone(stmt, target)[1]
     share, blocks = target.threads * WIDE, ROWS  # a row for each block
     if any(isinstance(s, Local) for s in body):
@@ -38,7 +47,8 @@ def _nest(stmt: For, target: GPU) -> float:
     elif not around:
         share *= target.cores  # a reduction alone, which is split
     elif not chosen.isdisjoint(f.axis for f in around):  # a column for each thread
-        share, count = target.shared_threads // target.warp if target.is_idle(count) else 1, 1
+        few = count < target.fewest_threads
+        share, count = target.shared_threads // target.warp if few else 1, 1
     elif loops:  # a block has several short ones
         count *= min(1.0, max(map(turns, loops)) / share)
     waves = max(1.0, count / blocks / target.cores)
@@ -53,9 +63,12 @@ def _wait(stmt: For, share: int, target: GPU, seen: set[Buffer]) -> float:
         chunks = trips(*product.reduce) / DEPTH
         return LOAD + min(chunks, target.cores) * CHUNK  # more are split over the grid
     if stmt.role == "scan":
-        inner = (s for s in stmt.body if isinstance(s, For))
-        return trips(stmt) * sum(_wait(s, share, target, set()) for s in inner)
+        inner = [s for s in stmt.body if isinstance(s, For)]
+        if inner:
+            return trips(stmt) * sum(_wait(s, share, target, set()) for s in inner)
     read = {b for b in loads(*nodes((stmt,))) if b.space == "global"}
+    if stmt.role == "scan":  # one thread has the row
+        return trips(stmt) * (SHARED if read <= seen else LOAD / FLIGHT)
     count = turns(stmt)
     if read and read <= seen and count * WIDE <= NEAR:
         return 0.0

@@ -74,7 +74,7 @@ def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
         return stmt
     inner = stmt.body[0]
     if below >= BLOCK and len(stmt.body) == 1 and isinstance(inner, For):
-        part, updates = _part(inner, stmt.folds, "s")
+        part, updates = own_part(inner, stmt.folds, "s")
         return replace(stmt, body=(blocked_sum(part, inside, labels), *updates))
     step = stmt.step * SHARE.get(stmt.bind, 1)
     return _in_blocks(stmt, max(1, BLOCK // below) * step, ranges, labels)
@@ -84,7 +84,7 @@ def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
     """The loop in blocks of `width`, and in blocks of blocks where there are many."""
     origin = labels.axis("s")
     hi = upto(origin, width, stmt.hi)
-    part, updates = _part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
+    part, updates = own_part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
     body = part.body if _stages(stmt) else ending(part, hi)
     part = replace(part, lo=origin, hi=hi, body=body)
     before = stmt.folds if stmt.role == "scan" else ()  # is read in the block
@@ -99,7 +99,7 @@ def _stages(stmt: For) -> bool:
     return any(s.role == "free" for s in loops_in(stmt.body))
 
 
-def _part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
+def own_part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
     """The loop with accumulators of its own, and the updates that add these to the outer ones."""
     own = {f: f.suffixed(suffix) for f in folds}
     updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())

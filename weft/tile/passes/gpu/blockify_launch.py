@@ -149,7 +149,7 @@ def _shared_by_warps(stmt: For) -> Block | None:
 
 
 def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
-    few = stmt.role == "free" and target.is_idle(blocks * trips(stmt))
+    few = stmt.role == "free" and blocks * trips(stmt) < target.fewest_threads
     body = _shared_by_warps(stmt) if few else None
     if body is not None:
         return _in_rows(stmt, target.warp, body, labels)

@@ -13,13 +13,13 @@ import math
 from dataclasses import replace
 
 from weft.core.text.graph import fresh
-from weft.core.types import TensorType
 from weft.scalar.blocks import substitute_block, with_body
-from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Store
-from weft.scalar.ops import apply, constant
+from weft.scalar.nest import Block, For, Kernel, Program, Store
+from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
 from weft.tile.moves.loops import Labels, combining, nested
+from weft.tile.moves.parts import cut, part_buffers
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
 from weft.tile.price.latency import turns
 
@@ -79,21 +79,14 @@ def _kernels(
     kernel: Kernel, around: list[For], loops: list[For], split: For, length: int, names: set[str]
 ) -> list[Kernel]:
     folds, (_, *rest) = loops[0].folds, around[-1].body if around else kernel.body
-    part, stem = Labels(kernel.body).axis("s"), f"{kernel.outputs[0].name}_part"
-    count = -(-trips(split) // length)
-    left = apply("subtract", split.hi, apply("multiply", part, constant(length)))
-    end = apply("minimum", constant(length), left) if trips(split) % length else constant(length)
-    shape = (count, *map(trips, around))
-    accs = [acc for fold in folds for acc in fold.accs]
-    buffers = {a: Buffer(fresh(stem, names), TensorType(a.type.dtype, shape)) for a in accs}
-    index = tuple(f.axis for f in around)
+    part, index = Labels(kernel.body).axis("s"), tuple(f.axis for f in around)
+    outer, end, place = cut(split, part, length)
+    buffers = part_buffers(kernel, "part", folds, (trips(outer), *map(trips, around)), names)
     stores = tuple(Store(b, (part, *index), acc) for acc, b in buffers.items())
-    at = apply("add", apply("multiply", part, constant(length)), split.axis)
-    body: Block = substitute_block(loops[-1].body, {split.axis: at})
+    body: Block = substitute_block(loops[-1].body, place)
     body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
-    outer = For(part, constant(0), constant(count), (), 1, "free")
     first = with_body(kernel, nested([outer, *around], (*body, *stores)))
     name = fresh(f"{kernel.name}_parts", names)
     first = replace(first, name=name, outputs=tuple(buffers.values()))
-    body = nested(around, (combining(folds, buffers, part, count, index), *rest))
+    body = nested(around, (combining(folds, buffers, part, trips(outer), index), *rest))
     return [first, with_body(kernel, body, *buffers.values())]

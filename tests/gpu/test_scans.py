@@ -1,0 +1,57 @@
+"""Scans of long rows: in parts over the grid, with the values of one thread's."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+
+import pytest
+import torch
+
+import weft
+
+Scan = Callable[[torch.Tensor], torch.Tensor]
+SCANS: dict[str, Scan] = {
+    "rows": lambda x: x.cumsum(1),
+    "columns": lambda x: x.cumsum(0),
+    "flat": lambda x: x.flatten().cumsum(0),
+    "halves": lambda x: x.half().cumsum(1),
+    "integers": lambda x: (x * 9).long().cumsum(1),
+    "products": lambda x: (x * 0.01 + 1).cumprod(1),
+    "from the end": lambda x: x.flip(1).cumsum(1).flip(1),
+    "with what is around": lambda x: x.exp().cumsum(1).relu() * 2 + x,
+    "after a reduction": lambda x: x.softmax(1).cumsum(1),
+    "in place": lambda x: x.clone().cumsum_(1),
+}
+needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
+
+
+@needs_compiler
+@pytest.mark.parametrize("shape", [(3, 129), (2, 1000), (261, 2)])
+@pytest.mark.parametrize("name", SCANS)
+def test_simulated_as_eager(name: str, shape: tuple[int, ...]) -> None:
+    x, scan = torch.randn(shape), SCANS[name]
+    f = weft.compile(scan, target="cuda:sm_90a", simulate=True, fallback="error")
+    exact = scan(x) if name in ("integers", "halves") else scan(x.double()).float()
+    torch.testing.assert_close(f(x), exact, rtol=1e-5, atol=1e-5 if name != "halves" else 0.02)
+    length = {"columns": shape[0], "flat": x.numel()}.get(name, shape[1])
+    assert length <= 256 or "_part" in f.ir("loop")
+
+
+def test_over_the_grid() -> None:
+    """One thread scanned a row of a million before, 32 a multiprocessor one of 4096 each."""
+    for shape, axis in ((1 << 20,), 0), ((4096, 4096), 1), ((4096, 256), 0):
+        f = weft.compile(lambda x, axis: x.cumsum(axis), target="cuda:sm_90a", fallback="error")
+        f.prepare(torch.empty(shape), axis)
+        launches = f.programs[0].artifact.levels().launches.values()
+        assert max(one.grid * one.block for one in launches) >= 4096
+        longest = [line for line in f.ir("loop").splitlines() if "# scan" in line]
+        assert all("0..128:" in line or "0..64:" in line or "0..32:" in line for line in longest)
+
+
+def test_scans_that_stay_whole() -> None:
+    """Rows enough for the device, and short ones."""
+    for shape in ((200_000, 256), (16, 128)):
+        f = weft.compile(lambda x: x.cumsum(1), target="cuda:sm_90a", fallback="error")
+        f.prepare(torch.empty(shape))
+        assert f.ir("loop").count("\nkernel") == 1

@@ -1,0 +1,53 @@
+"""Loops in parts that run side by side, by another kernel than what combines them.
+
+outer, end, place = cut(loop, s0, 128)     # s0 in 0..32; an end and an index in part s0
+"""
+
+from collections.abc import Sequence
+
+from weft.core.node import Node, postorder
+from weft.core.text.graph import fresh
+from weft.core.types import TensorType
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Running, Store, Update
+from weft.scalar.ops import apply, constant
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import trips
+
+PART = 128  # elements at least that a thread scans
+
+
+def cut(loop: For, part: Node, length: int) -> tuple[For, Node, dict[Node, Node]]:
+    """A loop from 0 in parts of so many iterations, fewer in the last.
+
+    The loop over the parts; in one of them the end of a loop from 0, and what its axis stands for.
+    """
+    outer = For(part, constant(0), constant(-(-trips(loop) // length)), ())
+    start = apply("multiply", part, constant(length))
+    left = apply("subtract", loop.hi, start)
+    end = apply("minimum", constant(length), left) if trips(loop) % length else constant(length)
+    return outer, end, {loop.axis: apply("add", start, loop.axis)}
+
+
+def part_buffers(
+    kernel: Kernel, stem: str, folds: Sequence[Fold], shape: Sequence[int], names: set[str]
+) -> dict[Node, Buffer]:
+    """New buffers for accumulators, one element for each index of that shape."""
+    accs, name = (a for f in folds for a in f.accs), f"{kernel.outputs[0].name}_{stem}"
+    types = {a: TensorType(a.type.dtype, tuple(shape)) for a in accs}
+    return {a: Buffer(fresh(name, names), type_) for a, type_ in types.items()}
+
+
+def part_length(scan: For, around: list[For], target: GPU) -> int:
+    """How long the parts of each row are: as long as the row where it stays whole."""
+    even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, scan))
+    values = [v for s in updates_in(scan.body) for v in s.values]
+    flat = all(isinstance(s, Update | Store) for s in scan.body)
+    free = flat and not any(isinstance(n.op, Running) for n in postorder(*values))
+    if not even or not free or scan.role != "scan":
+        return trips(scan)
+    wanted = -(-target.fewest_threads // trips(*around))  # parts of a row
+    return PART * -(-trips(scan) // (wanted * PART))
+
+
+def updates_in(block: Block) -> tuple[Update, ...]:
+    return tuple(s for s in block if isinstance(s, Update))
