@@ -3,14 +3,26 @@
 out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] * w[o, c, k]
 """
 
+import operator
+from collections.abc import Sequence
+from functools import reduce
+from itertools import product
 from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import at_least
 from weft.frontend.aten.table import Row, namesakes, per_axis, require, rows
-from weft.frontend.aten.windows import Extents, Window
+from weft.frontend.aten.windows import Extents, Phases, Window
 from weft.scalar.ops import apply, constant
-from weft.tensor.build import Tensor, reshape, total, unsqueeze, view
+from weft.tensor.build import (
+    Tensor,
+    all_of,
+    reshape,
+    total,
+    unsqueeze,
+    view,
+    within,
+)
 from weft.tensor.ops import position
 
 
@@ -30,6 +42,8 @@ def convolved(
     n, (outs, ins) = window.rank, weight.shape[:2]
     # Channels of a group, on this side and on the other.
     here, there = (ins, outs // groups) if transposed else (outs // groups, ins)
+    if transposed and any(step > 1 for step in window.stride):
+        return in_phases(x, weight, groups, window, sizes)
     shape = (x.shape[0], here * groups, *sizes, there, *window.kernel)
     source = channel_of(1, 2 + n, here, there)
     taps = range(3 + n, 3 + 2 * n)
@@ -39,6 +53,41 @@ def convolved(
     filters = [source, local] if transposed else [position(1), position(2 + n)]
     chosen = view(weight, shape, [*filters, *map(position, taps)])
     return total(windows * chosen, range(2 + n, 3 + 2 * n))
+
+
+def in_phases(x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Extents) -> Tensor:
+    """A transposed convolution: one with all positions that are read by so many taps, and so on.
+
+    Positions of a phase are read by the same taps (Shi et al., Is the deconvolution layer the same
+    as a convolutional layer?, 2016): no product is with a zero between the elements of x.
+    """
+    pieces = product(*map(window.phases, range(window.rank)))
+    found = (_in_phases(x, weight, groups, piece, sizes) for piece in pieces)
+    return reduce(operator.add, found)
+
+
+def _in_phases(
+    x: Tensor, weight: Tensor, groups: int, piece: Sequence[Phases], sizes: Extents
+) -> Tensor:
+    """What the positions of some phases get, and 0 for the others."""
+    n, (outs, ins) = len(piece), weight.shape[:2]
+    turns = [-(-size // p.stride) for size, p in zip(sizes, piece, strict=True)]
+    kernel = [p.taps for p in piece]
+    lead = (x.shape[0], ins * groups)
+    shape = (*lead, *(p.count for p in piece), *turns, outs // groups, *kernel)
+    inner = 2 + 2 * n
+    axes = zip(*(map(position, range(a, a + n)) for a in (2, 2 + n, inner + 1)), strict=True)
+    read = [p.read(*at) for p, at in zip(piece, axes, strict=True)]
+    source = channel_of(1, inner, ins, outs // groups)
+    inside = all_of([within(at, size) for (at, _), size in zip(read, x.shape[2:], strict=True)])
+    windows = view(x, shape, [position(0), source, *(at for at, _ in read)], inside)
+    local = apply("floormod", position(1), constant(at_least(1, ins)))
+    chosen = view(weight, shape, [source, local, *(tap for _, tap in read)])
+    out = total(windows * chosen, range(inner, inner + n + 1))
+    found = [p.place(position(2 + i)) for i, p in enumerate(piece)]
+    phases, turn, valid = zip(*found, strict=True)
+    index = [position(0), position(1), *phases, *turn]
+    return view(out, (*lead, *sizes), index, all_of(valid))
 
 
 def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> Tensor:

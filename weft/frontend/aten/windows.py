@@ -6,11 +6,13 @@ spread:   (position + pad - tap*dilation) / stride, from an input position back 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from weft.core.node import Node
 from weft.frontend.aten.table import per_axis
+from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.ops import apply, constant, eq, floordiv, floormod
 from weft.tensor.build import Extents, Number, Tensor, affine, all_of, view, within
 
@@ -75,11 +77,57 @@ class Window:
         """x[lead..., spread...], zero where no output reads that input."""
         index: list[Node] = list(lead)
         valid: list[Node] = []
-        moves = zip(at, taps, self.stride, self.dilation, self.pad, strict=True)
-        for a, tap, stride, by, pad in moves:
-            back, step = affine({a: 1, tap: -by}, pad), constant(stride)
-            place = apply(floordiv, back, step)
-            whole = apply(eq, apply(floormod, back, step), constant(0))
+        for i, (a, tap) in enumerate(zip(at, taps, strict=True)):
+            back, step = affine({a: 1, tap: -self.dilation[i]}, self.pad[i]), self.stride[i]
+            whole = apply(eq, apply(floormod, back, constant(step)), constant(0))
+            place = apply(floordiv, back, constant(step))
             valid += [within(place, x.shape[len(index)]), whole]
             index.append(place)
         return view(x, shape, index, all_of(valid))
+
+    def phases(self, i: int) -> list[Phases]:
+        """The phases of axis i, in one piece for each number of taps that they have."""
+        common = math.gcd(self.stride[i], self.dilation[i])
+        step, by = self.stride[i] // common, self.dilation[i] // common
+        most, rest = divmod(self.kernel[i], step)
+        facts = (self.stride[i], self.pad[i], common, step, by)
+        found = Phases(0, rest, most + 1, *facts), Phases(rest, step - rest, most, *facts)
+        return [p for p in found if p.count and p.taps]
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Input positions along one axis by the taps that read them.
+
+    Tap k at output i reads i * stride + k * dilation - pad. Divided by what stride and dilation
+    have in common: the taps of a position are phase + m * step, and turn is position // stride.
+    """
+
+    first: int  # phase, and how many there are
+    count: int
+    taps: int  # of each
+    stride: int
+    pad: int
+    common: int
+    step: int
+    by: int  # the dilation
+
+    def read(self, phase: Node, turn: Node, tap: Node) -> tuple[Node, Node]:
+        """The output that reads a position, and by which of all taps, of a phase's m-th tap."""
+        start = -(-self.pad // self.common)  # of the first position that any tap reads
+        own = plus(linear(phase), ({}, self.first))
+        back = from_linear(*plus(times(own, ({}, self.by)), ({}, -start)))
+        back = apply(floordiv, back, constant(self.step))
+        place = plus(plus(linear(turn), linear(back), -1), linear(tap), -self.by)
+        return from_linear(*place), from_linear(*plus(own, linear(tap), self.step))
+
+    def place(self, position: Node) -> tuple[Node, Node, Node]:
+        """The phase and the turn of a position, and whether it has them here."""
+        padded, common = apply("add", position, constant(self.pad)), constant(self.common)
+        number = linear(apply(floordiv, padded, common))
+        number = from_linear(*times(number, ({}, pow(self.by, -1, self.step))))
+        phase = apply(floormod, number, constant(self.step))
+        phase = from_linear(*plus(linear(phase), ({}, -self.first)))
+        read = apply(eq, apply(floormod, padded, common), constant(0))
+        valid = all_of([within(phase, self.count), read])
+        return phase, apply(floordiv, position, constant(self.stride)), valid

@@ -10,8 +10,9 @@ it, and once per register tile where that reuses it.
 from collections.abc import Sequence
 from dataclasses import replace
 
+from weft.core.node import postorder
 from weft.scalar.blocks import loops_in
-from weft.scalar.nest import Block, For, Let, Stmt, Update
+from weft.scalar.nest import Block, For, Let, Load, Stmt, Update
 from weft.scalar.placing import place
 from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
@@ -19,7 +20,7 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
 from weft.tile.passes.cpu.stage_rows import staged
 from weft.tile.passes.cpu.tile_dot_products import dot_tile
-from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+from weft.tile.passes.cpu.vectorize_loops import access_cost, best_axis_alone
 from weft.tile.price.latency import latency_ns
 from weft.tile.price.products import panels_cost, terms_cost, tiles_cost
 from weft.tile.price.traffic import memory_ns
@@ -96,7 +97,9 @@ def _scheduled(stmts: Sequence[Stmt]) -> float:
 def _contraction(c: Contraction, target: Machine) -> float:
     """As the schedule would compute it, and then its epilogue."""
     lanes, around = target.lanes(c.bytes), trips(*c.outer, *c.repeat)
-    epilogue = around * trips(c.rows) * sum(terms_cost(s.value) + 1 for s in c.stores)
+    read = (n for s in c.stores for n in postorder(s.value) if isinstance(n.op, Load))
+    uneven = sum(access_cost(n, c.columns.axis, lanes, c.ranges) for n in read)
+    epilogue = around * trips(c.rows) * (sum(terms_cost(s.value) + 1 for s in c.stores) + uneven)
     if isinstance(target, GPU):
         return tiles_cost(c, target) + epilogue * trips(c.columns) / lanes
     dots = dot_tile(c, target)

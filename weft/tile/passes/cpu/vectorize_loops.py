@@ -113,7 +113,7 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
         if isinstance(s, nest.Let):
             total += term_cost(s.term)
             if axis is not None and isinstance(s.term.op, Load):
-                total += _access(s.term, axis, lanes, ranges)
+                total += access_cost(s.term, axis, lanes, ranges)
         elif isinstance(s, nest.Update):
             total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
         elif isinstance(s, Store):
@@ -123,7 +123,8 @@ def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges
     return total
 
 
-def _access(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
+def access_cost(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
+    """Vector instructions that a load takes beyond one where `axis` runs over lanes."""
     step = stride_of(load, axis, ranges)
     if step == 2 and load.type.dtype.bytes == 4:
         return 2.0  # two loads and a shuffle
