@@ -3,8 +3,10 @@
 out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] * w[o, c, k]
 """
 
+from __future__ import annotations
+
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from itertools import product
 from typing import Any
@@ -14,22 +16,53 @@ from weft.core.types import at_least
 from weft.frontend.aten.table import Row, namesakes, per_axis, require, rows
 from weft.frontend.aten.windows import Extents, Phases, Window
 from weft.scalar.ops import apply, constant
-from weft.tensor.build import (
-    Tensor,
-    all_of,
-    reshape,
-    total,
-    unsqueeze,
-    view,
-    within,
-)
+from weft.tensor.build import Tensor, all_of, reshape, total, unsqueeze, view, within
 from weft.tensor.ops import position
 
 
-def channel_of(axis: int, inner: int, here: int, there: int) -> Node:
-    """(a // here) * there + inner: a channel of the other side, in the group that a is in."""
-    group = apply("floordiv", position(axis), constant(at_least(1, here)))
-    return apply("add", apply("multiply", group, constant(there)), position(inner))
+def channels(groups: int, each: int, first: int = 1) -> tuple[tuple[int, ...], Node, Node]:
+    """The axes of one side's channels, from `first` on: a group is one where it has several.
+
+    Their shape; which group a channel is in, and its number there.
+    """
+    if groups > 1 and each > 1:
+        return (groups, each), position(first), position(first + 1)
+    size, channel = constant(at_least(1, each)), position(first)
+    group, inside = (apply(f, channel, size) for f in ("floordiv", "floormod"))
+    return (groups * each,), group, inside
+
+
+def of_group(group: Node, each: int, inside: Node) -> Node:
+    """The channel of that number in a group of `each`."""
+    return apply("add", apply("multiply", group, constant(each)), inside)
+
+
+Reads = Callable[[int, int], Iterable[tuple[Node, Node]]]
+
+
+def summed(
+    x: Tensor, weight: Tensor, groups: int, parts: Extents, taps: Extents, turned: bool, read: Reads
+) -> Tensor:
+    """[N, O, parts]: a sum over the channels of a group and `taps`; with filters turned [N, C, ..].
+
+    read(p, t) has for each axis of x the place that is read, and by which tap, of the axes of parts
+    from p and of taps from t on.
+    """
+    outs, ins = weight.shape[:2]
+    # Channels of a group, on this side and on the other.
+    here, there = (ins, outs // groups) if turned else (outs // groups, ins)
+    own, group, inside = channels(groups, here)
+    first = 1 + len(own)
+    inner = first + len(parts)
+    shape = (x.shape[0], *own, *parts, there, *taps)
+    places, chosen = zip(*read(first, inner + 1), strict=True)
+    source = of_group(group, there, position(inner))
+    valid = all_of([within(p, n) for p, n in zip(places, x.shape[2:], strict=True)])
+    windows = view(x, shape, [position(0), source, *places], valid)
+    filters = (source, inside) if turned else (of_group(group, here, inside), position(inner))
+    products = windows * view(weight, shape, [*filters, *chosen])
+    out = total(products, range(inner, len(shape)))
+    return reshape(out, (x.shape[0], here * groups, *parts))
 
 
 def convolved(
@@ -38,68 +71,54 @@ def convolved(
     """[N, C, size] by [O, C / groups, kernel] -> [N, O, sizes]: windows of x, a sum over taps.
 
     Transposed, [N, O, size] -> [N, C, sizes]: what each element was read by, and the same filters.
+    One sum for all positions that so many taps read, and so on; positions of a phase are read by
+    the same (Shi et al., Is the deconvolution layer the same as a convolutional layer?, 2016).
     """
-    n, (outs, ins) = window.rank, weight.shape[:2]
-    # Channels of a group, on this side and on the other.
-    here, there = (ins, outs // groups) if transposed else (outs // groups, ins)
-    if transposed and any(step > 1 for step in window.stride):
-        return in_phases(x, weight, groups, window, sizes)
-    shape = (x.shape[0], here * groups, *sizes, there, *window.kernel)
-    source = channel_of(1, 2 + n, here, there)
-    taps = range(3 + n, 3 + 2 * n)
-    move = window.spread if transposed else window.gather
-    windows = move(x, shape, [position(0), source], range(2, 2 + n), taps)
-    local = apply("floormod", position(1), constant(at_least(1, ins)))
-    filters = [source, local] if transposed else [position(1), position(2 + n)]
-    chosen = view(weight, shape, [*filters, *map(position, taps)])
-    return total(windows * chosen, range(2 + n, 3 + 2 * n))
+    n = window.rank
+    if transposed:
+        pieces = product(*map(window.phases, range(n)))
+        return reduce(operator.add, (in_phases(x, weight, groups, p, sizes) for p in pieces))
+    return summed(
+        x, weight, groups, sizes, window.kernel, False,
+        lambda at, tap: window.reads(range(at, at + n), range(tap, tap + n)),
+    )  # fmt: skip
 
 
-def in_phases(x: Tensor, weight: Tensor, groups: int, window: Window, sizes: Extents) -> Tensor:
-    """A transposed convolution: one with all positions that are read by so many taps, and so on.
-
-    Positions of a phase are read by the same taps (Shi et al., Is the deconvolution layer the same
-    as a convolutional layer?, 2016): no product is with a zero between the elements of x.
-    """
-    pieces = product(*map(window.phases, range(window.rank)))
-    found = (_in_phases(x, weight, groups, piece, sizes) for piece in pieces)
-    return reduce(operator.add, found)
-
-
-def _in_phases(
+def in_phases(
     x: Tensor, weight: Tensor, groups: int, piece: Sequence[Phases], sizes: Extents
 ) -> Tensor:
-    """What the positions of some phases get, and 0 for the others."""
-    n, (outs, ins) = len(piece), weight.shape[:2]
+    """What a transposed convolution gives at the positions of some phases, and 0 at the others."""
     turns = [-(-size // p.stride) for size, p in zip(sizes, piece, strict=True)]
-    kernel = [p.taps for p in piece]
-    lead = (x.shape[0], ins * groups)
-    shape = (*lead, *(p.count for p in piece), *turns, outs // groups, *kernel)
-    inner = 2 + 2 * n
-    axes = zip(*(map(position, range(a, a + n)) for a in (2, 2 + n, inner + 1)), strict=True)
-    read = [p.read(*at) for p, at in zip(piece, axes, strict=True)]
-    source = channel_of(1, inner, ins, outs // groups)
-    inside = all_of([within(at, size) for (at, _), size in zip(read, x.shape[2:], strict=True)])
-    windows = view(x, shape, [position(0), source, *(at for at, _ in read)], inside)
-    local = apply("floormod", position(1), constant(at_least(1, ins)))
-    chosen = view(weight, shape, [source, local, *(tap for _, tap in read)])
-    out = total(windows * chosen, range(inner, inner + n + 1))
-    found = [p.place(position(2 + i)) for i, p in enumerate(piece)]
-    phases, turn, valid = zip(*found, strict=True)
-    index = [position(0), position(1), *phases, *turn]
-    return view(out, (*lead, *sizes), index, all_of(valid))
+    several = [i for i, p in enumerate(piece) if p.count > 1]
+
+    def read(at: int, tap: int) -> Iterable[tuple[Node, Node]]:
+        turn = at + len(several)
+        for i, p in enumerate(piece):
+            phase = position(at + several.index(i)) if i in several else constant(0)
+            yield p.read(phase, position(turn + i), position(tap + i))
+
+    parts, taps = [*(piece[i].count for i in several), *turns], [p.taps for p in piece]
+    out = summed(x, weight, groups, parts, taps, True, read)
+    found = (p.place(position(2 + i)) for i, p in enumerate(piece))
+    phases, turned, valid = zip(*found, strict=True)
+    index = [position(0), position(1), *(phases[i] for i in several), *turned]
+    return view(out, (*out.shape[:2], *sizes), index, all_of(valid))
 
 
 def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> Tensor:
     """Sum over batch and output positions of g times the input each tap read."""
     n, (outs, ins) = window.rank, shape[:2]
-    box = (*shape, g.shape[0], *g.shape[2:])
     groups = x.shape[1] // max(ins, 1)
-    batch, at = 2 + n, range(3 + n, 3 + 2 * n)
-    source = channel_of(0, 1, outs // max(groups, 1), ins)
-    windows = window.gather(x, box, [position(batch), source], at, range(2, 2 + n))
-    grads = view(g, box, [position(batch), position(0), *map(position, at)])
-    return total(windows * grads, [batch, *at])
+    each = outs // max(groups, 1)
+    own, group, inside = channels(groups, each, 0)
+    first = len(own)
+    batch, taps = first + n + 1, range(first + 1, first + n + 1)
+    at = range(batch + 1, batch + n + 1)
+    box = (*own, *shape[1:], g.shape[0], *g.shape[2:])
+    source = of_group(group, ins, position(first))
+    windows = window.gather(x, box, [position(batch), source], at, taps)
+    grads = view(g, box, [position(batch), of_group(group, each, inside), *map(position, at)])
+    return reshape(total(windows * grads, [batch, *at]), shape)
 
 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:

@@ -109,6 +109,22 @@ def repeat(x: Tensor, repeats: Sequence[int]) -> Tensor:
     return build.view(x, shape, index)
 
 
+def roll(x: Tensor, shifts: Sequence[int], dims: Axes = ()) -> Tensor:
+    """The end of each axis comes before its start."""
+    if not dims:
+        return reshape(roll(reshape(x, (-1,)), shifts, (0,)), x.shape)
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = axis_of(dim, x.rank)
+        n = x.shape[axis]
+        start = -shift % at_least(1, n)
+        if isinstance(start, int):
+            parts = build.slice_(x, axis, start, n - start), build.slice_(x, axis, 0, start)
+            x = build.concat(parts, axis)
+        else:  # one program for all sizes
+            x = build.along(x, axis, n, apply(floormod, affine({axis: 1}, -shift), constant(n)))
+    return x
+
+
 # --- writing into a region ----------------------------------------------------------------------
 
 
@@ -179,7 +195,7 @@ VIEWS = {
     "unbind.int": on_axis(lambda x, a: [build.select(x, a, i) for i in range(x.shape[a])]),
     "flip": lambda x, dims: build.flip(x, [axis_of(a, x.rank) for a in dims]),
     "constant_pad_nd": constant_pad,
-    **namesakes(build.unsqueeze, diagonal, repeat, on_axis(unfold)),
+    **namesakes(build.unsqueeze, diagonal, repeat, roll, on_axis(unfold)),
 }
 
 ROWS: dict[str, Row] = {

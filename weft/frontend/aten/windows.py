@@ -15,6 +15,7 @@ from weft.frontend.aten.table import per_axis
 from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.ops import apply, constant, eq, floordiv, floormod
 from weft.tensor.build import Extents, Number, Tensor, affine, all_of, view, within
+from weft.tensor.ops import position
 
 Lead = Sequence[Node]
 Each = int | Extents  # one number is the same for every axis
@@ -64,12 +65,16 @@ class Window:
             out.append(count if past else count + 1)
         return tuple(out)
 
+    def reads(self, at: Extents, taps: Extents) -> list[tuple[Node, Node]]:
+        """Along each axis the place that is read, and the tap: of the axes of both."""
+        moves = zip(at, taps, self.stride, self.dilation, self.pad, strict=True)
+        return [(affine({a: by, t: each}, -pad), position(t)) for a, t, by, each, pad in moves]
+
     def gather(
         self, x: Tensor, shape: Extents, lead: Lead, at: Extents, taps: Extents, fill: Number = 0
     ) -> Tensor:
         """x[lead..., gathered...]; `at` and `taps` name the output axes of positions and taps."""
-        moves = zip(at, taps, self.stride, self.dilation, self.pad, strict=True)
-        index = [affine({a: stride, tap: by}, -pad) for a, tap, stride, by, pad in moves]
+        index = [place for place, _ in self.reads(at, taps)]
         inside = [within(i, n) for i, n in zip(index, x.shape[len(lead) :], strict=True)]
         return view(x, shape, [*lead, *index], all_of(inside), fill)
 
