@@ -323,10 +323,6 @@ WEFT_FN f64 weft_floormod_f64(f64 a, f64 b) {
     f64 r = __builtin_fmod(a, b);
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
-WEFT_FN f32 weft_floormod_f32(f32 a, f32 b) {
-    f32 r = __builtin_fmodf(a, b);
-    return r != 0 && (r < 0) != (b < 0) ? r + b : r;
-}
 // As torch.floor_divide: from the exact remainder, so 1 // 0.1 is 9.
 #define WEFT_FLOORDIV(d, f)                                                                        \
     WEFT_FN d weft_floordiv_##d(d a, d b) {                                                        \
@@ -665,7 +661,6 @@ WEFT_FLOORDIV(f64, )
     WEFT_MAP_CHUNKS(floor, d, size) WEFT_MAP_CHUNKS(ceil, d, size) WEFT_MAP_CHUNKS(trunc, d, size) \
     WEFT_MAP_CHUNKS_2(lesser, d, size) WEFT_MAP_CHUNKS_2(greater, d, size)                         \
     WEFT_FN V(d) F(rsqrt, d)(V(d) a) { return 1 / F(sqrt, d)(a); }                                 \
-    WEFT_MAP_LANES_2(fmod, d, __builtin_fmod##f) WEFT_MAP_LANES_2(floormod, d, weft_floormod_##d)  \
     WEFT_MAP_LANES_2(floordiv, d, weft_floordiv_##d)
 
 // Division by zero gives some number. `real` holds every quotient closely enough to truncate.
@@ -876,6 +871,28 @@ WEFT_CASTS(i64, i64, i64, i64)
 WEFT_CASTS(u8, u8, i32, i32)
 WEFT_FLOATS(f32, 4, i32, f)
 WEFT_FLOATS(f64, 8, i64, )
+WEFT_MAP_LANES_2(fmod, f64, __builtin_fmod)
+WEFT_MAP_LANES_2(floormod, f64, weft_floormod_f64)
+// Exact, as fmodf: in f64 a quotient below 2^29 times b is, and so is what is left of a. Where the
+// quotient was rounded up, that has the other sign.
+static inline V(f32) F(fmod, f32)(V(f32) a, V(f32) b) {
+    V(f64) x = CONVERT(a, V(f64)), y = CONVERT(b, V(f64)), q = F(trunc, f64)(x / y);
+    V(f64) left = x - q * y, more = left + F(copysign, f64)(y, x);
+    left = F(select, f64)(F(lt, f64)(left * x, SPLAT(f64, 0)), more, left);
+    BOOL near = F(lt, f64)(F(abs, f64)(q), SPLAT(f64, 0x1p29));
+    near &= F(lt, f64)(F(abs, f64)(y), SPLAT(f64, __builtin_inf()));
+    WEFT_LANEWISE(f32) r = {F(copysign, f32)(CONVERT(left, V(f32)), a)}, s = {a}, t = {b};
+    if (F(fold_max, i32)(CONVERT(near, V(i32))) == 0) {
+        _Pragma("GCC unroll 1") for (int i = 0; i < L; i++)
+            r.lane[i] = __builtin_fmodf(s.lane[i], t.lane[i]);
+    }
+    return r.v;
+}
+static inline V(f32) F(floormod, f32)(V(f32) a, V(f32) b) {
+    V(f32) r = F(fmod, f32)(a, b), zero = SPLAT(f32, 0);
+    BOOL other = F(ne, f32)(r, zero) & (F(lt, f32)(r, zero) ^ F(lt, f32)(b, zero));
+    return F(select, f32)(other, r + b, r);
+}
 WEFT_DIVIDE(i8, f32)
 WEFT_DIVIDE(i16, f32)
 WEFT_DIVIDE(u8, f32)
