@@ -15,7 +15,7 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch._dynamo import config
+from torch._dynamo import config, source
 from torch._dynamo.guards import GuardBuilder, get_verbose_code_parts
 from torch._dynamo.variables import dicts
 from torch._dynamo.variables.builder import VariableBuilder
@@ -164,7 +164,7 @@ def _guard_signs_of_zeros() -> None:
             manager.add_lambda_guard(lambda x: math.copysign(1, x) == sign, said, guard.user_stack)
 
     def wrapped(self: Any, value: float) -> Any:
-        own = self.source.guard_source.is_unspecialized_nn_module()
+        own = source.is_from_unspecialized_nn_module_source(self.source)
         if value != 0:
             with config.patch(assume_static_by_default=True) if own else nullcontext():
                 return wrap(self, value)
