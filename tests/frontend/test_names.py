@@ -1,40 +1,61 @@
-"""Inputs and calls have names of their own, whatever a program calls its values."""
+"""Names of a program's own that a compiler could have made up."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import Any
 
+import pytest
 import torch
 
 import weft
 
 
-def test_inputs_whose_names_look_numbered() -> None:
-    """Two of one label and type were one node, and the program silently wrong."""
-
-    def f(d: Mapping[str, torch.Tensor], d_x: torch.Tensor, d_x_1: torch.Tensor) -> torch.Tensor:
-        return d["x"] - 2 * d_x + 3 * d_x_1
-
-    a, b, c = torch.randn(3, 5)
-    compiled = weft.compile(f)
-    torch.testing.assert_close(compiled({"x": a}, b, c), f({"x": a}, b, c))
-    inputs = [line for line in weft.ir(compiled, "torch").splitlines() if line.startswith("input")]
-    assert len(set(inputs)) == 3
+def linear(x: Any, other: Any) -> Any:
+    return x @ x.t() + other
 
 
-def test_calls_whose_names_look_numbered() -> None:
-    def f(mul_1: torch.Tensor, mul: torch.Tensor) -> torch.Tensor:
-        return mul_1 * mul + mul_1 * mul_1
-
-    a, b = torch.randn(2, 5)
-    torch.testing.assert_close(weft.compile(f)(a, b), f(a, b))
+def summed(x: Any, other: Any) -> Any:
+    return (x * other).sum() + other
 
 
-def test_lists_of_tensors_by_torch_s_own_rule() -> None:
-    """What torch._foreach_add refuses, weft does not take for something else."""
+def turned(x: Any, other: Any) -> Any:
+    return (x * other).t().sin(), other.t().contiguous()
 
-    def f(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-        return torch._foreach_add([x, x * 2], by)[1]
 
-    x = torch.randn(3)
-    torch.testing.assert_close(weft.compile(f)(x, torch.tensor(2.0)), x * 2 + 2)
+def few(x: Any, other: Any) -> Any:
+    return x[:2] @ x.t() + other[:2]
+
+
+def softmax(x: Any, other: Any) -> Any:
+    scores = torch.softmax(x @ other.t(), -1)
+    return scores @ other + scores.sum(-1, keepdim=True).cumsum(0)
+
+
+PROGRAMS = (linear, summed, turned, few, softmax)
+CPU = ("panel0", "part0", "tile0", "row0", "dots0", "args0", "acc0", "v0", "s0", "x_rows", "turn")
+GPU = ("x_s0", "acc0_parts", "acc0_rows", "scale_rows", "panel0")
+
+
+def named(program: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The function of x and of an argument of that name."""
+    found: dict[str, Any] = {"program": program}
+    exec(f"def f(x, {name}): return program(x, {name})", found)
+    return found["f"]
+
+
+@pytest.mark.parametrize("name", CPU)
+def test_arguments_of_any_name(name: str) -> None:
+    x, other = torch.randn(64, 64), torch.randn(64, 64)
+    for program in PROGRAMS:
+        f = named(program, name)
+        torch.testing.assert_close(weft.compile(f)(x, other), f(x, other), atol=1e-3, rtol=1e-3)
+
+
+@pytest.mark.parametrize("name", GPU)
+def test_arguments_of_any_name_on_a_gpu(name: str) -> None:
+    x, other = torch.randn(64, 64), torch.randn(64, 64)
+    for program in (linear, softmax, summed):
+        f = named(program, name)
+        found = weft.compile(f, target="cuda:sm_90a", simulate=True)(x, other)
+        torch.testing.assert_close(found, f(x, other), atol=1e-3, rtol=1e-3)
