@@ -3,17 +3,24 @@
 outer, end, place = cut(loop, s0, 128)     # s0 in 0..32; an end and an index in part s0
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from weft.core.node import Node, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Running, Store, Update
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Running, Store, Update
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 
 PART = 128  # elements at least that a thread scans
+
+
+def split_kernels(program: Program, split: Callable[[Kernel, set[str]], list[Kernel]]) -> Program:
+    """The program with each kernel split, given the names that are taken: those of all."""
+    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
+    names.update(k.name for k in program.kernels)
+    return program.expand_kernels(lambda kernel: split(kernel, names))
 
 
 def cut(loop: For, part: Node, length: int) -> tuple[For, Node, dict[Node, Node]]:

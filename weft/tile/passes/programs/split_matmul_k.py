@@ -19,7 +19,7 @@ from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
 from weft.tile.moves.loops import Labels, combining, nested
-from weft.tile.moves.parts import cut, part_buffers
+from weft.tile.moves.parts import cut, part_buffers, split_kernels
 from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
 from weft.tile.price.latency import turns
 
@@ -30,9 +30,7 @@ PRODUCTS, ELEMENTS = 256, 4096  # of a part: fewer are not worth a kernel more
 
 def split_matmul_k(program: Program, target: GPU) -> Program:
     """Split the reductions that would leave most multiprocessors idle."""
-    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
-    names.update(k.name for k in program.kernels)
-    return program.expand_kernels(lambda kernel: _split(kernel, names, target))
+    return split_kernels(program, lambda kernel, names: _split(kernel, names, target))
 
 
 def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:

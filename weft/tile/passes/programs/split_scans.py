@@ -21,15 +21,13 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
 from weft.tile.moves.loops import Labels, combining, nested
-from weft.tile.moves.parts import cut, part_buffers, part_length, updates_in
+from weft.tile.moves.parts import cut, part_buffers, part_length, split_kernels, updates_in
 from weft.tile.passes.both.block_sums import own_part
 
 
 def split_scans(program: Program, target: GPU) -> Program:
     """Split the scans of too few rows for the device."""
-    names = {b.name for s in program.steps for b in (*s.inputs, *s.outputs)}
-    names.update(k.name for k in program.kernels)
-    return program.expand_kernels(lambda kernel: _split(kernel, names, target))
+    return split_kernels(program, lambda kernel, names: _split(kernel, names, target))
 
 
 def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
