@@ -2,6 +2,7 @@
 
 contraction(nest)           # its rows, columns and reduce loops; None when it is something else
 stride_along(address, a0)   # elements per step of a0; None when uneven
+strip_width(terms, a0, known, ranges)       # 4 neighbours along a0 at once, where all are aligned
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from typing import Any, NamedTuple
 from weft.core.node import Node, bottom_up, postorder, substitute
 from weft.scalar.affine import Interval, function_of, has_symbol, linear
 from weft.scalar.affine import factors as parts_of
-from weft.scalar.blocks import access, accesses, address, loops_from, loops_in, nodes
+from weft.scalar.blocks import access, accesses, address, loops_from, loops_in, mask_of, nodes
+from weft.scalar.divisors import Divisors, condition_of_all, divisor
 from weft.scalar.index import simplify
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
-from weft.scalar.ops import CASTS, Apply, apply, apply_all, constant, is_index
+from weft.scalar.ops import CASTS, Apply, apply, apply_all, axis, constant, is_index
 from weft.scalar.reach import axis_range, longest
 from weft.scalar.sizes import size, symbols
 
 Ranges = dict[Node, Interval]
+WIDEST = 16  # bytes of an access
 
 
 def trips(*loops: For) -> int:
@@ -114,6 +117,37 @@ def stride_of(part: Stmt | Node, axis: Node, ranges: Mapping[Node, Interval]) ->
     touched = access(part)
     assert touched is not None, "no access"
     return stride_along(address(*touched, ranges), axis)
+
+
+def strip_width(parts: Iterable[Stmt | Node], along: Node, known: Divisors, ranges: Ranges) -> int:
+    """The widest strip, in elements, that each load and store along the axis can take at once."""
+    moving: list[tuple[Node, Node | None, int]] = []
+    for part in parts:
+        touched = access(part)
+        if touched is None:
+            continue
+        where = address(*touched, ranges)
+        if along in postorder(where):
+            if stride_along(where, along) != 1:
+                return 1
+            moving.append((where, mask_of(part), touched[0].type.dtype.bytes))
+    width = WIDEST // min((size for *_, size in moving), default=WIDEST)
+    while width > 1 and not all(_aligned(at, mask, along, width, known) for at, mask, _ in moving):
+        width //= 2
+    return width
+
+
+def _aligned(where: Node, mask: Node | None, along: Node, width: int, known: Divisors) -> bool:
+    """Whether a strip's access is aligned, and its mask uniform over the strip."""
+    start = axis("strip")
+    with_start = {**known, start: width}
+    if divisor(substitute((where,), {along: start})[0], with_start) % width:
+        return False
+    if mask is None or along not in postorder(mask):
+        return True
+    at = (apply("add", start, constant(i)) for i in range(width))
+    forms = (substitute((mask,), {along: n})[0] for n in at)
+    return len({condition_of_all(form, with_start) for form in forms}) == 1
 
 
 def term_cost(term: Node) -> float:

@@ -15,8 +15,7 @@ from weft.scalar.affine import function_of, linear, plus, slack
 from weft.scalar.blocks import loops_from, loops_in, mask_of
 from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store
 from weft.scalar.ops import apply, constant, value_of
-from weft.tile.analysis.access import stride_along, trips
-from weft.tile.analysis.strips import WIDEST
+from weft.tile.analysis.access import WIDEST, stride_along, trips
 
 MOST = 256  # elements along a side of a box
 RANK = 3  # dimensions of a map

@@ -1,27 +1,36 @@
-"""Accesses of a tile's slabs by a warp, and the bank conflicts of each layout of a slab.
+"""Accesses of shared memory by a warp, and the bank conflicts of each layout of a buffer there.
 
-for access in accesses_of(tile): access.slab, access.index, access.count
+for access in accesses_of(tile): access.slab, access.index, access.count    # of one tile's slabs
+for access in accesses_of_block(kernel): ...                # of all, and of the intermediates
 
-A slab is a tile of an operand, staged in shared memory.
+A slab is a tile of an operand, staged in shared memory; an intermediate is what one nest of a block
+stores there and another loads.
+
+wavefronts(address, loops, slab, lanes=32, width=4)       # 4: no conflicts, of 16 bytes
+The model is of the CUDA C++ Programming Guide: 32 banks of 4 bytes; accesses of 8 bytes go by half
+warps, those of 16 by quarters; threads that touch the same word share it.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from weft.core.node import Node, substitute
 from weft.core.types import row_major
 from weft.scalar.affine import linear
-from weft.scalar.blocks import address, loops_from, loops_in, nodes
-from weft.scalar.nest import Buffer, For, Load, Store
-from weft.scalar.ops import apply, constant
+from weft.scalar.blocks import accesses, address, loops_from, loops_in
+from weft.scalar.nest import Block, Buffer, For, Kernel, Local, Store, free_variables, walk
+from weft.scalar.ops import apply, constant, evaluate_term
+from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import stride_along, trips
+from weft.tile.analysis.access import WIDEST, stride_along, trips
 from weft.tile.analysis.boxes import swizzles
 from weft.tile.analysis.fragments import column_of, operands, pairs
-from weft.tile.analysis.strips import WIDEST
-from weft.tile.analysis.tiles import Tile
-from weft.tile.price.banks import wavefronts
+from weft.tile.analysis.tiles import Tile, is_frame, nests_of, tile_of, tiles_of
 
+BANKS, BYTES = 32, 4
 ISSUE = 0.25  # wavefronts that issuing an instruction counts as
 
 
@@ -51,24 +60,51 @@ def accesses_of(tile: Tile) -> Iterator[Access]:
         if atoms:
             loops = (s for s in loops_in((stmt,)) if s is not atoms[0])
             yield from _fragments(atoms[0], tile, trips(*loops))
-        elif isinstance(stmt, Store) or (isinstance(stmt, For) and stmt.role != "free"):
-            yield from _reads(stmt, tile)
+        elif isinstance(stmt, For) and stmt.role != "free":
+            yield from _shared(stmt.body, tile, _warps(tile.threads) * trips(stmt), stmt)
+        elif isinstance(stmt, Store):  # of a tile that only copies
+            yield from _shared((stmt,), tile, _warps(tile.threads))
     for stmt in loops_in(body, "thread"):
         yield from _fills(stmt)
 
 
-def _reads(stmt: For | Store, tile: Tile) -> Iterator[Access]:
-    """The loads of a sum, or of the stores of a tile that only copies."""
-    loop = stmt if isinstance(stmt, For) else None
-    deep = trips(loop) if loop else 1
-    for term in nodes(loop.body if loop else (stmt,)):
-        if not isinstance(term.op, Load) or term.op.buffer.space != "shared":
+def intermediates(kernel: Kernel) -> set[Buffer]:
+    """The buffers of shared memory that several nests of a block use."""
+    frames = (s for s in walk(kernel.body) if is_frame(s))
+    inner = (s.buffer for frame in frames for s in frame.body if isinstance(s, Local))
+    return {b for b in inner if b.type.rank > 1}
+
+
+def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
+    """The accesses of slabs and intermediates in one chunk."""
+    tiles = list(tiles_of(kernel.body))
+    threads = max((trips(*t.threads) for t in tiles), default=0)
+    for tile in tiles:
+        yield from accesses_of(tile)
+        results = tuple(s for s in tile.body if not isinstance(s, For))
+        yield from _shared(results, tile, _warps(tile.threads))
+    for rows in nests_of(kernel.body):
+        if isinstance(rows, For) and rows.bind == "thread" and tile_of(rows) is None:
+            lanes = max(1, threads // trips(rows))  # the group of a row
+            for loop in loops_in(rows.body, "lane"):
+                lane = replace(loop, hi=apply("add", loop.lo, constant(lanes * loop.step)))
+                group = Tile((), (rows, lane), tuple(loops_in(loop.body, "register")), loop.body)
+                yield from _shared(loop.body, group, _warps((rows, loop)))
+
+
+def _shared(block: Block, tile: Tile, often: float, along: For | None = None) -> Iterator[Access]:
+    """The accesses of shared memory in a block that warps run so often, in a loop `along` if given.
+
+    Elements that lie side by side along that loop are one access.
+    """
+    for slab, index in accesses(block):
+        if slab.space != "shared":
             continue
-        slab, index = term.op.buffer, term.args[: term.op.buffer.type.rank]
-        along = loop and stride_along(address(slab, index, {}), loop.axis) == 1
-        width, index, count = strip(slab, index, tile.registers, deep if along else 1)
-        index = substitute(index, {loop.axis: loop.lo}) if loop else index
-        yield Access(slab, index, tile.threads, width, _warps(tile.threads) * deep * count)
+        deep = along and stride_along(address(slab, index, {}), along.axis) == 1
+        length = trips(along) if along and deep else 1
+        width, index, count = strip(slab, index, tile.registers, length)
+        index = substitute(index, {along.axis: along.lo}) if along else index
+        yield Access(slab, index, tile.threads, width, often * count)
 
 
 def strip(
@@ -133,17 +169,63 @@ def padded(slab: Buffer, pad: int) -> Buffer:
     return replace(slab, type=replace(slab.type, strides=strides))
 
 
-def best_pad(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
+def best_pad(slab: Buffer, found: Sequence[Access], target: GPU) -> tuple[float, int]:
     """The pad with the fewest wavefronts over all accesses of a slab, after that number."""
-    own = [a for a in accesses if a.slab == slab]
+    own = [a for a in found if a.slab == slab]
     wide = any(a.width > 1 for a in own)
     unit = max(1, WIDEST // slab.type.dtype.bytes) if wide else 1
     pads = [n * unit for n in range(4)]
     return min((sum(a.turns(padded(slab, p), target) for a in own), p) for p in pads)
 
 
-def best_swizzle(slab: Buffer, accesses: Sequence[Access], target: GPU) -> tuple[float, int]:
+def with_best_pads(
+    block: Block, slabs: Collection[Buffer], accesses: Iterable[Access], target: GPU
+) -> Block:
+    """The block with these slabs padded, each as is best for its accesses."""
+    found = list(accesses) if slabs else []
+    pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
+    return substituted(block, pads)
+
+
+def best_swizzle(slab: Buffer, found: Sequence[Access], target: GPU) -> tuple[float, int]:
     """The swizzle with the fewest wavefronts over all loads of a slab, after that number."""
-    reads = [a for a in accesses if a.slab == slab and not a.is_fill]
+    reads = [a for a in found if a.slab == slab and not a.is_fill]
     choices = ((replace(slab, swizzle=n), n) for n in swizzles(slab))
     return min((sum(a.turns(s, target) for a in reads), n) for s, n in choices)
+
+
+def offsets(address: Node, loops: Sequence[For], lanes: int) -> list[int]:
+    """The position of each thread of the first warp along loops over threads, the last fastest.
+
+    All other axes are 0: an address need not be linear in a thread's number.
+    """
+    turns, inner = np.arange(lanes), 1
+    known: dict[Node, Any] = dict.fromkeys(free_variables(address), 0)
+    for loop in reversed(loops):
+        known[loop.axis] = turns // inner % trips(loop) * loop.step
+        inner *= trips(loop)
+    return np.broadcast_to(evaluate_term(address, known), lanes).tolist()
+
+
+def bank(word: int, slab: Buffer) -> int:
+    """The bank of a word of a slab, after its swizzle."""
+    if slab.swizzle:
+        line = slab.type.shape[-1] * slab.type.dtype.bytes
+        row, at = divmod(word * BYTES, line)
+        place = row * slab.swizzle + at % slab.swizzle
+        word = (place ^ place >> 3 & slab.swizzle - 16) // BYTES
+    return word % BANKS
+
+
+def wavefronts(address: Node, loops: Sequence[For], slab: Buffer, lanes: int, width: int) -> int:
+    """The wavefronts of one access of `width` elements per thread of a slab."""
+    size = slab.type.dtype.bytes
+    words = max(1, width * size // BYTES)
+    starts = [at * size // BYTES for at in offsets(address, loops, lanes)]
+    group = max(1, lanes // words)
+    total = 0
+    for first in range(0, lanes, group):
+        touched = {start + i for start in starts[first : first + group] for i in range(words)}
+        banks = [bank(word, slab) for word in touched]
+        total += max(map(banks.count, set(banks)))
+    return total

@@ -13,9 +13,8 @@ from dataclasses import replace
 from weft.scalar.blocks import map_loops, nodes
 from weft.scalar.nest import For, Kernel, Load
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import stride_of, trips
+from weft.tile.analysis.access import WIDEST, stride_of, trips
 from weft.tile.analysis.slabs import strip
-from weft.tile.analysis.strips import WIDEST
 from weft.tile.analysis.tiles import Tile, in_strips, on_chunks
 from weft.tile.moves.loops import Labels
 

@@ -7,26 +7,20 @@ from dataclasses import replace
 
 from weft.scalar.blocks import locals_in
 from weft.scalar.nest import Kernel
-from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
+from weft.tile.analysis import slabs
 from weft.tile.analysis.boxes import boxed
-from weft.tile.analysis.intermediates import accesses_of_block, intermediates
-from weft.tile.analysis.slabs import accesses_of, best_pad, padded
 from weft.tile.analysis.tiles import Tile, on_tiles
 
 
 def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
     """Pad slabs and intermediates by the least wavefronts of their reads and writes."""
-    passed = intermediates(kernel)
-    if passed:
-        found = list(accesses_of_block(kernel))
-        pads = {b: padded(b, best_pad(b, found, target)[1]) for b in passed}
-        kernel = replace(kernel, body=substituted(kernel.body, pads))
+    passed, found = slabs.intermediates(kernel), slabs.accesses_of_block(kernel)
+    body = slabs.with_best_pads(kernel.body, passed, found, target)
 
     def apart(tile: Tile, _: object) -> Tile:
-        found = list(accesses_of(tile))
-        slabs = {*locals_in(tile.body)} - boxed(tile.body)
-        pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
-        return replace(tile, body=substituted(tile.body, pads))
+        own = {*locals_in(tile.body)} - boxed(tile.body)
+        found = slabs.accesses_of(tile)
+        return replace(tile, body=slabs.with_best_pads(tile.body, own, found, target))
 
-    return on_tiles(kernel, apart)
+    return on_tiles(replace(kernel, body=body), apart)

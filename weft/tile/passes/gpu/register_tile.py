@@ -20,11 +20,10 @@ from weft.core.node import Node
 from weft.scalar.affine import Interval, has_symbol
 from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.divisors import of_axis
-from weft.scalar.nest import Block, For, Kernel, Stmt
+from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import ranges_in, trips
-from weft.tile.analysis.strips import accesses_of, strip_width
+from weft.tile.analysis.access import ranges_in, strip_width, trips
 from weft.tile.analysis.tiles import Tile, in_strips, on_tiles, register_split, section, tile_of
 from weft.tile.moves.loops import Labels, upto
 
@@ -100,8 +99,8 @@ class _Strips:
 
     def width(self, stmt: For, most: int, known: dict[Node, int]) -> int:
         """How long strips can be, and leave work for all threads."""
-        accesses = accesses_of(nodes(stmt.body), stmt.body)
-        width = min(strip_width(accesses, stmt.axis, known, self.ranges), MOST)
+        parts = (*walk(stmt.body), *nodes(stmt.body))
+        width = min(strip_width(parts, stmt.axis, known, self.ranges), MOST)
         while width > max(most, 1):
             width //= 2
         return width

@@ -18,15 +18,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.scalar.affine import Ranges
-from weft.scalar.blocks import address, locals_in, nodes, substitute_block
+from weft.scalar.blocks import locals_in, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU, STATIC
-from weft.tile.analysis.access import narrow, stride_along, stride_of, trips
+from weft.tile.analysis.access import WIDEST, Ranges, narrow, stride_of, strip_width, trips
 from weft.tile.analysis.fragments import operands
-from weft.tile.analysis.strips import WIDEST, accesses_of, strip_width
 from weft.tile.analysis.tiles import Tile, full, guarded, in_strips, on_tiles, tiles_of
 from weft.tile.moves.loops import Labels, past
 from weft.tile.moves.staged_rows import RowStager
@@ -141,8 +139,8 @@ def _fill(
     Threads take strips as wide as the divisors `known` of axes allow; single elements without them.
     """
     loops = [slab.across, slab.inner]
-    term, loads = slab.term, accesses_of([slab.term])
-    if not any(stride_along(address(b, i, ranges), slab.inner.axis) == 1 for b, i, _ in loads):
+    term, loads = slab.term, [n for n in postorder(slab.term) if isinstance(n.op, Load)]
+    if not any(stride_of(n, slab.inner.axis, ranges) == 1 for n in loads):
         loops.reverse()  # along the last one memory is contiguous
     fresh = {f.axis: labels.axis(stem) for f, stem in zip(loops, "mn", strict=True)}
     value = substitute((term,), fresh)[0]
@@ -153,12 +151,12 @@ def _fill(
         if not isinstance(value.op, Load):
             value = apply("where", inside, value, constant(0, value.type.dtype))
     outer, line = loops
-    name = next(n.op.buffer.name for n in postorder(term) if isinstance(n.op, Load))
+    name = loads[0].op.buffer.name  # type: ignore[attr-defined]
     buffer = labels.buffer(f"{name}_s", term.type.dtype, (trips(outer), trips(line)), "shared")
     index = tuple(past(fresh[f.axis], f.lo) for f in loops)
     at, store = fresh[line.axis], Store(buffer, index, value)
     thread = For(at, line.lo, line.hi, (store,), 1, "free", "thread")
-    width = 1 if known is None else strip_width(accesses_of([value]), at, known, ranges)
+    width = 1 if known is None else strip_width(postorder(value), at, known, ranges)
     if width > 1 and trips(line) % width == 0:
         thread = in_strips(thread, labels.axis("c"), width)
     fill = For(fresh[outer.axis], outer.lo, outer.hi, (thread,), 1, "free", "thread")
