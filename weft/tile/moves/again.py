@@ -16,7 +16,7 @@ from weft.core.node import Node, postorder
 from weft.scalar.blocks import accesses, locals_in, loops_in, map_each, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Load, Store, Update, free_variables, walk
 from weft.scalar.ops import apply, constant
-from weft.tile.moves.partial import cut_body, end_of, full_body, loops_below, unit_of
+from weft.tile.moves.partial import cut_body, end_of, full_body, loops_below, starting, unit_of
 
 
 def repeats(stmt: For) -> bool:
@@ -25,10 +25,9 @@ def repeats(stmt: For) -> bool:
     Then all loops that start at its axis are unrolled over it, and nothing reads what its body
     stores. Not where lanes cross the iterations, for `square` needs these side by side.
     """
-    inner, body = loops_below(stmt), [*walk(stmt.body)]
-    starts = [s for s in body if isinstance(s, For) and s.lo is stmt.axis]
+    inner, starts = loops_below(stmt), starting(stmt.body, stmt.axis)
     single = {s.bind == "register" and s.step == 1 and s.role == "free" for s in inner} == {True}
-    ends = [s for s in body if any(end_of(n, stmt) for n in postorder(*s.terms()))]
+    ends = [s for s in walk(stmt.body) if any(end_of(n, stmt) for n in postorder(*s.terms()))]
     return single and starts == ends == inner and _again(stmt, ()) and not _crosses(stmt, inner)
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from weft.core.node import Node, make, rebuild
+from weft.core.node import Node, make
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
-from weft.scalar.affine import function_of, has_symbol
-from weft.scalar.blocks import Index, accesses, locals_in, loops_in, map_each
+from weft.scalar.affine import has_symbol
+from weft.scalar.blocks import Index, accesses, locals_in, loops_in
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Update, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
@@ -104,23 +104,6 @@ def combining(
     updates = (Update(f, tuple(read[acc] for acc in f.accs), partial=True) for f in folds)
     end = constant(count)
     return For(turn, constant(0), end, tuple(updates), 1, "reduce", folds=tuple(folds))
-
-
-def ending(loop: For, new: Node) -> Block:
-    """The body of a loop with its blocks cut off at another end of it."""
-    axes = {loop.axis}
-    for s in walk(loop.body):
-        if isinstance(s, For) and s.lo in axes:
-            axes.add(s.axis)
-
-    def change(node: Node) -> Node | None:
-        cut = function_of(node) == "minimum" and loop.hi in node.args
-        return make(node.op, *(new if a is loop.hi else a for a in node.args)) if cut else None
-
-    def one(s: For) -> For:
-        return replace(s, hi=rebuild((s.hi,), change)[0]) if s.axis in axes else s
-
-    return map_each(loop.body, For, one)
 
 
 def renamed(block: Block, labels: Labels) -> Block:

@@ -15,7 +15,7 @@ from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar.affine import function_of, has_symbol, linear, slack
-from weft.scalar.blocks import expand_loops, map_each, substitute_block
+from weft.scalar.blocks import expand_loops, substitute_block
 from weft.scalar.divisors import Divisors, divisor, is_multiple
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, For, Load, Stmt, free_variables, walk
@@ -24,8 +24,8 @@ from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
 from weft.tile.analysis.access import Ranges
+from weft.tile.moves import partial
 from weft.tile.moves.again import overlapping, overlaps, repeated, repeats, rolled
-from weft.tile.moves.partial import cut_body, full_body, last_body, loops_below, unit_of, unrolls
 
 MANY = 4  # blocks from which on it costs little to compute the last one as a whole
 MOST = 16  # blocks of which one may go by parts, so that the others have no masks
@@ -75,14 +75,14 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     if clipped is not None:
         return (clipped,)
     if stmt.step > 1 and stmt.bind != "grid" and _ragged(stmt, extent):
-        return _split_at_size(_with_blocks(stmt) if short else stmt, extent, ranges)
+        return _split_at_size(partial.with_blocks(stmt) if short else stmt, extent, ranges)
     if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
         return _split(stmt, int(extent.op.value), ranges)
     inner = ranges_inside(stmt, ranges)
     even = stmt.step > 1 and is_multiple(extent, stmt.step)
-    blocks = any(isinstance(s, For) and s.lo is stmt.axis for s in walk(stmt.body))
-    even = even or (stmt.step == 1 and blocks)  # a block of one is full
-    body = simplify_block(full_body(stmt), inner) if even else stmt.body
+    blocks = partial.starting(stmt.body, stmt.axis)
+    even = even or (stmt.step == 1 and bool(blocks))  # a block of one is full
+    body = simplify_block(partial.full_body(stmt), inner) if even else stmt.body
     return (replace(stmt, body=peel(body, inner)),)
 
 
@@ -90,22 +90,8 @@ def _ragged(stmt: For, extent: Node) -> bool:
     """Whether what is unrolled may end within a block: at a size, or at another axis."""
     whole = isinstance(extent.op, Constant) or is_multiple(extent, stmt.step)
     any_lanes = has_symbol(extent)
-    below = (s.bind == "register" or (any_lanes and s.lanes) for s in loops_below(stmt))
+    below = (s.bind == "register" or (any_lanes and s.lanes) for s in partial.loops_below(stmt))
     return not whole and any(below)
-
-
-def _with_blocks(stmt: For) -> For:
-    """The loop of one block at most, where min(axis + step, end) was simplified to the end."""
-    ends = apply("add", stmt.axis, constant(stmt.step))
-    blocks, axes = {stmt.hi: apply("minimum", ends, stmt.hi)}, {stmt.axis}
-    for s in walk(stmt.body):
-        if isinstance(s, For) and s.lo in axes and blocks[stmt.hi] not in postorder(s.hi):
-            axes.add(s.axis)
-
-    def change(s: For) -> For:
-        return replace(s, hi=substitute((s.hi,), blocks)[0]) if s.axis in axes else s
-
-    return replace(stmt, body=map_each(stmt.body, For, change))
 
 
 def _runs_once(stmt: For) -> bool:
@@ -113,7 +99,7 @@ def _runs_once(stmt: For) -> bool:
 
     Not if it unrolls: copies need a literal length, which only blocks have.
     """
-    below = loops_below(stmt)
+    below = partial.loops_below(stmt)
 
     def empty(block: Block) -> bool:
         return all(isinstance(s, For) and (s in below or empty(s.body)) for s in block)
@@ -125,7 +111,7 @@ def _runs_once(stmt: For) -> bool:
 
 def _once(stmt: For) -> Block:
     """The body of a loop that runs once."""
-    return substitute_block(cut_body(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
+    return substitute_block(partial.cut_body(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
 
 
 def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | None:
@@ -135,14 +121,13 @@ def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | No
     Where it starts is the `base`: what is `known` of axes divides their distance from that.
     """
     known = {**known, stmt.axis: stmt.step}
-    starts = [s for s in walk(stmt.body) if isinstance(s, For) and s.lo is stmt.axis]
+    starts = partial.starting(stmt.body, stmt.axis)
     sums = all(s.role == "reduce" and stmt.step % s.step == 0 for s in starts)
-    if unrolls(stmt) or not (starts and sums) or starts != loops_below(stmt):
+    if partial.unrolls(stmt) or not (starts and sums) or starts != partial.loops_below(stmt):
         return None
     end, inner = _whole(stmt.hi, stmt.step, known), ranges_inside(stmt, ranges)
-    body = cut_body(stmt, lambda ends: apply("minimum", ends, end))
-    starts = [s for s in walk(body) if isinstance(s, For) and s.lo is stmt.axis]
-    blocks = {s: _split_sum(s, base, known, inner) for s in starts}
+    body = partial.cut_body(stmt, lambda ends: apply("minimum", ends, end))
+    blocks = {s: _split_sum(s, base, known, inner) for s in partial.starting(body, stmt.axis)}
     body = expand_loops(body, lambda s: blocks[s] if s in blocks else _pieces(s, inner))
     return replace(stmt, body=body) if all(blocks.values()) else None
 
@@ -152,10 +137,10 @@ def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequen
 
     It ends at a multiple of these, or where the whole sum does. Nothing where it can be neither.
     """
-    if not unrolls(stmt):
+    if not partial.unrolls(stmt):
         block = _clipped(stmt, base, known, ranges)
         return () if block is None else (block,)
-    unit, lo, parts = unit_of(stmt), stmt.lo, list[For]()
+    unit, lo, parts = partial.unit_of(stmt), stmt.lo, list[For]()
     whole = _whole(stmt.hi, stmt.step, known)
     length = apply("subtract", whole, base)
     for width in dict.fromkeys((stmt.step, unit, 1)):
@@ -164,7 +149,10 @@ def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequen
         hi = simplify(substitute((stmt.hi,), {whole: full})[0], ranges)
         part = replace(stmt, lo=lo, hi=hi, step=max(width, unit), folds=())
         left = simplify(apply("floormod", length, constant(unit)), ranges)
-        body = full_body(stmt, width) if width >= unit else last_body(stmt, unit, left)
+        whole_block = width >= unit
+        body = (
+            partial.full_body(stmt, width) if whole_block else partial.last_body(stmt, unit, left)
+        )
         parts.append(_peeled(part, body, bool(parts), ranges, width))
         lo = simplify(full, ranges)  # beyond the end of all blocks but the last
     return declared(stmt, parts)
@@ -184,7 +172,7 @@ def _split(stmt: For, extent: int, ranges: Ranges) -> Sequence[Stmt]:
     parts: list[Stmt] = []
     if whole:
         full = replace(stmt, hi=end, folds=())
-        parts.append(_peeled(full, full_body(stmt), False, ranges))
+        parts.append(_peeled(full, partial.full_body(stmt), False, ranges))
     if whole < extent:
         rest = peel(simplify_block(substitute_block(stmt.body, {stmt.axis: end}), ranges), ranges)
         # unrolled copies differ: these stay a loop of one iteration
@@ -201,7 +189,7 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
     """
     if linear_bounds(*linear(extent), ranges)[0] < 0:
         extent = apply("maximum", extent, constant(0))
-    unit, widths, lo, end = unit_of(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
+    unit, widths, lo, end = partial.unit_of(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     least = hint(_outermost(stmt)) / stmt.step
     if least >= MANY and repeats(stmt):
         return declared(stmt, [_peeled(stmt, repeated(stmt, end), False, ranges)])
@@ -222,14 +210,14 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         hi = simplify(hi, ranges)
         if hi is not lo:
             part = replace(stmt, lo=lo, hi=hi, step=width, folds=())
-            parts.append(_peeled(part, full_body(stmt, width), bool(parts), ranges, width))
+            parts.append(_peeled(part, partial.full_body(stmt, width), bool(parts), ranges, width))
         lo = hi if length is extent else simplify(apply("maximum", hi, stmt.lo), ranges)
     if lo is not end and widths[-1] > 1:
         left = simplify(apply("floormod", extent, constant(widths[-1])), ranges)
         if unit < widths[-1]:  # of which the last may be less than one
             left = apply("minimum", apply("subtract", end, stmt.axis), constant(unit))
         part = replace(stmt, lo=lo, hi=end, step=unit, folds=())
-        parts.append(_peeled(part, last_body(stmt, unit, left), True, ranges))
+        parts.append(_peeled(part, partial.last_body(stmt, unit, left), True, ranges))
     return declared(stmt, parts)
 
 
@@ -252,7 +240,7 @@ def _overlapped(stmt: For, extent: Node, unit: int, ranges: Ranges) -> Sequence[
     part = replace(stmt, lo=turn, step=unit)
     return [
         _peeled(replace(stmt, hi=turn), overlapping(stmt), False, ranges),
-        _peeled(part, rolled(last_body(stmt, unit, left)), True, ranges),
+        _peeled(part, rolled(partial.last_body(stmt, unit, left)), True, ranges),
     ]
 
 

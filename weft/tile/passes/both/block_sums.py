@@ -28,7 +28,8 @@ from weft.scalar.reach import longest, ranges_inside
 from weft.scalar.sizes import Size
 from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import Ranges
-from weft.tile.moves.loops import Labels, ending, upto
+from weft.tile.moves.loops import Labels, upto
+from weft.tile.moves.partial import ending
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers

@@ -33,7 +33,7 @@ from weft.scalar.reach import ranges_inside
 from weft.scalar.rules import VOCABULARY, fold
 from weft.scalar.updates import lifted
 from weft.tile.analysis.access import Ranges, ranges_in
-from weft.tile.moves.loops import ending
+from weft.tile.moves.partial import ending
 
 LONGEST = 1 << 40  # elements that no axis has
 BEYOND = axis("beyond")  # how far past the last column that is kept
