@@ -17,10 +17,9 @@ from weft.core.types import DType, ScalarType, boolean
 from weft.emit import warpgroups
 from weft.emit.boxes import ALIGNMENT, Boxes, Map
 from weft.emit.c import Emitter
-from weft.emit.in_place import bare, packed
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
-from weft.emit.terms import inline, narrows, unnamed
+from weft.emit.terms import bare, inline, narrows, packed, unnamed
 from weft.kernel import ops as vectors
 from weft.kernel.ops import AsyncWait, Barrier, Box, Mma, VectorLoad, VectorStore
 from weft.scalar import nest

@@ -12,7 +12,8 @@ from weft.emit.spelling import Names, c_type, function_name, literal, register, 
 from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar.affine import Interval, bounds, function_of, has_symbol
-from weft.scalar.nest import Acc, Buffer, Load, Running, Store, free_variables
+from weft.scalar.blocks import nodes
+from weft.scalar.nest import Acc, Block, Buffer, Load, Running, Store, free_variables, walk
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, is_index, value_of
 from weft.scalar.sizes import Extent, Size
 
@@ -48,6 +49,21 @@ def is_count(term: Node) -> bool:
 
 def unnamed(term: Node) -> bool:
     return (inline(term) and not is_count(term)) or is_dot(term) or narrows(term)
+
+
+def bare(term: Node) -> bool:
+    """Whether a term of a GPU kernel needs no variable: it is written where it is used."""
+    lane = isinstance(term.op, vectors.Extract) and register(term.type.dtype) is term.type.dtype
+    return lane or isinstance(term.op, vectors.Pack)
+
+
+def packed(body: Block) -> set[Node]:
+    """The elements that are only read to be packed in a vector: they need no variable either."""
+    uses = [(a, n.op) for n in nodes(body) for a in n.args]
+    reads = {a for a, op in uses if isinstance(a.op, Load) and isinstance(op, vectors.Pack)}
+    reads -= {a for a, op in uses if not isinstance(op, vectors.Pack)}
+    reads -= {t for s in walk(body) for t in s.terms()}
+    return {a for a in reads if register(a.type.dtype).is_float and not a.op.masked}  # type: ignore[attr-defined]
 
 
 class Terms:
