@@ -127,10 +127,10 @@ def expand_loops(block: Block, change: Callable[[For], Iterable[Stmt]]) -> Block
     return tuple(chain.from_iterable(change(s) if isinstance(s, For) else (s,) for s in block))
 
 
-def map_outermost(block: Block, change: Callable[[For], For | None]) -> Block:
+def map_outermost(block: Block, change: Callable[[For], Stmt | None]) -> Block:
     """Rewrite the outermost loops for which `change` gives one; inside the others it goes on."""
 
-    def one(loop: For) -> For:
+    def one(loop: For) -> Stmt:
         return change(loop) or replace(loop, body=map_outermost(loop.body, change))
 
     return map_loops(block, one)

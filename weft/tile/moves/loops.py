@@ -1,6 +1,7 @@
 """Changes of loops that several passes share: fresh names, blocking, vector lanes.
 
 blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 16, end))
+tiled((a0, a1), ((0, 64), (1, 64), (0, 8)), labels, body)       # 64 x 64, and of these 8 x 64
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
 
+Steps = Sequence[tuple[int, int]]  # each a number of a loop, and a width
 BlockBody = Callable[[Node, Node], Block]  # over a start and an end
 
 
@@ -65,16 +67,19 @@ def past(place: Node, start: Node) -> Node:
     return place if start is constant(0) else apply("subtract", place, start)
 
 
-def nested(loops: Sequence[For], body: Block) -> Block:
-    """The body inside perfectly nested loops, the first outermost."""
+def nested(loops: Sequence[For], body: Block, **fields: Any) -> Block:
+    """The body inside perfectly nested loops, the first outermost.
+
+    The loops have other `fields`, as `replace` takes them.
+    """
     for loop in reversed(loops):
-        body = (replace(loop, body=body),)
+        body = (replace(loop, body=body, **fields),)
     return body
 
 
 def around(loops: Sequence[For], nest: For, **fields: Any) -> For:
-    """The nest inside loops, the first outermost, with other `fields` as `replace` takes them."""
-    return nested([replace(f, **fields) for f in loops], (nest,))[0]  # type: ignore[return-value]
+    """The nest inside loops as `nested` has them."""
+    return nested(loops, (nest,), **fields)[0]  # type: ignore[return-value]
 
 
 def blocked(
@@ -87,6 +92,22 @@ def blocked(
     end = upto(origin, width, loop.hi)
     block = body(origin, end) if body else (replace(loop, lo=origin, hi=end, folds=()),)
     return For(origin, loop.lo, loop.hi, block, width, loop.role, bind, loop.folds)
+
+
+def tiled(loops: Sequence[For], steps: Steps, labels: Labels, body: Callable[..., Block]) -> Block:
+    """Loops in blocks, and in blocks of these: a step is which of the loops it cuts, and how wide.
+
+    `body` is over the loops as they are in the innermost blocks.
+    """
+    if not steps:
+        return body(*loops)
+    (which, width), *rest = steps
+
+    def inside(lo: Node, hi: Node) -> Block:
+        cut = [replace(f, lo=lo, hi=hi) if i == which else f for i, f in enumerate(loops)]
+        return tiled(cut, rest, labels, body)
+
+    return (blocked(loops[which], labels.axis("b"), width, inside),)
 
 
 def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Block) -> For:

@@ -29,7 +29,7 @@ from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
-from weft.tile.moves.loops import Labels, around, blocked, upto, vectors
+from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
 
 Span = tuple[Node, Node]  # from, to
@@ -98,7 +98,7 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
         if crossed is not None:
             most = min(size * hint(c.unit), trips(c.columns))
             return (*before, _turned(c, (at, end), right, crossed, most, target, labels))
-        return (*before, _rows(c, (at, end), right, (rows, width, lanes), labels))
+        return (*before, *_rows(c, (at, end), right, (rows, width, lanes), labels))
 
     outside = (shared, *c.outer) if shared else c.outer
     return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
@@ -234,7 +234,7 @@ def _panel(c: Contraction, first: Node, at: Node, size: int, labels: Labels) -> 
 
 def _rows(
     c: Contraction, span: Span, right: Node, tile: tuple[int, int, int], labels: Labels
-) -> For:
+) -> Block:
     """Register tiles of `tile` down the rows: accumulators for them, the reduction innermost.
 
     A tile is so many rows by so many columns, in vectors of so many lanes.
@@ -244,16 +244,16 @@ def _rows(
     # over a packed panel the loops often are one even loop
     inner = rebound((nested_and_joined(c.reduce, (update,), labels),), "", "serial")
 
-    def row_block(first: Node, last: Node) -> Block:
-        def tile(left: Node, stop: Node) -> Block:
-            columns = vectors(c.columns, left, stop, lanes, labels, (*inner, *c.stores))
-            return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
+    columns = replace(c.columns, lo=at, hi=end)
+    one = not has_symbol(constant(c.unit)) and trips(columns) <= width
 
-        if not has_symbol(constant(c.unit)) and trips(replace(c.columns, lo=at, hi=end)) <= width:
-            return tile(at, end)
-        return (blocked(replace(c.columns, lo=at, hi=end), labels.axis("b"), width, tile),)
+    def in_registers(rows: For, columns: For) -> Block:
+        body = (vectors(columns, columns.lo, columns.hi, lanes, labels, (*inner, *c.stores)),)
+        return (replace(rows, body=body, bind="register"),)
 
-    return around(c.repeat, blocked(c.rows, labels.axis("b"), rows, row_block), bind="serial")
+    steps = [(0, rows)] if one else [(0, rows), (1, width)]
+    nest = tiled((c.rows, columns), steps, labels, in_registers)
+    return nested(c.repeat, nest, bind="serial")
 
 
 def _turned(
@@ -269,6 +269,6 @@ def _turned(
     lanes = target.lanes(c.bytes)
 
     def tiles(start: Node, stop: Node) -> Block:
-        return (_rows(turn, (start, stop), read(start), (even, lanes, lanes), labels),)
+        return _rows(turn, (start, stop), read(start), (even, lanes, lanes), labels)
 
     return blocked(c.rows, labels.axis("b"), lanes, tiles)

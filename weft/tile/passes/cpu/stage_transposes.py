@@ -15,20 +15,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from weft.core.node import Node, make, substitute
+from weft.core.node import Node
 from weft.scalar.blocks import map_outermost, substitute_block
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
-from weft.scalar.ops import apply, subtract
+from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, stride_of
-from weft.tile.moves.loops import Labels, around, blocked
+from weft.tile.moves.loops import Labels, nested, tiled
+from weft.tile.moves.stage import staged
 
 
 def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
     """Tile every nest whose store is contiguous along one axis and a load along another."""
     labels = Labels(kernel.body)
 
-    def one(stmt: For) -> For | None:
+    def one(stmt: For) -> Stmt | None:
         if stmt.bind not in ("", "serial"):
             return stmt
         return None if stmt.bind else _tile(stmt, target, labels)
@@ -36,10 +36,7 @@ def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
     return replace(kernel, body=map_outermost(kernel.body, one))
 
 
-Span = tuple[Node, Node]
-
-
-def _tile(stmt: For, target: Machine, labels: Labels) -> For | None:
+def _tile(stmt: For, target: Machine, labels: Labels) -> Stmt | None:
     found = crossing(stmt)
     if found is None:
         return None
@@ -50,7 +47,7 @@ def _tile(stmt: For, target: Machine, labels: Labels) -> For | None:
     step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
     line = step * store.buffer.type.dtype.bytes
     whole = line % target.vector_bytes == 0 and (length(found.across) or 0) >= 16 * lanes
-    return _Squares(found, lanes, whole, labels).nest()
+    return _Squares(found, lanes, whole, labels).nest()[0]
 
 
 @dataclass
@@ -62,47 +59,32 @@ class _Squares:
     whole: bool  # it stores whole lines, of more rows than a block has
     labels: Labels
 
-    def nest(self) -> For:
+    def nest(self) -> Block:
         """Squares in blocks: whole pages are read before others are written."""
         loops, along, across, *_ = self.copied
         lanes = self.lanes
         # a block writes to as many rows as a TLB holds: lines of them side by side, where rows
         # start with one, or parts of lines while it reads long pieces of few rows
-        squares = ((along, lanes), (across, lanes))[:: -1 if self.whole else 1]
-        steps = (along, (8 if self.whole else 4) * lanes), (across, 16 * lanes), *squares
+        squares = ((1, lanes), (0, lanes))[:: -1 if self.whole else 1]
+        steps = (1, (8 if self.whole else 4) * lanes), (0, 16 * lanes), *squares
+        nest = tiled((across, along), steps, self.labels, self.block)
+        return nested([f for f in loops if f not in (along, across)], nest, bind="serial")
 
-        def tiles(depth: int, rows: Span, columns: Span) -> For:
-            loop, width = steps[depth]
-            lo, hi = columns if loop is along else rows
-
-            def inner(start: Node, end: Node) -> Block:
-                part = (rows, (start, end)) if loop is along else ((start, end), columns)
-                return (tiles(depth + 1, *part),) if depth + 1 < len(steps) else self.block(*part)
-
-            return blocked(replace(loop, lo=lo, hi=hi), self.labels.axis("b"), width, inner)
-
-        others = [f for f in loops if f not in (along, across)]
-        return around(others, tiles(0, (across.lo, across.hi), (along.lo, along.hi)), bind="serial")
-
-    def block(self, rows: Span, columns: Span) -> Block:
+    def block(self, rows: For, columns: For) -> Block:
         """Fill a tile, as registers that a load crosses, then store from it; a copy needs none."""
         loads, stores, labels = self.copied.loads, self.copied.stores, self.labels
-        across, along = self.copied.across.axis, self.copied.along.axis
 
-        def crossed(bind: str, body: Block, m: Node = across, n: Node = along) -> For:
-            lane = For(n, *columns, body, 1, "free", f"vector{self.lanes}")
-            return For(m, *rows, (lane,), 1, "free", bind)
+        def crossed(bind: str) -> list[For]:
+            return [replace(rows, bind=bind), replace(columns, bind=f"vector{self.lanes}")]
 
         if all(s.value in loads and s.mask is None for s in stores):
-            return (crossed("register", stores),)
+            return nested(crossed("register"), stores)
         before: list[Stmt] = []
         reads: dict[Node, Node] = {}
         for load in loads:
             buffer = labels.buffer("tile", load.type.dtype, (self.lanes, self.lanes))
-            at = apply(subtract, across, rows[0]), apply(subtract, along, columns[0])
-            m, n = labels.axis("m"), labels.axis("n")
-            value, *index = substitute((load, *at), {across: m, along: n})
-            fill = crossed("register", (Store(buffer, tuple(index), value),), m, n)
-            before += [Local(buffer), fill]
-            reads[load] = make(Load(buffer), *at)
-        return (*before, crossed("serial", substitute_block(stores, reads)))
+            squares = zip(crossed("register"), "mn", strict=True)
+            loops = {f.axis: replace(f, axis=labels.axis(stem)) for f, stem in squares}
+            fill, reads[load] = staged(buffer, load, loops)
+            before += fill
+        return (*before, *nested(crossed("serial"), substitute_block(stores, reads)))

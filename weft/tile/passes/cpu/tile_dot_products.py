@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, substitute
 from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import loops_from, map_outermost, substitute_block
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Store, Update
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
-from weft.tile.moves.loops import Labels, around, blocked, nested, past
+from weft.tile.moves.loops import Labels, around, blocked, nested, past, tiled
 from weft.tile.passes.both.collapse_loops import nested_and_joined
 from weft.tile.price.products import RATE, panels_cost, terms_cost
 
@@ -43,7 +43,7 @@ def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
     """Apply the schedule to every contraction that it makes faster than packed panels would."""
     labels = Labels(kernel.body)
 
-    def one(stmt: For) -> For | None:
+    def one(stmt: For) -> Stmt | None:
         found = None if stmt.bind else contraction(stmt)
         tile = None if found is None else dot_tile(found, target)
         return None if found is None or tile is None else _schedule(found, tile, target, labels)
@@ -125,22 +125,21 @@ def _strip(wide: int, lanes: int) -> int:
     return even * -(-2 * lanes // even)
 
 
-def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> For:
+def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> Stmt:
     """Strips of columns, and in them blocks of rows; the strips are what threads share."""
     strip = _strip(tile.columns, target.lanes(c.bytes))
     most = -(-tile_length(c.rows, ROWS) // tile.rows) * tile.rows
 
-    def columns(lo: Node, hi: Node) -> Block:
-        span = replace(c.columns, lo=lo, hi=hi)
+    def block(rows: For, columns: For) -> Block:
+        part = replace(c, rows=rows, columns=columns)
+        return _block(part, tile, (most, strip), target.lanes(c.bytes), labels)
 
-        def rows(first: Node, last: Node) -> Block:
-            part = replace(c, columns=span, rows=replace(c.rows, lo=first, hi=last))
-            return _block(part, tile, (most, strip), target.lanes(c.bytes), labels)
+    def strips(columns: For) -> Block:
+        nest = tiled((c.rows, columns), ((0, most),), labels, block)
+        return nested(c.repeat, nest, bind="serial")
 
-        return (around(c.repeat, blocked(c.rows, labels.axis("b"), most, rows), bind="serial"),)
-
-    nest = blocked(c.columns, labels.axis("b"), strip, columns)
-    return around(c.outer, nest, bind="serial")
+    nest = tiled((c.columns,), ((0, strip),), labels, strips)
+    return nested(c.outer, nest, bind="serial")[0]
 
 
 def _block(
@@ -152,21 +151,17 @@ def _block(
     (acc,) = c.update.fold.accs
     inner = (_sum(c, lanes, labels), Store(dots, index, acc))
 
-    def column_tile(left: Node, right: Node) -> Block:
-        columns = replace(c.columns, lo=left, hi=right, body=inner, bind="register")
+    def in_registers(*tile: For) -> Block:
+        return nested(tile, inner, bind="register")
 
-        def row_tile(first: Node, last: Node) -> Block:
-            return (replace(c.rows, lo=first, hi=last, body=(columns,), bind="register"),)
-
-        return (blocked(c.rows, labels.axis("b"), tile.rows, row_tile),)
-
-    fill = blocked(c.columns, labels.axis("b"), tile.columns, column_tile)
+    steps = (1, tile.columns), (0, tile.rows)
+    fill = tiled((c.rows, c.columns), steps, labels, in_registers)
     row, column = labels.axis("e"), labels.axis("e")
     places = {c.rows.axis: row, c.columns.axis: column}
     read = make(Load(dots), *substitute(index, places))
     epilogue = substitute_block(c.stores, {**places, acc: read})
     loops = replace(c.rows, axis=row), replace(c.columns, axis=column)
-    return (Local(dots), fill, *nested(loops, epilogue))
+    return (Local(dots), *fill, *nested(loops, epilogue))
 
 
 def _sum(c: Contraction, lanes: int, labels: Labels) -> For:

@@ -11,23 +11,23 @@ before  for k0 in ..: # reduce serial        after  for k0 in ..: # reduce seria
 In a tile, all threads of a row read the same part of one operand, those of a column of the other:
 each chunk stages both parts, the slabs. A slab has the layout of its global loads, so that these
 are wide. In other nests, rows that several loops over threads read are staged
-(tile/moves/staged_rows.py).
+(tile/moves/stage.py).
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from weft.core.node import Node, make, postorder, substitute
-from weft.scalar.blocks import locals_in, nodes, substitute_block
+from weft.core.node import Node, postorder, substitute
+from weft.scalar.blocks import locals_in, map_each, nodes, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update, free_variables
+from weft.scalar.nest import Block, For, Kernel, Load, Stmt, Update, free_variables
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU, STATIC
 from weft.tile.analysis.access import WIDEST, Ranges, narrow, stride_of, strip_width, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.tiles import Tile, full, guarded, in_strips, on_tiles, tiles_of
-from weft.tile.moves.loops import Labels, past
-from weft.tile.moves.staged_rows import RowStager
+from weft.tile.moves.loops import Labels
+from weft.tile.moves.stage import RowStager, staged
 
 
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
@@ -79,18 +79,17 @@ def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     for loop in loops:
         known[loop.axis] = of_axis(loop, known)
     ranges = tile.ranges()
-    before: list[Block] = []
+    before: list[Stmt] = []
     reads: dict[Node, Node] = {}
     for slab in slabs:
         fill, reads[slab.term] = _fill(slab, last, known, ranges, labels)
-        before.append(fill)
+        before += fill
     values = substitute(update.values, reads)
     if last is not None:
         beyond = apply("lt", inner.axis, last)
         values = tuple(guarded(v, inner.axis, beyond) if _reads_global(v) else v for v in values)
     whole = replace(whole, body=(replace(update, values=values),))
-    body = (*(s for fill in before for s in fill), whole)
-    return tile.with_chunk(replace(chunk, hi=end, body=body))
+    return tile.with_chunk(replace(chunk, hi=end, body=(*before, whole)))
 
 
 def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
@@ -138,26 +137,24 @@ def _fill(
 
     Threads take strips as wide as the divisors `known` of axes allow; single elements without them.
     """
+    term, along = slab.term, slab.inner.axis
+    loads = [n for n in postorder(term) if isinstance(n.op, Load)]
     loops = [slab.across, slab.inner]
-    term, loads = slab.term, [n for n in postorder(slab.term) if isinstance(n.op, Load)]
-    if not any(stride_of(n, slab.inner.axis, ranges) == 1 for n in loads):
+    if not any(stride_of(n, along, ranges) == 1 for n in loads):
         loops.reverse()  # along the last one memory is contiguous
-    fresh = {f.axis: labels.axis(stem) for f, stem in zip(loops, "mn", strict=True)}
-    value = substitute((term,), fresh)[0]
     if last is not None:
-        at = fresh[slab.inner.axis]
-        inside = apply("lt", at, last)
-        value = guarded(value, at, inside)
-        if not isinstance(value.op, Load):
-            value = apply("where", inside, value, constant(0, value.type.dtype))
-    outer, line = loops
+        inside = apply("lt", along, last)
+        term = guarded(term, along, inside)
+        if not isinstance(term.op, Load):
+            term = apply("where", inside, term, constant(0, term.type.dtype))
     name = loads[0].op.buffer.name  # type: ignore[attr-defined]
-    buffer = labels.buffer(f"{name}_s", term.type.dtype, (trips(outer), trips(line)), "shared")
-    index = tuple(past(fresh[f.axis], f.lo) for f in loops)
-    at, store = fresh[line.axis], Store(buffer, index, value)
-    thread = For(at, line.lo, line.hi, (store,), 1, "free", "thread")
-    width = 1 if known is None else strip_width(postorder(value), at, known, ranges)
+    buffer = labels.buffer(f"{name}_s", term.type.dtype, tuple(map(trips, loops)), "shared")
+    ends = zip(loops, "mn", strict=True)
+    copies = {f.axis: For(labels.axis(s), f.lo, f.hi, (), 1, "free", "thread") for f, s in ends}
+    fill, read = staged(buffer, term, copies)
+    line = copies[loops[1].axis]
+    width = 1 if known is None else strip_width(nodes(fill), line.axis, known, ranges)
     if width > 1 and trips(line) % width == 0:
-        thread = in_strips(thread, labels.axis("c"), width)
-    fill = For(fresh[outer.axis], outer.lo, outer.hi, (thread,), 1, "free", "thread")
-    return (Local(buffer), fill), make(Load(buffer), *(past(f.axis, f.lo) for f in loops))
+        at = labels.axis("c")
+        fill = map_each(fill, For, lambda f: in_strips(f, at, width) if f.axis is line.axis else f)
+    return fill, read

@@ -1,4 +1,8 @@
-"""Stages a row that several loops over threads read: all threads load it into shared memory once.
+"""Stages terms: computes them into a buffer, from where they are read.
+
+fill, read = staged(buffer, x[a0, a2], {a0: for m0 in .., a2: for n0 in ..})
+
+A row that several loops over threads read is loaded by all threads into shared memory, once:
 
 before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in shared
             ... load x[a0, a1]                         for m0 in 0..2048:  # free thread
@@ -7,15 +11,29 @@ before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in 
                                                            ... load x_s0[a1]
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, substitute
 from weft.scalar.blocks import expand_loops, loops_in, map_loops, nodes, stored_in, substitute_block
-from weft.scalar.nest import Block, For, Load, Local, Store, free_variables
+from weft.scalar.nest import Block, Buffer, For, Load, Local, Store, free_variables
 from weft.scalar.ops import axis
-from weft.tile.moves.loops import Labels, past
+from weft.tile.moves.loops import Labels, nested, past
 
 HERE = axis("here")  # where a loop is along a row
+
+
+def staged(buffer: Buffer, term: Node, loops: Mapping[Node, For]) -> tuple[Block, Node]:
+    """Declares a buffer and fills it with a term, by loops in place of axes of it; how to read it.
+
+    before  x[a0, a2]           after  for m0 in b0..b0 + 64: for n0 in k0..k0 + 16:
+                                           x_s0[m0 - b0, n0 - k0] = x[m0, n0]
+                                       and then x_s0[a0 - b0, a2 - k0]
+    """
+    (value,) = substitute((term,), {a: f.axis for a, f in loops.items()})
+    store = Store(buffer, tuple(past(f.axis, f.lo) for f in loops.values()), value)
+    read = make(Load(buffer), *(past(a, f.lo) for a, f in loops.items()))
+    return (Local(buffer), *nested([*loops.values()], (store,))), read
 
 
 @dataclass
@@ -37,16 +55,14 @@ class RowStager:
                     return self.block(staged)
         return map_loops(stmts, lambda s: s if s in loops else replace(s, body=self.block(s.body)))
 
-    def rows(self, loop: For) -> dict[Node, Node]:
-        """The loads of a loop, by the same load with its axis replaced by HERE."""
-        found: dict[Node, Node] = {}
+    def rows(self, loop: For) -> Iterator[Node]:
+        """The loads of rows in a loop, with its axis replaced by HERE."""
         inside = {inner.axis for inner in loops_in(loop.body)}
         for term in nodes(loop.body):
             if isinstance(term.op, Load) and term.op.buffer.space == "global":
                 axes = free_variables(term)
                 if loop.axis in axes and not axes & inside:
-                    found[substitute((term,), {loop.axis: HERE})[0]] = term
-        return found
+                    yield substitute((term,), {loop.axis: HERE})[0]
 
     def staged(self, row: Node, loops: list[For], stmts: Block) -> Block | None:
         """The statements with the row staged before the first of the loops that read it."""
@@ -58,16 +74,14 @@ class RowStager:
         self.left -= size
         name: str = row.op.buffer.name  # type: ignore[attr-defined]
         buffer = self.labels.buffer(f"{name}_s", row.type.dtype, (extent,), "shared")
-        at = self.labels.axis("m")
-        store = Store(buffer, (past(at, first.lo),), substitute((row,), {HERE: at})[0])
-        fill = For(at, first.lo, first.hi, (store,), 1, "free", "thread")
+        copy = For(self.labels.axis("m"), first.lo, first.hi, (), 1, "free", "thread")
+        fill, load = staged(buffer, row, {HERE: copy})
 
         def read(loop: For) -> Block:
             if loop not in loops:
                 return (loop,)
-            place = make(Load(buffer), past(loop.axis, loop.lo))
-            old = substitute((row,), {HERE: loop.axis})[0]
-            changed = replace(loop, body=substitute_block(loop.body, {old: place}))
-            return (Local(buffer), fill, changed) if loop is first else (changed,)
+            old, new = substitute((row, load), {HERE: loop.axis})
+            changed = replace(loop, body=substitute_block(loop.body, {old: new}))
+            return (*fill, changed) if loop is first else (changed,)
 
         return expand_loops(stmts, read)
