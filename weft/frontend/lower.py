@@ -5,10 +5,11 @@ graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpErro
 """
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch.utils._pytree import tree_leaves, tree_map_only
+from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.graph import Graph
@@ -135,16 +136,24 @@ def _prepare(
     if row.operands == "widened":
         return tree_map_only(Tensor, widen, (args, kwargs))
     dtype = results[0].dtype
-    if row.operands == "promoted":
-        dtype = computed(args, dtype)
-        if not any(isinstance(a, Tensor) for a in tree_leaves((args, kwargs))):
-            args = [literal(args[0], dtype), *args[1:]]  # torch.div(7, 2): tensors to torch
-    return tree_map_only(Tensor, lambda value: cast(value, dtype), (args, kwargs))
+    if row.operands == "converted":
+        return tree_map_only(Tensor, lambda value: cast(value, dtype), (args, kwargs))
+    dtype = promoted(args) if dtype is boolean else dtype
+    if not any(isinstance(a, Tensor) for a in tree_leaves((args, kwargs))):
+        args = [literal(args[0], dtype), *args[1:]]  # torch.div(7, 2): tensors to torch
+
+    exact = row.operands == "promoted"
+    rest, kwargs = tree_map(partial(_operand, dtype, exact), (args[1:], kwargs))
+    return [_operand(dtype, False, args[0]), *rest], kwargs
 
 
-def computed(args: Sequence[Any], result: DType) -> DType:
-    """The dtype torch computes in: the result's, or the operands' for a predicate."""
-    return (promoted(args) if result is boolean else result).compute
+def _operand(dtype: DType, exact: bool, value: Any) -> Any:
+    """A tensor as that dtype is computed; a number of that dtype, or an exact one."""
+    if isinstance(value, Tensor):
+        return cast(value if exact and value.rank == 0 else cast(value, dtype), dtype.compute)
+    if exact or dtype.compute is dtype or not isinstance(value, int | float):
+        return value
+    return torch.tensor(value, dtype=TORCH_DTYPE[dtype]).item()
 
 
 def promoted(operands: Sequence[Any]) -> DType:

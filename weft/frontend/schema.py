@@ -80,7 +80,7 @@ def core_decompositions() -> dict[Any, Callable[..., Any]]:
 def decompositions() -> dict[Any, Callable[..., Any]]:
     """What torch itself writes in other ops: losses, batch norm, backward formulas, rarer ops."""
     norms = [aten._native_batch_norm_legit, aten._native_batch_norm_legit_functional]
-    more = [aten._adaptive_avg_pool2d, aten.native_group_norm, *norms]
+    more = [aten._adaptive_avg_pool2d, aten.native_group_norm, aten.linalg_vector_norm, *norms]
     own = {aten._native_batch_norm_legit_no_training.default: _batch_norm_of_known_statistics}
     torchs = {**core_decompositions(), **get_decompositions(more)}
     own |= {op: partial(_linspace, torchs[op]) for op in overloads(aten.linspace) if op in torchs}

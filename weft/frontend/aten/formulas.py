@@ -177,6 +177,10 @@ def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1
     return s.where(x > 0, scaled(x, scale), negative)
 
 
+def softshrink(x: Tensor, bound: Number = 0.5) -> Tensor:
+    return s.where(x > bound, x - bound, s.where(x < -bound, x + bound, x * 0))
+
+
 GELU_SLOPE, GELU_CUBE = math.sqrt(2 / math.pi), 0.044715
 
 

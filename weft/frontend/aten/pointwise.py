@@ -25,9 +25,6 @@ NAMESAKES = {
 ARITHMETIC = {
     "add.Tensor,Scalar": lambda x, y, alpha=1: x + f.scaled(y, alpha),
     "sub.Tensor,Scalar": lambda x, y, alpha=1: x - f.scaled(y, alpha),
-    "mul.Tensor,Scalar": lambda x, y: x * y,
-    "div.Tensor,Scalar": scalar.divide,
-    "div.Tensor_mode,Scalar_mode": f.divide_mode,
     "remainder.Tensor,Scalar,Scalar_Tensor": lambda x, y: scalar.floormod(x, f.divisor(x, y)),
     "fmod.Tensor,Scalar": lambda x, y: scalar.fmod(x, f.divisor(x, y)),
     "pow.Tensor_Scalar,Tensor_Tensor,Scalar": f.power_of,
@@ -40,14 +37,18 @@ ARITHMETIC = {
     "clamp clamp.Tensor": f.clamp,
     "copysign.Tensor,Scalar": f.copysign,
     **namesakes(f.sign, f.hypot, f.asinh, f.acosh, f.atanh),
+    "softshrink_backward hardshrink_backward": lambda g, x, d: scalar.where(abs(x) <= d, 0, g),
 }
 
-ACTIVATIONS = {
+# An activation's bounds and slopes, a factor and a divisor: eager does not round these.
+SCALED = {
+    "mul.Tensor,Scalar": lambda x, y: x * y,
+    "div.Tensor,Scalar": scalar.divide,
+    "div.Tensor_mode,Scalar_mode": f.divide_mode,
     "silu": lambda x: x * scalar.sigmoid(x),
     "hardtanh": lambda x, low=-1, high=1: f.clamp(x, low, high),
     "leaky_relu": lambda x, slope=0.01: scalar.where(x > 0, x, x * slope),
-    **namesakes(f.gelu, f.elu),
-    "softshrink_backward hardshrink_backward": lambda g, x, d: scalar.where(abs(x) <= d, 0, g),
+    **namesakes(f.gelu, f.elu, f.softshrink),
 }
 
 COMPARISONS = {
@@ -95,7 +96,8 @@ CASTS = {
 }
 
 ROWS: dict[str, Row] = {
-    **rows("promoted", COMPARISONS | BITS | NAMESAKES | ARITHMETIC | ACTIVATIONS),
+    **rows("wrapped", COMPARISONS | BITS | NAMESAKES | ARITHMETIC),
+    **rows("promoted", SCALED),
     **rows("converted", SELECTIONS),
     **rows("stored", CASTS),
 }

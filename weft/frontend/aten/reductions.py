@@ -3,7 +3,6 @@
 "amax": lambda x, dim=(), keepdim=False: reduce(MAX, x, axes_of(dim, x.rank), keepdim)
 """
 
-import math
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ from typing import Any
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, axes_of, on_axis, rows
 from weft.scalar.monoid import ALL, ANY, MAX, MIN, MONOIDS, PRODUCT, SUM, Monoid
-from weft.scalar.ops import ne, power, sqrt
 from weft.tensor.build import Axes, Number, Tensor, cast, mean, reduce, scan, total, variance
 
 Dim = int | Axes | None
@@ -47,23 +45,6 @@ def variance_of(x: Tensor, axes: Axes, keep: bool, correction: Number | None = N
     return variance(x, axes, 1 if correction is None else correction, keep)
 
 
-def norm(
-    x: Tensor, p: Number | None = 2, dim: Dim = None, keepdim: bool = False, dtype: Any = None
-) -> Tensor:
-    axes = axes_of(dim, x.rank)
-    p = 2 if p is None else p
-    a = abs(x)
-    if math.isinf(p):
-        return reduce(MAX if p > 0 else MIN, a, axes, keepdim)
-    if p == 0:
-        return total(cast(ne(x, 0), x.dtype), axes, keepdim)
-    if p == 1:
-        return total(a, axes, keepdim)
-    if p == 2:
-        return sqrt(total(x * x, axes, keepdim))
-    return power(total(power(a, p), axes, keepdim), 1 / p)
-
-
 def running(monoid: Monoid) -> Callable[..., Tensor]:
     return on_axis(lambda x, axis, dtype=None: scan(monoid, x, axis) if x.rank else x)
 
@@ -74,7 +55,6 @@ REDUCTIONS = {
     "prod prod.dim_int": folding(PRODUCT),
     "var.correction": over(variance_of),
     "var_mean.correction": over(lambda x, *how, **by: (variance_of(x, *how, **by), mean(x, *how))),
-    "linalg_vector_norm": norm,
     "cumsum": running(SUM),
     "cumprod": running(PRODUCT),
 }

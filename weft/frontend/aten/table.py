@@ -8,12 +8,14 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Any, Literal
 
-# promoted   cast to the dtype torch computes in (f32 for a 16-bit float)
+# wrapped    numbers too: cast to the result's dtype (to the operands' one, of a predicate), then to
+#            that torch computes in, f32 for a 16-bit float
+# promoted   likewise, but a number or a tensor of rank 0 after the first keeps its digits
 # converted  cast to the result's dtype: nothing is computed
 # widened    16-bit floats as f32, all else as it is
 # stored     as they are
 # strided    as they are; the first operand's element strides follow it as a second argument
-Operands = Literal["promoted", "converted", "widened", "stored", "strided"]
+Operands = Literal["wrapped", "promoted", "converted", "widened", "stored", "strided"]
 
 
 @dataclass(frozen=True)
