@@ -25,7 +25,7 @@ from weft.scalar.text.terms import show_access
 
 
 def _show_lanes(part: VectorLoad | VectorStore) -> str:
-    stride = f", stride {part.stride}" if part.stride > 1 else ""
+    stride = f", stride {part.stride}" if part.stride not in (0, 1) else ""
     return f"{{{part.lanes}{stride}}}"
 
 
@@ -38,7 +38,7 @@ def _read_lanes(cursor: Cursor, apart: bool) -> tuple[int, int]:
     if cursor.accept(","):
         cursor.expect("stride")
         stride = cursor.integer()
-        if apart or stride < 1:
+        if apart or not stride:
             cursor.fail(f"a stride of {stride}")
     cursor.expect("}")
     return lanes, stride

@@ -408,6 +408,26 @@ WEFT_FLOORDIV(f64, )
         return F(gather_stride_where, d)(p, stride, m, (V(d)){});                                  \
     }
 
+// Elements downwards, from the last of L in memory on.
+#define WEFT_REVERSE_2 1, 0
+#define WEFT_REVERSE_4 3, 2, WEFT_REVERSE_2
+#define WEFT_REVERSE_8 7, 6, 5, 4, WEFT_REVERSE_4
+#define WEFT_REVERSE_16 15, 14, 13, 12, 11, 10, 9, 8, WEFT_REVERSE_8
+#define WEFT_REVERSE_32                                                                            \
+    31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16, WEFT_REVERSE_16
+#define WEFT_REVERSE_64                                                                            \
+    63, 62, 61, 60, 59, 58, 57, 56, 55, 54, 53, 52, 51, 50, 49, 48, 47, 46, 45, 44, 43, 42, 41,    \
+        40, 39, 38, 37, 36, 35, 34, 33, 32, WEFT_REVERSE_32
+#define WEFT_REVERSED(d, size, loaded)                                                             \
+    if (stride == -1) {                                                                            \
+        WEFT_CHUNKED(d, size) x = {loaded}, r;                                                     \
+        const int last = L / C_##size - 1;                                                         \
+        WEFT_EACH_CHUNK(size)                                                                      \
+        r.chunk[c] = __builtin_shufflevector(x.chunk[last - c], x.chunk[last - c],                 \
+                                             WEFT_JOIN(WEFT_REVERSE_, C_##size));                  \
+        return r.v;                                                                                \
+    }
+
 // One address that the lanes count from: gcc would choose an induction variable for each of them,
 // which takes it seconds where a loop holds many.
 #define WEFT_OPAQUE(p) __asm__("" : "+r"(p))
@@ -459,6 +479,7 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather_stride, d)(const d *p, i64 stride) {                                     \
         PAIRS_LOAD_##size(d)                                                                       \
+        REVERSED(d, size, F(load, d)(p - (L - 1)))                                                 \
         WEFT_LANEWISE(d) r;                                                                        \
         WEFT_OPAQUE(p);                                                                            \
         WEFT_EACH_LANE r.lane[i] = p[i * stride];                                                  \
@@ -472,6 +493,7 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather_stride_n, d)(const d *p, i64 stride, i64 n) {                            \
         PAIRS_N_##size(d)                                                                          \
+        REVERSED(d, size, F(load_where, d)(p - (L - 1), LAST(n), SPLAT(d, 0)))                     \
         WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                        \
         for (int i = 0; i < L && i < n; i++) r.lane[i] = p[i * stride];                            \
         return r.v;                                                                                \
@@ -823,6 +845,13 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #define KEEP_8(v)
 #endif
 
+#if WEFT_LANES == 1
+#define REVERSED(d, size, loaded)
+#else
+#define REVERSED WEFT_REVERSED
+#endif
+// A mask of the last n lanes.
+#define LAST(n) ((V(bool)){WEFT_JOIN(WEFT_IOTA_, WEFT_LANES)} >= (i32)(n < L ? L - n : 0))
 #if WEFT_LANES == WEFT_FULL_4
 #define PAIRS_LOAD_4 WEFT_PAIRS_LOAD
 #else
@@ -1047,6 +1076,8 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #undef KEEP_2
 #undef KEEP_4
 #undef KEEP_8
+#undef REVERSED
+#undef LAST
 #undef PAIRS_LOAD_1
 #undef PAIRS_LOAD_2
 #undef PAIRS_LOAD_4

@@ -159,7 +159,7 @@ class Lowering:
     def _lane_places(self, where: Node, v: Vector) -> tuple[Node, int]:
         """Where lane 0 is and how far the next one; or where each lane is, and 0."""
         step = stride_along(where, v.axis)
-        if step is not None and step > 0:
+        if step:
             terms, offset = linear(where)
             rest = {a: k for a, k in terms.items() if a is not v.axis}
             first = self.term(from_linear(*plus((rest, offset), linear(v.base), step)))
