@@ -28,10 +28,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 def product(a: Tensor, b: Tensor) -> Tensor:
     """torch.matmul: a vector on either side is a matrix with one row or column."""
     require(a.dtype == b.dtype, "its operands have different dtypes")
-    if a.rank == 1 and b.rank == 1:
-        return total(a * b, (0,))
     if a.rank == 1:
-        return squeeze(matmul(unsqueeze(a, 0), b), (b.rank - 2,))
+        return squeeze(product(unsqueeze(a, 0), b), (max(b.rank - 2, 0),))
     if b.rank == 1:
         return squeeze(matmul(a, unsqueeze(b, 1)), (a.rank - 1,))
     return matmul(a, b)

@@ -5,18 +5,15 @@ out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] 
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
-from itertools import product
+from functools import partial
 from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import at_least
 from weft.frontend.aten.table import Row, namesakes, per_axis, require, rows
-from weft.frontend.aten.windows import Extents, Phases, Window
+from weft.frontend.aten.windows import Extents, Reads, Window
 from weft.scalar.ops import apply, constant
-from weft.tensor.build import Tensor, all_of, reshape, total, unsqueeze, view, within
+from weft.tensor.build import Tensor, all_of, reshape, total, view, within
 from weft.tensor.ops import position
 
 
@@ -37,11 +34,8 @@ def of_group(group: Node, each: int, inside: Node) -> Node:
     return apply("add", apply("multiply", group, constant(each)), inside)
 
 
-Reads = Callable[[int, int], Iterable[tuple[Node, Node]]]
-
-
 def summed(
-    x: Tensor, weight: Tensor, groups: int, parts: Extents, taps: Extents, turned: bool, read: Reads
+    x: Tensor, weight: Tensor, groups: int, turned: bool, parts: Extents, taps: Extents, read: Reads
 ) -> Tensor:
     """[N, O, parts]: a sum over the channels of a group and `taps`; with filters turned [N, C, ..].
 
@@ -71,38 +65,14 @@ def convolved(
     """[N, C, size] by [O, C / groups, kernel] -> [N, O, sizes]: windows of x, a sum over taps.
 
     Transposed, [N, O, size] -> [N, C, sizes]: what each element was read by, and the same filters.
-    One sum for all positions that so many taps read, and so on; positions of a phase are read by
-    the same (Shi et al., Is the deconvolution layer the same as a convolutional layer?, 2016).
     """
     n = window.rank
     if transposed:
-        pieces = product(*map(window.phases, range(n)))
-        return reduce(operator.add, (in_phases(x, weight, groups, p, sizes) for p in pieces))
+        return window.transposed(sizes, partial(summed, x, weight, groups, True))
     return summed(
-        x, weight, groups, sizes, window.kernel, False,
+        x, weight, groups, False, sizes, window.kernel,
         lambda at, tap: window.reads(range(at, at + n), range(tap, tap + n)),
     )  # fmt: skip
-
-
-def in_phases(
-    x: Tensor, weight: Tensor, groups: int, piece: Sequence[Phases], sizes: Extents
-) -> Tensor:
-    """What a transposed convolution gives at the positions of some phases, and 0 at the others."""
-    turns = [-(-size // p.stride) for size, p in zip(sizes, piece, strict=True)]
-    several = [i for i, p in enumerate(piece) if p.count > 1]
-
-    def read(at: int, tap: int) -> Iterable[tuple[Node, Node]]:
-        turn = at + len(several)
-        for i, p in enumerate(piece):
-            phase = position(at + several.index(i)) if i in several else constant(0)
-            yield p.read(phase, position(turn + i), position(tap + i))
-
-    parts, taps = [*(piece[i].count for i in several), *turns], [p.taps for p in piece]
-    out = summed(x, weight, groups, parts, taps, True, read)
-    found = (p.place(position(2 + i)) for i, p in enumerate(piece))
-    phases, turned, valid = zip(*found, strict=True)
-    index = [position(0), position(1), *(phases[i] for i in several), *turned]
-    return view(out, (*out.shape[:2], *sizes), index, all_of(valid))
 
 
 def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> Tensor:
@@ -124,9 +94,7 @@ def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> 
 def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Tensor:
     """`how`: stride, padding, dilation, whether it is transposed, output padding, groups."""
     *moves, transposed, output_padding, groups = how
-    if x.rank < weight.rank:  # no batch axis
-        batched = convolution(unsqueeze(x, 0), weight, bias, *how)
-        return reshape(batched, batched.shape[1:])
+    require(x.rank == weight.rank, "a convolution without a batch axis")
     n = weight.rank - 2
     window = Window.of(weight.shape[2:], *moves)
     if transposed:

@@ -49,8 +49,7 @@ FACTORIES = {
     "ones ones_like new_ones": always(1),
     "full full_like new_full": filled,
     "scalar_tensor": lambda value, **_: value,
-    "arange": lambda end, **rest: arange(0, end, **rest),
-    "arange.start,start_step": arange,
+    "arange.start_step": arange,
 }
 
 ROWS: dict[str, Row] = rows("stored", FACTORIES)

@@ -37,8 +37,7 @@ def one_if(condition: Tensor, like: Tensor) -> Tensor:
 
 
 def sign(x: Tensor) -> Tensor:
-    positive = one_if(x > 0, x)
-    return positive if x.dtype.kind in ("uint", "bool") else positive - one_if(x < 0, x)
+    return s.where(x > 0, 1, s.where(x < 0, t.literal(-1, x.dtype), 0))
 
 
 def clamp(x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
@@ -170,11 +169,6 @@ def round_decimals(x: Tensor, decimals: int = 0) -> Tensor:
 
 
 # --- activations --------------------------------------------------------------------------------
-
-
-def elu(x: Tensor, alpha: Number = 1, scale: Number = 1, input_scale: Number = 1) -> Tensor:
-    negative = scaled(s.expm1(scaled(x, input_scale)), alpha * scale)
-    return s.where(x > 0, scaled(x, scale), negative)
 
 
 def softshrink(x: Tensor, bound: Number = 0.5) -> Tensor:

@@ -36,8 +36,7 @@ def gather(x: Tensor, axis: int, index: Tensor, sparse_grad: bool = False) -> Te
 def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     if x.rank == 0:
         return x
-    rows_ = index if index.rank else reshape(index, (1,))
-    return index_tensor(x, [*[None] * axis, rows_], wraps=False)
+    return index_tensor(x, [*[None] * axis, reshape(index, (-1,))], wraps=False)
 
 
 def embedding(weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:

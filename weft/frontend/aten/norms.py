@@ -9,9 +9,8 @@ from typing import Any
 import ml_dtypes
 
 from weft.frontend.aten.table import Row, namesakes, on_axis, rows
-from weft.scalar.monoid import MAX
-from weft.scalar.ops import exp, log, rsqrt
-from weft.tensor.build import Tensor, mean, reduce, softmax, total, variance, widen
+from weft.scalar.ops import rsqrt
+from weft.tensor.build import Tensor, mean, softmax, variance, widen
 
 Optional = Tensor | None
 
@@ -20,13 +19,6 @@ def affine_of(x: Tensor, weight: Optional, bias: Optional) -> Tensor:
     """x * weight + bias, either of which may be missing."""
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
-
-
-def log_softmax(x: Tensor, axis: int, *_: Any) -> Tensor:
-    if x.rank == 0:
-        return x - x
-    shifted = x - reduce(MAX, x, (axis,), keep=True)
-    return shifted - log(total(exp(shifted), (axis,), keep=True))
 
 
 def trailing(x: Tensor, shape: Sequence[int]) -> list[int]:
@@ -59,7 +51,6 @@ def rms_norm(
 
 NORMS = {
     "_softmax": on_axis(lambda x, axis, _: softmax(x, axis) if x.rank else x - x + 1),
-    "_log_softmax": on_axis(log_softmax),
     "native_layer_norm": layer_norm_all,
     "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
 }

@@ -3,7 +3,6 @@
 "silu": lambda x: x * sigmoid(x)          # operands arrive in the dtype torch computes in
 """
 
-import math
 from typing import Any
 
 from weft.core.types import boolean
@@ -46,15 +45,12 @@ SCALED = {
     "div.Tensor,Scalar": scalar.divide,
     "div.Tensor_mode,Scalar_mode": f.divide_mode,
     "silu": lambda x: x * scalar.sigmoid(x),
-    "hardtanh": lambda x, low=-1, high=1: f.clamp(x, low, high),
-    "leaky_relu": lambda x, slope=0.01: scalar.where(x > 0, x, x * slope),
-    **namesakes(f.gelu, f.elu, f.softshrink),
+    **namesakes(f.gelu, f.softshrink),
 }
 
 COMPARISONS = {
     **{f"{n}.Tensor,Scalar": scalar.FUNCTIONS[n] for n in ("eq", "ne", "lt", "le", "gt", "ge")},
     "isnan": f.is_nan,
-    "isinf": lambda x: scalar.eq(abs(x), math.inf) if x.dtype.is_float else False,
     "signbit": lambda x: f.is_negative(x) if x.dtype.kind in ("float", "int") else False,
     **{f"logical_{name}": f.logical(scalar.FUNCTIONS[name]) for name in ("and", "or", "xor")},
     "logical_not": lambda x: ~cast(x, boolean),

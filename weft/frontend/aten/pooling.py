@@ -9,11 +9,12 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import i64
-from weft.frontend.aten.table import Row, per_axis, require, rows
-from weft.frontend.aten.windows import Extents, Window
+from weft.frontend.aten.table import Row, namesakes, per_axis, require, rows
+from weft.frontend.aten.windows import Extents, Reads, Window
 from weft.scalar.monoid import MAX, MONOIDS, lowest
 from weft.scalar.ops import apply, constant, eq, where
-from weft.tensor.build import Number, Tensor, affine, cast, index_of, literal, reduce, total
+from weft.tensor import build
+from weft.tensor.build import Number, Tensor, affine, index_of, reshape, total
 from weft.tensor.ops import positions
 
 
@@ -24,11 +25,20 @@ def pooled(x: Tensor, window: Window, fill: Number) -> tuple[Tensor, range]:
     return window.gather(x, shape, positions(lead), range(lead, x.rank), taps, fill), taps
 
 
-def unpooled(t: Tensor, x: Tensor, window: Window) -> tuple[Tensor, range]:
-    """[x, kernel]: what t has for each window over an element of x, and which axes the taps are."""
-    lead, taps = x.rank - window.rank, range(x.rank, x.rank + window.rank)
-    box = (*x.shape, *window.kernel)
-    return window.spread(t, box, positions(lead), range(lead, x.rank), taps), taps
+def returned(held: Tensor, window: Window, sizes: Extents) -> Tensor:
+    """[lead, kernel, windows] -> [lead, sizes]: each place sums what windows hold for it."""
+    lead = held.rank - 2 * window.rank
+
+    def fold(parts: Extents, taps: Extents, read: Reads) -> Tensor:
+        inner = lead + len(parts)
+        places, chosen = zip(*read(lead, inner), strict=True)
+        inside = zip(places, held.shape[-window.rank :], strict=True)
+        valid = build.all_of([build.within(p, n) for p, n in inside])
+        box = (*held.shape[:lead], *parts, *taps)
+        whole = build.view(held, box, [*positions(lead), *chosen, *places], valid)
+        return total(whole, range(inner, len(box)))
+
+    return window.transposed(sizes, fold)
 
 
 def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tuple[Tensor, Tensor]:
@@ -36,14 +46,14 @@ def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tu
     kernel = per_axis(kernel, n)
     window = Window.of(kernel, *moves, **more)
     windows, taps = pooled(x, window, lowest(x.dtype.numpy))
-    tap, flat = reduce(MONOIDS["argmax"], windows, taps), literal(0, i64)
+    tap, flat = build.reduce(MONOIDS["argmax"], windows, taps), build.literal(0, i64)
     for i in reversed(range(n)):  # the position in the window, split into one per axis
         axis = x.rank - n + i
         start = index_of(tap.shape, affine({axis: window.stride[i]}, -window.pad[i]))
         coordinate = start + tap % kernel[i] * window.dilation[i]
         flat = flat + coordinate * math.prod(x.shape[axis + 1 :])
         tap = tap // kernel[i]
-    return reduce(MAX, windows, taps), flat
+    return build.reduce(MAX, windows, taps), flat
 
 
 def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
@@ -53,10 +63,17 @@ def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
     """
     *moves, indices = rest
     window = Window.of(*moves)
-    (grads, taps), (winners, _) = unpooled(g, x, window), unpooled(indices, x, window)
+    grads, winners = (window.spread(t, x.shape) for t in (g, indices))
     here = affine({a: math.prod(x.shape[a + 1 :]) for a in range(x.rank - window.rank, x.rank)})
     chosen = eq(winners, index_of(winners.shape, here))
-    return total(where(chosen, grads, 0), taps)
+    return total(where(chosen, grads, 0), range(x.rank, winners.rank))
+
+
+def col2im(x: Tensor, size: Extents, kernel: Extents, *moves: Any) -> Tensor:
+    """[.., C * kernel, windows] -> [.., C, size]."""
+    window = Window.of(kernel, *reversed(moves))  # which are dilation, padding and stride
+    lead = (*x.shape[:-2], x.shape[-2] // math.prod(kernel))
+    return returned(reshape(x, (*lead, *kernel, *window.sizes(size))), window, size)
 
 
 # --- averages -----------------------------------------------------------------------------------
@@ -81,19 +98,17 @@ def averaging(
         return window, math.prod(kernel) if divisor_override is None else divisor_override
     count: Node = constant(1)
     for i, m in enumerate(x.shape[x.rank - n :]):
-        axis = x.rank - n + i
+        begin = {x.rank - n + i: window.stride[i]}
         margin = window.pad[i] if count_include_pad else 0
-        first = affine({axis: window.stride[i]}, -window.pad[i])
-        end = affine({axis: window.stride[i]}, kernel[i] - window.pad[i])
-        first = apply("maximum", first, constant(-margin))
-        end = apply("minimum", end, constant(m + margin))
+        first = apply("maximum", affine(begin, -window.pad[i]), constant(-margin))
+        end = apply("minimum", affine(begin, kernel[i] - window.pad[i]), constant(m + margin))
         count = apply("multiply", count, apply("subtract", end, first))
     return window, count
 
 
 def divided(x: Tensor, count: Number | Node) -> Tensor:
     if isinstance(count, Node):
-        return x / cast(index_of(x.shape, count), x.dtype)
+        return x / build.cast(index_of(x.shape, count), x.dtype)
     return x * (1 / count)
 
 
@@ -106,13 +121,17 @@ def avg_pool(n: int, x: Tensor, *args: Any, **keywords: Any) -> Tensor:
 def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tensor:
     """Each input has its share of every average it was in; `rest` is as in `averaging`."""
     window, count = averaging(len(kernel), x, kernel, *rest)
-    return total(*unpooled(divided(g, count), x, window))
+    lead = x.rank - len(kernel)
+    box = (*x.shape[:lead], *kernel, *g.shape[lead:])
+    axes = (*range(lead), *range(x.rank, len(box)))
+    return returned(build.broadcast_in(divided(g, count), box, axes), window, x.shape[lead:])
 
 
 POOLING = {
     **{f"max_pool{n}d_with_indices": partial(max_pool, n) for n in (2, 3)},
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward": max_pool_backward,
     **{f"avg_pool{n}d": partial(avg_pool, n) for n in (2, 3)},
+    **namesakes(col2im),
     "avg_pool2d_backward avg_pool3d_backward": avg_pool_backward,
 }
 

@@ -52,10 +52,8 @@ def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
 
 def squeeze_axes(x: Tensor, dim: int | Axes | None = None) -> Tensor:
     axes = range(x.rank) if dim is None else [dim] if isinstance(dim, int) else dim
-    if x.rank == 0:
-        return x
     named = {axis_of(a, x.rank) for a in axes}
-    return build.squeeze(x, [a for a in sorted(named) if x.shape[a] == 1])
+    return build.squeeze(x, [a for a in sorted(named) if x.shape[a : a + 1] == (1,)])
 
 
 def expand(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:

@@ -7,18 +7,24 @@ spread:   (position + pad - tap*dilation) / stride, from an input position back 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import reduce
+from itertools import product
 
 from weft.core.node import Node
 from weft.frontend.aten.table import per_axis
 from weft.scalar.affine import from_linear, linear, plus, times
 from weft.scalar.ops import apply, constant, eq, floordiv, floormod
 from weft.tensor.build import Extents, Number, Tensor, affine, all_of, view, within
-from weft.tensor.ops import position
+from weft.tensor.ops import position, positions
 
 Lead = Sequence[Node]
 Each = int | Extents  # one number is the same for every axis
+# From the first axes of positions and of taps: along each axis the place that is read, and the tap.
+Reads = Callable[[int, int], Iterable[tuple[Node, Node]]]
+Fold = Callable[[Extents, Extents, Reads], Tensor]  # of positions, taps: [lead, positions]
 
 
 @dataclass(frozen=True)
@@ -78,17 +84,25 @@ class Window:
         inside = [within(i, n) for i, n in zip(index, x.shape[len(lead) :], strict=True)]
         return view(x, shape, [*lead, *index], all_of(inside), fill)
 
-    def spread(self, x: Tensor, shape: Extents, lead: Lead, at: Extents, taps: Extents) -> Tensor:
-        """x[lead..., spread...], zero where no output reads that input."""
-        index: list[Node] = list(lead)
-        valid: list[Node] = []
-        for i, (a, tap) in enumerate(zip(at, taps, strict=True)):
-            back, step = affine({a: 1, tap: -self.dilation[i]}, self.pad[i]), self.stride[i]
+    def spread(self, x: Tensor, extents: Extents) -> Tensor:
+        """[extents, kernel]: x of the window over a place by a tap, 0 where no window reads it."""
+        lead = x.rank - self.rank
+        index, valid = list(positions(lead)), list[Node]()
+        for i, step in enumerate(self.stride):
+            back = affine({lead + i: 1, x.rank + i: -self.dilation[i]}, self.pad[i])
             whole = apply(eq, apply(floormod, back, constant(step)), constant(0))
-            place = apply(floordiv, back, constant(step))
-            valid += [within(place, x.shape[len(index)]), whole]
-            index.append(place)
-        return view(x, shape, index, all_of(valid))
+            index.append(apply(floordiv, back, constant(step)))
+            valid += [within(index[-1], x.shape[lead + i]), whole]
+        return view(x, (*extents, *self.kernel), index, all_of(valid))
+
+    def transposed(self, sizes: Extents, fold: Fold) -> Tensor:
+        """[lead, sizes]: at each place what the windows over it sum.
+
+        One sum for all places that so many taps read, and so on; those of a phase are read by the
+        same (Shi et al., Is the deconvolution layer the same as a convolutional layer?, 2016).
+        """
+        pieces = product(*map(self.phases, range(self.rank)))
+        return reduce(operator.add, (in_phases(piece, sizes, fold) for piece in pieces))
 
     def phases(self, i: int) -> list[Phases]:
         """The phases of axis i, in one piece for each number of taps that they have."""
@@ -136,3 +150,23 @@ class Phases:
         read = apply(eq, apply(floormod, padded, common), constant(0))
         valid = all_of([within(phase, self.count), read])
         return phase, apply(floordiv, position, constant(self.stride)), valid
+
+
+def in_phases(piece: Sequence[Phases], sizes: Extents, fold: Fold) -> Tensor:
+    """What `fold` gives at the positions of some phases, and 0 at the others."""
+    turns = [-(-size // p.stride) for size, p in zip(sizes, piece, strict=True)]
+    several = [i for i, p in enumerate(piece) if p.count > 1]
+
+    def read(at: int, tap: int) -> Iterable[tuple[Node, Node]]:
+        turn = at + len(several)
+        for i, p in enumerate(piece):
+            phase = position(at + several.index(i)) if i in several else constant(0)
+            yield p.read(phase, position(turn + i), position(tap + i))
+
+    parts, taps = [*(piece[i].count for i in several), *turns], [p.taps for p in piece]
+    out = fold(parts, taps, read)
+    lead = out.rank - len(parts)
+    found = (p.place(position(lead + i)) for i, p in enumerate(piece))
+    phases, turned, valid = zip(*found, strict=True)
+    index = [*positions(lead), *(phases[i] for i in several), *turned]
+    return view(out, (*out.shape[:lead], *sizes), index, all_of(valid))
