@@ -70,3 +70,34 @@ def test_rows_of_any_number_split_likewise() -> None:
 def test_products_stay_whole() -> None:
     text = schedule(CONVOLUTION.format(h=14, w=12, n=20), "avx512")["split_ranges"]
     assert text.count("acc0 <-") == 1
+
+
+HEADS = """
+program loop heads
+input x: f32[4,50,64]
+
+kernel y(x: f32[4,50,64]) -> y: f32[50,256]
+for a0 in 0..50:  # free
+    for a1 in 0..256:  # free
+        in0 = load x[a1 // 64, a0, a1 % 64]
+        y[a0, a1] = in0
+
+output y
+"""
+
+
+def test_a_divided_axis_becomes_two_loops() -> None:
+    split = schedule(HEADS, "avx512")["split_ranges"]
+    assert "in0 = load x[a1, a0, a2]\n            y[a0, a1 * 64 + a2] = in0" in split
+    x = np.random.default_rng(0).standard_normal((4, 50, 64)).astype(np.float32)
+    (found,) = run(parse_program(split), [x])
+    assert np.array_equal(found, x.transpose(1, 0, 2).reshape(50, 256))
+
+
+@pytest.mark.parametrize("unit", [2, 60])  # few remainders; extents that they do not divide
+def test_other_axes_stay_whole(unit: int) -> None:
+    text = HEADS.replace("f32[4,50,64]", "f32[200,50,64]").replace(
+        "64]\n        y", f"{unit}]\n        y"
+    )
+    text = text.replace("a1 // 64", f"a1 // {unit}").replace("a1 % 64", f"a1 % {unit}")
+    assert f"a1 % {unit}" in schedule(text, "avx512")["split_ranges"]

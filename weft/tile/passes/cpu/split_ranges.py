@@ -5,16 +5,22 @@ before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # f
                                                             for a0 in 0..7:  # free
                                                                 y[a0 + 5] = z[a0]
 
-Loops over sliding windows are split likewise where windows reach into the padding.
+Loops over sliding windows are split likewise where windows reach into the padding. An innermost
+loop whose axis is divided becomes two, over quotients and remainders: memory is even along these.
+
+before  for a0 in 0..256:  # free                       after  for a0 in 0..4:  # free
+            y[a0] = x[a0 // 64, a0 % 64]                           for a1 in 0..64:  # free
+                                                                       y[a0 * 64 + a1] = x[a0, a1]
 """
 
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from weft.scalar.blocks import expand_loops, substitute_block
+from weft.scalar.affine import function_of
+from weft.scalar.blocks import expand_loops, nodes, substitute_block
 from weft.scalar.nest import Block, For, Kernel, walk
-from weft.scalar.ops import add, apply, constant
+from weft.scalar.ops import add, apply, axis, constant, value_of
 from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
 from weft.scalar.structure import renumber
@@ -24,15 +30,16 @@ from weft.tile.moves.peel import cuts, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
 STATEMENTS = 8  # and only while its body is small
+SHORTEST = 8  # of the loops over remainders
 
 
 def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
-    """Split every small free loop where a comparison with its axis has but one answer beyond."""
+    """Split small free loops where a comparison has one answer beyond, or the axis is divided."""
 
     def visit(block: Block, ranges: Ranges, product: bool) -> Block:
         def split(stmt: For) -> Iterator[For]:
             whole = product or contraction(stmt) is not None
-            for piece in _pieces(stmt, ranges_in((stmt,), ranges), whole):
+            for piece in map(_divided, _pieces(stmt, ranges_in((stmt,), ranges), whole)):
                 inner = ranges_inside(piece, ranges)
                 yield replace(piece, body=visit(simplify_block(piece.body, inner), inner, whole))
 
@@ -64,3 +71,18 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
         pieces.append(replace(stmt, hi=constant(end - start), body=body))
         start = end
     return pieces
+
+
+def _divided(stmt: For) -> For:
+    """The loop as one over axis // n around one over axis % n, for the largest n of its body."""
+    found = [n for n in nodes(stmt.body) if function_of(n) == "floormod"]
+    units = [int(value_of(n.args[1]) or 0) for n in found if n.args[0] is stmt.axis]
+    extent = stmt.extent or 0
+    unit = max((n for n in units if SHORTEST <= n < extent and extent % n == 0), default=0)
+    if unit == 0 or stmt.role != "free" or any(isinstance(s, For) for s in stmt.body):
+        return stmt
+    rest = axis(f"{stmt.label}r")
+    whole = apply(add, apply("multiply", stmt.axis, constant(unit)), rest)
+    body = substitute_block(stmt.body, {stmt.axis: whole})
+    inner = replace(stmt, axis=rest, hi=constant(unit), body=body)
+    return replace(stmt, hi=constant(extent // unit), body=(inner,))
