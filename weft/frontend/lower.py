@@ -142,9 +142,8 @@ def _prepare(
     if not any(isinstance(a, Tensor) for a in tree_leaves((args, kwargs))):
         args = [literal(args[0], dtype), *args[1:]]  # torch.div(7, 2): tensors to torch
 
-    exact = row.operands == "promoted"
-    rest, kwargs = tree_map(partial(_operand, dtype, exact), (args[1:], kwargs))
-    return [_operand(dtype, False, args[0]), *rest], kwargs
+    each = partial(_operand, dtype, row.operands == "promoted")
+    return [_operand(dtype, False, args[0]), *tree_map(each, args[1:])], tree_map(each, kwargs)
 
 
 def _operand(dtype: DType, exact: bool, value: Any) -> Any:

@@ -43,16 +43,15 @@ def returned(held: Tensor, window: Window, sizes: Extents) -> Tensor:
 
 def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tuple[Tensor, Tensor]:
     """Values and their row-major positions in the last axes of x; `moves` as in `Window.of`."""
-    kernel = per_axis(kernel, n)
-    window = Window.of(kernel, *moves, **more)
+    window = Window.of(per_axis(kernel, n), *moves, **more)
     windows, taps = pooled(x, window, lowest(x.dtype.numpy))
     tap, flat = build.reduce(MONOIDS["argmax"], windows, taps), build.literal(0, i64)
     for i in reversed(range(n)):  # the position in the window, split into one per axis
         axis = x.rank - n + i
         start = index_of(tap.shape, affine({axis: window.stride[i]}, -window.pad[i]))
-        coordinate = start + tap % kernel[i] * window.dilation[i]
+        coordinate = start + tap % window.kernel[i] * window.dilation[i]
         flat = flat + coordinate * math.prod(x.shape[axis + 1 :])
-        tap = tap // kernel[i]
+        tap = tap // window.kernel[i]
     return build.reduce(MAX, windows, taps), flat
 
 

@@ -269,6 +269,8 @@ def contraction(stmt: For) -> Contraction | None:
     if found is None or len(found[2]) != 1 or found[2][0].fold.monoid is not SUM:
         return None
     free, reduce, (update,), stores, columns = found
+    if columns is not None and trips(columns) < 4:  # taps of a window, inside channels
+        columns = max(reversed(free), key=trips)
     if columns is None or len(reduce[0].folds) != 1 or trips(columns) < 4:
         return None
     return _roles(free, columns, reduce, update, stores)
