@@ -52,7 +52,7 @@ LAYERS: dict[str, set[str]] = {
         *("weft", "driver", "options", "core.errors", "library.calls"),
         *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
-        *("runtime.cuda_timing", "runtime.report"),
+        *("runtime.cuda_timing", "runtime.report", "runtime.child"),
     },
     # `weft check` looks at each kernel by itself, so at what stands below the driver.
     "cli.checking": {

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from weft.cli.bench import BackendError, Bench, Comparison, Measurement
+from weft.cli.bench import Bench, Comparison, Measurement
 from weft.cli.program import SourceSpec
 from weft.core.errors import SourceError
+from weft.runtime.child import ChildError
 
 
 def test_workers_stay_for_several_programs() -> None:
@@ -35,7 +36,7 @@ def test_a_worker_that_dies_is_its_own_row() -> None:
     with Bench(["eager"]) as bench:
         row = bench.compare(SourceSpec(text=text), rounds=1).measurements["eager"]
         assert row.failure == "eager: its process ended: exit code 7, no more"
-        with pytest.raises(BackendError):
+        with pytest.raises(ChildError):
             bench.workers[0].ask(do="round", seconds=0.1)
         after = bench.compare(SourceSpec(text="torch.ones(3) * 2"), rounds=1)
         assert after.measurements["eager"].passed  # by a process in its place

@@ -6,11 +6,7 @@ with Bench(["eager", "inductor", "weft"]) as bench:
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,17 +22,14 @@ from weft.cli.compiling import compile_ir, text_as_source
 from weft.cli.peers import PEERS, restored
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
-from weft.core.errors import SourceError, WeftError, choice
+from weft.core.errors import SourceError, choice
 from weft.options import Options
+from weft.runtime.child import Child, ChildError
 
 Judge = Callable[[str, Any], list[Verdict]]  # from a backend and its outputs
 
 ROUNDS = 5
 ROUND_SECONDS = 0.2
-
-
-class BackendError(WeftError):
-    """A backend that could not compile or run the program."""
 
 
 @dataclass(frozen=True)
@@ -73,52 +66,15 @@ class Comparison:
         return other.ms / mine if mine and other is not None and other.ms else None
 
 
-class Worker:
+class Worker(Child):
     """A process that holds one backend."""
 
     def __init__(
         self, backend: str, folder: Path, environment: Mapping[str, str] | None = None
     ) -> None:
-        self.backend = backend
-        self.usable = True
+        super().__init__("weft.cli.bench_worker", folder / f"{backend}.log", environment)
+        self.title = self.backend = backend
         self.outputs = folder / f"{backend}.pt"
-        self.log = (folder / f"{backend}.log").open("w+")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "weft.cli.bench_worker"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self.log,
-            text=True,
-            env={**os.environ, **(environment or {})},
-        )
-
-    def ask(self, **request: Any) -> dict[str, Any]:
-        assert self.process.stdin is not None and self.process.stdout is not None
-        try:
-            self.process.stdin.write(json.dumps(request) + "\n")
-            self.process.stdin.flush()
-        except BrokenPipeError:
-            pass  # the process has ended: reading its reply fails below
-        line = self.process.stdout.readline()
-        if not line:
-            self.usable = False
-            raise BackendError(f"{self.backend}: its process ended: {self.last_words()}")
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            self.usable = "CUDA" not in reply["error"]  # a fault destroys the context of the device
-            raise BackendError(reply["error"], reply["where"])
-        return reply
-
-    def last_words(self) -> str:
-        code = self.process.wait()
-        self.log.seek(0)
-        lines = self.log.read().strip().splitlines()
-        return f"exit code {code}" + (f", {lines[-1]}" if lines else "")
-
-    def close(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-        self.log.close()
 
 
 class Bench:
@@ -180,7 +136,7 @@ class Bench:
             row = rows[worker.backend]
             try:
                 return worker.ask(**request) if row.failure is None else {}
-            except BackendError as error:
+            except ChildError as error:
                 rows[worker.backend] = replace(row, failure=error.message)
                 return {}
 
@@ -203,7 +159,7 @@ class Bench:
                 outputs=str(worker.outputs),
                 options=asdict(self.options),
             )
-        except BackendError as error:
+        except ChildError as error:
             place = f" at {error.where}" if error.where else ""
             return Measurement(worker.backend, failure=error.message + place)
         out = torch.load(worker.outputs, weights_only=False)

@@ -8,10 +8,7 @@ python -m weft.cli.bench_worker
 from __future__ import annotations
 
 import gc
-import json
-import os
 import re
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -30,28 +27,20 @@ from weft.cli.habits import measure
 from weft.cli.peers import Peer, onnxruntime, openvino
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import load
-from weft.core.errors import WeftError
 from weft.driver import graph_backend
 from weft.options import Options
+from weft.runtime.child import answer
 
 COLOUR = re.compile("\x1b\\[[0-9;]*m")  # torch's exporters print to a terminal even in errors
 
 
 def main() -> None:
-    """Answers each request on stdin. What the program prints goes to stderr."""
-    replies = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)
-    session = Session()
-    for line in sys.stdin:
-        request = json.loads(line)
-        try:
-            reply = getattr(session, request.pop("do"))(**request)
-        except WeftError as error:
-            reply = {"error": error.message, "where": error.where}
-        except Exception as error:  # a failure of a backend is its row of the table
-            first = (COLOUR.sub("", str(error)).strip().splitlines() or [""])[0]
-            reply = {"error": f"{type(error).__name__}: {first}", "where": None}
-        print(json.dumps(reply), file=replies, flush=True)
+    """Answers each request on stdin."""
+    answer(Session(), first_line)
+
+
+def first_line(error: Exception) -> str:
+    return (COLOUR.sub("", str(error)).strip().splitlines() or [""])[0]
 
 
 class Session:

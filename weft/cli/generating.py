@@ -14,11 +14,12 @@ from typing import Any
 
 from rich.console import Group
 
-from weft.cli.bench import BackendError, Bench
+from weft.cli.bench import Bench
 from weft.cli.output import table
 from weft.cli.program import SourceSpec
 from weft.cli.suite_text import machine
 from weft.core.errors import SourceError
+from weft.runtime.child import ChildError
 
 ROUNDS = 3
 
@@ -76,7 +77,7 @@ def compare(
             rows[worker.backend] = Generation(
                 worker.backend, **worker.ask(do="generate", **request, **facts)
             )
-        except BackendError as error:
+        except ChildError as error:
             rows[worker.backend] = Generation(worker.backend, failure=error.message)
     times: dict[str, list[list[float]]] = {b: [] for b, row in rows.items() if not row.failure}
     for worker in bench.workers * rounds:

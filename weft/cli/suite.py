@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from weft.cli import cuda_limits
-from weft.cli.bench import BackendError, Bench, Measurement
+from weft.cli.bench import Bench, Measurement
 from weft.cli.clocks import CUDAClock
 from weft.cli.habits import Habits
 from weft.cli.hot_calls import HotCalls
@@ -32,6 +32,7 @@ from weft.cli.source import load
 from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS, Workload
 from weft.core.errors import SourceError, WeftError
 from weft.options import Options
+from weft.runtime.child import ChildError
 
 OURS = ("weft", "weft-frozen", "weft-dynamo", "weft-dynamic")
 DYNAMIC = (
@@ -320,7 +321,7 @@ def hot_calls_of(
             try:
                 request = {"do": "hot_calls", "backend": backend, "options": asdict(bench.options)}
                 found[backend] = HotCalls(**bench.workers[0].ask(**request))
-            except BackendError as error:
+            except ChildError as error:
                 say(f"hot calls of {backend}: {error.message}")
     return found
 
