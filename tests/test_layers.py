@@ -46,6 +46,10 @@ LAYERS: dict[str, set[str]] = {
         "sim",
     },
     "text": {"core", "frontend.text", "tensor.text", "scalar.text", "kernel.text"},
+    "levels": {"*"},
+    # Above a level it schedules, below what it measures: a child process has the whole road.
+    "tune": {"core", "config", "options", "runtime", "scalar", "targets", "text", "tile.choices"},
+    "tune.worker": {"*"},
     "driver": {"*"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
@@ -53,6 +57,7 @@ LAYERS: dict[str, set[str]] = {
         *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
+        *("tune.database", "tune.tuner"),
     },
     # `weft check` looks at each kernel by itself, so at what stands below the driver.
     "cli.checking": {

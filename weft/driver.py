@@ -1,7 +1,7 @@
 """The whole road: a captured PyTorch program in, a runnable program out, level by level.
 
-Read `lower` to know weft: torch -> tensor -> loop -> tile -> kernel -> source, each level a
-list of named passes. `build` adds the C compiler, the cache and the launch.
+`lower` (levels.py) leads from level to level: read it to know weft. `build` adds the C compiler,
+the cache and the launch; `compile_text` starts from the text of any level.
 """
 
 from __future__ import annotations
@@ -14,144 +14,33 @@ from typing import Any
 import torch
 
 from weft.config import config
-from weft.core.errors import WeftError, choice
 from weft.core.graph import Graph
-from weft.core.node import Node
-from weft.core.passes import PassLog, call_by_name
+from weft.core.passes import PassLog
 from weft.core.text import located
-from weft.emit.gpu import Launch
-from weft.emit.languages import LANGUAGES
-from weft.emit.sources import sources_of
-from weft.frontend import autograd, torch_level
+from weft.frontend import autograd
 from weft.frontend.calling import compilation, compiled
-from weft.frontend.graph import KNOWN, Captured, Known, Runner
-from weft.frontend.lower import to_tensor
+from weft.frontend.graph import Captured, Known, Runner
 from weft.frontend.python import Frames
 from weft.frontend.specialise import Session
 from weft.interpret import calls
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.interpret.tensors import evaluate, to_numpy
-from weft.kernel import verify as kernel_verify
-from weft.kernel.schedule import GPU_THREADS
+from weft.levels import VERIFY, Levels, lower
 from weft.link import cpu, gpu, simulator
 from weft.link.key import program_key, relink
 from weft.link.places import device_of, misplaced, run_or_refuse
 from weft.link.program import Emitted, described, make_report, without_restatements
 from weft.link.ranges import Ranges, in_ranges, told, within
-from weft.loop import verify as loop_verify
-from weft.options import Fallback, Fuse, Options, find_target
+from weft.options import Fallback, Fuse, Options, Tune, find_target
 from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
-from weft.scalar.nest import Kernel, Program
+from weft.scalar.nest import Program
 from weft.scalar.resize import at_shapes, at_some_sizes, hints_of, sizes_in, sizes_of, with_hints
-from weft.scalar.sizes import Size
-from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
-from weft.targets.gpu import GPU
-from weft.tensor import lower as tensor_lower
-from weft.tensor import verify as tensor_verify
-from weft.tensor.fuse import partition
-from weft.tensor.pairs import pair_bf16
-from weft.tensor.rules import simplify
-from weft.tensor.statistics import fold_in_one_pass
-from weft.text import parse_program, print_program
-from weft.tile import verify as tile_verify
-from weft.tile.lower import kernels as tile_lower
-from weft.tile.moves.loops import distinct
-from weft.tile.price.hints import price_for, ranges_around, thought_large
-from weft.tile.price.tables import tables
-from weft.tile.schedule import check_machine, schedule_for
-
-
-@dataclass(frozen=True)
-class Levels:
-    """One program at every level it has been lowered through.
-
-    Below the loop level `made` has only one kernel of each structure, which `unique` tells.
-    """
-
-    made: Mapping[str, Any]  # by level
-    unique: Unique | None
-    sources: Mapping[str, str]
-    symbols: Mapping[str, str]  # kernel -> C function
-    launches: Mapping[str, Launch]  # of GPU kernels, by symbol
-    language: str  # of the sources
-    sizes: tuple[Node, ...] = ()  # the symbols that a call has values for, in order
-    near: Mapping[Size, tuple[int, int]] = field(default_factory=dict)  # where it is near the best
-
-    def program(self, level: str) -> Any:
-        """The whole program at that level; WeftError where it started below."""
-        if level not in self.made:
-            raise WeftError(f"this program started below the {level} level")
-        partly = self.unique is not None and level in ("tile", "kernel")
-        return self.unique.restore(self.made[level]) if partly else self.made[level]  # type: ignore[union-attr]
-
-    def text(self, level: str) -> str:
-        """Text of one level; `source` and the name of its language are the emitted files."""
-        if level in ("source", self.language):
-            return "\n".join(self.sources.values())
-        if level in ("c", *LANGUAGES):
-            told = f"the sources for this target are {self.language}, not {level}"
-            raise WeftError(f"{told}: choose a target of that language")
-        choice("level", level, (*VERIFY, "source", "c", *LANGUAGES))
-        return print_program(self.program(level))
-
-
-def on_kernels(program: Program, step: Callable[..., Kernel], **facts: Any) -> Program:
-    """One step of the schedule on every kernel; of the facts it takes those that it names."""
-    return program.map_kernels(program.level, lambda k: call_by_name(step, {**facts, "kernel": k}))
-
-
-def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
-    """From a program of any level to C: the whole compiler, in order."""
-    target = find_target(options.target)
-    schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
-    on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
-    narrows, program = known.narrows and not on_gpu, start
-    made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
-
-    def take(changed: Any) -> None:
-        nonlocal program
-        program = made[changed.level] = distinct(changed)
-
-    def run(letter: str, change: Callable[[Any], Any], name: str = "") -> None:
-        take(log.run(letter, name, change, program, print_program))
-
-    if program.level == "torch":
-        run("n", partial(to_tensor, fallback=options.fallback))
-        take(thought_large(program, known.few or ()) if narrows else program)
-    layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
-    price = price_for(target, free)
-    if start.level == "torch":
-        run("n", lambda graph: simplify(graph, log.fired), "001_simplify")
-        run("n", partial(fold_in_one_pass, price=price), "002_fold_in_one_pass")
-        if target.pairs:
-            run("n", pair_bf16, "003_pair_bf16")
-    if program.level == "tensor":
-        groups = log.time("l", lambda: partition(program, price, target, options.fuse))
-        run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
-        facts = {"target": target, "price": price, "constants": known.constants}
-        for name, step in schedule.program:
-            run("l", lambda p, step=step: call_by_name(step, {**facts, "program": p}), name)
-    if program.level == "loop":
-        if narrows:
-            near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))
-            if few != known.few:
-                return lower(start, options, log, known._replace(few=few))
-        unique = Unique(program, starts=isinstance(target, CPU) and not free)
-        take(replace(unique.program, level="tile"))
-        for name, step in schedule.kernels:
-            run("t", partial(on_kernels, step=step, target=target, near=near), name)
-    check_machine(program, target)
-    if program.level == "tile":
-        run("k", tile_lower.lower)
-        for name, step in GPU_THREADS if on_gpu else ():
-            run("k", partial(on_kernels, step=step, target=target), name)
-    symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
-    named = unique.all(symbols) if unique else symbols
-    return Levels(made, unique, sources, named, launches, target.language, free, near)
-
+from weft.text import parse_program
+from weft.tile.price.hints import price_for
+from weft.tune import tuner
 
 # ---- captured programs
 
@@ -180,7 +69,8 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     layouts = with_hints(captured.layouts, hints_of(graph))
     writes = dict(enumerate(captured.mutations, len(graph.outputs) - len(captured.mutations)))
     constants = captured.constants() if options.freeze else ()
-    facts = (layouts, writes, constants, options, find_target(options.target))
+    chosen = (replace(options, tune="off"), find_target(options.target), tuner.digest(options))
+    facts = (layouts, writes, constants, *chosen)
     digest = log.time("g", lambda: program_key(graph, *facts))
     levels = cache(partial(lower, graph, options, log, Known(layouts, constants, captured.narrows)))
     met = hints_of(graph) if captured.narrows else {}
@@ -200,6 +90,12 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
     trace((*VERIFY, "source"), lambda level: levels().text(level))
+    if options.tune == "now" and not options.simulate:
+        facts = (options.target, captured.narrows)
+        again = partial(build_near, graph, captured, replace(options, tune="cached"))
+        return tuner.Tuned(
+            run, lambda tensors: tuner.tune(levels(), tensors, *facts), again
+        ), ranges
     return run, ranges
 
 
@@ -269,6 +165,8 @@ def compile(
     fuse: Fuse = "greedy",
     fallback: Fallback = "aten",
     passes: str = "",
+    schedule: str = "",
+    tune: Tune = "cached",
     verbose: int = 0,
     profile: bool = False,
     simulate: bool = False,
@@ -297,12 +195,19 @@ def compile(
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
     passes    "-stage_inputs,-021" leaves out schedule passes, by name or number
+    schedule  "softmax.vectors = 4": what to choose for a kernel, a line for each; f.ir("schedule")
+              has what was chosen, with the other options. WeftError for a line that is none
+    tune      "cached" uses what `weft tune` has found for kernels on this machine, "off" does not;
+              "now" searches at the first call, for a minute a graph (docs/TUNING.md)
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
     shown = verbose or config.verbose
-    options = Options(target, fuse, fallback, dynamic, freeze, passes, shown, profile, simulate)
+    options = Options(
+        *(target, fuse, fallback, dynamic, freeze),
+        *(passes, schedule, tune, shown, profile, simulate),
+    )
     build = Builder(options, sizes)
     return partial(compiled, build=build) if fn is None else compiled(fn, build)
 
@@ -335,14 +240,6 @@ def ir(f: Any, level: str) -> str:
 
 
 # ---- IR text
-
-VERIFY: dict[str, Callable[[Any], None]] = {
-    "torch": torch_level.verify,
-    "tensor": tensor_verify.verify,
-    "loop": loop_verify.verify,
-    "tile": tile_verify.verify,
-    "kernel": kernel_verify.verify,
-}
 
 
 @dataclass

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from weft import driver
+from weft import levels
 from weft.cli.kernels import check_kernels, first_wrong, kernel_line
 from weft.cli.main import main
 from weft.cli.program import Source
@@ -21,7 +21,7 @@ PROGRAM = "(torch.randn(8, 33) * 2).exp().cumsum(1).tanh()"
 
 def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, right: str, wrong: str) -> None:
     """Emit other text for one kernel."""
-    emit = driver.sources_of
+    emit = levels.sources_of
 
     def sources_of(*given: Any) -> Any:
         symbols, sources, launches = emit(*given)
@@ -30,7 +30,7 @@ def plant(monkeypatch: pytest.MonkeyPatch, kernel: str, right: str, wrong: str) 
         assert changed != sources
         return symbols, changed, launches
 
-    monkeypatch.setattr(driver, "sources_of", sources_of)
+    monkeypatch.setattr(levels, "sources_of", sources_of)
 
 
 def program(x: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.steps import step_of
 from weft.core.errors import WeftError
 from weft.emit.gpu import emit_gpu
 from weft.interpret import kernels as kernel_interpret
@@ -144,7 +145,7 @@ def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
     (wanted,) = interpret.run(program, inputs, widen=True)
     program = program.map_kernels("tile", lambda kernel: kernel)
     for _, step in GPU_SCHEDULE:
-        program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, target))
+        program = step_of(program, step, target)
         tile_verify.verify(program)
         assert print_program(parse_program(print_program(program), name)) == print_program(program)
         np.testing.assert_allclose(interpret.run(program, inputs, widen=True)[0], wanted)
@@ -154,7 +155,7 @@ def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
     if name != "warpgroups":  # four warps at once are for the simulator
         np.testing.assert_allclose(kernel_interpret.run(program, inputs, widen=True)[0], wanted)
     for _, step in GPU_THREADS:
-        program = program.map_kernels("kernel", lambda kernel, step=step: step(kernel, target))
+        program = step_of(program, step, target)
         kernel_verify.verify(program)
     text = print_program(program)
     assert print_program(parse_program(text, name)) == text
@@ -165,9 +166,9 @@ def test_passes(name: str, golden: Callable[[str, str], None]) -> None:
 def test_threads_that_meet_are_not_interpreted() -> None:
     program = parse_program(PROGRAMS["rows"].lstrip(), "rows")
     for _, step in GPU_SCHEDULE:
-        program = program.map_kernels("tile", lambda kernel, step=step: step(kernel, TARGET))
+        program = step_of(program, step, TARGET)
     program = lower.lower(program)
     for _, step in GPU_THREADS:
-        program = program.map_kernels("kernel", lambda kernel, step=step: step(kernel, TARGET))
+        program = step_of(program, step, TARGET)
     with pytest.raises(WeftError, match="the simulator runs it"):
         kernel_interpret.run(program, [np.zeros((5, 300))])

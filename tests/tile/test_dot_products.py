@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.steps import step_of
 from tests.tile.test_passes import close, inputs_of
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
@@ -69,10 +70,10 @@ def test_each_level_gives_the_same(shape: tuple[int, int, int], isa: str) -> Non
     program, target = linear(*shape), CPUS[isa]
     inputs = inputs_of(program)
     want = inputs[0].astype(np.float64) @ inputs[1].astype(np.float64).T
-    tiled = program.map_kernels("tile", lambda k: tile_dot_products(k, target))
+    tiled = step_of(program, tile_dot_products, target)
     assert "local dots0" in print_program(tiled)
     for _, change in CPU_SCHEDULE:
-        program = program.map_kernels("tile", lambda k, f=change: f(k, target))
+        program = step_of(program, change, target)
     close(interpret.run(program, inputs, widen=True), [want])
     kernels = lower.lower(program)
     kernel_verify.verify(kernels)

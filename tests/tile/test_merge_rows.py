@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import weft
+from tests.steps import step_of
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel.verify import verify as verify_kernel
@@ -89,7 +90,7 @@ def test_attention_is_one_kernel(isa: str, golden: Callable[[str, str], None]) -
     np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
     tiled = merged
     for _, change in CPU_SCHEDULE:
-        tiled = tiled.map_kernels("tile", lambda k, f=change: f(k, replace(CPUS[isa], **SMALL)))
+        tiled = step_of(tiled, change, replace(CPUS[isa], **SMALL))
     low = lower.lower(tiled)
     verify_kernel(low)
     np.testing.assert_allclose(kernel_interpret.run(low, inputs, widen=True)[0], want, rtol=1e-12)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.steps import step_of
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.loop.verify import verify as verify_loop
@@ -107,7 +108,7 @@ def test_packed_programs_mean_the_same(
     np.testing.assert_allclose(interpret.run(packed, inputs, widen=True)[0], want, rtol=1e-12)
     tiled = packed
     for _, change in CPU_SCHEDULE:
-        tiled = tiled.map_kernels("tile", lambda k, f=change: f(k, CPUS[isa]))
+        tiled = step_of(tiled, change, CPUS[isa])
     assert "local panel" not in print_program(tiled)
     low = lower.lower(tiled)
     got = kernel_interpret.run(low, inputs, widen=True)[0]

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.steps import step_of
 from tests.tile.test_passes import close, inputs_of
 from weft.emit.c import emit_kernel
 from weft.interpret import kernels as kernel_interpret
@@ -19,6 +20,7 @@ from weft.scalar.nest import Local, Program, walk
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
+from weft.tile.choices import Choices
 from weft.tile.lower import kernels as lower
 from weft.tile.passes.cpu.block_contraction import block_contraction
 from weft.tile.passes.programs.pack_constants import pack_constants
@@ -139,7 +141,7 @@ def test_what_rows_share_is_loaded_once_for_them(tmp_path: Path) -> None:
     """Tuned for Zen, gcc would make it a memory operand of each product: twice as many loads."""
     program = parse_program(PRODUCT_OF_MANY)
     for _, step in CPU_SCHEDULE:
-        program = program.map_kernels("tile", lambda k, f=step: f(k, CPUS["avx2"]))
+        program = step_of(program, step, CPUS["avx2"])
     source, assembly = tmp_path / "y.c", tmp_path / "y.s"
     source.write_text(emit_kernel(lower.lower(program).kernels[0], "y"))
     assert source.read_text().count("= kept_f32x8(load_f32x8(panel0") == 2
@@ -172,7 +174,7 @@ def test_lines_are_packed_once(
 def test_lines_of_any_length_are_packed_once() -> None:
     text = CONVOLUTION.format(h="s0", w="s1", n=20)
     text = text.replace("input x", "size s0: 2..4096 near 14\nsize s1: 2..4096 near 12\ninput x", 1)
-    packed = block_contraction(parse_program(text).kernels[0], CPUS["avx512"])
+    packed = block_contraction(parse_program(text).kernels[0], CPUS["avx512"], Choices())
     (panel,) = (s.buffer for s in walk(packed.body) if isinstance(s, Local))
     assert str(panel.type) == "f32[2,3,s1 * 9]"
 
@@ -225,7 +227,7 @@ def schedule(text: str, isa: str) -> dict[str, str]:
     want = interpret.run(program, inputs, widen=True)
     after: dict[str, str] = {}
     for label, change in CPU_SCHEDULE:
-        program = program.map_kernels("tile", lambda k, f=change: f(k, CPUS[isa]))
+        program = step_of(program, change, CPUS[isa])
         tile_verify.verify(program)
         close(interpret.run(program, inputs, widen=True), want)
         after[label.split("_", 1)[1]] = print_program(program)
@@ -261,5 +263,5 @@ output y
 def test_rows_as_close_as_in_a_panel_are_not_packed(near: int, packed: bool) -> None:
     """Where a size is how far apart they are, its hint decides."""
     (kernel,) = parse_program(PRODUCT.format(near=near).lstrip()).kernels
-    tiled = block_contraction(kernel, CPUS["avx2"])
+    tiled = block_contraction(kernel, CPUS["avx2"], Choices())
     assert any(isinstance(s, Local) for s in walk(tiled.body)) == packed

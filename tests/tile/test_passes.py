@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from tests.steps import step_of
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
@@ -301,7 +302,7 @@ def test_passes_keep_the_meaning(name: str, isa: str, golden: Callable[[str, str
     shown: list[str] = []
     for label, change in CPU_SCHEDULE:
         before = print_program(program)
-        program = program.map_kernels("tile", lambda k, f=change: f(k, target))
+        program = step_of(program, change, target)
         tile_verify.verify(program)
         close(interpret.run(program, inputs, widen=True), want)
         if label.endswith(name):

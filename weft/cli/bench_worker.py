@@ -159,6 +159,7 @@ OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
 # weft.compile, and its options
 OPTIONS: dict[str, dict[str, Any]] = {
     "weft": {"freeze": False},
+    "weft-untuned": {"freeze": False, "tune": "off"},
     "weft-frozen": {"freeze": True},
     "weft-dynamic": {"freeze": False, "dynamic": True},
 }

@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | minify | bench | cache | doctor.
+"""The command line: weft compile | run | tune | minify | bench | cache | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.cli import generating, running
+from weft.cli import generating, running, tuning
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
 from weft.cli.doctor import examine
@@ -22,7 +22,7 @@ from weft.cli.kernels import check_kernels, first_wrong, kernel_line, kernel_tab
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import IrText, Source, SourceSpec
-from weft.cli.source import KINDS, load
+from weft.cli.source import KINDS, load, schedule_text
 from weft.cli.suite import DYNAMIC, SUITES, Settings
 from weft.cli.suite import run as run_suite
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
@@ -30,6 +30,7 @@ from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.options import Options
 from weft.runtime import cache_size
+from weft.tune.database import Row
 
 BAD_INPUT, MISSED, INTERNAL = 2, 1, 3
 
@@ -53,6 +54,9 @@ FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")
 PassesOption = Annotated[
     str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
 ]
+ScheduleOption = Annotated[
+    str, typer.Option("--schedule", metavar="FILE", help="choices, as --ir schedule prints them")
+]
 DynamicOption = Annotated[bool, typer.Option("--dynamic", help="one program for all sizes")]
 SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
 VerboseOption = Annotated[
@@ -72,6 +76,7 @@ def compile_command(
     fallback: FallbackOption = "aten",
     dynamic: DynamicOption = False,
     passes: PassesOption = "",
+    schedule: ScheduleOption = "",
     verbose: VerboseOption = 0,
     output: Annotated[
         str | None, typer.Option("-o", metavar="PATH", help="a file to write")
@@ -90,6 +95,7 @@ def compile_command(
         running.require_stats(target)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
     keywords |= {"dynamic": dynamic, "passes": passes, "profile": stats}
+    keywords |= {"schedule": schedule_text(schedule)}
     chosen = Options.of(keywords)
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
@@ -135,12 +141,14 @@ def run_command(
     fallback: FallbackOption = "aten",
     dynamic: DynamicOption = False,
     passes: PassesOption = "",
+    schedule: ScheduleOption = "",
     verbose: VerboseOption = 0,
     seed: SeedOption = 0,
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
     keywords |= {"dynamic": dynamic, "passes": passes, "profile": profile, "simulate": simulate}
+    keywords |= {"schedule": schedule_text(schedule)}
     chosen = Options.of(keywords)
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
@@ -240,6 +248,46 @@ def minify_command(
     write_text(minimal.text, output)
 
 
+@app.command("tune", no_args_is_help=True)
+def tune_command(
+    source: SourceArgument = None,
+    text: TextOption = None,
+    seconds: Annotated[float, typer.Option("--seconds", min=1, help="for a graph at most")] = 60.0,
+    shows: Annotated[bool, typer.Option("--show", help="all that was found on this cache")] = False,
+    forget: Annotated[
+        str | None, typer.Option("--forget", metavar="PART", help="kernels whose name has that")
+    ] = None,
+    export: Annotated[
+        str | None, typer.Option("--export", metavar="FILE", help="write what was found")
+    ] = None,
+    merge: Annotated[
+        str | None, typer.Option("--import", metavar="FILE", help="add what --export wrote")
+    ] = None,
+    target: TargetOption = "auto",
+    fuse: FuseOption = "greedy",
+    dynamic: DynamicOption = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the rows as JSON")] = False,
+    seed: SeedOption = 0,
+) -> None:
+    """Search the choices of SOURCE's kernels by measuring; later compilations take what is best."""
+    rows: list[Row] = []
+    if source is not None or text is not None:
+        chosen = Options.of({"target": target, "fuse": fuse, "dynamic": dynamic})
+        spec = SourceSpec(text, source, seed, device=device_name(chosen))
+        rows = tuning.tune(spec, chosen, seconds, tell)
+    told = [] if source is None and text is None else [tuning.summary(rows)]
+    told += tuning.maintain(forget, export, merge)
+    rows = tuning.all_rows() if shows else rows
+    if as_json:
+        write_json([asdict(row) for row in rows], None)
+    else:
+        show(*([tuning.rows_table("tuned", rows)] if rows else []), *told)
+
+
+def tell(line: str) -> None:
+    print(f"weft: {line}", file=sys.stderr, flush=True)
+
+
 @app.command("bench", no_args_is_help=True)
 def bench_command(
     device: Annotated[str, typer.Argument(metavar="DEVICE", help=" or ".join(SUITES))],
@@ -269,7 +317,7 @@ def bench_command(
     default = DYNAMIC if dynamic else suite.backends
     chosen = default if backends is None else tuple(backends.split(","))
     settings = Settings(device, chosen, only, threads, seconds, rounds, minutes)
-    results = run_suite(settings, lambda line: print(f"weft: {line}", file=sys.stderr, flush=True))
+    results = run_suite(settings, tell)
     if json_path != "-":
         show(suite_table(results), *summary_lines(results))
     if json_path is not None:

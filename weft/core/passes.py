@@ -57,6 +57,12 @@ class PassLog:
         self.seconds[level] = self.seconds.get(level, 0.0) + time.perf_counter() - start
         return result
 
+    def show_choices(self, text: str) -> None:
+        """What a schedule chose, and the other options, where passes are shown."""
+        logger.debug("%s", text)
+        if self.verbose:
+            print(text, end="", file=self.out)
+
     def _show(self, name: str, spent: float, lines: list[str], fired: Counter[str]) -> None:
         changed = sum(line[0] in "+-" for line in lines[2:])  # after the two header lines
         what = f"{changed} lines changed" if changed else "no change"

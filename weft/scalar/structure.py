@@ -71,11 +71,24 @@ def structure(kernel: Kernel) -> tuple[Any, ...]:
         if isinstance(value, Buffer):
             return plain.of(value)
         if isinstance(value, Stmt):
-            return (type(value).__name__, *(key(getattr(value, f.name)) for f in fields(value)))  # type: ignore[arg-type]
+            return (type(value).__name__, *map(key, _parts(value)))
         return value
 
     body = key(kernel.body)
     return (len(kernel.inputs), tuple(b.type for b in buffers), body, tuple(rows))
+
+
+def is_same(one: Any, other: Any) -> bool:
+    """Whether statements, or blocks of them, are equal to the name."""
+    if isinstance(one, tuple) and isinstance(other, tuple):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    if isinstance(one, Stmt) and type(one) is type(other):
+        return one is other or is_same(_parts(one), _parts(other))
+    return one == other
+
+
+def _parts(stmt: Stmt) -> tuple[Any, ...]:
+    return tuple(getattr(stmt, f.name) for f in fields(stmt))  # type: ignore[arg-type]
 
 
 def is_checked(block: Block) -> bool:

@@ -25,6 +25,7 @@ GPU_PROGRAM = scheduled(
     "programs.split_scans",
 )
 MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leave out
+PRECISE = ("block_sums", "widen_folds")  # they decide digits, so no choice leaves them out
 
 # Passes over kernels, on a CPU. Their numbers go on from those of CPU_PROGRAM. Order matters:
 # contractions claim their loops before what is left gets a vector axis, and threads come after,

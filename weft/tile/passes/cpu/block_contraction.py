@@ -29,6 +29,7 @@ from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
 
@@ -41,7 +42,7 @@ TURN = 1.03  # times the vectors, where what registers hold is transposed to sto
 UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 
 
-def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
+def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Apply the schedule to every contraction of the kernel that is large enough to gain."""
     labels = Labels(kernel.body)
 
@@ -49,7 +50,7 @@ def block_contraction(kernel: Kernel, target: Machine) -> Kernel:
         found = None if stmt.bind else contraction(stmt)
         if found is None or not pays(found) or any(span(r) is None for r in found.reduce):
             return None
-        return _schedule(found, target, labels, stmt in kernel.body)
+        return _schedule(found, target, labels, choices, stmt in kernel.body)
 
     return replace(kernel, body=map_outermost(kernel.body, one))
 
@@ -61,13 +62,18 @@ def pays(c: Contraction) -> bool:
     return all(step in (0, 1) for _, step in strides(c.update, c.columns.axis, c.ranges))
 
 
-def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> For:
+def _schedule(
+    c: Contraction, target: Machine, labels: Labels, choices: Choices, alone: bool
+) -> For:
     """The tiled contraction, parallel over the cores where no loop is around it."""
     lanes = target.lanes(c.bytes)
-    rows = tile_length(c.rows, target.register_tile[0])
+    rows = _tile_rows(c, target, choices)
     c, size = _joined(c, target, lanes, labels)
     width = tile_width(c, target)
     packed = in_panels(c, width)
+    if not (packed or c.joined):
+        wider = (n for n in (2 * size, 4 * size, 8 * size) if n < 2 * trips(c.columns))
+        size = choices.pick("panel", (size, *wider), size.__rsub__)
     crossed = None if packed else in_panels(c.turned, lanes)
     if crossed and not c.joined:  # both sides' panels fit
         deep = trips(*c.reduce) * c.right.type.dtype.bytes
@@ -102,6 +108,14 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, alone: bool) -> F
 
     outside = (shared, *c.outer) if shared else c.outer
     return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
+
+
+def _tile_rows(c: Contraction, target: Machine, choices: Choices) -> int:
+    """Rows of a register tile: any for which its accumulators leave registers for operands."""
+    rows, vectors = target.register_tile
+    best, most = tile_length(c.rows, rows), (target.vector_registers - 2) // vectors - 1
+    fit = dict.fromkeys((best, *(tile_length(c.rows, n) for n in range(2, most + 1))))
+    return choices.pick("tile_rows", fit, lambda n: abs(n - best))
 
 
 def _unevenness(lines: int, size: int, target: Machine) -> float:

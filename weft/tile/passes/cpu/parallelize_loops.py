@@ -13,12 +13,13 @@ from weft.scalar.ops import constant
 from weft.scalar.sizes import Extent, Size, hint, larger
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels
 from weft.tile.passes.both.collapse_loops import joined
 from weft.tile.price.cost import block_time_us
 
 
-def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
+def parallelize_loops(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Nests worth more than waking the threads run in parallel; the others stay serial.
 
     Where sizes decide what a nest is worth, so they do how many threads are woken.
@@ -34,7 +35,8 @@ def parallelize_loops(kernel: Kernel, target: Machine) -> Kernel:
             if serial and free and isinstance(span(stmt), Size):
                 shared = replace(stmt, bind="parallel")  # of one block here, but of many elsewhere
             return with_grain(shared, int(2 * target.fork_us * hint(total) / max(time, 1e-3)))
-        return _parallel(stmt, target, labels) if time > 4 * target.fork_us else stmt
+        shared = choices.decide("threads", time > 4 * target.fork_us)
+        return _parallel(stmt, target, labels) if shared else stmt
 
     return replace(kernel, body=map_loops(kernel.body, one))
 

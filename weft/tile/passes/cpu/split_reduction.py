@@ -19,13 +19,14 @@ from weft.scalar.sizes import Size
 from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, combining, upto
 from weft.tile.price.cost import block_time_us
 
 ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a time
 
 
-def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
+def split_reduction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Split every outermost reduction that takes longer than waking the threads."""
     labels = Labels(kernel.body)
 
@@ -36,8 +37,8 @@ def split_reduction(kernel: Kernel, target: Machine) -> Kernel:
         if isinstance(span(stmt), Size) and stmt.lo is constant(0) and stmt.step == 1:
             least = 4 * target.fork_us / max(time, 1e-3) * trips(stmt)
             return _split_at_size(stmt, int(least), target, labels)
-        worth = stmt.extent and time > 8 * target.fork_us
-        return _split(stmt, target, labels) if worth else (stmt,)
+        splits = stmt.extent and choices.decide("split", time > 8 * target.fork_us)
+        return _split(stmt, target, labels) if splits else (stmt,)
 
     return replace(kernel, body=expand_loops(kernel.body, parts))
 

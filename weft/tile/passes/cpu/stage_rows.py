@@ -17,19 +17,20 @@ from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Updat
 from weft.scalar.ops import is_index
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, term_cost, trips
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels
 
 WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 
 
-def stage_rows(kernel: Kernel, target: Machine) -> Kernel:
+def stage_rows(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Stage where the row fits half of the second-level cache."""
-    return replace(kernel, body=staged(kernel.body, target))
+    return replace(kernel, body=staged(kernel.body, target, choices))
 
 
-def staged(body: Block, target: Machine) -> Block:
+def staged(body: Block, target: Machine, choices: Choices | None = None) -> Block:
     """The body with its shared terms staged; prices are of the staged body."""
-    labels = Labels(body)
+    labels, choices = Labels(body), choices or Choices()
 
     def visit(block: Block) -> Block:
         stmts = [replace(s, body=visit(s.body)) if isinstance(s, For) else s for s in block]
@@ -42,7 +43,7 @@ def staged(body: Block, target: Machine) -> Block:
                     joint = _with_store(first, stmts[i + 1 : j], second)
                     if joint is not None:
                         return visit((*stmts[:i], joint, *stmts[i + 1 : j], *stmts[j + 1 :]))
-                    staged = _stage(first, second, target, labels)
+                    staged = _stage(first, second, target, labels, choices)
                     if staged is not None:
                         local, stmts[i], stmts[j] = staged
                         return visit((local, *stmts))
@@ -73,7 +74,7 @@ def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
 
 
 def _stage(
-    first: For, second: For, target: Machine, labels: Labels
+    first: For, second: For, target: Machine, labels: Labels, choices: Choices
 ) -> tuple[Local, Stmt, Stmt] | None:
     """Both loops with the most expensive term that they share in a row buffer."""
     computed, same = set(nodes(first.body)), {second.axis: first.axis}
@@ -87,7 +88,9 @@ def _stage(
     own = [t for t in nodes(second.body) if moves(t) and not isinstance(t.op, Load)]
     both = (t for t in own if not is_index(t) and substitute((t,), same)[0] in computed)
     best = max(both, key=cost, default=None)
-    if best is None or cost(best) <= WORTH or trips(first) * best.type.dtype.bytes > target.l2 // 2:
+    if best is None or trips(first) * best.type.dtype.bytes > target.l2 // 2:
+        return None
+    if not choices.decide("stage", cost(best) > WORTH):
         return None
     row = labels.buffer("row", best.type.dtype, (span(first),))
     store = Store(row, (first.axis,), substitute((best,), same)[0])

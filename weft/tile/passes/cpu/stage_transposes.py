@@ -20,23 +20,24 @@ from weft.scalar.blocks import map_outermost, substitute_block
 from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, stride_of
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, nested, tiled
 from weft.tile.moves.stage import staged
 
 
-def stage_transposes(kernel: Kernel, target: Machine) -> Kernel:
+def stage_transposes(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Tile every nest whose store is contiguous along one axis and a load along another."""
     labels = Labels(kernel.body)
 
     def one(stmt: For) -> Stmt | None:
         if stmt.bind not in ("", "serial"):
             return stmt
-        return None if stmt.bind else _tile(stmt, target, labels)
+        return None if stmt.bind else _tile(stmt, target, labels, choices)
 
     return replace(kernel, body=map_outermost(kernel.body, one))
 
 
-def _tile(stmt: For, target: Machine, labels: Labels) -> Stmt | None:
+def _tile(stmt: For, target: Machine, labels: Labels, choices: Choices) -> Stmt | None:
     found = crossing(stmt)
     if found is None:
         return None
@@ -47,7 +48,7 @@ def _tile(stmt: For, target: Machine, labels: Labels) -> Stmt | None:
     step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
     line = step * store.buffer.type.dtype.bytes
     whole = line % target.vector_bytes == 0 and (length(found.across) or 0) >= 16 * lanes
-    return _Squares(found, lanes, whole, labels).nest()[0]
+    return _Squares(found, lanes, choices.decide("whole_lines", whole), labels).nest()[0]
 
 
 @dataclass

@@ -14,14 +14,15 @@ from weft.scalar.ops import apply, constant
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of
+from weft.tile.choices import Choices
 from weft.tile.price.traffic import moved
 
 
-def stream_stores(kernel: Kernel, target: Machine) -> Kernel:
+def stream_stores(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
     bytes_ = touched(kernel, target)
     past = apply("ge", constant(bytes_), constant(target.l3)) if isinstance(bytes_, Size) else None
-    if past is None and bytes_ < target.l3:
+    if past is None and not choices.decide("stream", bytes_ >= target.l3):
         return kernel
     read = loads(*nodes(kernel.body))
     ranges = ranges_in(kernel.body)

@@ -26,6 +26,7 @@ from weft.scalar.blocks import loops_from, map_outermost, substitute_block
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, around, blocked, nested, past, tiled
 from weft.tile.passes.both.collapse_loops import nested_and_joined
 from weft.tile.price.products import RATE, panels_cost, terms_cost
@@ -39,13 +40,13 @@ WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
 
-def tile_dot_products(kernel: Kernel, target: Machine) -> Kernel:
+def tile_dot_products(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Apply the schedule to every contraction that it makes faster than packed panels would."""
     labels = Labels(kernel.body)
 
     def one(stmt: For) -> Stmt | None:
         found = None if stmt.bind else contraction(stmt)
-        tile = None if found is None else dot_tile(found, target)
+        tile = None if found is None else dot_tile(found, target, choices)
         return None if found is None or tile is None else _schedule(found, tile, target, labels)
 
     return replace(kernel, body=map_outermost(kernel.body, one))
@@ -59,8 +60,11 @@ class DotTile:
     columns: int
     price: float
 
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
 
-def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
+
+def dot_tile(c: Contraction, target: Machine, choices: Choices | None = None) -> DotTile | None:
     """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
     last = c.reduce[-1]
     along = [step for _, step in strides(c.update, last.axis, c.ranges)]
@@ -68,8 +72,9 @@ def dot_tile(c: Contraction, target: Machine) -> DotTile | None:
     contiguous = all(step in (0, 1) for step in along)
     if not contiguous or trips(last) < target.lanes(c.bytes) or {*across} <= {0, 1}:
         return None
-    best = min(_tiles(c, target), key=lambda t: t.price)
-    return best if best.price < panels_cost(c, target) else None
+    panels = panels_cost(c, target)
+    tiles = (None, *_tiles(c, target))
+    return (choices or Choices()).pick("dot_tile", tiles, lambda t: t.price if t else panels)
 
 
 def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:

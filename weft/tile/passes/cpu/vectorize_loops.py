@@ -12,6 +12,7 @@ A loop may run over lanes although it has loops inside it: all of them then work
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
+from operator import itemgetter
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
@@ -22,13 +23,16 @@ from weft.scalar.ops import Apply
 from weft.scalar.placing import place
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import length, ranges_in, stride_of, strides, term_cost, trips
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, blocked, vectors
+
+Axes = tuple[float, frozenset[Node]]  # a set of axes, and its cost
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
 LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
 
 
-def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
+def vectorize_loops(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Choose a vector axis for every nest that has none."""
     labels = Labels(kernel.body)
     ranges = ranges_in(kernel.body)
@@ -38,33 +42,47 @@ def vectorize_loops(kernel: Kernel, target: Machine) -> Kernel:
             return stmt
         if any(s.bind for s in loops_in((stmt,))):
             return replace(stmt, body=tuple(map(one, stmt.body)), bind=stmt.bind or "serial")
-        cost, chosen = best_axis(stmt, target, ranges)
-        return apply_choice(stmt, chosen, target, labels) if cost else stmt
+        found = {_told(axes): (cost, axes) for cost, axes in every_axis(stmt, target, ranges)}
+        cost, chosen = found[choices.pick("vector_axis", found, lambda axes: found[axes][0])]
+        return apply_choice(stmt, chosen, target, labels, choices) if cost else stmt
 
     return replace(kernel, body=tuple(map(one, kernel.body)))
 
 
-def best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
+def _told(axes: frozenset[Node]) -> str:
+    return "+".join(sorted(axis.op.label for axis in axes)) or "none"  # type: ignore[attr-defined]
+
+
+def best_axis(stmt: For, target: Machine, ranges: Ranges) -> Axes:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
+    return every_axis(stmt, target, ranges)[0]
+
+
+def every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Axes]:
+    """Sets of vector axes with their costs, the cheapest first: what one path may have instead."""
     placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
-    return _best_axis(placed, target, ranges)
+    return _every_axis(placed, target, ranges)
 
 
 @lru_cache(256)
-def best_axis_alone(stmt: For, target: Machine) -> tuple[float, frozenset[Node]]:
+def best_axis_alone(stmt: For, target: Machine) -> Axes:
     """The same for an outermost nest, cached: several prices need it."""
     return best_axis(stmt, target, ranges_in((stmt,)))
 
 
-def _best_axis(stmt: For, target: Machine, ranges: Ranges) -> tuple[float, frozenset[Node]]:
-    inner = [_best_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
-    serial = trips(stmt) * (sum(c for c, _ in inner) + statements_cost(stmt.body, None, 1, ranges))
-    descend = (serial, frozenset[Node]().union(*(axes for _, axes in inner)))
+def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Axes]:
+    inner = [_every_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
+    own = statements_cost(stmt.body, None, 1, ranges)
+    best = [found[0] for found in inner]
+    others = ([*best[:i], a, *best[i + 1 :]] for i, found in enumerate(inner) for a in found[1:])
+    descend: list[Axes] = []
+    for costs, axes in (zip(*one, strict=True) if one else ((), ()) for one in (best, *others)):
+        descend.append((trips(stmt) * (sum(costs) + own), frozenset[Node]().union(*axes)))
     if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
-        return descend
+        return sorted(descend, key=itemgetter(0))
     lanes = lanes_for(stmt, target)
     cost = nest_cost((stmt,), stmt.axis, lanes, ranges)
-    return min(descend, (cost, frozenset((stmt.axis,))), key=lambda t: t[0])
+    return sorted([*descend, (cost, frozenset((stmt.axis,)))], key=itemgetter(0))
 
 
 def _can_run_lanes(stmt: For) -> bool:
@@ -132,14 +150,19 @@ def access_cost(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
 
 
 def apply_choice(
-    stmt: For, chosen: frozenset[Node], target: Machine, labels: Labels, around: int = 1
+    stmt: For,
+    chosen: frozenset[Node],
+    target: Machine,
+    labels: Labels,
+    choices: Choices,
+    around: int = 1,
 ) -> For:
     """Block the chosen loops by lanes, several vectors at a time where that hides latency.
 
     `around`: how often the loop runs.
     """
     turns = around * trips(stmt)
-    body = map_loops(stmt.body, lambda s: apply_choice(s, chosen, target, labels, turns))
+    body = map_loops(stmt.body, lambda s: apply_choice(s, chosen, target, labels, choices, turns))
     if stmt.axis not in chosen:
         return replace(stmt, body=body, bind="serial")
     lanes = lanes_for(stmt, target)
@@ -148,7 +171,10 @@ def apply_choice(
     most = LONG if turns >= LONG * lanes * 2 * target.cores else PARTS  # blocks for every core
     parts = PARTS if stmt.role == "reduce" else most if inner else 1
     folds = sum(len(f.labels) for loop in loops_in((stmt,)) for f in loop.folds)
-    parts = max(1, min(parts, trips(stmt) // lanes, 16 // max(1, folds)))
+    fit = max(1, min(LONG, trips(stmt) // lanes, 16 // max(1, folds)))
+    parts = min(parts, fit)
+    sides = (parts, *(n for n in (1, 2, 4, 8, 16) if n <= fit and n != parts))
+    parts = choices.pick("vectors", sides, lambda n: abs(n - parts))
 
     def block(lo: Node, hi: Node) -> Block:
         if parts == 1:

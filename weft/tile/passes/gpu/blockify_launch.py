@@ -38,6 +38,7 @@ from weft.tile.analysis import tiles
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.analysis.tiles import Tile, full, is_frame, on_nests, section, tile_of
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, blocked
 from weft.tile.passes.both.collapse_loops import joined
 
@@ -51,7 +52,7 @@ START = 2000.0  # cycles until a block's first products
 L2_BYTES = 24.0  # a cycle, of each multiprocessor
 
 
-def blockify_launch(kernel: Kernel, target: GPU) -> Kernel:
+def blockify_launch(kernel: Kernel, target: GPU, choices: Choices) -> Kernel:
     """Bind to the grid down to the first loop of threads, and that one in blocks."""
     if len(kernel.body) != 1 or not isinstance(kernel.body[0], For):
         return kernel
@@ -59,7 +60,7 @@ def blockify_launch(kernel: Kernel, target: GPU) -> Kernel:
     if is_frame(kernel.body[0]):
         return replace(kernel, body=_shared(_framed(kernel.body)))
     if tile is not None:
-        return replace(kernel, body=(_tile_grid(tile, target, labels),))
+        return replace(kernel, body=(_tile_grid(tile, target, labels, choices),))
     return replace(kernel, body=(_grid(kernel.body[0], 1, target, labels),))
 
 
@@ -162,7 +163,7 @@ def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
 # ---- tiles
 
 
-def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
+def _tile_grid(tile: Tile, target: GPU, labels: Labels, choices: Choices) -> For:
     """The tile with blocks of one size over the grid."""
     rows, columns = tile.threads
     depth = trips(*loops_in(tile.body))
@@ -176,8 +177,8 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels) -> For:
 
     square = (COPIED, COPIED) if tile.sum is None else None
     wide = (*SIDES, WIDE) if rate == GROUP_RATE else SIDES
-    choices = product(_sides(trips(rows), SIDES), _sides(trips(columns), wide))
-    sides = square or min(choices, key=price)
+    both = product(_sides(trips(rows), SIDES), _sides(trips(columns), wide))
+    sides = square or choices.pick("tile", both, price)
     grid: list[For] = [replace(f, bind="grid") for f in tile.around]
     threads: list[For] = []
     body = tile.body

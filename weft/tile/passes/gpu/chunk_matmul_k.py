@@ -15,6 +15,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.tiles import Tile, is_frame, on_tiles
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, around, blocked
 
 BYTES = 64  # of a row of a chunk: two sectors
@@ -22,7 +23,7 @@ WIDE = 128  # a whole line, where shared memory is large: threads that copy meet
 LARGE = 128 << 10
 
 
-def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
+def chunk_matmul_k(kernel: Kernel, target: GPU, choices: Choices) -> Kernel:
     """Split the sum of every tile into chunks."""
 
     def chunked(tile: Tile, labels: Labels) -> Tile:
@@ -37,7 +38,7 @@ def chunk_matmul_k(kernel: Kernel, target: GPU) -> Kernel:
         size = line // widest
         while size >= 2 * trips(longest):
             size //= 2
-
+        size = choices.pick("chunk", (size, size // 2), lambda n: -n) if size > 16 else size
         others = [f for f in loops if f is not longest]
         nest = blocked(replace(longest, body=body, folds=()), labels.axis("k"), size)
         nest = around(others, nest, bind="serial", folds=())

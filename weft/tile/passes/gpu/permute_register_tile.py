@@ -18,10 +18,11 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import divisors, trips
 from weft.tile.analysis.slabs import accesses_of, best_pad
 from weft.tile.analysis.tiles import Tile, on_tiles, section
+from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels
 
 
-def permute_register_tile(kernel: Kernel, target: GPU) -> Kernel:
+def permute_register_tile(kernel: Kernel, target: GPU, choices: Choices) -> Kernel:
     """Choose the pieces of every tile that has slabs and registers."""
 
     def best(tile: Tile, labels: Labels) -> Tile:
@@ -35,8 +36,8 @@ def permute_register_tile(kernel: Kernel, target: GPU) -> Kernel:
             turns = sum(best_pad(b, found, target)[0] for b in {a.slab for a in found})
             return turns, -sum(pieces)
 
-        choices = product(*(divisors(trips(r)) for r in tile.registers))
-        return _cut(tile, min(choices, key=price), labels)
+        every = product(*(divisors(trips(r)) for r in tile.registers))
+        return _cut(tile, choices.pick("pieces", every, price), labels)
 
     return on_tiles(kernel, best)
 

@@ -1,0 +1,105 @@
+"""The search on programs whose times are made up: what it finds, and what it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from weft.tune.search import Built, Decisions, Schedule, neighbours, search
+
+MET = {"vectors": (["4", "1", "2", "8"], "4"), "threads": (["yes", "no"], "yes")}
+Price = Callable[[str, Decisions], float]
+
+
+class Fake:
+    """Programs of two kernels; `price` gives microseconds for a kernel's decisions."""
+
+    def __init__(self, price: Price, noise: Sequence[float] = (1.0,)) -> None:
+        self.price, self.noise = price, noise
+        self.made: list[Schedule] = []
+        self.measured = 0
+
+    def build(self, schedules: Sequence[Schedule]) -> list[Built | None]:
+        found: list[Built | None] = []
+        for schedule in schedules:
+            if any("8" in own.values() for own in schedule.values()):
+                found.append(None)  # cannot be built
+                continue
+            self.made.append(schedule)
+            texts = {k: str(sorted(dict(schedule.get(k, {})).items())) for k in ("a", "b", "small")}
+            found.append(Built(len(self.made) - 1, texts, dict.fromkeys(texts, MET)))
+        return found
+
+    def times(self, numbers: Sequence[int]) -> list[dict[str, float]]:
+        rows: list[dict[str, float]] = []
+        for n in numbers:
+            factor = self.noise[self.measured % len(self.noise)]
+            self.measured += 1
+            own = {k: self.made[n].get(k, {}) for k in ("a", "b")}
+            rows.append({k: factor * self.price(k, d) for k, d in own.items()} | {"small": 0.01})
+        return rows
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def price(kernel: str, decisions: Decisions) -> float:
+    fast = 0.5 if decisions.get("vectors") == "2" else 1.0
+    alone = 0.8 if decisions.get("threads") == "no" else 1.0
+    return 100 * fast * alone if kernel == "a" else 50 / alone
+
+
+def test_each_kernel_gets_its_own_best() -> None:
+    found = search(Fake(price), {"a", "b", "small"}, 60, quiet)
+    assert found["a"].decisions == {"vectors": "2", "threads": "no"}
+    assert (found["a"].default_us, found["a"].us) == (100, 40)
+    assert found["b"].decisions == {} and found["b"].us == found["b"].default_us == 50
+    assert "small" not in found  # of no weight
+
+
+def test_only_what_is_wanted_is_searched() -> None:
+    assert [*search(Fake(price), {"b"}, 60, quiet)] == ["b"]
+
+
+def test_a_gain_within_the_noise_is_none() -> None:
+    def slight(kernel: str, decisions: Decisions) -> float:
+        return 90.0 if decisions.get("vectors") == "2" else 100.0
+
+    fake = Fake(slight, noise=(1.0, 1.3, 0.8, 1.25, 0.7))
+    assert search(fake, {"a"}, 60, quiet)["a"].decisions == {}
+
+
+def test_what_one_gains_and_others_lose_is_left() -> None:
+    class Shared(Fake):
+        def times(self, numbers: Sequence[int]) -> list[dict[str, float]]:
+            rows = super().times(numbers)
+            for row, n in zip(rows, numbers, strict=True):
+                row["b"] += 60 if self.made[n].get("a", {}).get("vectors") == "2" else 0
+            return rows
+
+    assert search(Shared(price), {"a"}, 60, quiet)["a"].decisions == {}
+
+
+def test_no_time_is_the_default() -> None:
+    assert search(Fake(price), {"a"}, 0, quiet)["a"].decisions == {}
+
+
+def test_a_default_that_cannot_be_built_is_an_error() -> None:
+    class Broken(Fake):
+        def build(self, schedules: Sequence[Schedule]) -> list[Built | None]:
+            return [None] * len(schedules)
+
+    with pytest.raises(AssertionError):
+        search(Broken(price), {"a"}, 60, quiet)
+
+
+def test_neighbours_differ_in_one_choice_the_likeliest_first() -> None:
+    found = [*neighbours({"threads": "no"}, {**MET, "threads": (["yes", "no"], "no")})]
+    assert found == [
+        {"threads": "no", "vectors": "1"},
+        {"threads": "yes"},
+        {"threads": "no", "vectors": "2"},
+        {"threads": "no", "vectors": "8"},
+    ]

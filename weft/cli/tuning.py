@@ -1,0 +1,87 @@
+"""weft tune: searches the choices of a program's kernels by measuring, and keeps what it finds.
+
+rows = tune(spec, Options(target="cpu"), seconds=60, tell=print)
+show(rows_table("softmax", rows))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from weft.cli.check import call
+from weft.cli.compiling import compile_source
+from weft.cli.output import microseconds, table
+from weft.cli.program import IrText, SourceSpec
+from weft.cli.source import load
+from weft.core.errors import WeftError
+from weft.options import Options
+from weft.tune.database import Database, Row, latest, read_rows
+from weft.tune.tuner import SETTINGS, Settings, database
+
+
+def tune(
+    spec: SourceSpec, options: Options, seconds: float, tell: Callable[[str], None]
+) -> list[Row]:
+    """Tune every graph of a program for its own arguments; the rows that were found."""
+    program = load(spec)
+    if isinstance(program, IrText):
+        raise WeftError("weft tune takes a PyTorch program, not IR text")
+    settings = Settings(seconds, tell)
+    token = SETTINGS.set(settings)
+    try:
+        compiled = compile_source(program, replace(options, tune="now"))
+        call(replace(program, callable=compiled), compiled)
+    finally:
+        SETTINGS.reset(token)
+    return settings.rows
+
+
+def rows_table(title: str, rows: Sequence[Row]) -> Any:
+    """Each kernel with its time by default and tuned, and what was decided."""
+    columns = ["kernel", "target", "default us", "tuned us", "ratio", "decisions"]
+    return table(title, columns, [_cells(row) for row in rows])
+
+
+def _cells(row: Row) -> list[str]:
+    times = microseconds(row.default_us), microseconds(row.us)
+    ratio = f"{row.us / row.default_us:.2f}" if row.default_us else ""
+    return [row.kernel, row.target, *times, ratio, decided(row)]
+
+
+def decided(row: Row) -> str:
+    return ", ".join(f"{name} = {option}" for name, option in row.decisions.items()) or "default"
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """How much of their time the kernels take now, together."""
+    before, after = sum(r.default_us for r in rows), sum(r.us for r in rows)
+    better = sum(bool(r.decisions) for r in rows)
+    if not before:
+        return "nothing new to tune"
+    return (
+        f"{better} of {len(rows)} kernels are faster: all take {after / before:.2f} of their time"
+    )
+
+
+def maintain(forget: str | None, export: str | None, merge: str | None) -> list[str]:
+    """Forget rows, write all to a file, add those of a file; what was done, in words."""
+    known, done = database(), list[str]()
+    if merge is not None:
+        found = latest(read_rows(Path(merge))).values()
+        rows = known.rows()
+        new = [r for r in found if r.key not in rows or rows[r.key].when < r.when]
+        known.add(new)
+        done.append(f"{len(new)} of {len(found)} rows of {merge} are new")
+    if forget is not None:
+        done.append(f"{known.forget(forget)} rows forgotten")
+    if export is not None:
+        Database(Path(export)).add(all_rows())
+        done.append(f"{len(all_rows())} rows written to {export}")
+    return done
+
+
+def all_rows() -> list[Row]:
+    return list(database().rows().values())

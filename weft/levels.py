@@ -1,0 +1,170 @@
+"""From a captured PyTorch program to sources, level by level: read `lower` to know weft.
+
+torch -> tensor -> loop -> tile -> kernel -> source, each level a list of named passes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from weft.core.errors import WeftError, choice
+from weft.core.node import Node
+from weft.core.passes import PassLog, call_by_name
+from weft.emit.gpu import Launch
+from weft.emit.languages import LANGUAGES
+from weft.emit.sources import sources_of
+from weft.frontend import torch_level
+from weft.frontend.graph import KNOWN, Known
+from weft.frontend.lower import to_tensor
+from weft.kernel import verify as kernel_verify
+from weft.kernel.schedule import GPU_THREADS
+from weft.loop import verify as loop_verify
+from weft.options import Options, find_target
+from weft.scalar.nest import Kernel, Program
+from weft.scalar.resize import hints_of, sizes_of, with_hints
+from weft.scalar.sizes import Size
+from weft.scalar.structure import is_same
+from weft.scalar.unique import Unique
+from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
+from weft.tensor import lower as tensor_lower
+from weft.tensor import verify as tensor_verify
+from weft.tensor.fuse import partition
+from weft.tensor.pairs import pair_bf16
+from weft.tensor.rules import simplify
+from weft.tensor.statistics import fold_in_one_pass
+from weft.text import print_program
+from weft.tile import verify as tile_verify
+from weft.tile.choices import Chooser
+from weft.tile.lower import kernels as tile_lower
+from weft.tile.moves.loops import distinct
+from weft.tile.price.hints import price_for, ranges_around, thought_large
+from weft.tile.price.tables import tables
+from weft.tile.schedule import PRECISE, check_machine, schedule_for
+from weft.tune.text import read_schedule, show_schedule
+from weft.tune.tuner import decisions_of
+
+VERIFY: dict[str, Callable[[Any], None]] = {
+    "torch": torch_level.verify,
+    "tensor": tensor_verify.verify,
+    "loop": loop_verify.verify,
+    "tile": tile_verify.verify,
+    "kernel": kernel_verify.verify,
+}
+
+
+@dataclass(frozen=True)
+class Levels:
+    """One program at every level it has been lowered through.
+
+    Below the loop level `made` has only one kernel of each structure, which `unique` tells.
+    """
+
+    made: Mapping[str, Any]  # by level
+    unique: Unique | None
+    sources: Mapping[str, str]
+    symbols: Mapping[str, str]  # kernel -> C function
+    launches: Mapping[str, Launch]  # of GPU kernels, by symbol
+    language: str  # of the sources
+    sizes: tuple[Node, ...] = ()  # the symbols that a call has values for, in order
+    near: Mapping[Size, tuple[int, int]] = field(default_factory=dict)  # where it is near the best
+    chooser: Chooser = field(default_factory=Chooser)  # what was chosen
+
+    def program(self, level: str) -> Any:
+        """The whole program at that level; WeftError where it started below."""
+        if level not in self.made:
+            raise WeftError(f"this program started below the {level} level")
+        partly = self.unique is not None and level in ("tile", "kernel")
+        return self.unique.restore(self.made[level]) if partly else self.made[level]  # type: ignore[union-attr]
+
+    def text(self, level: str) -> str:
+        """Text of one level; `source` and the name of its language are the emitted files.
+
+        `schedule` is what was chosen for each kernel, as weft.compile(schedule=...) takes it.
+        """
+        if level == "schedule":
+            return show_schedule(self.chooser)
+        if level in ("source", self.language):
+            return "\n".join(self.sources.values())
+        if level in ("c", *LANGUAGES):
+            told = f"the sources for this target are {self.language}, not {level}"
+            raise WeftError(f"{told}: choose a target of that language")
+        choice("level", level, (*VERIFY, "schedule", "source", "c", *LANGUAGES))
+        return print_program(self.program(level))
+
+
+def on_kernels(
+    program: Program, step: Callable[..., Kernel], chooser: Chooser, name: str = "", **facts: Any
+) -> Program:
+    """One step of the schedule on every kernel; of the facts it takes those that it names.
+
+    Whether a kernel takes a step that has a name is a choice.
+    """
+
+    def one(kernel: Kernel) -> Kernel:
+        choices = chooser.of(kernel)
+        made = call_by_name(step, {**facts, "kernel": kernel, "choices": choices})
+        if not name or name in PRECISE or is_same(made.body, kernel.body):
+            return made
+        return made if choices.decide(name, True) else kernel
+
+    return program.map_kernels(program.level, one)
+
+
+def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
+    """From a program of any level to C: the whole compiler, in order."""
+    target = find_target(options.target)
+    schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
+    chooser = Chooser(read_schedule(options.schedule))
+    if options.tune != "off":
+        chooser.known = partial(decisions_of, target=target)
+    on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
+    narrows, program = known.narrows and not on_gpu, start
+    made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
+
+    def take(changed: Any) -> None:
+        nonlocal program
+        program = made[changed.level] = distinct(changed)
+
+    def run(letter: str, change: Callable[[Any], Any], name: str = "") -> None:
+        take(log.run(letter, name, change, program, print_program))
+
+    if program.level == "torch":
+        run("n", partial(to_tensor, fallback=options.fallback))
+        take(thought_large(program, known.few or ()) if narrows else program)
+    layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
+    price = price_for(target, free)
+    if start.level == "torch":
+        run("n", lambda graph: simplify(graph, log.fired), "001_simplify")
+        run("n", partial(fold_in_one_pass, price=price), "002_fold_in_one_pass")
+        if target.pairs:
+            run("n", pair_bf16, "003_pair_bf16")
+    if program.level == "tensor":
+        groups = log.time("l", lambda: partition(program, price, target, options.fuse))
+        run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
+        facts = {"target": target, "price": price, "constants": known.constants}
+        for name, step in schedule.program:
+            run("l", lambda p, step=step: call_by_name(step, {**facts, "program": p}), name)
+    if program.level == "loop":
+        if narrows:
+            near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))
+            if few != known.few:
+                return lower(start, options, log, known._replace(few=few))
+        unique = Unique(program, starts=isinstance(target, CPU) and not free)
+        take(replace(unique.program, level="tile"))
+        for name, step in schedule.kernels:
+            facts = {"step": step, "chooser": chooser, "name": name[4:]}
+            run("t", partial(on_kernels, **facts, target=target, near=near), name)
+        chooser.check()
+        log.show_choices(show_schedule(chooser))
+    check_machine(program, target)
+    if program.level == "tile":
+        run("k", tile_lower.lower)
+        for name, step in GPU_THREADS if on_gpu else ():
+            run("k", partial(on_kernels, step=step, chooser=chooser, target=target), name)
+    symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
+    named = unique.all(symbols) if unique else symbols
+    return Levels(made, unique, sources, named, launches, target.language, free, near, chooser)

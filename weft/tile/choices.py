@@ -1,0 +1,91 @@
+"""The choices of a schedule: every one between options goes through `pick`.
+
+choices = Choices({"vectors": "4"})
+choices.pick("vectors", (1, 2, 4), price)       # 4, whatever the price; else the cheapest
+choices.met["vectors"]                          # Choice(options=("2", "1", "4"), taken="4")
+
+A kernel's choices are named, the second of a name `vectors.2`; replayed by name, as in TVM's traces
+(Shao et al., Tensor Program Optimization with Probabilistic Programs, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+from weft.core.errors import choice
+from weft.scalar.nest import Kernel
+
+T = TypeVar("T")
+Decisions = Mapping[str, str]  # of one kernel: options by choice
+
+
+class Choice(NamedTuple):
+    """What could be chosen, cheapest first, and what was taken."""
+
+    options: tuple[str, ...]
+    taken: str
+
+
+@dataclass
+class Choices:
+    """The choices of one kernel, met in order: `decided` by name, or else the cheapest.
+
+    WeftError for a decision that is no option; of those `known` from earlier, it is passed over.
+    """
+
+    decided: Decisions = field(default_factory=dict[str, str])
+    known: Decisions = field(default_factory=dict[str, str])
+    met: dict[str, Choice] = field(default_factory=dict[str, Choice])
+    kernel: str = "kernel"
+
+    def pick(self, name: str, options: Iterable[T], price: Callable[[T], Any]) -> T:
+        """The option decided for this choice, or the first of the least price."""
+        ranked = {_text(option): option for option in sorted(options, key=price)}
+        if name in self.met:
+            name = next(n for i in range(2, 1 << 20) if (n := f"{name}.{i}") not in self.met)
+        taken = self.decided.get(name) or self.known.get(name)
+        if name in self.decided:
+            choice(f"{self.kernel}.{name}", self.decided[name], ranked)
+        if taken not in ranked:
+            taken = next(iter(ranked))
+        self.met[name] = Choice(tuple(ranked), taken)
+        return ranked[taken]
+
+    def decide(self, name: str, default: bool) -> bool:
+        """Yes or no, where yes is right and `default` thought best."""
+        return self.pick(name, (default, not default), lambda option: option is not default)
+
+
+def _text(option: Any) -> str:
+    if isinstance(option, bool):
+        return "yes" if option else "no"
+    return "x".join(map(str, option)) if isinstance(option, tuple) else str(option)
+
+
+@dataclass
+class Chooser:
+    """The choices of a program's kernels, by name.
+
+    `decided` is what a schedule's text says, that of "*" for every kernel that has such an option;
+    `known` is what of a kernel was found by measuring.
+    """
+
+    decided: Mapping[str, Decisions] = field(default_factory=dict[str, Decisions])
+    known: Callable[[Kernel], Decisions] = lambda kernel: {}
+    kernels: dict[str, Choices] = field(default_factory=dict[str, Choices])
+
+    def of(self, kernel: Kernel) -> Choices:
+        """Those of the kernel, which is at the loop level when it is first met."""
+        if kernel.name not in self.kernels:
+            known = {**self.known(kernel), **self.decided.get("*", {})}
+            decided = self.decided.get(kernel.name, {})
+            self.kernels[kernel.name] = Choices(decided, known, {}, kernel.name)
+        return self.kernels[kernel.name]
+
+    def check(self) -> None:
+        """WeftError where a kernel has no choice of a name that was decided for it."""
+        for kernel, choices in self.kernels.items():
+            for name in self.decided.get(kernel, ()):
+                choice(f"choice of kernel {kernel}", name, choices.met)

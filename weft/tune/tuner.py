@@ -1,0 +1,197 @@
+"""Tunes a compiled program: its kernels' choices are searched by measuring, and kept.
+
+tune(levels, inputs, "cpu", narrows=False)      # rows of the database, which then has them
+decisions_of(kernel, target)                    # what it has for a kernel, in any program
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+
+from weft.config import config
+from weft.options import Options, find_target
+from weft.runtime.child import Child, ChildError
+from weft.scalar.nest import Kernel
+from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
+from weft.text import print_program
+from weft.tune.database import Database, Row, kernel_key
+from weft.tune.search import Built, Schedule, search
+from weft.tune.text import write_schedule
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+BUSY = 0.7  # of the cores: more that others run makes threads look slow
+LIMIT = 120  # seconds of a request to the child
+
+
+@dataclass
+class Settings:
+    """How long a program is tuned, who is told what was found, and all rows so far."""
+
+    seconds: float = 60.0
+    tell: Callable[[str], None] = lambda line: None
+    rows: list[Row] = field(default_factory=list[Row])
+
+
+SETTINGS = ContextVar[Settings]("tuning")
+
+
+def database() -> Database:
+    """That of the cache; `weft cache --clear` and the cache's limit leave it."""
+    return _opened(config.cache / "tuned.jsonl")
+
+
+@cache
+def _opened(path: Path) -> Database:
+    return Database(path)
+
+
+def decisions_of(kernel: Kernel, target: CPU | GPU) -> Mapping[str, str]:
+    """What was found for a kernel of the loop level; nothing where it was never measured."""
+    if not database().rows():
+        return {}
+    row = database().find(kernel_key(kernel, target))
+    return row.decisions if row else {}
+
+
+def digest(options: Options) -> str:
+    """Of what the database decides; programs compiled with other decisions are compiled again."""
+    return "" if options.tune == "off" or not database().rows() else database().digest()
+
+
+class Tuned:
+    """What runs a program: tuned in the first call, then as `again` makes it."""
+
+    def __init__(self, run: Run, tune: Callable[[Sequence[Any]], Any], again: Callable[[], Any]):
+        self.run, self.tune, self.again = run, tune, again
+        self.artifact, self.lock, self.done = run.artifact, Lock(), False  # type: ignore[attr-defined]
+
+    def __call__(self, inputs: Sequence[Any]) -> Sequence[Any]:
+        if not self.done:
+            with self.lock:
+                if not self.done:
+                    self.tune(inputs)
+                    self.run, _ = self.again()
+                    made: Any = self.run.artifact  # type: ignore[attr-defined]
+                    self.artifact.report, self.artifact.levels = made.report, made.levels
+                    self.done = True
+        return self.run(inputs)
+
+
+def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list[Row]:
+    """Search the choices of a program's kernels for these inputs, in another process.
+
+    Of kernels with one structure one is searched; those that the database has are left as they are.
+    """
+    settings, machine = SETTINGS.get(None) or Settings(), find_target(target)
+    first: Sequence[Kernel] = levels.unique.program.kernels
+    keys = {k.name: kernel_key(k, machine) for k in first}
+    wanted = [name for name, key in keys.items() if database().find(key) is None]
+    if not wanted:
+        return []
+    load, cores = os.getloadavg()[0], os.cpu_count() or 1
+    if load > BUSY * cores:
+        settings.tell(f"load {load:.1f} on {cores} cores: what is found may not hold elsewhen")
+    with tempfile.TemporaryDirectory(prefix="weft-tune-") as folder:
+        text = print_program(levels.made["loop"])
+        request = {"target": target, "narrows": narrows}
+        bench = _Bench(Path(folder), text, inputs, request, settings.tell)
+        try:
+            found = search(bench, wanted, settings.seconds, settings.tell)
+        finally:
+            bench.close()
+    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+    rows = [
+        Row(keys[name], name, target, dict(f.decisions), f.default_us, f.us, when)
+        for name, f in found.items()
+    ]
+    database().add(rows)
+    settings.rows += rows
+    return rows
+
+
+class _Bench:
+    """Builds and times candidates in a child process; one that ends it, or hangs, is left out."""
+
+    def __init__(
+        self,
+        folder: Path,
+        text: str,
+        inputs: Sequence[Any],
+        request: Mapping[str, Any],
+        tell: Callable[[str], None],
+    ) -> None:
+        self.folder, self.tell = folder, tell
+        (folder / "program.txt").write_text(text)
+        given = [t.detach() if isinstance(t, torch.Tensor) else t for t in inputs]
+        torch.save(given, folder / "inputs.pt")
+        files = {"program": str(folder / "program.txt"), "inputs": str(folder / "inputs.pt")}
+        self.request = {**files, **request}
+        self.schedules: list[Schedule] = []  # of each number
+        self.child = self.started()
+
+    def started(self) -> Child:
+        child = Child("weft.tune.worker", self.folder / "log", limit=LIMIT)
+        child.ask(do="load", **self.request)
+        self.now: dict[int, int] = {}  # what a number is in this child
+        return child
+
+    def close(self) -> None:
+        if self.child.usable:
+            self.child.close()
+
+    def build(self, schedules: Sequence[Schedule]) -> list[Built | None]:
+        try:
+            return self.built(schedules)
+        except ChildError:
+            if len(schedules) == 1:
+                self.restart()
+                return [None]
+            self.restart()
+            return [self.build([one])[0] for one in schedules]
+
+    def restart(self) -> None:
+        """Another child, which has the default: all results are compared with that."""
+        self.close()
+        self.child = self.started()
+        if self.schedules:
+            self.renew([0])
+
+    def built(self, schedules: Sequence[Schedule]) -> list[Built | None]:
+        reply = self.child.ask(do="build", schedules=[*map(write_schedule, schedules)])
+        found: list[Built | None] = []
+        for row, schedule in zip(reply["rows"], schedules, strict=True):
+            if "number" not in row:
+                if "wrong" in row:
+                    lines = write_schedule(schedule)
+                    self.tell(f"left out, and please report it: {row['wrong']}, by\n{lines}")
+                found.append(None)
+                continue
+            self.schedules.append(schedule)
+            self.now[len(self.schedules) - 1] = row["number"]
+            found.append(Built(len(self.schedules) - 1, row["texts"], row["met"]))
+        return found
+
+    def renew(self, numbers: Sequence[int]) -> None:
+        """Build again what a child before this one had."""
+        for number in dict.fromkeys(n for n in numbers if n not in self.now):
+            text = write_schedule(self.schedules[number])
+            (row,) = self.child.ask(do="build", schedules=[text])["rows"]
+            self.now[number] = row["number"]
+
+    def times(self, numbers: Sequence[int]) -> list[dict[str, float]]:
+        self.renew(numbers)
+        reply = self.child.ask(do="times", numbers=[self.now[n] for n in numbers])
+        return reply["rows"]

@@ -1,0 +1,121 @@
+"""The process in which candidates run: one program under several schedules, built and timed.
+
+python -m weft.tune.worker
+{"do": "load", "program": "program.txt", "inputs": "inputs.pt", "target": "cpu", "narrows": false}
+{"do": "build", "schedules": ["", "softmax.vectors = 4"]}
+{"do": "times", "numbers": [0, 1, 0]}
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from weft import driver
+from weft.core.errors import WeftError
+from weft.core.passes import PassLog
+from weft.frontend.graph import KNOWN
+from weft.levels import Levels, lower
+from weft.options import Options
+from weft.runtime.child import answer
+from weft.runtime.report import Report
+from weft.text import parse_program
+
+# Times an output's largest value: other schedules add in another order
+CLOSE = {torch.float64: 1e-12, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+
+Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+
+class Session:
+    """Answers requests about one program. Each method is a request."""
+
+    def __init__(self) -> None:
+        self.made: list[tuple[Run, Report, Mapping[str, str]]] = []  # and kernels by symbol
+        self.expected: list[Any] = []
+
+    def load(self, program: str, inputs: str, target: str, narrows: bool) -> dict[str, Any]:
+        """Read a program of the loop level, and its inputs."""
+        self.program = parse_program(Path(program).read_text(), program)
+        self.inputs = torch.load(inputs, weights_only=True)
+        self.target, self.known = target, KNOWN._replace(narrows=narrows)
+        return {}
+
+    def build(self, schedules: list[str]) -> dict[str, Any]:
+        """Compile the program under schedules, and run it: results have to be the first one's.
+
+        Replies with a row for each: its number, or why it has none; a digest of each kernel's text;
+        and the choices that each kernel met, as options and the one taken.
+        """
+        with ThreadPoolExecutor(os.cpu_count()) as pool:  # the C compiler is a process of its own
+            rows = list(pool.map(self._built, schedules))
+        return {"rows": [self._checked(*row) for row in rows]}
+
+    def _built(self, schedule: str) -> tuple[dict[str, Any], Any]:
+        options = Options(self.target, schedule=schedule, tune="off", profile=True)
+        log = PassLog()
+        try:
+            levels = lower(self.program, options, log, self.known)
+            run, report = driver.runnable(levels, options, log, {}, torch.device("cpu"))
+        except WeftError as error:  # a decision whose choice another one takes away
+            return {"refused": error.message}, None
+        facts = facts_of(levels)
+        return facts, (run, report, {levels.symbols[name]: name for name in facts["texts"]})
+
+    def _checked(self, row: dict[str, Any], made: Any) -> dict[str, Any]:
+        if made is None:
+            return row
+        torch.manual_seed(0)
+        found = list(made[0](self.inputs))
+        if not self.made:
+            self.expected = [t.clone() if isinstance(t, torch.Tensor) else t for t in found]
+        words = (differ(*pair) for pair in zip(self.expected, found, strict=True))
+        wrong = next(filter(None, words), None)
+        if wrong is not None:
+            return {"wrong": wrong}
+        self.made.append(made)
+        return {**row, "number": len(self.made) - 1}
+
+    def times(self, numbers: list[int]) -> dict[str, Any]:
+        """Microseconds of the kernels of each structure under schedules, run in turn."""
+        rows: list[dict[str, float]] = []
+        for number in numbers:
+            run, report, names = self.made[number]
+            run(self.inputs)
+            spent = dict.fromkeys(names.values(), 0.0)
+            for kernel in report.kernels:
+                spent[names[kernel.symbol]] += kernel.measured_us or 0.0
+            rows.append(spent)
+        return {"rows": rows}
+
+
+def facts_of(levels: Levels) -> dict[str, Any]:
+    """Of kernels that stand for others of their structure: a digest of the text, and choices."""
+    texts = {k.name: levels.sources[levels.symbols[k.name]] for k in levels.made["tile"].kernels}
+    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
+    met = {name: levels.chooser.kernels[name].met for name in texts}
+    return {"texts": digests, "met": met}
+
+
+def differ(expected: Any, found: Any) -> str:
+    """In words how results differ by more than the order of additions explains; "" if not."""
+    if not isinstance(expected, torch.Tensor):
+        return "" if expected == found else f"{found} instead of {expected}"
+    if not expected.is_floating_point() and not expected.is_complex():
+        return "" if torch.equal(expected, found) else "other integers than by default"
+    one, other = expected.to(torch.complex128), found.to(torch.complex128)
+    same = (one == other) | (one.isnan() & other.isnan())
+    most = (one - other).abs()[~same].max().item() if not same.all() else 0.0
+    large = one.abs()[one.abs().isfinite()].max().item() if one.abs().isfinite().any() else 0.0
+    limit = CLOSE.get(expected.dtype, 1e-4) * large
+    return "" if most <= limit else f"results differ by {most:.3g}, of values up to {large:.3g}"
+
+
+if __name__ == "__main__":
+    answer(Session())
