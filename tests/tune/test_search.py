@@ -59,8 +59,10 @@ def test_each_kernel_gets_its_own_best() -> None:
     assert "small" not in found  # of no weight
 
 
-def test_only_what_is_wanted_is_searched() -> None:
-    assert [*search(Fake(price), {"b"}, 60, quiet)] == ["b"]
+def test_only_what_is_wanted_is_searched_and_told() -> None:
+    told: list[str] = []
+    assert [*search(Fake(price), {"b"}, 60, told.append)] == ["b"]
+    assert told == ["b: 3 candidates, none better"]
 
 
 def test_a_gain_within_the_noise_is_none() -> None:

@@ -102,6 +102,8 @@ def search(
     start, final = _medians(rows[::2]), _medians(rows[1::2])
     if sum(final.values()) >= sum(start.values()):  # what one kernel gains others may lose
         kernels = [_Kernel(k.name, tried=k.tried) for k in kernels]
+    for k in kernels:
+        tell(f"{k.name}: {k.tried} candidates, {'a better one' if k.best else 'none better'}")
     after = {k.name: (final if k.best else start)[k.name] for k in kernels}
     return {k.name: Found(k.best, start[k.name], after[k.name], k.tried) for k in kernels}
 
@@ -144,7 +146,7 @@ def _round(
         if kernel.name in sure:
             kernel.best, ratio = sure[kernel.name]
             kernel.gain *= ratio
-            tell(f"{kernel.name}: {kernel.gain:.2f} of its time, after {kernel.tried} candidates")
+            tell(f"{kernel.name}: {kernel.gain:.2f} of its time after {kernel.tried} candidates")
     if not sure:
         return base
     best = bench.build([{k.name: k.best for k in kernels}])[0] or base
