@@ -195,19 +195,14 @@ def compile(
     fallback  "aten" runs as ATen's what weft has no code for; "error" raises UnsupportedOpError
               there, and CaptureError where the program is not one graph (both are WeftErrors)
     passes    "-stage_inputs,-021" leaves out schedule passes, by name or number
-    schedule  "softmax.vectors = 4": what to choose for a kernel, a line for each; f.ir("schedule")
-              has what was chosen, with the other options. WeftError for a line that is none
-    tune      "cached" uses what `weft tune` has found for kernels on this machine, "off" does not;
-              "now" searches at the first call, for a minute a graph (docs/TUNING.md)
+    schedule  "softmax.vectors = 4", a line for each choice, as f.ir("schedule") prints them all
+    tune      "cached" takes what `weft tune` found, "off" does not; "now" searches at first calls
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
-    shown = verbose or config.verbose
-    options = Options(
-        *(target, fuse, fallback, dynamic, freeze),
-        *(passes, schedule, tune, shown, profile, simulate),
-    )
+    code = target, fuse, fallback, dynamic, freeze, passes, schedule, tune
+    options = Options(*code, verbose or config.verbose, profile, simulate)
     build = Builder(options, sizes)
     return partial(compiled, build=build) if fn is None else compiled(fn, build)
 

@@ -43,7 +43,7 @@ from weft.tile.lower import kernels as tile_lower
 from weft.tile.moves.loops import distinct
 from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
-from weft.tile.schedule import PRECISE, check_machine, schedule_for
+from weft.tile.schedule import PRECISE, Schedule, check_machine, schedule_for
 from weft.tune.text import read_schedule, show_schedule
 from weft.tune.tuner import decisions_of
 
@@ -114,13 +114,18 @@ def on_kernels(
     return program.map_kernels(program.level, one)
 
 
-def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
-    """From a program of any level to C: the whole compiler, in order."""
-    target = find_target(options.target)
-    schedule = schedule_for(target, options.left_out, merges=options.fuse == "greedy")
+def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
+    """The passes, and what chooses between their options: text, what was measured, the price."""
     chooser = Chooser(read_schedule(options.schedule))
     if options.tune != "off":
         chooser.known = partial(decisions_of, target=target)
+    return schedule_for(target, options.left_out, merges=options.fuse == "greedy"), chooser
+
+
+def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
+    """From a program of any level to C: the whole compiler, in order."""
+    target = find_target(options.target)
+    schedule, chooser = scheduling(options, target)
     on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
     narrows, program = known.narrows and not on_gpu, start
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
@@ -158,8 +163,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         for name, step in schedule.kernels:
             facts = {"step": step, "chooser": chooser, "name": name[4:]}
             run("t", partial(on_kernels, **facts, target=target, near=near), name)
-        chooser.check()
-        log.show_choices(show_schedule(chooser))
+        log.show_choices(show_schedule(chooser.checked()))
     check_machine(program, target)
     if program.level == "tile":
         run("k", tile_lower.lower)

@@ -84,8 +84,9 @@ class Chooser:
             self.kernels[kernel.name] = Choices(decided, known, {}, kernel.name)
         return self.kernels[kernel.name]
 
-    def check(self) -> None:
-        """WeftError where a kernel has no choice of a name that was decided for it."""
+    def checked(self) -> Chooser:
+        """Itself; WeftError where a kernel has no choice of a name that was decided for it."""
         for kernel, choices in self.kernels.items():
             for name in self.decided.get(kernel, ()):
                 choice(f"choice of kernel {kernel}", name, choices.met)
+        return self

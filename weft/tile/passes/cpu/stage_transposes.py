@@ -6,9 +6,10 @@ before  for a0 in 0..512:  # free      after  for b0 in .. by 64, b1 in .. by 25
                                                           for a1 in b2..:  # free vector16
                                                               y[a0, a1] = x[a1, a0]
 
-Where y has many rows, each starting with a line of the cache, b2 and b3 change places and b0 steps
-by 128. Lowering reads and writes whole rows of squares (tile/lower/squares.py). Where more than a
-copy is computed, a square goes to a local tile first, and the computation reads its rows.
+Where y's rows start with a line of the cache and are no shorter than half of x's, b2 and b3 change
+places and b0 steps by 128; not so beyond the caches. Lowering reads and writes whole rows of
+squares (tile/lower/squares.py). Where more than a copy is computed, a square goes to a local tile
+first, and the computation reads its rows.
 """
 
 from __future__ import annotations
@@ -18,26 +19,30 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node
 from weft.scalar.blocks import map_outermost, substitute_block
 from weft.scalar.nest import Block, For, Kernel, Stmt
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, stride_of
+from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, stride_of, trips
 from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, nested, tiled
 from weft.tile.moves.stage import staged
+from weft.tile.passes.cpu.stream_stores import touched
 
 
 def stage_transposes(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Tile every nest whose store is contiguous along one axis and a load along another."""
-    labels = Labels(kernel.body)
+    labels, cached = Labels(kernel.body), hint(touched(kernel, target)) < target.l3
 
     def one(stmt: For) -> Stmt | None:
         if stmt.bind not in ("", "serial"):
             return stmt
-        return None if stmt.bind else _tile(stmt, target, labels, choices)
+        return None if stmt.bind else _tile(stmt, cached, target, labels, choices)
 
     return replace(kernel, body=map_outermost(kernel.body, one))
 
 
-def _tile(stmt: For, target: Machine, labels: Labels, choices: Choices) -> Stmt | None:
+def _tile(
+    stmt: For, cached: bool, target: Machine, labels: Labels, choices: Choices
+) -> Stmt | None:
     found = crossing(stmt)
     if found is None:
         return None
@@ -47,7 +52,8 @@ def _tile(stmt: For, target: Machine, labels: Labels, choices: Choices) -> Stmt 
     store = found.stores[0]
     step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
     line = step * store.buffer.type.dtype.bytes
-    whole = line % target.vector_bytes == 0 and (length(found.across) or 0) >= 16 * lanes
+    aligned = line % target.vector_bytes == 0
+    whole = aligned and cached and trips(found.across) < 2 * trips(found.along)
     return _Squares(found, lanes, choices.decide("whole_lines", whole), labels).nest()[0]
 
 
@@ -57,7 +63,7 @@ class _Squares:
 
     copied: Crossing
     lanes: int
-    whole: bool  # it stores whole lines, of more rows than a block has
+    whole: bool  # it stores whole lines, and reads short pieces of many rows
     labels: Labels
 
     def nest(self) -> Block:
