@@ -90,7 +90,7 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     run = run_or_refuse(run, *where)
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
     trace((*VERIFY, "source"), lambda level: levels().text(level))
-    if options.tune == "now" and not options.simulate:
+    if options.tune == "now" and not (options.simulate or misplaced(*where[:2])):
         facts = (options.target, captured.narrows)
         again = partial(build_near, graph, captured, replace(options, tune="cached"))
         return tuner.Tuned(

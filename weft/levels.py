@@ -161,8 +161,8 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         unique = Unique(program, starts=isinstance(target, CPU) and not free)
         take(replace(unique.program, level="tile"))
         for name, step in schedule.kernels:
-            facts = {"step": step, "chooser": chooser, "name": name[4:]}
-            run("t", partial(on_kernels, **facts, target=target, near=near), name)
+            choosing = {"step": step, "chooser": chooser, "name": name[4:]}
+            run("t", partial(on_kernels, **choosing, target=target, near=near), name)
         log.show_choices(show_schedule(chooser.checked()))
     check_machine(program, target)
     if program.level == "tile":

@@ -38,12 +38,12 @@ FREE_OF_FLOATS: dict[str, Program] = {
     "full": lambda x, by: x * torch.full((3,), by) + torch.full_like(x, by) + x.new_full((3,), by),
     "fill": lambda x, by: x * 2 + x.fill_(by),
     "tensor": lambda x, by: x * torch.tensor(by),
+    "slope": lambda x, by: F.leaky_relu(x, by),
     "result": lambda x, by: (x * by, by * 2),
 }
 FIXED: dict[str, Program] = {
     "expression": lambda x, by: x * ((by + 1e20) - 1e20) + (by - by),
     "power": lambda x, by: (x.abs() + 1) ** by,
-    "slope": lambda x, by: F.leaky_relu(x, by),
     "eps": lambda x, by: F.layer_norm(x.float(), (3,), eps=abs(by)),
     "smaller": lambda x, by: x.long() * min(by, 2),
     "product": lambda x, by: x * (by * by),

@@ -175,3 +175,12 @@ def test_results_that_differ_are_wrong() -> None:
     assert differ(torch.ones(2).long(), torch.zeros(2).long()) == "other integers than by default"
     assert differ(torch.tensor([1.0]), torch.tensor([float("nan")])) != ""
     assert differ(3, 4) == "4 instead of 3" and differ(3, 3) == ""
+
+
+def test_what_cannot_run_here_is_not_tuned(short: Settings) -> None:
+    f = weft.compile(softmax, target="cuda:sm_90a", tune="now")
+    with pytest.raises(WeftError, match="need tensors on a CUDA device"):
+        f(X)
+    simulated = weft.compile(softmax, target="cuda:sm_90a", tune="now", simulate=True)
+    torch.testing.assert_close(simulated(X[:2]), softmax(X[:2]))
+    assert not short.rows

@@ -45,6 +45,8 @@ class Session:
         self.program = parse_program(Path(program).read_text(), program)
         self.inputs = torch.load(inputs, weights_only=True)
         self.target, self.known = target, KNOWN._replace(narrows=narrows)
+        devices = (t.device for t in self.inputs if isinstance(t, torch.Tensor))
+        self.place = next(devices, torch.device("cpu"))
         return {}
 
     def build(self, schedules: list[str]) -> dict[str, Any]:
@@ -62,7 +64,7 @@ class Session:
         log = PassLog()
         try:
             levels = lower(self.program, options, log, self.known)
-            run, report = driver.runnable(levels, options, log, {}, torch.device("cpu"))
+            run, report = driver.runnable(levels, options, log, {}, self.place)
         except WeftError as error:  # a decision whose choice another one takes away
             return {"refused": error.message}, None
         facts = facts_of(levels)
