@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from tests.tile.test_panels import PRODUCT_OF_MANY as PRODUCT
 from tests.tile.test_passes import FACTS, PROGRAMS, close, inputs_of
 from weft.core.errors import WeftError
 from weft.driver import compile_text
@@ -23,24 +24,6 @@ from weft.tile.choices import Choice, Choices, Chooser
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.schedule import CPU_SCHEDULE
 from weft.tune.text import read_schedule
-
-PRODUCT = """
-program loop product
-input x: f32[64,48]
-input w: f32[48,80]
-
-kernel y(x: f32[64,48], w: f32[48,80]) -> y: f32[64,80]
-for a0 in 0..64:  # free
-    for a1 in 0..80:  # free
-        for a2 in 0..48:  # reduce
-            in0 = load x[a0, a2]
-            in1 = load w[a2, a1]
-            v0 = multiply(in0, in1)
-            acc0 <- add(acc0, v0)
-        y[a0, a1] = acc0
-
-output y
-"""
 
 
 def test_the_cheapest_is_taken_and_the_first_of_equals() -> None:
@@ -86,7 +69,7 @@ def test_a_schedule_replays_and_an_edited_one_is_obeyed() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("y.tile_rows = 77", "unknown y.tile_rows '77': one of 8, 7, 9"),
+        ("y.tile_rows = 77", "unknown y.tile_rows '77': one of 8, 7, 6"),
         ("y.rows = 8", "unknown choice of kernel y 'rows': one of collapse_loops|tile_rows"),
         ("tile_rows 8", "schedule line 1, 'tile_rows 8'"),
     ],

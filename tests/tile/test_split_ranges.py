@@ -94,6 +94,20 @@ def test_a_divided_axis_becomes_two_loops() -> None:
     assert np.array_equal(found, x.transpose(1, 0, 2).reshape(50, 256))
 
 
+FROM = {"0..256": "64..256", "f32[50,256]": "f32[50,192]", "y[a0, a1]": "y[a0, a1 - 64]"}
+
+
+@pytest.mark.parametrize("change", [{"a0": "r0"}, {"a0": "a1r"}, FROM], ids=str)
+def test_a_divided_axis_among_any_names_and_from_any_start(change: dict[str, str]) -> None:
+    text = HEADS
+    for old, new in change.items():
+        text = text.replace(old, new)
+    x = np.random.default_rng(0).standard_normal((4, 50, 64)).astype(np.float32)
+    (found,) = run(parse_program(schedule(text, "avx512")["split_ranges"]), [x])
+    want = x.transpose(1, 0, 2).reshape(50, 256)
+    assert np.array_equal(found, want[:, 64:] if change is FROM else want)
+
+
 @pytest.mark.parametrize("unit", [2, 60])  # few remainders; extents that they do not divide
 def test_other_axes_stay_whole(unit: int) -> None:
     text = HEADS.replace("f32[4,50,64]", "f32[200,50,64]").replace(

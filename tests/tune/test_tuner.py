@@ -17,6 +17,7 @@ from weft.cli.main import app
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.options import find_target
+from weft.runtime.child import ChildError
 from weft.tune import tuner
 from weft.tune.database import Database, Row, kernel_key, latest, read_rows
 from weft.tune.tuner import SETTINGS, Settings
@@ -40,7 +41,13 @@ def short() -> Iterator[Settings]:
 
 
 def row(key: str = "k", kernel: str = "softmax", **facts: Any) -> Row:
-    given = {"decisions": {"vectors": "2"}, "default_us": 2.0, "us": 1.0, "when": "2026-11-26"}
+    given = {
+        "decisions": {"vectors": "2"},
+        "default_us": 2.0,
+        "us": 1.0,
+        "tried": 9,
+        "when": "2026-11-26",
+    }
     return Row(key, kernel, "cpu", **{**given, **facts})
 
 
@@ -171,7 +178,7 @@ def test_random_draws_are_the_same_for_every_candidate(short: Settings) -> None:
 def test_results_that_differ_are_wrong() -> None:
     one = torch.tensor([1.0, float("nan"), float("inf"), 100.0])
     assert differ(one, one + 1e-4) == "" and differ(one.long(), one.long()) == ""
-    assert differ(one, one + torch.tensor([0.1, 0, 0, 0])).startswith("results differ by 0.1, of")
+    assert differ(one, one + torch.tensor([0.1, 0, 0, 0])).startswith("results differ: ")
     assert differ(torch.ones(2).long(), torch.zeros(2).long()) == "other integers than by default"
     assert differ(torch.tensor([1.0]), torch.tensor([float("nan")])) != ""
     assert differ(3, 4) == "4 instead of 3" and differ(3, 3) == ""
@@ -184,3 +191,26 @@ def test_what_cannot_run_here_is_not_tuned(short: Settings) -> None:
     simulated = weft.compile(softmax, target="cuda:sm_90a", tune="now", simulate=True)
     torch.testing.assert_close(simulated(X[:2]), softmax(X[:2]))
     assert not short.rows
+
+
+def test_a_program_whose_child_fails_runs_untuned(
+    short: Settings, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any, **__: Any) -> Any:
+        raise ChildError("worker: its process ended")
+
+    monkeypatch.setattr(tuner, "Child", broken)
+    told: list[str] = []
+    short.tell = told.append
+    f = weft.compile(softmax, target="cpu", tune="now")
+    with caplog.at_level("WARNING"):
+        torch.testing.assert_close(f(X), softmax(X))
+    assert told[-1] == "not tuned: worker: its process ended" and "is not tuned" in caplog.text
+
+
+def test_what_took_little_of_one_program_is_tuned_in_another() -> None:
+    small, large = row(tried=0, default_us=1.0), row(tried=9, default_us=99.0)
+    untried = tuner._untried  # pyright: ignore[reportPrivateUsage]
+    assert untried({"small": small, "large": large}) == []
+    assert untried({"small": small}) == ["small"]
+    assert untried({"small": small, "new": None}) == ["small", "new"]

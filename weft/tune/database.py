@@ -1,7 +1,7 @@
 """What was found by measuring: a file of JSON lines in the cache, one for each kernel and machine.
 
 database = Database(config.cache / "tuned.jsonl")
-database.add([Row(key, "softmax", "cpu", {"vectors": "4"}, default_us=9.1, us=7.4, when="2026-11")])
+database.add([Row(key, "softmax", "cpu", {"vectors": "4"}, 9.1, us=7.4, tried=12, when=now)])
 database.find(key)          # that row, in this process or a later one; None for another kernel
 
 A kernel's key has its text at the loop level, with the names of buffers left out, the machine, and
@@ -41,6 +41,7 @@ class Row:
     decisions: Mapping[str, str]
     default_us: float
     us: float
+    tried: int  # candidates; none where it took little of a program's time
     when: str  # in ISO 8601, so that later ones compare greater
 
 

@@ -17,6 +17,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from weft.core.errors import WeftError
+
 Decisions = Mapping[str, str]
 Schedule = Mapping[str, Decisions]  # by kernel
 Met = Mapping[str, Sequence[Any]]  # by choice: options, cheapest first, and the one taken
@@ -80,15 +82,19 @@ def neighbours(best: Decisions, met: Met) -> Iterator[Decisions]:
 def search(
     bench: Bench, wanted: Collection[str], seconds: float, tell: Callable[[str], None]
 ) -> dict[str, Found]:
-    """The best decisions for the wanted kernels that were found within so many seconds."""
+    """The best decisions for the wanted kernels that were found within so many seconds.
+
+    Those of kernels that take little of the time are not searched. WeftError without a default.
+    """
     end = time.monotonic() + seconds
     first = bench.build([{}])[0]
     if first is None:
-        raise AssertionError("the default cannot be built")
+        raise WeftError("the default cannot be built")
     default = _medians(bench.times([first.number] * AGAIN))
     total = sum(default.values())
-    large = (k for k in first.texts if k in wanted and default[k] >= SHARE * total)
-    kernels = [_Kernel(k) for k in large]
+    large = {k for k in first.texts if k in wanted and default[k] >= SHARE * total}
+    small = {k: Found({}, default[k], default[k], 0) for k in wanted if k not in large}
+    kernels = [_Kernel(k) for k in first.texts if k in large]
     for kernel in kernels:
         kernel.follow(first.met[kernel.name])
         kernel.texts.add(first.texts[kernel.name])
@@ -105,7 +111,8 @@ def search(
     for k in kernels:
         tell(f"{k.name}: {k.tried} candidates, {'a better one' if k.best else 'none better'}")
     after = {k.name: (final if k.best else start)[k.name] for k in kernels}
-    return {k.name: Found(k.best, start[k.name], after[k.name], k.tried) for k in kernels}
+    found = {k.name: Found(k.best, start[k.name], after[k.name], k.tried) for k in kernels}
+    return small | found
 
 
 def _batch(kernels: Sequence[_Kernel]) -> Iterator[dict[str, Decisions]]:

@@ -6,9 +6,11 @@ decisions_of(kernel, target)                    # what it has for a kernel, in a
 
 from __future__ import annotations
 
+import logging
 import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -20,6 +22,7 @@ from typing import Any
 import torch
 
 from weft.config import config
+from weft.core.errors import WeftError
 from weft.options import Options, find_target
 from weft.runtime.child import Child, ChildError
 from weft.scalar.nest import Kernel
@@ -27,10 +30,12 @@ from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.text import print_program
 from weft.tune.database import Database, Row, kernel_key
-from weft.tune.search import Built, Schedule, search
+from weft.tune.search import SHARE, Built, Schedule, search
 from weft.tune.text import write_schedule
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
+
+logger = logging.getLogger(__name__)
 
 BUSY = 0.7  # of the cores: more that others run makes threads look slow
 LIMIT = 120  # seconds of a request to the child
@@ -98,28 +103,40 @@ def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list
     settings, machine = SETTINGS.get(None) or Settings(), find_target(target)
     first: Sequence[Kernel] = levels.unique.program.kernels
     keys = {k.name: kernel_key(k, machine) for k in first}
-    wanted = [name for name, key in keys.items() if database().find(key) is None]
+    wanted = _untried({name: database().find(key) for name, key in keys.items()})
     if not wanted:
         return []
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > BUSY * cores:
-        settings.tell(f"load {load:.1f} on {cores} cores: what is found may not hold elsewhen")
+        settings.tell(f"load {load:.1f} on {cores} cores: a quiet machine may choose otherwise")
     with tempfile.TemporaryDirectory(prefix="weft-tune-") as folder:
         text = print_program(levels.made["loop"])
         request = {"target": target, "narrows": narrows}
-        bench = _Bench(Path(folder), text, inputs, request, settings.tell)
         try:
-            found = search(bench, wanted, settings.seconds, settings.tell)
-        finally:
-            bench.close()
+            with closing(_Bench(Path(folder), text, inputs, request, settings.tell)) as bench:
+                found = search(bench, wanted, settings.seconds, settings.tell)
+        except WeftError as error:  # the program runs as it is
+            logger.warning("%s is not tuned: %s", levels.made["loop"].name, error)
+            settings.tell(f"not tuned: {error}")
+            return []
     when = datetime.now(timezone.utc).isoformat(timespec="seconds")
     rows = [
-        Row(keys[name], name, target, dict(f.decisions), f.default_us, f.us, when)
+        Row(keys[name], name, target, dict(f.decisions), f.default_us, f.us, f.tried, when)
         for name, f in found.items()
     ]
     database().add(rows)
     settings.rows += rows
     return rows
+
+
+def _untried(rows: Mapping[str, Row | None]) -> list[str]:
+    """Kernels that nothing is known of, or that took little of another program and much of this."""
+    total = sum(row.default_us for row in rows.values() if row)
+    return [
+        name
+        for name, row in rows.items()
+        if row is None or (not row.tried and row.default_us >= SHARE * total)
+    ]
 
 
 class _Bench:

@@ -20,12 +20,13 @@ from typing import Any
 from weft.scalar.affine import function_of
 from weft.scalar.blocks import expand_loops, nodes, substitute_block
 from weft.scalar.nest import Block, For, Kernel, walk
-from weft.scalar.ops import add, apply, axis, constant, value_of
+from weft.scalar.ops import add, apply, constant, value_of
 from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
 from weft.scalar.structure import renumber
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Ranges, contraction, ranges_in, span
+from weft.tile.moves.loops import Labels
 from weft.tile.moves.peel import cuts, simplify_block
 
 PIECES = 4  # a loop is copied at most so often
@@ -36,10 +37,13 @@ SHORTEST = 8  # of the loops over remainders
 def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
     """Split small free loops where a comparison has one answer beyond, or the axis is divided."""
 
+    labels = Labels(kernel.body)
+
     def visit(block: Block, ranges: Ranges, product: bool) -> Block:
         def split(stmt: For) -> Iterator[For]:
             whole = product or contraction(stmt) is not None
-            for piece in map(_divided, _pieces(stmt, ranges_in((stmt,), ranges), whole)):
+            for part in _pieces(stmt, ranges_in((stmt,), ranges), whole):
+                piece = _divided(part, labels)
                 inner = ranges_inside(piece, ranges)
                 yield replace(piece, body=visit(simplify_block(piece.body, inner), inner, whole))
 
@@ -73,15 +77,16 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     return pieces
 
 
-def _divided(stmt: For) -> For:
+def _divided(stmt: For, labels: Labels) -> For:
     """The loop as one over axis // n around one over axis % n, for the largest n of its body."""
     found = [n for n in nodes(stmt.body) if function_of(n) == "floormod"]
     units = [int(value_of(n.args[1]) or 0) for n in found if n.args[0] is stmt.axis]
     extent = stmt.extent or 0
     unit = max((n for n in units if SHORTEST <= n < extent and extent % n == 0), default=0)
-    if unit == 0 or stmt.role != "free" or any(isinstance(s, For) for s in stmt.body):
+    plain = stmt.role == "free" and stmt.lo is constant(0) and stmt.step == 1
+    if unit == 0 or not plain or any(isinstance(s, For) for s in stmt.body):
         return stmt
-    rest = axis(f"{stmt.label}r")
+    rest = labels.axis("r")
     whole = apply(add, apply("multiply", stmt.axis, constant(unit)), rest)
     body = substitute_block(stmt.body, {stmt.axis: whole})
     inner = replace(stmt, axis=rest, hi=constant(unit), body=body)
