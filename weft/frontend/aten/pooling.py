@@ -61,11 +61,17 @@ def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
     `rest` is what `Window.of` takes, then the positions that the forward op gave.
     """
     *moves, indices = rest
-    window = Window.of(*moves)
-    grads, winners = (window.spread(t, x.shape) for t in (g, indices))
-    here = affine({a: math.prod(x.shape[a + 1 :]) for a in range(x.rank - window.rank, x.rank)})
-    chosen = eq(winners, index_of(winners.shape, here))
-    return total(where(chosen, grads, 0), range(x.rank, winners.rank))
+    window, lead = Window.of(*moves), g.rank - len(rest[0])
+    box = (*g.shape[:lead], *window.kernel, *g.shape[lead:])
+    axes = (*range(lead), *range(g.rank, len(box)))
+    flat, first = dict[int, int](), 0  # the position that a window reads by a tap
+    for i in range(window.rank):
+        by = math.prod(x.shape[lead + i + 1 :])
+        flat |= {lead + i: by * window.dilation[i], g.rank + i: by * window.stride[i]}
+        first -= by * window.pad[i]
+    held, winners = (build.broadcast_in(t, box, axes) for t in (g, indices))
+    held = where(eq(winners, index_of(box, affine(flat, first))), held, 0)
+    return returned(held, window, x.shape[lead:])
 
 
 def col2im(x: Tensor, size: Extents, kernel: Extents, *moves: Any) -> Tensor:
