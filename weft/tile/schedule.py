@@ -17,7 +17,9 @@ scheduled = partial(numbered, "weft.tile.passes")
 
 # Passes over the whole program, at the loop level. Their parameters are the program and, by name,
 # what they need: the target, the price of a kernel's body in us, the inputs that are constants.
-CPU_PROGRAM = scheduled("programs.pack_constants", "programs.merge_rows")
+CPU_PROGRAM = scheduled(
+    "programs.transpose_operands", "programs.pack_constants", "programs.merge_rows"
+)
 GPU_PROGRAM = scheduled(
     "programs.narrow_buffers",
     "programs.chunk_reduce",  # before what it merges is split over the grid
