@@ -63,17 +63,17 @@ def graded(form: Form) -> Form:
 
 
 class Graded:
-    """What runs a function's backward pass after it, with a gradient of ones."""
+    """What runs a function's backward pass after it, with one random gradient."""
 
     def __init__(self, given: list[torch.Tensor]) -> None:
-        self.given, self.ones = given, dict[torch.Size, torch.Tensor]()
+        self.given, self.weights = given, dict[torch.Size, torch.Tensor]()
 
     def __call__(self, function: Callable[..., Any], *args: Any) -> Any:
         out = function(*args)
         out = out[0] if isinstance(out, tuple) else out
-        if out.shape not in self.ones:
-            self.ones[out.shape] = torch.ones_like(out)
-        return torch.autograd.grad(out, self.given, self.ones[out.shape])
+        if out.shape not in self.weights:
+            self.weights[out.shape] = torch.randn_like(out)
+        return torch.autograd.grad(out, self.given, self.weights[out.shape])
 
 
 CONV = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}

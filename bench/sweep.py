@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 import weft
 from bench.forms import Form, Graded, forms
@@ -68,8 +69,7 @@ def measure(form: Form, inductor: bool) -> dict[str, Any]:
 
 
 def results(run: Callable[[], Any]) -> list[Any]:
-    made = run()
-    return [*made] if isinstance(made, tuple | list) else [made]
+    return tree_leaves(run())
 
 
 def cells(name: str, row: dict[str, Any], columns: list[str]) -> list[str]:
