@@ -15,7 +15,8 @@ from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile.analysis.access import contraction
 from weft.tile.lower import kernels as lower
-from weft.tile.passes.cpu.tile_dot_products import dot_tile, tile_dot_products
+from weft.tile.passes.cpu.tile_dot_products import tile_dot_products
+from weft.tile.price.products import dot_tile
 from weft.tile.schedule import CPU_SCHEDULE
 
 LINEAR = """

@@ -4,17 +4,17 @@ blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 
 tiled((a0, a1), ((0, 64), (1, 64), (0, 8)), labels, body)       # 64 x 64, and of these 8 x 64
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from weft.core.node import Node, make
+from weft.core.node import Node
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import Index, accesses, locals_in, loops_in
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Update, walk
+from weft.scalar.blocks import accesses, locals_in, loops_in
+from weft.scalar.nest import Block, Buffer, For, Kernel, Program, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
@@ -115,16 +115,6 @@ def vectors(loop: For, lo: Node, hi: Node, lanes: int, labels: Labels, body: Blo
     origin = labels.axis("c")
     vector = For(loop.axis, origin, upto(origin, lanes, hi), body, 1, loop.role, f"vector{lanes}")
     return For(origin, lo, hi, (vector,), lanes, loop.role, "register")
-
-
-def combining(
-    folds: Sequence[Fold], parts: Mapping[Node, Buffer], turn: Node, count: int, index: Index = ()
-) -> For:
-    """The loop over so many parts that folds them; buffers have each accumulator at turn, index."""
-    read = {acc: make(Load(part), turn, *index) for acc, part in parts.items()}
-    updates = (Update(f, tuple(read[acc] for acc in f.accs), partial=True) for f in folds)
-    end = constant(count)
-    return For(turn, constant(0), end, tuple(updates), 1, "reduce", folds=tuple(folds))
 
 
 def renamed(block: Block, labels: Labels) -> Block:

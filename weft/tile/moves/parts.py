@@ -1,15 +1,21 @@
-"""Loops in parts that run side by side, by another kernel than what combines them.
+"""Splits folds: loops in parts with accumulators of their own, and what combines the parts.
 
 outer, end, place = cut(loop, s0, 128)     # s0 in 0..32; an end and an index in part s0
+own_part(loop, loop.folds, "s0")           # acc0_s0 <- add(acc0_s0, x); acc0 <- add(acc0, acc0_s0)
+combining(folds, buffers, q0, 32)          # for q0 in 0..32: acc0 <- add(acc0, part0[q0])
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain
 
-from weft.core.node import Node, postorder
+from weft.core.node import Node, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Program, Running, Store, Update
+from weft.scalar.blocks import Index, substitute_block
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Running, Store, Update
 from weft.scalar.ops import apply, constant
+from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 
@@ -58,3 +64,22 @@ def part_length(scan: For, around: list[For], target: GPU) -> int:
 
 def updates_in(block: Block) -> tuple[Update, ...]:
     return tuple(s for s in block if isinstance(s, Update))
+
+
+def own_part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
+    """The loop with accumulators of its own, and the updates that add these to the outer ones."""
+    own = {f: f.suffixed(suffix) for f in folds}
+    updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
+    pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
+    body = substitute_block(substituted(loop.body, own), dict(chain(*pairs)))
+    return replace(loop, body=body, folds=tuple(own.values())), updates
+
+
+def combining(
+    folds: Sequence[Fold], parts: Mapping[Node, Buffer], turn: Node, count: int, index: Index = ()
+) -> For:
+    """The loop over so many parts that folds them; buffers have each accumulator at turn, index."""
+    read = {acc: make(Load(part), turn, *index) for acc, part in parts.items()}
+    updates = (Update(f, tuple(read[acc] for acc in f.accs), partial=True) for f in folds)
+    end = constant(count)
+    return For(turn, constant(0), end, tuple(updates), 1, "reduce", folds=tuple(folds))

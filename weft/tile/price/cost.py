@@ -19,10 +19,9 @@ from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
 from weft.tile.passes.cpu.stage_rows import staged
-from weft.tile.passes.cpu.tile_dot_products import dot_tile
-from weft.tile.passes.cpu.vectorize_loops import access_cost, best_axis_alone
+from weft.tile.price.axes import access_cost, best_axis_alone
 from weft.tile.price.latency import latency_ns
-from weft.tile.price.products import panels_cost, terms_cost, tiles_cost
+from weft.tile.price.products import dot_tile, panels_cost, terms_cost, tiles_cost
 from weft.tile.price.traffic import memory_ns
 
 SHORT, PART = 128, 4  # iterations that lanes of a part of a warp share, and how many these are

@@ -12,7 +12,7 @@ from weft.scalar.nest import Block, Buffer, For, Local
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, trips
 from weft.tile.moves.parts import part_length
-from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+from weft.tile.price.axes import best_axis_alone
 
 LOAD, SHARED = 400.0, 25.0  # ns from global and from shared memory
 NEAR = 48 << 10  # bytes of a row that are still there when it is read again

@@ -1,19 +1,33 @@
-"""The price of a contraction without its epilogue: by packed panels on a CPU, by tiles on a GPU.
+"""The price of a contraction without its epilogue: by panels or dot products, by tiles on a GPU.
 
 panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
+dot_tile(contraction, target)           # a tile of dot products, None where panels are as fast
 """
 
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
 from weft.core.node import Node, postorder
-from weft.scalar.nest import Load
+from weft.scalar.affine import has_symbol
+from weft.scalar.nest import For, Load, Update
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, trips
+from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, tile_length, trips
 from weft.tile.analysis.fragments import unit_rate
+from weft.tile.choices import Choices
 from weft.tile.passes.cpu.block_contraction import in_panels, tile_width
 
 RATE = 1.15  # vector instructions in the time of a multiply-add that a register tile feeds
 TRANSPOSE = 8  # multiply-adds in the time that packing a vector across takes
 TILE = 64  # rows and columns of a tile on a GPU
+# Of dot products:
+LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
+CROSS = 0.7  # the same of a load that crosses a cache line, beyond another
+LINE = 64  # bytes of a cache line
+FAR = 1.5  # times as long: what many tiles read in turn comes from farther caches
+ACROSS = 3.45  # vector instructions in the time that the lanes of an accumulator take to add up
+WIDEST = 4  # vectors of a strip of columns at most
 
 
 def panels_cost(c: Contraction, target: Machine) -> float:
@@ -51,3 +65,81 @@ def terms_cost(term: Node) -> float:
     """The cost of a term beyond a plain load."""
     own = sum(map(term_cost, postorder(term)))
     return own if not isinstance(term.op, Load) else 0.0
+
+
+@dataclass(frozen=True)
+class DotTile:
+    """Rows and columns of accumulators, each a vector; vector instructions of the whole nest."""
+
+    rows: int
+    columns: int
+    price: float
+
+    def __str__(self) -> str:
+        return f"{self.rows}x{self.columns}"
+
+
+def dot_tile(c: Contraction, target: Machine, choices: Choices | None = None) -> DotTile | None:
+    """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
+    last = c.reduce[-1]
+    along = [step for _, step in strides(c.update, last.axis, c.ranges)]
+    across = [step for _, step in strides(c.update, c.columns.axis, c.ranges)]
+    contiguous = all(step in (0, 1) for step in along)
+    if not contiguous or trips(last) < target.lanes(c.bytes) or {*across} <= {0, 1}:
+        return None
+    panels = panels_cost(c, target)
+    tiles = (None, *_tiles(c, target))
+    return (choices or Choices()).pick("dot_tile", tiles, lambda t: t.price if t else panels)
+
+
+def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
+    """Tiles whose accumulators leave registers for one side and an operand of the other."""
+    lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
+    most, price = target.vector_registers - 1, dots_cost(c, target)
+    for wide in range(1, min(columns, most) + 1):
+        high = max((most - wide) // wide, most // (wide + 1))
+        fits = high > 0 and strip_columns(wide, lanes) <= WIDEST * lanes
+        if not fits or tile_length(c.columns, wide) != wide:
+            continue
+        high = tile_length(c.rows, high)
+        high = high if has_symbol(c.rows.hi) else -(-rows // -(-rows // high))
+        yield DotTile(high, wide, price(high, wide))
+
+
+def dots_cost(c: Contraction, target: Machine) -> Callable[[int, int], float]:
+    """The price in tiles of so many rows and columns."""
+    lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
+    deep = trips(*c.reduce[:-1]) * -(-trips(c.reduce[-1]) // lanes)
+    around = trips(*c.outer, *c.repeat)
+    left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
+
+    def price(high: int, wide: int) -> float:
+        loads = rows * -(-columns // wide) * left + columns * -(-rows // high) * right
+        return around * (deep * (RATE * rows * columns + loads) + ACROSS * rows * columns)
+
+    return price
+
+
+def _load(side: Node, rows: For, c: Contraction, lanes: int) -> float:
+    """Cost of a vector of one side: to load it, to widen it, and what else it takes."""
+    plain = narrow(side)
+    instructions = 1 if plain is side else 2
+    crossing = CROSS * _crossing(side, rows, c, lanes)
+    return LOAD * instructions + crossing + terms_cost(plain)
+
+
+def _crossing(side: Node, rows: For, c: Contraction, lanes: int) -> float:
+    """The part of its vectors that cross a line: where rows do not start at whole vectors."""
+    found = 0.0
+    for load, step in strides(Update(c.update.fold, (side,)), rows.axis, c.ranges):
+        if isinstance(load, Node):
+            each = load.type.dtype.bytes
+            aligned = math.gcd((1 if step is None else step) * each, lanes * each)
+            found = max(found, (lanes * each - aligned) / LINE)
+    return found
+
+
+def strip_columns(wide: int, lanes: int) -> int:
+    """Columns of a strip: whole vectors, two or more, and whole tiles of `wide` columns."""
+    even = math.lcm(wide, lanes)
+    return even * -(-2 * lanes // even)

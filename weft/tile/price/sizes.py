@@ -21,9 +21,8 @@ from weft.scalar.ops import Symbol, constant, make
 from weft.scalar.sizes import Size, hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, trips
-from weft.tile.passes.both.collapse_loops import collapse_loops
-from weft.tile.passes.cpu.tile_dot_products import DotTile, dot_tile, dots_cost
-from weft.tile.price.products import panels_cost
+from weft.tile.moves.join import collapse
+from weft.tile.price.products import DotTile, dot_tile, dots_cost, panels_cost
 
 STEPS = (8, 32, 128, 512)  # rows at which a range may begin
 TOP = 2048  # rows beyond which schedules compare as they do there
@@ -49,7 +48,7 @@ def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[
 
 
 def nests_of(kernels: Iterable[Kernel], target: Machine) -> list[tuple[Contraction | For, int]]:
-    return [n for k in kernels for n in _nests(collapse_loops(k, target).body)]
+    return [n for k in kernels for n in _nests(collapse(k.body))]
 
 
 def _nests(block: Block, times: int = 1) -> Iterator[tuple[Contraction | For, int]]:

@@ -16,20 +16,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from itertools import chain
 
 from weft.core.types import f32, f64
 from weft.scalar.affine import bounds, has_symbol
-from weft.scalar.blocks import loops_in, map_loops, substitute_block
+from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.monoid import SUM, WELFORD
-from weft.scalar.nest import Block, Fold, For, Kernel, Update
+from weft.scalar.nest import Block, For, Kernel, Update
 from weft.scalar.ops import apply, subtract
 from weft.scalar.reach import longest, ranges_inside
 from weft.scalar.sizes import Size
-from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import Ranges
 from weft.tile.moves.loops import Labels, upto
 from weft.tile.moves.partial import ending
+from weft.tile.moves.parts import own_part
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
@@ -98,15 +97,6 @@ def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
 def _stages(stmt: For) -> bool:
     """Whether it fills slabs too, those of iterations after its own among them."""
     return any(s.role == "free" for s in loops_in(stmt.body))
-
-
-def own_part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Block]:
-    """The loop with accumulators of its own, and the updates that add these to the outer ones."""
-    own = {f: f.suffixed(suffix) for f in folds}
-    updates = tuple(Update(f, part.accs, partial=True) for f, part in own.items())
-    pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
-    body = substitute_block(substituted(loop.body, own), dict(chain(*pairs)))
-    return replace(loop, body=body, folds=tuple(own.values())), updates
 
 
 def _trips(stmt: For, ranges: Ranges) -> int:

@@ -30,8 +30,8 @@ from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
 from weft.tile.choices import Choices
+from weft.tile.moves.join import collapsed, nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
-from weft.tile.passes.both.collapse_loops import collapsed, nested_and_joined
 
 Span = tuple[Node, Node]  # from, to
 Read = Callable[[Node], Node]  # what a tile that starts at a column reads

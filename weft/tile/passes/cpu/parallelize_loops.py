@@ -14,8 +14,8 @@ from weft.scalar.sizes import Extent, Size, hint, larger
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
 from weft.tile.choices import Choices
+from weft.tile.moves.join import joined
 from weft.tile.moves.loops import Labels
-from weft.tile.passes.both.collapse_loops import joined
 from weft.tile.price.cost import block_time_us
 
 

@@ -20,12 +20,12 @@ from weft.scalar.sizes import hint, size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along
 from weft.tile.choices import Choices
-from weft.tile.passes.cpu.stream_stores import touched
+from weft.tile.price.traffic import touched
 
 
 def prefetch_rows(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Mark vector loads of the first loop that reads a row again, where two rows stay cached."""
-    if not choices.decide("prefetch", hint(touched(kernel, target)) >= target.l3):
+    if not choices.decide("prefetch", hint(touched(kernel.body, target)) >= target.l3):
         return kernel
     ranges = ranges_in(kernel.body)
 

@@ -16,11 +16,11 @@ from weft.scalar.blocks import expand_loops
 from weft.scalar.nest import Block, For, Kernel, Local, Store
 from weft.scalar.ops import add, apply, constant, floordiv, maximum, minimum, multiply
 from weft.scalar.sizes import Size
-from weft.scalar.substitution import substituted
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
 from weft.tile.choices import Choices
-from weft.tile.moves.loops import Labels, combining, upto
+from weft.tile.moves.loops import Labels, upto
+from weft.tile.moves.parts import combining, own_part
 from weft.tile.price.cost import block_time_us
 
 ROUND = 256  # iterations a part is a multiple of: whole vectors, several at a time
@@ -70,11 +70,11 @@ def _split_at_size(stmt: For, least: int, target: Machine, labels: Labels) -> Bl
 
 def _combined(shared: For, inner: For, at: Node, parts: int, labels: Labels) -> Block:
     """The parallel loop over so many parts, `inner` in each, and the loop that adds them up."""
-    own = {f: f.suffixed("p") for f in inner.folds}
-    accs = (acc for f in own.values() for acc in f.accs)
+    part, _ = own_part(inner, inner.folds, "p")
+    accs = (acc for f in part.folds for acc in f.accs)
     held = [acc for f in inner.folds for acc in f.accs]
     lines = {acc: labels.buffer("part", acc.type.dtype, (parts,)) for acc in held}
     stores = [Store(b, (at,), acc) for b, acc in zip(lines.values(), accs, strict=True)]
     combine = replace(combining(inner.folds, lines, labels.axis("q"), parts), bind="serial")
-    shared = replace(shared, body=(substituted(inner, own), *stores))
+    shared = replace(shared, body=(part, *stores))
     return (*map(Local, lines.values()), shared, combine)

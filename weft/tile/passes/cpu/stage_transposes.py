@@ -25,12 +25,12 @@ from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, str
 from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, nested, tiled
 from weft.tile.moves.stage import staged
-from weft.tile.passes.cpu.stream_stores import touched
+from weft.tile.price.traffic import touched
 
 
 def stage_transposes(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Tile every nest whose store is contiguous along one axis and a load along another."""
-    labels, cached = Labels(kernel.body), hint(touched(kernel, target)) < target.l3
+    labels, cached = Labels(kernel.body), hint(touched(kernel.body, target)) < target.l3
 
     def one(stmt: For) -> Stmt | None:
         if stmt.bind not in ("", "serial"):

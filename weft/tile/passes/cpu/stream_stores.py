@@ -11,16 +11,16 @@ from dataclasses import replace
 from weft.scalar.blocks import loads, map_each, map_outermost, nodes
 from weft.scalar.nest import For, Kernel, Store
 from weft.scalar.ops import apply, constant
-from weft.scalar.sizes import Size, hint
+from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of
 from weft.tile.choices import Choices
-from weft.tile.price.traffic import moved
+from weft.tile.price.traffic import touched
 
 
 def stream_stores(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
-    bytes_ = touched(kernel, target)
+    bytes_ = touched(kernel.body, target)
     past = apply("ge", constant(bytes_), constant(target.l3)) if isinstance(bytes_, Size) else None
     if past is None and not choices.decide("stream", bytes_ >= target.l3):
         return kernel
@@ -39,13 +39,3 @@ def stream_stores(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
         return replace(loop, body=map_each(loop.body, Store, lambda s: marked(s, loop)))
 
     return replace(kernel, body=map_outermost(kernel.body, one))
-
-
-def touched(kernel: Kernel, target: Machine) -> int:
-    """The bytes of its buffers that the kernel touches, to compare with the last cache.
-
-    Of 32 MB: splitting heads, which touches 25, is slower with streaming stores on a quiet
-    machine, layer norm, which touches 33.6, takes half the time.
-    """
-    parts = moved(kernel.body, target.l2).items()
-    return sum(b.bytes if hint(b.bytes) <= n else int(n) for b, n in parts)

@@ -16,27 +16,18 @@ memory once, for all rows on the left. Packed panels reach the multiply-adds wit
 no sum over lanes, but have to be written first: many rows pay for that, few do not.
 """
 
-import math
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from weft.core.node import Node, make, substitute
-from weft.scalar.affine import has_symbol
+from weft.core.node import make, substitute
 from weft.scalar.blocks import loops_from, map_outermost, substitute_block
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store, Update
+from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, narrow, strides, tile_length, trips
+from weft.tile.analysis.access import Contraction, contraction, tile_length
 from weft.tile.choices import Choices
+from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, past, tiled
-from weft.tile.passes.both.collapse_loops import nested_and_joined
-from weft.tile.price.products import RATE, panels_cost, terms_cost
+from weft.tile.price.products import DotTile, dot_tile, strip_columns
 
-LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
-CROSS = 0.7  # the same of a load that crosses a cache line, beyond another
-LINE = 64  # bytes of a cache line
-FAR = 1.5  # times as long: what many tiles read in turn comes from farther caches
-ACROSS = 3.45  # vector instructions in the time that the lanes of an accumulator take to add up
-WIDEST = 4  # vectors of a strip of columns at most
 ROWS = 64  # rows at most whose dot products are kept before the epilogue reads them
 
 
@@ -52,87 +43,9 @@ def tile_dot_products(kernel: Kernel, target: Machine, choices: Choices) -> Kern
     return replace(kernel, body=map_outermost(kernel.body, one))
 
 
-@dataclass(frozen=True)
-class DotTile:
-    """Rows and columns of accumulators, each a vector; vector instructions of the whole nest."""
-
-    rows: int
-    columns: int
-    price: float
-
-    def __str__(self) -> str:
-        return f"{self.rows}x{self.columns}"
-
-
-def dot_tile(c: Contraction, target: Machine, choices: Choices | None = None) -> DotTile | None:
-    """The best register tile of dot products; None where panels are as fast or lanes do not fit."""
-    last = c.reduce[-1]
-    along = [step for _, step in strides(c.update, last.axis, c.ranges)]
-    across = [step for _, step in strides(c.update, c.columns.axis, c.ranges)]
-    contiguous = all(step in (0, 1) for step in along)
-    if not contiguous or trips(last) < target.lanes(c.bytes) or {*across} <= {0, 1}:
-        return None
-    panels = panels_cost(c, target)
-    tiles = (None, *_tiles(c, target))
-    return (choices or Choices()).pick("dot_tile", tiles, lambda t: t.price if t else panels)
-
-
-def _tiles(c: Contraction, target: Machine) -> Iterator[DotTile]:
-    """Tiles whose accumulators leave registers for one side and an operand of the other."""
-    lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
-    most, price = target.vector_registers - 1, dots_cost(c, target)
-    for wide in range(1, min(columns, most) + 1):
-        high = max((most - wide) // wide, most // (wide + 1))
-        fits = high > 0 and _strip(wide, lanes) <= WIDEST * lanes
-        if not fits or tile_length(c.columns, wide) != wide:
-            continue
-        high = tile_length(c.rows, high)
-        high = high if has_symbol(c.rows.hi) else -(-rows // -(-rows // high))
-        yield DotTile(high, wide, price(high, wide))
-
-
-def dots_cost(c: Contraction, target: Machine) -> Callable[[int, int], float]:
-    """The price in tiles of so many rows and columns."""
-    lanes, rows, columns = target.lanes(c.bytes), trips(c.rows), trips(c.columns)
-    deep = trips(*c.reduce[:-1]) * -(-trips(c.reduce[-1]) // lanes)
-    around = trips(*c.outer, *c.repeat)
-    left, right = _load(c.left, c.rows, c, lanes), FAR * _load(c.right, c.columns, c, lanes)
-
-    def price(high: int, wide: int) -> float:
-        loads = rows * -(-columns // wide) * left + columns * -(-rows // high) * right
-        return around * (deep * (RATE * rows * columns + loads) + ACROSS * rows * columns)
-
-    return price
-
-
-def _load(side: Node, rows: For, c: Contraction, lanes: int) -> float:
-    """Cost of a vector of one side: to load it, to widen it, and what else it takes."""
-    plain = narrow(side)
-    instructions = 1 if plain is side else 2
-    crossing = CROSS * _crossing(side, rows, c, lanes)
-    return LOAD * instructions + crossing + terms_cost(plain)
-
-
-def _crossing(side: Node, rows: For, c: Contraction, lanes: int) -> float:
-    """The part of its vectors that cross a line: where rows do not start at whole vectors."""
-    found = 0.0
-    for load, step in strides(Update(c.update.fold, (side,)), rows.axis, c.ranges):
-        if isinstance(load, Node):
-            each = load.type.dtype.bytes
-            aligned = math.gcd((1 if step is None else step) * each, lanes * each)
-            found = max(found, (lanes * each - aligned) / LINE)
-    return found
-
-
-def _strip(wide: int, lanes: int) -> int:
-    """Columns of a strip: whole vectors, two or more, and whole tiles of `wide` columns."""
-    even = math.lcm(wide, lanes)
-    return even * -(-2 * lanes // even)
-
-
 def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> Stmt:
     """Strips of columns, and in them blocks of rows; the strips are what threads share."""
-    strip = _strip(tile.columns, target.lanes(c.bytes))
+    strip = strip_columns(tile.columns, target.lanes(c.bytes))
     most = -(-tile_length(c.rows, ROWS) // tile.rows) * tile.rows
 
     def block(rows: For, columns: For) -> Block:

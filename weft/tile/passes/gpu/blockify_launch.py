@@ -39,8 +39,8 @@ from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.analysis.tiles import Tile, full, is_frame, on_nests, section, tile_of
 from weft.tile.choices import Choices
+from weft.tile.moves.join import joined
 from weft.tile.moves.loops import Labels, blocked
-from weft.tile.passes.both.collapse_loops import joined
 
 SIDES = (16, 32, 64, 128)  # of a tile
 WIDE = 256  # columns of one that warpgroups compute

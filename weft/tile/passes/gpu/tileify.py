@@ -19,7 +19,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import Contraction, contraction, crossing, ranges_in, trips
 from weft.tile.analysis.tiles import Tile, nests_of, on_nests, tile_of
 from weft.tile.moves.loops import nested
-from weft.tile.passes.cpu.vectorize_loops import best_axis
+from weft.tile.price.axes import best_axis
 
 LEAST = 8  # rows, columns and products to a sum from which on what a tile shares is worth it
 

@@ -18,9 +18,9 @@ from weft.scalar.nest import Block, For, Kernel, Program, Store
 from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
-from weft.tile.moves.loops import Labels, combining, nested
-from weft.tile.moves.parts import cut, part_buffers, split_kernels
-from weft.tile.passes.cpu.vectorize_loops import best_axis_alone
+from weft.tile.moves.loops import Labels, nested
+from weft.tile.moves.parts import combining, cut, part_buffers, split_kernels
+from weft.tile.price.axes import best_axis_alone
 from weft.tile.price.latency import turns
 
 SIDE = 64  # of a tile that keeps a multiprocessor busy

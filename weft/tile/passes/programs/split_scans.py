@@ -20,9 +20,16 @@ from weft.scalar.nest import For, Kernel, Load, Program, Store
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
-from weft.tile.moves.loops import Labels, combining, nested
-from weft.tile.moves.parts import cut, part_buffers, part_length, split_kernels, updates_in
-from weft.tile.passes.both.block_sums import own_part
+from weft.tile.moves.loops import Labels, nested
+from weft.tile.moves.parts import (
+    combining,
+    cut,
+    own_part,
+    part_buffers,
+    part_length,
+    split_kernels,
+    updates_in,
+)
 
 
 def split_scans(program: Program, target: GPU) -> Program:

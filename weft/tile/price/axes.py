@@ -1,0 +1,117 @@
+"""The price of running an axis of a nest over lanes, of a vector or of a warp, and the best axes.
+
+best_axis(nest, target, ranges)     # (1200.0, {a1}): in vector instructions
+access_cost(load, a1, 8, ranges)    # 0.0 where elements lie side by side, 8.0 where they are apart
+"""
+
+from collections.abc import Sequence
+from functools import lru_cache
+from operator import itemgetter
+
+from weft.core.node import Node, postorder
+from weft.scalar import nest
+from weft.scalar.affine import Ranges
+from weft.scalar.blocks import locals_in, loops_in
+from weft.scalar.nest import For, Load, Stmt, Store, free_variables, walk
+from weft.scalar.ops import Apply
+from weft.scalar.placing import place
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import ranges_in, stride_of, term_cost, trips
+
+Axes = tuple[float, frozenset[Node]]  # a set of axes, and its cost
+
+
+def best_axis(stmt: For, target: Machine, ranges: Ranges) -> Axes:
+    """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
+    return every_axis(stmt, target, ranges)[0]
+
+
+def every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Axes]:
+    """Sets of vector axes with their costs, the cheapest first: what one path may have instead."""
+    placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
+    return _every_axis(placed, target, ranges)
+
+
+@lru_cache(256)
+def best_axis_alone(stmt: For, target: Machine) -> Axes:
+    """The same for an outermost nest, cached: several prices need it."""
+    return best_axis(stmt, target, ranges_in((stmt,)))
+
+
+def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Axes]:
+    inner = [_every_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
+    own = statements_cost(stmt.body, None, 1, ranges)
+    best = [found[0] for found in inner]
+    others = ([*best[:i], a, *best[i + 1 :]] for i, found in enumerate(inner) for a in found[1:])
+    descend: list[Axes] = []
+    for costs, axes in (zip(*one, strict=True) if one else ((), ()) for one in (best, *others)):
+        descend.append((trips(stmt) * (sum(costs) + own), frozenset[Node]().union(*axes)))
+    if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
+        return sorted(descend, key=itemgetter(0))
+    lanes = lanes_for(stmt, target)
+    cost = nest_cost((stmt,), stmt.axis, lanes, ranges)
+    return sorted([*descend, (cost, frozenset((stmt.axis,)))], key=itemgetter(0))
+
+
+def _can_run_lanes(stmt: For) -> bool:
+    """Whether the loop may run over lanes, which share control flow and local buffers."""
+    inner = list(loops_in(stmt.body))
+    if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
+        return False
+    if locals_in(stmt.body):
+        return False
+    stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
+    if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):
+        return False
+    return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
+
+
+def lanes_for(stmt: For, target: Machine) -> int:
+    """Lanes such that the widest value moving with the axis fills a register."""
+    widest = 4
+    loaded: set[Node] = set()  # terms with a load in them; index arithmetic becomes addresses
+    stmts = [s for s in walk((stmt,)) if not isinstance(s, For)]
+    for term in postorder(*(t for s in stmts for t in s.terms())):
+        if isinstance(term.op, Load) or any(a in loaded for a in term.args):
+            loaded.add(term)
+        value = isinstance(term.op, Load | Apply) and (term in loaded or term.type.dtype.is_float)
+        if value and stmt.axis in free_variables(term):
+            widest = max(widest, term.type.dtype.bytes)
+    return target.lanes(widest)
+
+
+def nest_cost(block: Sequence[Stmt], axis: Node, lanes: int, ranges: Ranges) -> float:
+    """Cost of a placed block whose `axis` runs over lanes, in vector instructions."""
+    total = statements_cost(block, axis, lanes, ranges)
+    for s in block:
+        if isinstance(s, For):
+            n = -(-trips(s) // lanes) if s.axis is axis else trips(s)
+            total += n * (nest_cost(s.body, axis, lanes, ranges) + 0.5)
+            if s.axis is axis and s.role == "reduce":
+                total += 4 * sum(1 + f.monoid.cost for f in s.folds)
+    return total
+
+
+def statements_cost(stmts: Sequence[Stmt], axis: Node | None, lanes: int, ranges: Ranges) -> float:
+    """Cost of statements once, without loops: uneven accesses take an instruction per lane."""
+    total = 0.0
+    for s in stmts:
+        if isinstance(s, nest.Let):
+            total += term_cost(s.term)
+            if axis is not None and isinstance(s.term.op, Load):
+                total += access_cost(s.term, axis, lanes, ranges)
+        elif isinstance(s, nest.Update):
+            total += s.fold.monoid.cost * (1.0 if axis is not None else 2.0)
+        elif isinstance(s, Store):
+            total += 1.0
+            if axis is not None:
+                total += 0.0 if stride_of(s, axis, ranges) in (0, 1) else lanes * 1.5
+    return total
+
+
+def access_cost(load: Node, axis: Node, lanes: int, ranges: Ranges) -> float:
+    """Vector instructions that a load takes beyond one where `axis` runs over lanes."""
+    step = stride_of(load, axis, ranges)
+    if step == 2 and load.type.dtype.bytes == 4:
+        return 2.0  # two loads and a shuffle
+    return 0.0 if step in (0, 1) else lanes * (1.0 if step is not None else 2.0)
