@@ -94,12 +94,16 @@ def reads_again(block: Block) -> bool:
     return not stored_in(block).isdisjoint(loads(*nodes(block)))
 
 
+def only_loop(block: Block) -> For | None:
+    """The loop that is all of a block; None where it has other statements, or several."""
+    stmt = block[0] if len(block) == 1 else None
+    return stmt if isinstance(stmt, For) else None
+
+
 def loops_from(stmt: For, follows: Callable[[For], bool] = lambda loop: True) -> list[For]:
     """The perfect nest of loops from `stmt` inwards, as far as `follows` holds."""
     loops = [stmt]
-    while len(loops[-1].body) == 1 and isinstance(inner := loops[-1].body[0], For):
-        if not follows(inner):
-            break
+    while (inner := only_loop(loops[-1].body)) and follows(inner):
         loops.append(inner)
     return loops
 

@@ -59,13 +59,11 @@ def _exact(term: Node, is_staged: bool) -> Node | None:
     return inner if inner.type.dtype in (bf16, f16) else None
 
 
-def pairs(
-    side: Node, axis: Node, places: Sequence[Node], k: For, lanes: Sequence[For]
-) -> list[Pair]:
+def pairs(side: Node, axis: Node, at: Sequence[Node], k: For, lanes: Sequence[For]) -> list[Pair]:
     """A thread's fragment of one operand: its rows of the left one, its column of the right one."""
     pair = past(lanes[-1].axis, lanes[-1].lo)
     starts = [apply("add", pair, constant(n)) for n in (0, DEPTH // 2)]
-    return [_pair(side, axis, place, k, start) for start in starts for place in places]
+    return [_pair(side, axis, place, k, start) for start in starts for place in at]
 
 
 def column_of(first: Node, lanes: Sequence[For]) -> Node:

@@ -136,11 +136,9 @@ def _fragments(atom: For, tile: Tile, steps: int) -> Iterator[Access]:
     down, row, across, column = tile.registers
     rows = [lanes[-2].axis, apply("add", lanes[-2].axis, constant(row.step))]
     own = [column_of(lanes[-1].axis, lanes)]
-    sides = (
-        (pairs(found.left, row.axis, rows, atom, lanes), trips(down)),
-        (pairs(found.right, column.axis, own, atom, lanes), trips(across)),
-    )
-    for held, count in sides:
+    left = pairs(found.left, row.axis, rows, atom, lanes)
+    right = pairs(found.right, column.axis, own, atom, lanes)
+    for held, count in ((left, trips(down)), (right, trips(across))):
         for pair in held:
             slab = pair[0].op.buffer  # type: ignore[attr-defined]
             where = [address(slab, half.args, {}) for half in pair]

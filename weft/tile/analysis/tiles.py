@@ -16,14 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import TypeGuard
 
-from weft.core.node import Node, rebuild
-from weft.scalar.affine import Interval, has_symbol
-from weft.scalar.blocks import loops_in, masked
-from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, free_variables
-from weft.scalar.ops import apply, constant
-from weft.tile.analysis.access import ranges_in, trips
+from weft.core.node import Node
+from weft.scalar.affine import Interval
+from weft.scalar.blocks import loops_in
+from weft.scalar.nest import Block, For, Kernel, Local, Stmt, free_variables
+from weft.tile.analysis.access import ranges_in
 from weft.tile.moves.loops import Labels, around, nested
 
 
@@ -142,39 +141,6 @@ def on_chunks(kernel: Kernel, change: Callable[[Tile, For, Labels], Tile | None]
         return tile if chunk is None else change(tile, chunk, labels) or tile
 
     return on_tiles(kernel, one)
-
-
-def guarded(term: Node, axis: Node, condition: Node) -> Node:
-    """The term with its loads along an axis masked by a condition; 0 where it is false."""
-
-    def change(node: Node) -> Node | None:
-        along = isinstance(node.op, Load) and axis in free_variables(node)
-        return masked(node, condition) if along else None
-
-    return rebuild((term,), change)[0]
-
-
-def full(loop: For, width: int) -> tuple[Node, bool]:
-    """Where whole blocks of that width end, of a loop from 0, and whether the loop ends there.
-
-    Of a loop that a size ends it is not known; the last block begins before its end.
-    """
-    if has_symbol(loop.hi):
-        return loop.hi, False
-    end = -(-trips(loop) // width) * width
-    return constant(end), end == trips(loop)
-
-
-def section(loop: For, start: Node, length: int, **fields: Any) -> For:
-    """The loop from `start` to `length` beyond it, with other `fields` as `replace` takes them."""
-    return replace(loop, lo=start, hi=apply("add", start, constant(length)), **fields)
-
-
-def in_strips(loop: For, start: Node, width: int) -> For:
-    """The loop in strips of so many neighbours, which one thread takes."""
-    role = "scan" if loop.role == "reduce" else loop.role  # in order: one accumulator
-    strip = section(loop, start, width, bind="register", folds=(), role=role)
-    return replace(loop, axis=start, step=width, body=(strip,))
 
 
 def register_split(rows: int, columns: int) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.affine import from_linear, function_of, slack
+from weft.scalar.affine import function_of, slack
 from weft.scalar.index import simplify
 from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Store, Update, free_variables
@@ -20,8 +20,10 @@ from weft.scalar.updates import guarded
 from weft.tile.analysis.access import narrow
 from weft.tile.analysis.degree import Degrees, NotByChunks, finite
 from weft.tile.moves.loops import nested
+from weft.tile.moves.merge import ROW
+from weft.tile.moves.skip import ruled_out
 
-ROW, COLUMN = axis("row"), axis("column")  # of a block, and of a chunk
+COLUMN = axis("column")  # of a chunk, as ROW of a block
 START, AT = axis("start"), axis("at")  # of the block, and of the chunk
 
 
@@ -158,13 +160,9 @@ class Chunks:
             value = self.values.get(value.op.buffer, value)
         if value is None or function_of(value) != "where" or value_of(value.args[2]) != -math.inf:
             return None
-        form, offset = slack(value.args[0]) or ({}, 0)
-        if form.get(AT) != -1 or form.get(COLUMN) != -1:
-            return None
-        most = self.block - 1 if form.get(ROW, 0) > 0 else 0
-        rest = {a: k for a, k in form.items() if a not in (AT, COLUMN)}
-        last = substitute((from_linear(rest, offset + 1),), {ROW: constant(most)})[0]
-        return simplify(last, {})
+        condition = slack(value.args[0])
+        last = condition and ruled_out(condition, (AT, COLUMN), {ROW: (0, self.block - 1)})
+        return simplify(last, {}) if last else None
 
     def between_0_and_1(self, value: Node) -> bool:
         """Whether a value is exp(s - maximum), or 0."""

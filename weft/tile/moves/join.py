@@ -9,12 +9,12 @@ from dataclasses import replace
 
 from weft.core.node import Node, postorder
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import map_each, substitute_block
+from weft.scalar.blocks import map_each, only_loop, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, free_variables
+from weft.scalar.nest import Block, For, Store, free_variables
 from weft.scalar.ops import apply, constant, floordiv, floormod
 from weft.scalar.reach import extent_of
-from weft.tile.analysis.access import is_even, ranges_in, trips, value_uses
+from weft.tile.analysis.access import Contraction, is_even, ranges_in, span, trips, value_uses
 from weft.tile.moves.loops import Labels
 
 
@@ -26,12 +26,10 @@ def collapse(block: Block) -> Block:
 
 def collapsed(stmt: For, labels: Labels) -> For | None:
     """The one loop for a loop and the only loop inside it, None when strides would break."""
-    if len(stmt.body) != 1 or not isinstance(stmt.body[0], For):
+    inner = only_loop(stmt.body)
+    if inner is None or stmt.role != inner.role or stmt.role == "scan":
         return None
-    inner = stmt.body[0]
-    if stmt.role != inner.role or stmt.role == "scan" or stmt.bind or inner.bind or inner.folds:
-        return None
-    loop = joined(stmt, inner, labels)
+    loop = None if stmt.bind or inner.bind or inner.folds else joined(stmt, inner, labels)
     if loop is None:
         return None
     ranges = ranges_in((loop,))
@@ -71,3 +69,20 @@ def _count(loop: For) -> Node | None:
 def _at(loop: For, turn: Node) -> Node:
     """The value of the loop's axis in iteration number `turn`."""
     return simplify(apply("add", loop.lo, apply("multiply", turn, constant(loop.step))), {})
+
+
+def joined_columns(c: Contraction, labels: Labels) -> Contraction | None:
+    """The contraction with columns over two loops joined; None where accesses would be uneven.
+
+    before  for a0 in ..: for a1 in ..: y[.., a0, a1]   columns: the loop over j0, joined: both
+    """
+    whole = c.outer and {c.columns.lo, c.outer[-1].lo} == {constant(0)}
+    if not whole or span(c.columns) is None:
+        return None
+    outer, inner = c.outer[-1], c.columns
+    joint = collapsed(replace(outer, body=(replace(inner, body=c.stores),)), labels)
+    if joint is None or outer.axis in postorder(c.left):
+        return None
+    stores = tuple(s for s in joint.body if isinstance(s, Store))
+    columns = replace(joint, body=())
+    return replace(c, columns=columns, outer=c.outer[:-1], stores=stores, joined=(outer, inner))

@@ -1,4 +1,4 @@
-"""Changes of loops that several passes share: fresh names, blocking, vector lanes.
+"""Changes of loops that several passes share: fresh names, blocks, vector lanes, masks.
 
 blocked(a0, b0, 16, body)       # for b0 in a0's range by 16: body(b0, min(b0 + 16, end))
 tiled((a0, a1), ((0, 64), (1, 64), (0, 8)), labels, body)       # 64 x 64, and of these 8 x 64
@@ -9,15 +9,16 @@ from dataclasses import replace
 from itertools import count
 from typing import Any
 
-from weft.core.node import Node
+from weft.core.node import Node, rebuild
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
 from weft.scalar.affine import has_symbol
-from weft.scalar.blocks import accesses, locals_in, loops_in
-from weft.scalar.nest import Block, Buffer, For, Kernel, Program, walk
+from weft.scalar.blocks import access, accesses, locals_in, loops_in, map_statements, masked
+from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, axis, constant, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
+from weft.tile.analysis.access import trips
 
 Steps = Sequence[tuple[int, int]]  # each a number of a loop, and a width
 BlockBody = Callable[[Node, Node], Block]  # over a start and an end
@@ -121,3 +122,50 @@ def renamed(block: Block, labels: Labels) -> Block:
     """The block with fresh names for its loops: a copy beside the first."""
     axes = {f.axis: labels.axis(f.label.rstrip("0123456789")) for f in loops_in(block)}
     return substituted(block, axes)
+
+
+def full(loop: For, width: int) -> tuple[Node, bool]:
+    """Where whole blocks of that width end, of a loop from 0, and whether the loop ends there.
+
+    Of a loop that a size ends it is not known; the last block begins before its end.
+    """
+    if has_symbol(loop.hi):
+        return loop.hi, False
+    end = -(-trips(loop) // width) * width
+    return constant(end), end == trips(loop)
+
+
+def section(loop: For, start: Node, length: int, **fields: Any) -> For:
+    """The loop from `start` to `length` beyond it, with other `fields` as `replace` takes them."""
+    return replace(loop, lo=start, hi=apply("add", start, constant(length)), **fields)
+
+
+def in_strips(loop: For, start: Node, width: int) -> For:
+    """The loop in strips of so many neighbours, which one thread takes."""
+    role = "scan" if loop.role == "reduce" else loop.role  # in order: one accumulator
+    strip = section(loop, start, width, bind="register", folds=(), role=role)
+    return replace(loop, axis=start, step=width, body=(strip,))
+
+
+def guarded(term: Node, axis: Node, condition: Node) -> Node:
+    """The term with its loads along an axis masked by a condition; 0 where it is false."""
+
+    def change(node: Node) -> Node | None:
+        along = access(node) and axis in free_variables(node)
+        return masked(node, condition) if along else None
+
+    return rebuild((term,), change)[0]
+
+
+def within(body: Block, loop: For) -> Block:
+    """The body with no load or store beyond the loop's end."""
+    inside = apply("lt", loop.axis, loop.hi)
+
+    def one(stmt: Stmt) -> Stmt:
+        if not isinstance(stmt, For):
+            stmt = stmt.map_terms(lambda t: guarded(t, loop.axis, inside))
+        if not isinstance(stmt, Store):
+            return stmt
+        return replace(stmt, mask=inside if stmt.mask is None else apply("and", stmt.mask, inside))
+
+    return map_statements(body, one)

@@ -1,13 +1,13 @@
 """Merges kernels that pass on rows into one, over blocks of rows and chunks of their columns.
 
-kernel, held = online(members, passed, depth=2, sides=(64, 64), units=True)
+kernel, held = online(members, sides=(64, 64), units=True)
 
 The body of each merged kernel is split into folds along the columns, maps of them, sums along them
 for other loops, and stores once per row. A running sum of terms that scale with exp(s - maximum) is
 rescaled when the running maximum grows, as in online softmax.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from itertools import count
 
@@ -22,34 +22,29 @@ from weft.scalar.ops import apply, apply_all, axis, cast, constant, multiply
 from weft.scalar.structure import renumber
 from weft.tile.analysis.access import factors, folded, narrow, trips
 from weft.tile.analysis.degree import NotByChunks
-from weft.tile.analysis.tiles import full, guarded
-from weft.tile.moves.chunks import AT, COLUMN, ROW, START, Chunks
-from weft.tile.moves.loops import nested
-from weft.tile.passes.programs.merge_rows import Rows, leading, merged_kernel
+from weft.tile.moves.chunks import AT, COLUMN, START, Chunks
+from weft.tile.moves.loops import full, guarded, nested
+from weft.tile.moves.merge import ROW, leading, merged_kernel, rows_of, shared_depth
 
-Handed = Mapping[Buffer, Rows]
 Sides = tuple[int, int]  # rows of a block, and columns of a chunk
 
 
-def online(
-    members: Sequence[Kernel], passed: Sequence[Buffer], depth: int, sides: Sides, units: bool
-) -> tuple[Kernel, int]:
+def online(members: Sequence[Kernel], sides: Sides, units: bool) -> tuple[Kernel, int]:
     """The kernel, and the bytes that it hands over between its nests; NotByChunks if not right.
 
-    depth   loops that the members share, the last of them over rows
-    units   whether the target has units for products of 16-bit matrices
+    members     they share loops, the last of them over rows
+    units       whether the target has units for products of 16-bit matrices
     """
-    handed = {b: Rows(b, members, depth) for b in passed}
-    one = _Online(members, handed, depth, sides, units).kernel()
+    one = _Online(members, sides, units).kernel()
     return one, sum(b.type.bytes for b in locals_in(one.body))
 
 
 class _Online(Chunks):
     """The merged kernel, as it is built."""
 
-    def __init__(
-        self, members: Sequence[Kernel], handed: Handed, depth: int, sides: Sides, units: bool
-    ) -> None:
+    def __init__(self, members: Sequence[Kernel], sides: Sides, units: bool) -> None:
+        depth = shared_depth(members)
+        handed = rows_of(members, depth)
         long = {h.shape for h in handed.values() if h.shape}
         if len(long) != 1 or any(len(shape) != 1 for shape in long):
             raise NotByChunks

@@ -41,7 +41,7 @@ def cut(loop: For, part: Node, length: int) -> tuple[For, Node, dict[Node, Node]
     return outer, end, {loop.axis: apply("add", start, loop.axis)}
 
 
-def part_buffers(
+def buffers(
     kernel: Kernel, stem: str, folds: Sequence[Fold], shape: Sequence[int], names: set[str]
 ) -> dict[Node, Buffer]:
     """New buffers for accumulators, one element for each index of that shape."""

@@ -25,7 +25,6 @@ from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds
 from weft.tile.analysis.access import Ranges
 from weft.tile.moves import partial
-from weft.tile.moves.again import overlapping, overlaps, repeated, repeats, rolled
 
 MANY = 4  # blocks from which on it costs little to compute the last one as a whole
 MOST = 16  # blocks of which one may go by parts, so that the others have no masks
@@ -149,10 +148,8 @@ def _split_sum(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> Sequen
         hi = simplify(substitute((stmt.hi,), {whole: full})[0], ranges)
         part = replace(stmt, lo=lo, hi=hi, step=max(width, unit), folds=())
         left = simplify(apply("floormod", length, constant(unit)), ranges)
-        whole_block = width >= unit
-        body = (
-            partial.full_body(stmt, width) if whole_block else partial.last_body(stmt, unit, left)
-        )
+        fits = width >= unit
+        body = partial.full_body(stmt, width) if fits else partial.last_body(stmt, unit, left)
         parts.append(_peeled(part, body, bool(parts), ranges, width))
         lo = simplify(full, ranges)  # beyond the end of all blocks but the last
     return declared(stmt, parts)
@@ -191,9 +188,9 @@ def _split_at_size(stmt: For, extent: Node, ranges: Ranges) -> Sequence[Stmt]:
         extent = apply("maximum", extent, constant(0))
     unit, widths, lo, end = partial.unit_of(stmt), [stmt.step], stmt.lo, simplify(stmt.hi, ranges)
     least = hint(_outermost(stmt)) / stmt.step
-    if least >= MANY and repeats(stmt):
-        return declared(stmt, [_peeled(stmt, repeated(stmt, end), False, ranges)])
-    if least >= 1 and overlaps(stmt):
+    if least >= MANY and partial.repeats(stmt):
+        return declared(stmt, [_peeled(stmt, partial.repeated(stmt, end), False, ranges)])
+    if least >= 1 and partial.overlaps(stmt):
         return _overlapped(stmt, extent, unit, ranges)
     adds = any(isinstance(s, For) and s.role == "reduce" for s in walk(stmt.body))
     if unit == 1 and stmt.role == "free":
@@ -239,8 +236,8 @@ def _overlapped(stmt: For, extent: Node, unit: int, ranges: Ranges) -> Sequence[
     left = apply("minimum", apply("subtract", stmt.hi, stmt.axis), constant(unit))
     part = replace(stmt, lo=turn, step=unit)
     return [
-        _peeled(replace(stmt, hi=turn), overlapping(stmt), False, ranges),
-        _peeled(part, rolled(partial.last_body(stmt, unit, left)), True, ranges),
+        _peeled(replace(stmt, hi=turn), partial.overlapping(stmt), False, ranges),
+        _peeled(part, partial.rolled(partial.last_body(stmt, unit, left)), True, ranges),
     ]
 
 

@@ -1,6 +1,6 @@
 """Stages terms: computes them into a buffer, from where they are read.
 
-fill, read = staged(buffer, x[a0, a2], {a0: for m0 in .., a2: for n0 in ..})
+fill, read = in_shared("x", x[a0, a2], (a0 in b0..b0 + 64, a2 in k0..k0 + 16), labels)
 
 A row that several loops over threads read is loaded by all threads into shared memory, once:
 
@@ -11,29 +11,90 @@ before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in 
                                                            ... load x_s0[a1]
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from weft.core.node import Node, make, substitute
-from weft.scalar.blocks import expand_loops, loops_in, map_loops, nodes, stored_in, substitute_block
-from weft.scalar.nest import Block, Buffer, For, Load, Local, Store, free_variables
-from weft.scalar.ops import axis
-from weft.tile.moves.loops import Labels, nested, past
+from weft.core.node import Node, make, postorder, substitute
+from weft.scalar import blocks
+from weft.scalar.blocks import expand_loops, loops_in, map_each, map_loops, nodes, substitute_block
+from weft.scalar.divisors import Divisors
+from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, Update, free_variables
+from weft.scalar.ops import apply, axis, constant, is_index
+from weft.targets.machine import Machine
+from weft.tile.analysis.access import WIDEST, Ranges, span, stride_of, strip_width, term_cost, trips
+from weft.tile.choices import Choices
+from weft.tile.moves.loops import Labels, guarded, in_strips, nested, past
 
 HERE = axis("here")  # where a loop is along a row
+WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 
 
-def staged(buffer: Buffer, term: Node, loops: Mapping[Node, For]) -> tuple[Block, Node]:
-    """Declares a buffer and fills it with a term, by loops in place of axes of it; how to read it.
+def staged(buffer: Buffer, term: Node, loops: Sequence[For], labels: Labels) -> tuple[Block, Node]:
+    """Declares a buffer and fills it with a term; how to read it.
+
+    loops   over axes of the term, two at most; those that fill it get names of their own
 
     before  x[a0, a2]           after  for m0 in b0..b0 + 64: for n0 in k0..k0 + 16:
                                            x_s0[m0 - b0, n0 - k0] = x[m0, n0]
                                        and then x_s0[a0 - b0, a2 - k0]
     """
-    (value,) = substitute((term,), {a: f.axis for a, f in loops.items()})
-    store = Store(buffer, tuple(past(f.axis, f.lo) for f in loops.values()), value)
-    read = make(Load(buffer), *(past(a, f.lo) for a, f in loops.items()))
-    return (Local(buffer), *nested([*loops.values()], (store,))), read
+    copies = {f.axis: labels.axis(stem) for f, stem in zip(loops, "mn", strict=False)}
+    index = [past(f.axis, f.lo) for f in loops]
+    value, *places = substitute((term, *index), copies)
+    fill = nested(
+        [replace(f, axis=copies[f.axis]) for f in loops], (Store(buffer, tuple(places), value),)
+    )
+    return (Local(buffer), *fill), make(Load(buffer), *index)
+
+
+def in_shared(name: str, term: Node, loops: Sequence[For], labels: Labels) -> tuple[Block, Node]:
+    """Stages a term in shared memory, where threads run over the loops."""
+    copies = [For(f.axis, f.lo, f.hi, (), 1, "free", "thread") for f in loops]
+    shape = [*map(trips, copies)]
+    buffer = labels.buffer(f"{name}_s", term.type.dtype, shape, "shared")
+    return staged(buffer, term, copies, labels)
+
+
+@dataclass(frozen=True)
+class Slab:
+    """A part of a sum's terms that threads share, over a loop of threads and the chunk's."""
+
+    term: Node
+    across: For  # the loop of threads it moves with
+    inner: For  # the loop inside a chunk
+    last: Node | None = None  # where the sum ends, in the last chunk before its end
+
+    @property
+    def bytes(self) -> int:
+        """With a pad between its lines, whichever way they lie."""
+        sides, size = (trips(self.across), trips(self.inner)), self.term.type.dtype.bytes
+        return max(n * (m * size + WIDEST) for n, m in (sides, sides[::-1]))
+
+    def filled(self, known: Divisors | None, ranges: Ranges, labels: Labels) -> tuple[Block, Node]:
+        """Its buffer and the loops that fill it; how to read it.
+
+        Threads take strips as wide as the divisors `known` of axes allow; single elements without
+        them.
+        """
+        term, along = self.term, self.inner.axis
+        parts = [n for n in postorder(term) if isinstance(n.op, Load)]
+        loops = [self.across, self.inner]
+        if not any(stride_of(n, along, ranges) == 1 for n in parts):
+            loops.reverse()  # along the last one memory is contiguous
+        if self.last is not None:
+            inside = apply("lt", along, self.last)
+            term = guarded(term, along, inside)
+            if not isinstance(term.op, Load):
+                term = apply("where", inside, term, constant(0, term.type.dtype))
+        fill, read = in_shared(blocks.loads(self.term)[0].name, term, loops, labels)
+        *_, line = loops_in(fill)
+        width = 1 if known is None else strip_width(nodes(fill), line.axis, known, ranges)
+        if width > 1 and trips(line) % width == 0:
+            at = labels.axis("c")
+            fill = map_each(
+                fill, For, lambda f: in_strips(f, at, width) if f.axis is line.axis else f
+            )
+        return fill, read
 
 
 @dataclass
@@ -69,13 +130,11 @@ class RowStager:
         first = loops[0]
         extent = first.extent or 0
         size = extent * row.type.dtype.bytes
-        if not 0 < size <= self.left or row.op.buffer in stored_in(stmts):  # type: ignore[attr-defined]
+        if not 0 < size <= self.left or row.op.buffer in blocks.stored_in(stmts):  # type: ignore[attr-defined]
             return None
         self.left -= size
         name: str = row.op.buffer.name  # type: ignore[attr-defined]
-        buffer = self.labels.buffer(f"{name}_s", row.type.dtype, (extent,), "shared")
-        copy = For(self.labels.axis("m"), first.lo, first.hi, (), 1, "free", "thread")
-        fill, load = staged(buffer, row, {HERE: copy})
+        fill, load = in_shared(name, row, [replace(first, axis=HERE)], self.labels)
 
         def read(loop: For) -> Block:
             if loop not in loops:
@@ -85,3 +144,76 @@ class RowStager:
             return (*fill, changed) if loop is first else (changed,)
 
         return expand_loops(stmts, read)
+
+
+def rows_staged(body: Block, target: Machine, choices: Choices | None = None) -> Block:
+    """The body with terms that two loops over one row share computed once, into a row buffer."""
+    labels, choices = Labels(body), choices or Choices()
+
+    def visit(block: Block) -> Block:
+        stmts = [replace(s, body=visit(s.body)) if isinstance(s, For) else s for s in block]
+        for i, first in enumerate(stmts):
+            for j in range(i + 1, len(stmts)):
+                second = stmts[j]
+                if blocks.stored_in(tuple(stmts[i:j])) & set(blocks.loads(*nodes((second,)))):
+                    continue  # what the first read may have changed
+                if isinstance(first, For) and isinstance(second, For) and _alike(first, second):
+                    joint = _with_store(first, stmts[i + 1 : j], second)
+                    if joint is not None:
+                        return visit((*stmts[:i], joint, *stmts[i + 1 : j], *stmts[j + 1 :]))
+                    staged = _stage(first, second, target, labels, choices)
+                    if staged is not None:
+                        local, stmts[i], stmts[j] = staged
+                        return visit((local, *stmts))
+        return tuple(stmts)
+
+    return visit(body)
+
+
+def _alike(first: For, second: For) -> bool:
+    """Whether two loops are innermost and over the same range."""
+    flat = not any(isinstance(s, For) for s in (*first.body, *second.body))
+    same = first.lo is second.lo and first.hi is second.hi and first.step == second.step
+    return flat and same and not first.bind and not second.bind and span(first) is not None
+
+
+def _with_store(first: For, between: Sequence[Stmt], second: For) -> For | None:
+    """The first loop, storing what it computes, where to store that is all the second does."""
+    store = second.body[0]
+    if len(second.body) != 1 or not isinstance(store, Store) or store.mask is not None:
+        return None
+    store = store.map_terms(lambda t: substitute((t,), {second.axis: first.axis})[0])
+    terms = list(nodes(first.body))
+    reads = [t.args for t in terms if getattr(t.op, "buffer", None) == store.buffer]
+    busy = store.buffer in blocks.loads(*nodes(tuple(between)))
+    if busy or store.value not in terms or any(index != store.index for index in reads):
+        return None
+    return replace(first, body=(*first.body, store))
+
+
+def _stage(
+    first: For, second: For, target: Machine, labels: Labels, choices: Choices
+) -> tuple[Local, Stmt, Stmt] | None:
+    """Both loops with the most expensive term that they share in a row buffer."""
+    computed, same = set(nodes(first.body)), {second.axis: first.axis}
+
+    def moves(term: Node) -> bool:
+        return second.axis in free_variables(term)
+
+    def cost(term: Node) -> float:
+        return sum(term_cost(n) for n in postorder(term) if moves(n))
+
+    own = [t for t in nodes(second.body) if moves(t) and not isinstance(t.op, Load)]
+    both = (t for t in own if not is_index(t) and substitute((t,), same)[0] in computed)
+    best = max(both, key=cost, default=None)
+    if best is None or trips(first) * best.type.dtype.bytes > target.l2 // 2:
+        return None
+    if not choices.decide("stage", cost(best) > WORTH):
+        return None
+    row = labels.buffer("row", best.type.dtype, (span(first),))
+    store = Store(row, (first.axis,), substitute((best,), same)[0])
+    second_body = substitute_block(second.body, {best: make(Load(row), second.axis)})
+    updates = (i for i, s in enumerate(first.body) if isinstance(s, Update))
+    at = next(updates, len(first.body))
+    first = replace(first, body=(*first.body[:at], store, *first.body[at:]))
+    return Local(row), first, replace(second, body=second_body)

@@ -18,47 +18,47 @@ from weft.scalar.placing import place
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of, term_cost, trips
 
-Axes = tuple[float, frozenset[Node]]  # a set of axes, and its cost
+Axes = frozenset[Node]
+Priced = tuple[float, Axes]
 
 
-def best_axis(stmt: For, target: Machine, ranges: Ranges) -> Axes:
+def best_axis(stmt: For, target: Machine, ranges: Ranges) -> Priced:
     """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
     return every_axis(stmt, target, ranges)[0]
 
 
-def every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Axes]:
+def every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Priced]:
     """Sets of vector axes with their costs, the cheapest first: what one path may have instead."""
     placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
     return _every_axis(placed, target, ranges)
 
 
 @lru_cache(256)
-def best_axis_alone(stmt: For, target: Machine) -> Axes:
+def best_axis_alone(stmt: For, target: Machine) -> Priced:
     """The same for an outermost nest, cached: several prices need it."""
     return best_axis(stmt, target, ranges_in((stmt,)))
 
 
-def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Axes]:
+def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Priced]:
     inner = [_every_axis(s, target, ranges) for s in stmt.body if isinstance(s, For)]
     own = statements_cost(stmt.body, None, 1, ranges)
     best = [found[0] for found in inner]
     others = ([*best[:i], a, *best[i + 1 :]] for i, found in enumerate(inner) for a in found[1:])
-    descend: list[Axes] = []
+    descend: list[Priced] = []
     for costs, axes in (zip(*one, strict=True) if one else ((), ()) for one in (best, *others)):
-        descend.append((trips(stmt) * (sum(costs) + own), frozenset[Node]().union(*axes)))
+        descend.append((trips(stmt) * (sum(costs) + own), Axes().union(*axes)))
     if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
         return sorted(descend, key=itemgetter(0))
     lanes = lanes_for(stmt, target)
     cost = nest_cost((stmt,), stmt.axis, lanes, ranges)
-    return sorted([*descend, (cost, frozenset((stmt.axis,)))], key=itemgetter(0))
+    return sorted([*descend, (cost, Axes((stmt.axis,)))], key=itemgetter(0))
 
 
 def _can_run_lanes(stmt: For) -> bool:
     """Whether the loop may run over lanes, which share control flow and local buffers."""
     inner = list(loops_in(stmt.body))
-    if stmt.role == "reduce" and any(s.role != "reduce" for s in inner):
-        return False
-    if locals_in(stmt.body):
+    mixed = stmt.role == "reduce" and any(s.role != "reduce" for s in inner)
+    if mixed or locals_in(stmt.body):
         return False
     stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
     if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):

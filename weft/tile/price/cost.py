@@ -18,7 +18,7 @@ from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
-from weft.tile.passes.cpu.stage_rows import staged
+from weft.tile.moves.stage import rows_staged
 from weft.tile.price.axes import access_cost, best_axis_alone
 from weft.tile.price.latency import latency_ns
 from weft.tile.price.products import dot_tile, panels_cost, terms_cost, tiles_cost
@@ -31,7 +31,7 @@ def kernel_time_us(body: Block, target: Machine) -> float:
     """Predicted time of one kernel on all cores."""
     if restates(body):
         return 0.0  # link/program.py leaves it out
-    body = body if isinstance(target, GPU) else staged(body, target)
+    body = body if isinstance(target, GPU) else rows_staged(body, target)
     time = block_time_us(body, target) / _shares(body, target)
     if isinstance(target, GPU):
         time = max(time, latency_ns(body, target) / 1e3)

@@ -32,11 +32,8 @@ def _nest(stmt: For, target: GPU) -> float:
     if contraction(stmt) is not None:
         return _wait(stmt, 1, target, set())
     loops = [s for s in body if isinstance(s, For)]
-    if (
-        len(loops) == len(body) == 1
-        and loops[0].role == "scan"
-        and not any(loops_in(loops[0].body))
-    ):
+    alone = len(loops) == len(body) == 1
+    if alone and loops[0].role == "scan" and not any(loops_in(loops[0].body)):
         length = part_length(loops[0], around, target)  # the others of three kernels are short
         more = 2e3 * target.launch_us if length < trips(loops[0]) else 0.0
         return LOAD * max(1.0, length / FLIGHT) + more

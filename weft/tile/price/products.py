@@ -2,6 +2,8 @@
 
 panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
 dot_tile(contraction, target)           # a tile of dot products, None where panels are as fast
+over_lines(contraction, target, labels) # its columns over one loop, or two; lines of a block
+grid_cycles(1024, 128, 64, 512, 8, gpu) # of 1024 tiles of 128 x 64, with sums of 512
 """
 
 import math
@@ -11,17 +13,28 @@ from dataclasses import dataclass
 from weft.core.node import Node, postorder
 from weft.scalar.affine import has_symbol
 from weft.scalar.nest import For, Load, Update
+from weft.scalar.sizes import hint
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, tile_length, trips
-from weft.tile.analysis.fragments import unit_rate
+from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
+from weft.tile.analysis.tiles import register_split, warp_tile
 from weft.tile.choices import Choices
-from weft.tile.passes.cpu.block_contraction import in_panels, tile_width
+from weft.tile.moves.join import joined_columns
+from weft.tile.moves.loops import Labels
+from weft.tile.moves.panels import in_panels, taps, tile_width
 
 RATE = 1.15  # vector instructions in the time of a multiply-add that a register tile feeds
 TRANSPOSE = 8  # multiply-adds in the time that packing a vector across takes
 TILE = 64  # rows and columns of a tile on a GPU
-# Of dot products:
+START = 2000.0  # cycles until a block's first products on a GPU
+L2_BYTES = 24.0  # a cycle, of each of its multiprocessors
+# Of packed panels on a CPU:
+FEW = 4  # rows from which on the right side is read often enough to pack it
+PACK = 8  # vectors multiplied and added in the time that packing one takes
+TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
+UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
+# Of dot products on a CPU:
 LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
 CROSS = 0.7  # the same of a load that crosses a cache line, beyond another
 LINE = 64  # bytes of a cache line
@@ -49,6 +62,53 @@ def panels_cost(c: Contraction, target: Machine) -> float:
     return total
 
 
+def pays(c: Contraction) -> bool:
+    """Few rows reuse too little of the right side, if that is contiguous along a reduce axis."""
+    if trips(c.rows) >= FEW:
+        return True
+    return all(step in (0, 1) for _, step in strides(c.update, c.columns.axis, c.ranges))
+
+
+def unevenness(lines: int, size: int, target: Machine) -> float:
+    """The load of the busiest core over an even share, for blocks of `size` lines."""
+    return math.ceil(math.ceil(lines / size) / target.cores) * size * target.cores / lines
+
+
+def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contraction, int]:
+    """Columns over two loops where one alone fills its last vector badly; and a block's lines."""
+    width, joint = tile_width(c, target), joined_columns(c, labels)
+    if joint is None:
+        return c, width
+    (outer, inner), lanes = joint.joined, target.lanes(c.bytes)
+    reuse = trips(c.rows, *c.repeat)
+    length, each = trips(inner), -(-trips(inner) // lanes)
+    window = taps(c, outer)
+    line = trips(*c.reduce) // window * length * c.right.type.dtype.bytes
+    most = max(target.l2 // 2 // line - window + 1, -(-width // length))
+
+    def price(lines: int) -> float:
+        blocks, left = divmod(trips(outer), lines)
+        whole = blocks * -(-lines * length // lanes) + -(-left * length // lanes)
+        filled = -(-trips(outer) // lines) * (lines + window - 1) / window * each
+        uneven = unevenness(trips(outer), lines, target)
+        if uneven < UNEVEN or trips(c.rows) < 2 * target.register_tile[0]:
+            return uneven * (whole * reuse + PACK * filled)
+        return whole * reuse + target.cores * PACK * filled
+
+    lines = min(range(1, min(most, trips(outer)) + 1), key=price)
+    apart = trips(outer) * each * (reuse + PACK / taps(c, inner))
+    return (c, width) if 1.03 * price(lines) > apart else (joint, lines)
+
+
+def turns(c: Contraction, target: Machine) -> bool:
+    """Whether rows fill lanes clearly better than columns do."""
+    lanes = target.lanes(c.bytes)
+    joint, lines = over_lines(c, target, Labels(()))
+    (blocks, left), unit = divmod(trips(joint.lines), lines), hint(joint.unit)
+    vectors = blocks * -(-lines * unit // lanes) + -(-left * unit // lanes)
+    return TURN * -(-trips(c.rows) // lanes) * trips(joint.columns) < trips(c.rows) * vectors
+
+
 def tiles_cost(c: Contraction, target: GPU) -> float:
     """In tiles on a GPU: each computes its sides once, and narrow ones widen for nothing."""
     k, lanes = trips(*c.reduce), target.lanes(c.bytes)
@@ -59,6 +119,31 @@ def tiles_cost(c: Contraction, target: GPU) -> float:
     for side, length, other in ((c.left, rows, columns), (c.right, columns, rows)):
         total += terms_cost(narrow(side)) * length * k * -(-other // TILE)
     return around * total / lanes
+
+
+def grid_cycles(blocks: int, rows: int, columns: int, depth: int, rate: int, target: GPU) -> float:
+    """Cycles of the busiest multiprocessor: products, reads of shared and of global memory.
+
+    128 products a cycle, or `rate` times as many in matrix units; a read of 16 bytes by a warp
+    takes some 2.5 cycles, of 4 bytes one, and a warpgroup reads 128 bytes a cycle; global memory
+    (from the cache that all share) gives L2_BYTES a cycle. Few warps do not hide how long each
+    takes.
+    """
+    each = -(-blocks // target.cores)
+    if rate == GROUP_RATE and rows % GROUP == 0:
+        warps, size = rows / ROWS, 2
+        products, reads = columns * ROWS / 2048, (GROUP + columns) * ROWS / 4096
+    elif rate > 1:
+        high, wide = warp_tile(rows, columns)
+        warps = rows * columns / (high * wide)
+        products, reads, size = high * wide / 1024, (high + wide) / 64, 2
+    else:
+        down, across = register_split(rows, columns)
+        warps = rows * columns / (down * across) / 32
+        products, reads, size = down * across / 4, 0.6 * (down + across), 4
+    compute = warps * (max(products, reads) + 0.25 * min(products, reads))
+    hidden = min(1.0, 0.5 + each * warps / 16)
+    return each * depth * max(compute / hidden, size * (rows + columns) / L2_BYTES) + START
 
 
 def terms_cost(term: Node) -> float:

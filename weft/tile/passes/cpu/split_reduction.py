@@ -72,8 +72,7 @@ def _combined(shared: For, inner: For, at: Node, parts: int, labels: Labels) -> 
     """The parallel loop over so many parts, `inner` in each, and the loop that adds them up."""
     part, _ = own_part(inner, inner.folds, "p")
     accs = (acc for f in part.folds for acc in f.accs)
-    held = [acc for f in inner.folds for acc in f.accs]
-    lines = {acc: labels.buffer("part", acc.type.dtype, (parts,)) for acc in held}
+    lines = {a: labels.buffer("part", a.type.dtype, (parts,)) for f in inner.folds for a in f.accs}
     stores = [Store(b, (at,), acc) for b, acc in zip(lines.values(), accs, strict=True)]
     combine = replace(combining(inner.folds, lines, labels.axis("q"), parts), bind="serial")
     shared = replace(shared, body=(part, *stores))

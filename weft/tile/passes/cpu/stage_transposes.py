@@ -40,9 +40,8 @@ def stage_transposes(kernel: Kernel, target: Machine, choices: Choices) -> Kerne
     return replace(kernel, body=map_outermost(kernel.body, one))
 
 
-def _tile(
-    stmt: For, cached: bool, target: Machine, labels: Labels, choices: Choices
-) -> Stmt | None:
+def _tile(stmt: For, near: bool, target: Machine, labels: Labels, choices: Choices) -> Stmt | None:
+    """The nest in squares; `near` where a cache holds what it touches."""
     found = crossing(stmt)
     if found is None:
         return None
@@ -53,7 +52,7 @@ def _tile(
     step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
     line = step * store.buffer.type.dtype.bytes
     aligned = line % target.vector_bytes == 0
-    whole = aligned and cached and trips(found.across) < 2 * trips(found.along)
+    whole = aligned and near and trips(found.across) < 2 * trips(found.along)
     return _Squares(found, lanes, choices.decide("whole_lines", whole), labels).nest()[0]
 
 
@@ -89,9 +88,7 @@ class _Squares:
         before: list[Stmt] = []
         reads: dict[Node, Node] = {}
         for load in loads:
-            buffer = labels.buffer("tile", load.type.dtype, (self.lanes, self.lanes))
-            squares = zip(crossed("register"), "mn", strict=True)
-            loops = {f.axis: replace(f, axis=labels.axis(stem)) for f, stem in squares}
-            fill, reads[load] = staged(buffer, load, loops)
+            tile = labels.buffer("tile", load.type.dtype, (self.lanes, self.lanes))
+            fill, reads[load] = staged(tile, load, crossed("register"), labels)
             before += fill
         return (*before, *nested(crossed("serial"), substitute_block(stores, reads)))

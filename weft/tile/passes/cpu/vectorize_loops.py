@@ -18,7 +18,7 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import length, ranges_in, strides, trips
 from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, blocked, vectors
-from weft.tile.price.axes import every_axis, lanes_for
+from weft.tile.price.axes import Axes, every_axis, lanes_for
 
 PARTS = 4  # independent accumulators, or vectors side by side, that hide an add's latency
 LONG = 16  # vectors side by side where loops inside go from row to row: a long piece of each
@@ -41,17 +41,12 @@ def vectorize_loops(kernel: Kernel, target: Machine, choices: Choices) -> Kernel
     return replace(kernel, body=tuple(map(one, kernel.body)))
 
 
-def _told(axes: frozenset[Node]) -> str:
+def _told(axes: Axes) -> str:
     return "+".join(sorted(axis.op.label for axis in axes)) or "none"  # type: ignore[attr-defined]
 
 
 def apply_choice(
-    stmt: For,
-    chosen: frozenset[Node],
-    target: Machine,
-    labels: Labels,
-    choices: Choices,
-    around: int = 1,
+    stmt: For, chosen: Axes, target: Machine, labels: Labels, choices: Choices, around: int = 1
 ) -> For:
     """Block the chosen loops by lanes, several vectors at a time where that hides latency.
 

@@ -27,63 +27,37 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
 
-from weft.scalar.affine import function_of
-from weft.scalar.blocks import locals_in, loops_in, map_loops, map_statements, reads_again, rebound
-from weft.scalar.nest import Block, For, Kernel, Stmt, Store
-from weft.scalar.ops import apply, constant
-from weft.scalar.reach import longest
-from weft.scalar.substitution import substituted
+from weft.scalar.blocks import loops_in, only_loop, reads_again, rebound
+from weft.scalar.nest import For, Kernel
+from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
-from weft.tile.analysis import tiles
 from weft.tile.analysis.access import trips
-from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
-from weft.tile.analysis.tiles import Tile, full, is_frame, on_nests, section, tile_of
+from weft.tile.analysis.fragments import GROUP_RATE, unit_rate
+from weft.tile.analysis.tiles import Tile, is_frame, tile_of
 from weft.tile.choices import Choices
+from weft.tile.moves.bind import framed, in_rows, shared, shared_by_warps, whole_blocks
 from weft.tile.moves.join import joined
 from weft.tile.moves.loops import Labels, blocked
+from weft.tile.price.products import grid_cycles
 
 SIDES = (16, 32, 64, 128)  # of a tile
 WIDE = 256  # columns of one that warpgroups compute
 COPIED = 32  # side of a tile that only copies: a warp reads, and stores, whole lines
 PIECE = 4  # elements that a lane takes at a time
 PIECES = 8  # that it holds
-LONG = 128  # iterations that warps share
-START = 2000.0  # cycles until a block's first products
-L2_BYTES = 24.0  # a cycle, of each multiprocessor
 
 
 def blockify_launch(kernel: Kernel, target: GPU, choices: Choices) -> Kernel:
     """Bind to the grid down to the first loop of threads, and that one in blocks."""
-    if len(kernel.body) != 1 or not isinstance(kernel.body[0], For):
+    only, labels = only_loop(kernel.body), Labels(kernel.body)
+    if only is None:
         return kernel
-    labels, tile = Labels(kernel.body), tile_of(kernel.body[0])
-    if is_frame(kernel.body[0]):
-        return replace(kernel, body=_shared(_framed(kernel.body)))
+    if is_frame(only):
+        return replace(kernel, body=shared(framed(kernel.body)))
+    tile = tile_of(only)
     if tile is not None:
         return replace(kernel, body=(_tile_grid(tile, target, labels, choices),))
-    return replace(kernel, body=(_grid(kernel.body[0], 1, target, labels),))
-
-
-def _framed(body: Block) -> Block:
-    """The free frames on the grid; of nests inside that are no tiles, the rows on threads."""
-    if len(body) == 1 and is_frame(body[0]) and body[0].role == "free":
-        return (replace(body[0], body=_framed(body[0].body), bind="grid"),)
-
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For) or stmt.bind or tile_of(stmt) is not None:
-            return stmt
-        body = rebound(stmt.body, "thread", "lane")
-        if function_of(stmt.hi) != "minimum":
-            return replace(stmt, body=body, bind="thread")
-        most = longest(stmt.lo, stmt.hi) or 0
-        return section(stmt, stmt.lo, most, body=_within(body, stmt), bind="thread")
-
-    return on_nests(body, one)
-
-
-def _shared(body: Block) -> Block:
-    """The body with what its nests hand over in shared memory."""
-    return substituted(body, {b: replace(b, space="shared") for b in locals_in(body)})
+    return replace(kernel, body=(_grid(only, 1, target, labels),))
 
 
 def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
@@ -91,15 +65,14 @@ def _grid(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
         return stmt
     if stmt.bind == "thread":
         return _cut(stmt, blocks, target, labels)
-    only = stmt.body[0] if len(stmt.body) == 1 else None
-    short = isinstance(only, For) and _is_short(stmt, only, target)
-    both = joined(stmt, only, labels) if isinstance(only, For) and short else None
+    only = only_loop(stmt.body)
+    both = joined(stmt, only, labels) if only and _is_short(stmt, only, target) else None
     if both is not None:
         return _grid(replace(both, bind="thread"), blocks, target, labels)
     rows = _rows(stmt, blocks, target)
     if rows > 1:
-        return _in_rows(stmt, rows, rebound(stmt.body, "thread", "lane"), labels)
-    if isinstance(only, For) and only.role == "free":
+        return in_rows(stmt, rows, rebound(stmt.body, "thread", "lane"), labels)
+    if only and only.role == "free":
         inner = _grid(only, blocks * trips(stmt), target, labels)
         return replace(stmt, body=(inner,), bind="grid")
     return replace(stmt, bind="grid") if any(loops_in(stmt.body, "thread")) else stmt
@@ -129,31 +102,11 @@ def _rows(stmt: For, blocks: int, target: GPU) -> int:
     return rows
 
 
-def _in_rows(stmt: For, rows: int, body: Block, labels: Labels) -> For:
-    """So many iterations of a free loop on threads, with a body that several share."""
-    (end, even), origin = full(stmt, rows), labels.axis("b")
-    body = body if even else _within(body, stmt)
-    row = section(stmt, origin, rows, body=body, bind="thread")
-    return For(origin, stmt.lo, end, (row,), rows, "free", "grid")
-
-
-def _shared_by_warps(stmt: For) -> Block | None:
-    """The body of a loop over columns with its loops on warps; None where they cannot share it."""
-    loops = [s for s in stmt.body if isinstance(s, For)]
-    plain = all(s.lo is constant(0) and s.extent and s.role != "scan" for s in loops)
-    if not plain or any(s.bind or s.role == "scan" for s in loops_in(stmt.body)):
-        return None
-    longest_sum = max((trips(s) for s in loops if s.role == "reduce"), default=0)
-    if longest_sum < LONG or reads_again(stmt.body):
-        return None
-    return map_loops(stmt.body, lambda s: replace(s, bind="warp"))
-
-
 def _cut(stmt: For, blocks: int, target: GPU, labels: Labels) -> For:
     few = stmt.role == "free" and blocks * trips(stmt) < target.fewest_threads
-    body = _shared_by_warps(stmt) if few else None
+    body = shared_by_warps(stmt) if few else None
     if body is not None:
-        return _in_rows(stmt, target.warp, body, labels)
+        return in_rows(stmt, target.warp, body, labels)
     width = target.threads
     while width > target.warp and blocks * -(-trips(stmt) // width) < target.cores:
         width //= 2
@@ -183,53 +136,12 @@ def _tile_grid(tile: Tile, target: GPU, labels: Labels, choices: Choices) -> For
     threads: list[For] = []
     body = tile.body
     for loop, side in zip(tile.threads, sides, strict=True):
-        (end, even), origin = full(loop, side), labels.axis("b")
-        if not even:
-            body = _within(body, loop)
-        grid.append(For(origin, constant(0), end, (), side, "free", "grid"))
-        threads.append(section(loop, origin, side))
+        blocks, thread, body = whole_blocks(loop, side, labels, body)
+        grid.append(blocks)
+        threads.append(thread)
     return Tile(tuple(grid), tuple(threads), (), body).nest()
 
 
 def _sides(length: int, sides: Sequence[int]) -> list[int]:
     """Sizes of blocks of a side: powers of two, no longer than it needs."""
     return [s for s in sides if s < 2 * length] or [sides[0]]
-
-
-def grid_cycles(blocks: int, rows: int, columns: int, depth: int, rate: int, target: GPU) -> float:
-    """Cycles of the busiest multiprocessor: products, reads of shared and of global memory.
-
-    128 products a cycle, or `rate` times as many in matrix units; a read of 16 bytes by a warp
-    takes some 2.5 cycles, of 4 bytes one, and a warpgroup reads 128 bytes a cycle; global memory
-    (from the cache that all share) gives L2_BYTES a cycle. Few warps do not hide how long each
-    takes.
-    """
-    each = -(-blocks // target.cores)
-    if rate == GROUP_RATE and rows % GROUP == 0:
-        warps, size = rows / ROWS, 2
-        products, reads = columns * ROWS / 2048, (GROUP + columns) * ROWS / 4096
-    elif rate > 1:
-        high, wide = tiles.warp_tile(rows, columns)
-        warps = rows * columns / (high * wide)
-        products, reads, size = high * wide / 1024, (high + wide) / 64, 2
-    else:
-        down, across = tiles.register_split(rows, columns)
-        warps = rows * columns / (down * across) / 32
-        products, reads, size = down * across / 4, 0.6 * (down + across), 4
-    compute = warps * (max(products, reads) + 0.25 * min(products, reads))
-    hidden = min(1.0, 0.5 + each * warps / 16)
-    return each * depth * max(compute / hidden, size * (rows + columns) / L2_BYTES) + START
-
-
-def _within(body: Block, loop: For) -> Block:
-    """The body with no load or store beyond the loop's end."""
-    inside = apply("lt", loop.axis, loop.hi)
-
-    def one(stmt: Stmt) -> Stmt:
-        if not isinstance(stmt, For):
-            stmt = stmt.map_terms(lambda t: tiles.guarded(t, loop.axis, inside))
-        if not isinstance(stmt, Store):
-            return stmt
-        return replace(stmt, mask=inside if stmt.mask is None else apply("and", stmt.mask, inside))
-
-    return map_statements(body, one)

@@ -15,8 +15,8 @@ from weft.scalar.nest import For, Kernel, Load
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import WIDEST, stride_of, trips
 from weft.tile.analysis.slabs import strip
-from weft.tile.analysis.tiles import Tile, in_strips, on_chunks
-from weft.tile.moves.loops import Labels
+from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.moves.loops import Labels, in_strips
 
 LONGEST = 32
 HELD = 64  # registers for what is read along the sum

@@ -17,9 +17,9 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import divisors, trips
 from weft.tile.analysis.slabs import accesses_of, best_pad
-from weft.tile.analysis.tiles import Tile, on_tiles, section
+from weft.tile.analysis.tiles import Tile, on_tiles
 from weft.tile.choices import Choices
-from weft.tile.moves.loops import Labels
+from weft.tile.moves.loops import Labels, section
 
 
 def permute_register_tile(kernel: Kernel, target: GPU, choices: Choices) -> Kernel:

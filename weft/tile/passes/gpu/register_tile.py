@@ -24,8 +24,8 @@ from weft.scalar.nest import Block, For, Kernel, Stmt, walk
 from weft.scalar.ops import Constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, strip_width, trips
-from weft.tile.analysis.tiles import Tile, in_strips, on_tiles, register_split, section, tile_of
-from weft.tile.moves.loops import Labels, upto
+from weft.tile.analysis.tiles import Tile, on_tiles, register_split, tile_of
+from weft.tile.moves.loops import Labels, in_strips, section, upto
 
 MOST = 8  # elements of a strip
 ROWS = 4  # that a thread copies

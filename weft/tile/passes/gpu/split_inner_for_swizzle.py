@@ -20,8 +20,8 @@ from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import box_of, boxed
 from weft.tile.analysis.slabs import accesses_of, best_swizzle
-from weft.tile.analysis.tiles import Tile, on_tiles, section
-from weft.tile.moves.loops import Labels
+from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.moves.loops import Labels, section
 
 
 def split_inner_for_swizzle(kernel: Kernel, target: GPU) -> Kernel:

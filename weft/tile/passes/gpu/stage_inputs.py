@@ -15,19 +15,19 @@ are wide. In other nests, rows that several loops over threads read are staged
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.node import Node, postorder, substitute
-from weft.scalar.blocks import locals_in, map_each, nodes, substitute_block
-from weft.scalar.divisors import Divisors, of_axis
-from weft.scalar.nest import Block, For, Kernel, Load, Stmt, Update, free_variables
+from weft.scalar.blocks import locals_in, nodes, substitute_block
+from weft.scalar.divisors import of_axis
+from weft.scalar.nest import For, Kernel, Load, Stmt, Update, free_variables
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU, STATIC
-from weft.tile.analysis.access import WIDEST, Ranges, narrow, stride_of, strip_width, trips
+from weft.tile.analysis.access import narrow, stride_of
 from weft.tile.analysis.fragments import operands
-from weft.tile.analysis.tiles import Tile, full, guarded, in_strips, on_tiles, tiles_of
-from weft.tile.moves.loops import Labels
-from weft.tile.moves.stage import RowStager, staged
+from weft.tile.analysis.tiles import Tile, on_tiles, tiles_of
+from weft.tile.moves.loops import Labels, full, guarded
+from weft.tile.moves.stage import RowStager, Slab
 
 
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
@@ -43,21 +43,6 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     return replace(kernel, body=RowStager(Labels(kernel.body), most // 2).block(kernel.body))
 
 
-@dataclass(frozen=True)
-class _Slab:
-    """A part of a sum's terms that threads share, over a loop of threads and the chunk's."""
-
-    term: Node
-    across: For  # the loop of threads it moves with
-    inner: For  # the loop inside a chunk
-
-    @property
-    def bytes(self) -> int:
-        """With a pad between its lines, whichever way they lie."""
-        sides, size = (trips(self.across), trips(self.inner)), self.term.type.dtype.bytes
-        return max(n * (m * size + WIDEST) for n, m in (sides, sides[::-1]))
-
-
 def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     if tile.sum is None:
         return _crossed(tile, most, labels)
@@ -71,18 +56,17 @@ def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     end, even = full(replace(chunk, step=1), chunk.step)
     last = None if even else chunk.hi
     whole = replace(inner, hi=apply("add", chunk.axis, constant(chunk.step)))
-    slabs = list(_slabs(update, tile.threads, whole))
+    slabs = [replace(s, last=last) for s in _slabs(update, tile.threads, whole)]
     if not slabs or 2 * sum(s.bytes for s in slabs) > most:
         return tile
-    loops = (*tile.around, *path, chunk)
     known: dict[Node, int] = {}
-    for loop in loops:
+    for loop in (*tile.around, *path, chunk):
         known[loop.axis] = of_axis(loop, known)
     ranges = tile.ranges()
     before: list[Stmt] = []
     reads: dict[Node, Node] = {}
     for slab in slabs:
-        fill, reads[slab.term] = _fill(slab, last, known, ranges, labels)
+        fill, reads[slab.term] = slab.filled(known, ranges, labels)
         before += fill
     values = substitute(update.values, reads)
     if last is not None:
@@ -101,11 +85,9 @@ def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
         if not isinstance(term.op, Load) or term.op.buffer.space != "global":
             continue
         steps = [stride_of(term, f.axis, ranges) for f in tile.threads]
-        if steps[0] == 1 and steps[1] not in (0, 1):
-            slab = _Slab(term, along, across)
-            if slab.bytes > most:
-                continue
-            fill, read = _fill(slab, None, None, ranges, labels)
+        slab, crosses = Slab(term, along, across), steps[0] == 1 and steps[1] not in (0, 1)
+        if crosses and slab.bytes <= most:
+            fill, read = slab.filled(None, ranges, labels)
             before += fill
             body = substitute_block(body, {term: read})
     return replace(tile, body=(*before, *body))
@@ -115,7 +97,7 @@ def _reads_global(term: Node) -> bool:
     return any(isinstance(n.op, Load) and n.op.buffer.space == "global" for n in postorder(term))
 
 
-def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Slab]:
+def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[Slab]:
     """The largest terms that move with the chunk and with one loop of threads."""
     stack, seen = list(update.values), set[Node]()
     while stack:
@@ -125,36 +107,6 @@ def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[_Sl
             continue
         seen.add(term)
         if len(moves) == 1 and _reads_global(term):
-            yield _Slab(narrow(term), moves[0], inner)
+            yield Slab(narrow(term), moves[0], inner)
         else:
             stack.extend(term.args)
-
-
-def _fill(
-    slab: _Slab, last: Node | None, known: Divisors | None, ranges: Ranges, labels: Labels
-) -> tuple[Block, Node]:
-    """The slab's buffer and the loops that fill it; how to read it.
-
-    Threads take strips as wide as the divisors `known` of axes allow; single elements without them.
-    """
-    term, along = slab.term, slab.inner.axis
-    loads = [n for n in postorder(term) if isinstance(n.op, Load)]
-    loops = [slab.across, slab.inner]
-    if not any(stride_of(n, along, ranges) == 1 for n in loads):
-        loops.reverse()  # along the last one memory is contiguous
-    if last is not None:
-        inside = apply("lt", along, last)
-        term = guarded(term, along, inside)
-        if not isinstance(term.op, Load):
-            term = apply("where", inside, term, constant(0, term.type.dtype))
-    name = loads[0].op.buffer.name  # type: ignore[attr-defined]
-    buffer = labels.buffer(f"{name}_s", term.type.dtype, tuple(map(trips, loops)), "shared")
-    ends = zip(loops, "mn", strict=True)
-    copies = {f.axis: For(labels.axis(s), f.lo, f.hi, (), 1, "free", "thread") for f, s in ends}
-    fill, read = staged(buffer, term, copies)
-    line = copies[loops[1].axis]
-    width = 1 if known is None else strip_width(nodes(fill), line.axis, known, ranges)
-    if width > 1 and trips(line) % width == 0:
-        at = labels.axis("c")
-        fill = map_each(fill, For, lambda f: in_strips(f, at, width) if f.axis is line.axis else f)
-    return fill, read

@@ -20,8 +20,8 @@ from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
-from weft.tile.analysis.tiles import Tile, on_chunks, section, warp_tile
-from weft.tile.moves.loops import Labels
+from weft.tile.analysis.tiles import Tile, on_chunks, warp_tile
+from weft.tile.moves.loops import Labels, section
 
 Parts = Sequence[int]  # lengths of the parts of a side, each a part of the one before
 
@@ -63,15 +63,13 @@ def laid_out(
     """
     (rows, columns), (high, wide) = sides, parts
     labels.loops.difference_update(f.label for f in (*tile.threads, *tile.registers))
-    down = _side(rows, high, labels, far)
-    across = _side(columns, wide, labels)
+    down = _cut(rows, high, labels, far)
+    across = _cut(columns, wide, labels)
     threads = (*down[0], *across[0], down[1], across[1])
     return replace(tile, threads=threads, registers=(*down[2], *across[2]))
 
 
-def _side(
-    loop: For, parts: Parts, labels: Labels, far: int = 0
-) -> tuple[list[For], For, list[For]]:
+def _cut(loop: For, parts: Parts, labels: Labels, far: int = 0) -> tuple[list[For], For, list[For]]:
     """Loops over parts, lanes and registers for one side.
 
     far     from one of a lane's rows to the other: all rows up to there are lanes. 0 on the side of

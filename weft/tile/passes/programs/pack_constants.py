@@ -8,27 +8,24 @@ before  for a0 in 0..128:  # free               after  kernel pack_w(w: f32[64,5
                                                        and then x * panels[a1 // 32, a2, a1 % 32]
 
 It packs the right operand, or the left one where rows fill the lanes better than columns. Few rows
-read panels too, one by one: `for p0 in 0..512 by 32: for a1 in p0..p0 + 32`. Rows of a panel lie
-one after another in the order the register tiles read them. The runtime runs kernels of constants
-alone once, and again when a constant has changed.
+read panels too, one by one: `for p0 in 0..512 by 32: for a1 in p0..p0 + 32`. The runtime runs
+kernels of constants alone once, and again when a constant has changed.
 """
 
 from collections.abc import Collection
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
-from weft.core.node import Node, make, postorder, substitute
-from weft.core.text.graph import fresh
-from weft.core.types import TensorType
+from weft.core.node import Node, postorder
 from weft.scalar import nest
-from weft.scalar.affine import function_of
 from weft.scalar.blocks import loads, map_each, map_loops, nodes, substitute_block, with_body
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Store, Update
-from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
-from weft.scalar.sizes import Size, hint
+from weft.scalar.nest import Block, For, Kernel, Load, Program, Update
+from weft.scalar.ops import apply
+from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, folded, span, stride_of, trips
-from weft.tile.moves.loops import Labels, around, blocked
-from weft.tile.passes.cpu.block_contraction import FEW, pays, tile_width, turns
+from weft.tile.analysis.access import Contraction, contraction, folded, span, trips
+from weft.tile.moves.loops import Labels, blocked
+from weft.tile.moves.panels import in_panels, panels, tile_width
+from weft.tile.price.products import FEW, pays, turns
 
 FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
 
@@ -55,22 +52,22 @@ def packed(
 
     `few`: also where few rows read them, which pays where the panels are kept.
     """
-    packing = _Packing(kernel, known, names, target, few)
-    return [*packing.packs, packing.kernel]
+    packing = _Packing(known, names, target, few, Labels(kernel.body))
+    body = packing.block(kernel.body)
+    buffers = (b for pack in packing.packs for b in pack.outputs)
+    return [*packing.packs, with_body(kernel, body, *buffers) if packing.packs else kernel]
 
 
+@dataclass
 class _Packing:
-    """One kernel over packed panels, and the kernels that pack them."""
+    """The kernels that pack panels for the contractions of one kernel."""
 
-    def __init__(
-        self, kernel: Kernel, known: Collection[str], names: set[str], target: Machine, few: bool
-    ) -> None:
-        self.known, self.names, self.target, self.few = known, names, target, few
-        self.labels = Labels(kernel.body)
-        self.packs: list[Kernel] = []
-        body = self.block(kernel.body)
-        panels = (b for pack in self.packs for b in pack.outputs)
-        self.kernel = with_body(kernel, body, *panels) if self.packs else kernel
+    known: Collection[str]
+    names: set[str]
+    target: Machine
+    few: bool
+    labels: Labels
+    packs: list[Kernel] = field(default_factory=list[Kernel])
 
     def block(self, block: Block, around: tuple[For, ...] = ()) -> Block:
         return map_loops(block, lambda s: self.one(s, around))
@@ -79,9 +76,9 @@ class _Packing:
         found = contraction(stmt)
         if found is not None and pays(found):
             return self.whole(stmt, found, around)
-        panels = self.by_panels(stmt, around) if self.few else None
-        if panels is not None or found is not None:
-            return panels or stmt
+        split = self.by_panels(stmt, around) if self.few else None
+        if split is not None or found is not None:
+            return split or stmt
         return replace(stmt, body=self.block(stmt.body, (*around, stmt)))
 
     def whole(self, stmt: For, found: Contraction, around: tuple[For, ...]) -> For:
@@ -93,11 +90,9 @@ class _Packing:
                 return stmt
         if any(span(f) is None for f in _read_along(side, around)):
             return stmt
-        read = self.pack(replace(side, outer=(*around, *side.outer)), width)
-        value = apply(found.times, side.left, read)
-        update = replace(found.update, values=(value,))
-        changed = map_each((stmt,), Update, lambda s: update)
-        return changed[0]  # type: ignore[return-value]
+        side = self.pack(replace(side, outer=(*around, *side.outer)), width)
+        update = replace(found.update, values=(apply(found.times, side.left, side.right),))
+        return map_each((stmt,), Update, lambda s: update)[0]  # type: ignore[return-value]
 
     def by_panels(self, stmt: For, around: tuple[For, ...]) -> For | None:
         """Folds of few rows with constants, panel by panel; None for other nests.
@@ -122,17 +117,20 @@ class _Packing:
         width = tile_width(sides[0], self.target)
         if -(-trips(column) // width) * width > FILLED * trips(column):
             return None
-        at, size = self.labels.axis("p"), constant(width)
-        place = {
-            apply(floordiv, column.axis, size): apply(floordiv, at, size),
-            apply(floormod, column.axis, size): apply("subtract", column.axis, at),
-        }
-        panels = {c.right: substitute((self.pack(c, width),), place)[0] for c in sides}
+        at = self.labels.axis("p")
+        packed = {c.right: in_panels(self.pack(c, width), width) for c in sides}
+        reads = {right: read(at) for right, read in packed.items() if read}
 
         def part(s: For) -> For:
             return blocked(s, at, width, bind="") if s.axis is column.axis else s
 
-        return map_each(substitute_block((stmt,), panels), For, part)[0]  # type: ignore[return-value]
+        return map_each(substitute_block((stmt,), reads), For, part)[0]  # type: ignore[return-value]
+
+    def pack(self, c: Contraction, width: int) -> Contraction:
+        """The same over panels of c.right of that width, which a kernel of its own packs."""
+        kernel, read = panels(c, width, self.labels, self.names)
+        self.packs.append(kernel)
+        return replace(c, right=read)
 
     def plain(self, read: Node) -> bool:
         """Whether that is an element of a constant, wherever it is read."""
@@ -143,52 +141,6 @@ class _Packing:
         free = not any(isinstance(t.op, nest.Acc | nest.Running) for t in postorder(right))
         read = loads(right)
         return free and bool(read) and all(b.name in self.known for b in read)
-
-    def pack(self, c: Contraction, width: int) -> Node:
-        """Emit the kernel that packs c.right in panels of that width; how to read it."""
-        columns, column = span(c.columns), c.columns.axis
-        within = set(postorder(c.right))
-        parts = dict(self.part(f, c.right) for f in c.outer if f.axis in within)
-        outer, inner = list(parts.values()), [r for r in c.reduce if r.axis in within]
-        (right,) = substitute((c.right,), {term: f.axis for term, f in parts.items()})
-        count = (columns + width - 1) // width
-        shape = (*map(span, outer), count, *map(span, inner), width)
-        inputs = loads(c.right)
-        name = fresh(f"{inputs[0].name}_panels", self.names)
-        panels = Buffer(name, TensorType(c.right.type.dtype, shape))
-        each, n, whole = self.labels.axis("b"), self.labels.axis("j"), constant(columns // width)
-
-        def fill(panel: Node, partial: bool) -> For:
-            """The loops that fill a panel; beyond the last column that one again."""
-            at = apply("add", apply(multiply, panel, constant(width)), n)
-            at = apply(minimum, at, constant(columns - 1)) if partial else at
-            value = substitute((right,), {column: at})[0]
-            index = (*(f.axis for f in outer), panel, *(r.axis for r in inner), n)
-            loop = For(n, constant(0), constant(width), (Store(panels, index, value),))
-            return around(inner, loop, role="free", folds=())
-
-        along = {stride_of(n, column, {}) for n in postorder(right) if isinstance(n.op, Load)}
-        # squares of registers read rows of columns anywhere: one nest for all panels, the last too
-        begin = constant(0) if 1 not in along and isinstance(columns, Size) else whole
-        nests = [For(each, constant(0), begin, (fill(each, False),))] if begin is whole else []
-        nests = nests if value_of(whole) != 0 else []
-        if isinstance(columns, Size):  # one more, or none
-            nests.append(For(each, begin, constant(count), (fill(each, True),)))
-        elif columns % width:
-            nests.append(fill(whole, True))
-        body = tuple(around(outer, nest) for nest in nests)
-        self.packs.append(Kernel(f"pack_{panels.name}", inputs, (panels,), body))
-        quotient = apply(floordiv, column, constant(width))
-        inside = apply(floormod, column, constant(width))
-        return make(Load(panels), *parts, quotient, *(r.axis for r in inner), inside)
-
-    def part(self, loop: For, right: Node) -> tuple[Node, For]:
-        """What of a loop's axis the term depends on, a quotient or all of it; a loop over that."""
-        users = [n for n in dict.fromkeys(postorder(right)) if loop.axis in n.args]
-        by = int(value_of(users[0].args[1]) or 0) if function_of(users[0]) == "floordiv" else 0
-        if len(users) > 1 or by < 1 or loop.extent is None or trips(loop) % by:
-            return loop.axis, loop
-        return users[0], For(self.labels.axis("g"), constant(0), constant(trips(loop) // by), ())
 
 
 def _read_along(c: Contraction, around: tuple[For, ...] = ()) -> list[For]:

@@ -19,7 +19,7 @@ from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
 from weft.tile.moves.loops import Labels, nested
-from weft.tile.moves.parts import combining, cut, part_buffers, split_kernels
+from weft.tile.moves.parts import buffers, combining, cut, split_kernels
 from weft.tile.price.axes import best_axis_alone
 from weft.tile.price.latency import turns
 
@@ -79,12 +79,12 @@ def _kernels(
     folds, (_, *rest) = loops[0].folds, around[-1].body if around else kernel.body
     part, index = Labels(kernel.body).axis("s"), tuple(f.axis for f in around)
     outer, end, place = cut(split, part, length)
-    buffers = part_buffers(kernel, "part", folds, (trips(outer), *map(trips, around)), names)
-    stores = tuple(Store(b, (part, *index), acc) for acc, b in buffers.items())
+    stored = buffers(kernel, "part", folds, (trips(outer), *map(trips, around)), names)
+    stores = tuple(Store(b, (part, *index), acc) for acc, b in stored.items())
     body: Block = substitute_block(loops[-1].body, place)
     body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
     first = with_body(kernel, nested([outer, *around], (*body, *stores)))
     name = fresh(f"{kernel.name}_parts", names)
-    first = replace(first, name=name, outputs=tuple(buffers.values()))
-    body = nested(around, (combining(folds, buffers, part, trips(outer), index), *rest))
-    return [first, with_body(kernel, body, *buffers.values())]
+    first = replace(first, name=name, outputs=tuple(stored.values()))
+    body = nested(around, (combining(folds, stored, part, trips(outer), index), *rest))
+    return [first, with_body(kernel, body, *stored.values())]

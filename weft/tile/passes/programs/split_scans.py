@@ -20,21 +20,13 @@ from weft.scalar.nest import For, Kernel, Load, Program, Store
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
+from weft.tile.moves import parts
 from weft.tile.moves.loops import Labels, nested
-from weft.tile.moves.parts import (
-    combining,
-    cut,
-    own_part,
-    part_buffers,
-    part_length,
-    split_kernels,
-    updates_in,
-)
 
 
 def split_scans(program: Program, target: GPU) -> Program:
     """Split the scans of too few rows for the device."""
-    return split_kernels(program, lambda kernel, names: _split(kernel, names, target))
+    return parts.split_kernels(program, lambda kernel, names: _split(kernel, names, target))
 
 
 def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
@@ -42,7 +34,7 @@ def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     scan = body[0] if len(body) == 1 else None
     if not isinstance(scan, For) or reads_again(body):
         return [kernel]
-    length = part_length(scan, around, target)
+    length = parts.part_length(scan, around, target)
     if length >= trips(scan):
         return [kernel]
     first, second, third = _kernels(kernel, around, scan, length, names)
@@ -54,19 +46,21 @@ def _kernels(
 ) -> tuple[Kernel, Kernel, Kernel]:
     """What makes the totals of parts, what scans these, and what scans each part after them."""
     part, index = Labels(kernel.body).axis("s"), tuple(f.axis for f in around)
-    outer, end, place = cut(scan, part, length)
+    outer, end, place = parts.cut(scan, part, length)
     stmts, shape = substitute_block(scan.body, place), (trips(outer), *map(trips, around))
-    totals, before = (part_buffers(kernel, s, scan.folds, shape, names) for s in ("part", "before"))
+    totals, before = (
+        parts.buffers(kernel, s, scan.folds, shape, names) for s in ("part", "before")
+    )
     # each accumulator, what reads it in the loop, and what it is before any element
     each = (zip(f.accs, f.running, f.monoid.identity(f.dtypes), strict=True) for f in scan.folds)
     carriers = [one for fold in each for one in fold]
 
-    fold = replace(scan, hi=end, role="reduce", body=updates_in(stmts))
+    fold = replace(scan, hi=end, role="reduce", body=parts.updates_in(stmts))
     stores = (Store(b, (part, *index), acc) for acc, b in totals.items())
     first = with_body(kernel, nested([outer, *around], (fold, *stores)))
     first = replace(first, name=fresh(f"{kernel.name}_parts", names), outputs=(*totals.values(),))
 
-    loop = combining(scan.folds, totals, part, trips(outer), index)
+    loop = parts.combining(scan.folds, totals, part, trips(outer), index)
     stores = (Store(before[acc], (part, *index), running) for acc, running, _ in carriers)
     loop = replace(loop, role="scan", body=(*loop.body, *stores))
     second = with_body(kernel, nested(around, (loop,)), *totals.values())
@@ -74,6 +68,6 @@ def _kernels(
 
     some, behind = apply("ge", part, constant(1)), apply("add", part, constant(-1))
     reads = {r: make(Load(before[a], True), behind, *index, some, n) for a, r, n in carriers}
-    inner, _ = own_part(replace(scan, hi=end, body=stmts), scan.folds, str(part.op.label))  # type: ignore[attr-defined]
+    inner, _ = parts.own_part(replace(scan, hi=end, body=stmts), scan.folds, str(part.op.label))  # type: ignore[attr-defined]
     inner = replace(inner, body=substitute_block(inner.body, reads))
     return first, second, with_body(kernel, nested([outer, *around], (inner,)), *before.values())
