@@ -5,6 +5,11 @@ before  local s: f32[64,512]                       after  local s: f32[64,512]
             v0 = ge(a0 * 64 + a3, a4)                         v0 = ge(a0 * 64 + a3, a4)
             ... acc0 <- add(acc0, where(v0, s, 0))            ...
 
+Columns of local buffers are skipped where every fold over them would add its identity, and nothing
+else is stored. Products with 0 are so in a `finite` fold alone, where 0 * x is 0 whatever x is, as
+in ATen's attention. Where a program does the same by hand a later value may be infinite, and all
+rows then NaN: none is skipped.
+
 ruled_out(slack(a0 * 64 + a3 >= a4), (a4,), {a3: (0, 63)})       # a0 * 64 + 64
 """
 

@@ -9,6 +9,15 @@ before  for a1 in 0..2048:  # reduce thread     after  local x_s0: f32[2048] in 
         for a2 in 0..2048:  # free thread                  x_s0[m0] = load x[a0, m0]
             ... load x[a0, a2]                         for a1 in 0..2048:  # reduce thread
                                                            ... load x_s0[a1]
+
+A term that two loops over one row compute is stored by the first, where the second reads it:
+
+before  for a1 in 0..512:  # reduce acc1        after  local row0: f32[512]
+            acc1 <- add(acc1, exp(x))                  for a1 in 0..512:  # reduce acc1
+        for a2 in 0..512:  # free                          row0[a1] = exp(x)
+            y[a0, a2] = exp(x) / acc1                      acc1 <- add(acc1, exp(x))
+                                                       for a2 in 0..512:  # free
+                                                           y[a0, a2] = row0[a2] / acc1
 """
 
 from collections.abc import Iterator, Sequence
@@ -38,12 +47,11 @@ def staged(buffer: Buffer, term: Node, loops: Sequence[For], labels: Labels) -> 
                                            x_s0[m0 - b0, n0 - k0] = x[m0, n0]
                                        and then x_s0[a0 - b0, a2 - k0]
     """
-    copies = {f.axis: labels.axis(stem) for f, stem in zip(loops, "mn", strict=False)}
+    copies = [replace(f, axis=labels.axis(stem)) for f, stem in zip(loops, "mn", strict=False)]
     index = [past(f.axis, f.lo) for f in loops]
-    value, *places = substitute((term, *index), copies)
-    fill = nested(
-        [replace(f, axis=copies[f.axis]) for f in loops], (Store(buffer, tuple(places), value),)
-    )
+    axes = {f.axis: copy.axis for f, copy in zip(loops, copies, strict=True)}
+    value, *place = substitute((term, *index), axes)
+    fill = nested(copies, (Store(buffer, tuple(place), value),))
     return (Local(buffer), *fill), make(Load(buffer), *index)
 
 

@@ -10,10 +10,8 @@ before  for a0 in 0..8:  # free                     after  for a0 in 0..8:  # fr
             for b2 in 0..512 by 64:                            for b2 in 0..a0 * 64 + 64 by 64:
                 ... acc1 <- add(acc1, s[a5, a6] * v)               ...
 
-Columns of local buffers are skipped where every fold over them would add its identity, and nothing
-else is stored. An example is causal attention: a block of rows needs no later keys. Its products
-with the values are a `finite` fold, where 0 * x is 0 whatever x is, as in ATen's attention. Where a
-program does the same by hand a later value may be infinite, and all rows then NaN: none is skipped.
+An example is causal attention: a block of rows needs no later keys. What makes it right is in
+tile/moves/skip.py.
 """
 
 from dataclasses import replace

@@ -22,10 +22,9 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, PAIRS, ROWS
 from weft.tile.analysis.tiles import is_frame, nests_of, on_nests, tile_of, tiles_of
+from weft.tile.moves.bind import laid_out, whole_sides
 from weft.tile.moves.loops import Labels, section
 from weft.tile.moves.peel import simplify_block
-from weft.tile.passes.gpu.tensorize_mma import laid_out
-from weft.tile.passes.gpu.tensorize_wgmma import whole_sides
 
 PAIR = 2  # columns side by side
 

@@ -11,19 +11,15 @@ Threads and registers get the layout of mma.sync's fragments (tile/analysis/frag
 bound to `mma` is an ordinary sum; lowering turns each 16x8 of its results into an instruction.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel
-from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
-from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
+from weft.tile.analysis.fragments import COLUMNS, DEPTH, ROWS, operands
 from weft.tile.analysis.tiles import Tile, on_chunks, warp_tile
+from weft.tile.moves.bind import laid_out
 from weft.tile.moves.loops import Labels, section
-
-Parts = Sequence[int]  # lengths of the parts of a side, each a part of the one before
 
 
 def tensorize_mma(kernel: Kernel, target: GPU) -> Kernel:
@@ -51,38 +47,3 @@ def _on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     tile = tile.with_chunk(replace(chunk, body=(*before, steps)))
     high, wide = warps
     return laid_out(tile, tile.threads, ((high,), (wide,)), labels)
-
-
-def laid_out(
-    tile: Tile, sides: Sequence[For], parts: Sequence[Parts], labels: Labels, far: int = ROWS // 2
-) -> Tile:
-    """The tile of two sides, of which threads have parts, in parts of those: a warp the last.
-
-    `far` is from one of a lane's rows to the other: all rows up to there are lanes. The loops that
-    it had over threads and registers leave it their names.
-    """
-    (rows, columns), (high, wide) = sides, parts
-    labels.loops.difference_update(f.label for f in (*tile.threads, *tile.registers))
-    down = _cut(rows, high, labels, far)
-    across = _cut(columns, wide, labels)
-    threads = (*down[0], *across[0], down[1], across[1])
-    return replace(tile, threads=threads, registers=(*down[2], *across[2]))
-
-
-def _cut(loop: For, parts: Parts, labels: Labels, far: int = 0) -> tuple[list[For], For, list[For]]:
-    """Loops over parts, lanes and registers for one side.
-
-    far     from one of a lane's rows to the other: all rows up to there are lanes. 0 on the side of
-            the columns, of which a lane has two side by side
-    """
-    stem, run, step = ("g", 1, far) if far else ("q", 2, 1)  # of lanes, and of one's elements
-    lead = far or PAIRS * run  # from the first lane to the last one's end
-    atom = 2 * far or COLUMNS
-    warps, rest, length = list[For](), loop, trips(loop)
-    for length in parts:
-        warps.append(replace(rest, axis=labels.axis("w"), step=length))
-        rest = section(loop, warps[-1].axis, length)
-    end_of_lanes = simplify(apply("add", rest.lo, constant(lead)), {})
-    lanes = replace(rest, axis=labels.axis(stem), hi=end_of_lanes, step=run)
-    atoms = section(loop, lanes.axis, length, axis=labels.axis("i"), step=atom, bind="register")
-    return warps, lanes, [atoms, section(loop, atoms.axis, 2 * step, step=step, bind="register")]

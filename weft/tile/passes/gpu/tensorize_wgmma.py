@@ -12,15 +12,14 @@ instructions").
 
 from dataclasses import replace
 
-from weft.scalar.blocks import loops_in
 from weft.scalar.nest import For, Kernel
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import boxed
 from weft.tile.analysis.fragments import GROUP, ROWS, WIDTHS, goes_by_rows, operands
 from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.moves.bind import laid_out, whole_sides
 from weft.tile.moves.loops import Labels
-from weft.tile.passes.gpu.tensorize_mma import laid_out
 
 
 def tensorize_wgmma(kernel: Kernel, target: GPU) -> Kernel:
@@ -46,11 +45,3 @@ def _by_groups(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
     whole = replace(atom, lo=steps.lo, hi=steps.hi, bind="warpgroup")
     tile = tile.with_chunk(replace(chunk, body=(*chunk.body[:-1], whole)))
     return laid_out(tile, sides, ((GROUP, ROWS), (wide,)), labels)
-
-
-def whole_sides(tile: Tile) -> list[For] | None:
-    """The loops over the sides of a tile that tensorize_mma has cut; None where it has not."""
-    if not any(loops_in(tile.body, "mma")) or len(tile.threads) != 4:
-        return None
-    pairs = zip(tile.threads[:2], tile.registers[1::2], strict=True)
-    return [replace(one, lo=f.lo, hi=f.hi, step=1, bind="thread") for f, one in pairs]
