@@ -74,6 +74,15 @@ LOWERINGS = {
     "tile.lower": "kernel.ops",
 }
 
+# Inside tile/: passes stand over prices, and these over moves, which a pass, a price or a search
+# may try. What a folder's modules may not import:
+ABOVE = {
+    "tile.analysis": {"tile.price", "tile.passes", "tile.lower", "tile.schedule"},
+    "tile.moves": {"tile.price", "tile.passes", "tile.lower", "tile.schedule"},
+    "tile.price": {"tile.passes", "tile.lower", "tile.schedule"},
+    "tile.passes": {"tile.lower", "tile.schedule"},
+}
+
 # Third-party libraries that are optional: the one file that owns one may import it inside a
 # function. Every other import stands at the top of its file.
 OPTIONAL = {
@@ -135,6 +144,12 @@ def allowed(importer: str, imported: str) -> bool:
     return "*" in permitted or any(within(imported, name) for name in permitted)
 
 
+def goes_up(importer: str, imported: str) -> bool:
+    """Whether a module of tile/ imports from a folder above its own."""
+    above = {name for folder, names in ABOVE.items() if within(importer, folder) for name in names}
+    return any(within(imported, name) for name in above)
+
+
 def within(module: str, name: str) -> bool:
     """Whether it is that module, or in that folder."""
     return module == name or module.startswith(f"{name}.")
@@ -147,7 +162,7 @@ def test_imports_follow_the_layers(path: Path) -> None:
     wrong = [
         f"weft/{path.relative_to(PACKAGE)}:{line}: {importer} imports {imported}"
         for line, imported in weft_imports(path)
-        if not allowed(importer, imported)
+        if not allowed(importer, imported) or goes_up(importer, imported)
     ]
     assert not wrong, "against the dependency rule:\n  " + "\n  ".join(wrong)
 
@@ -219,3 +234,22 @@ def test_package_holds_public_names_only() -> None:
 )
 def test_the_rule_itself(importer: str, imported: str, verdict: bool) -> None:
     assert allowed(importer, imported) is verdict
+
+
+@pytest.mark.parametrize(
+    ("importer", "imported", "verdict"),
+    [
+        ("tile.price.cost", "tile.passes.cpu.stage_rows", True),
+        ("tile.price.cost", "tile.moves.stage", False),
+        ("tile.moves.online", "tile.passes.programs.merge_rows", True),
+        ("tile.moves.online", "tile.moves.merge", False),
+        ("tile.moves.peel", "tile.price.axes", True),
+        ("tile.analysis.tiles", "tile.price.products", True),
+        ("tile.passes.cpu.vectorize_loops", "tile.price.axes", False),
+        ("tile.lower.kernels", "tile.moves.peel", False),
+    ],
+)
+def test_strategies_stand_over_prices_and_moves(
+    importer: str, imported: str, verdict: bool
+) -> None:
+    assert goes_up(importer, imported) is verdict
