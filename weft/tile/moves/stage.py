@@ -70,7 +70,7 @@ class Slab:
     term: Node
     across: For  # the loop of threads it moves with
     inner: For  # the loop inside a chunk
-    last: Node | None = None  # where the sum ends, in the last chunk before its end
+    last: Node | None = None  # where the sum ends, if that is before the last chunk does
 
     @property
     def bytes(self) -> int:
