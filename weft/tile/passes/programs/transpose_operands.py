@@ -22,8 +22,7 @@ from weft.scalar.ops import apply
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, narrow, span, strides, trips
 from weft.tile.moves.loops import nested
-from weft.tile.passes.cpu.tile_dot_products import dot_tile
-from weft.tile.price.products import panels_cost
+from weft.tile.price.products import dot_tile, panels_cost
 
 COPY = 2  # vector instructions in the time that an element takes to be copied
 
