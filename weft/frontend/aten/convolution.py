@@ -66,13 +66,9 @@ def convolved(
 
     Transposed, [N, O, size] -> [N, C, sizes]: what each element was read by, and the same filters.
     """
-    n = window.rank
     if transposed:
         return window.transposed(sizes, partial(summed, x, weight, groups, True))
-    return summed(
-        x, weight, groups, False, sizes, window.kernel,
-        lambda at, tap: window.reads(range(at, at + n), range(tap, tap + n)),
-    )  # fmt: skip
+    return summed(x, weight, groups, False, sizes, window.kernel, window.reads)
 
 
 def backward_to_weight(g: Tensor, x: Tensor, shape: Extents, window: Window) -> Tensor:

@@ -1,14 +1,13 @@
 """Windows as views: what convolution and pooling multiply or fold.
 
-gathered: position*stride + tap*dilation - pad, from an output position to the input it reads
-spread:   (position + pad - tap*dilation) / stride, from an input position back to the outputs
+position*stride + tap*dilation - pad, from an output position to the input that it reads by a tap
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
@@ -71,29 +70,19 @@ class Window:
             out.append(count if past else count + 1)
         return tuple(out)
 
-    def reads(self, at: Extents, taps: Extents) -> list[tuple[Node, Node]]:
-        """Along each axis the place that is read, and the tap: of the axes of both."""
-        moves = zip(at, taps, self.stride, self.dilation, self.pad, strict=True)
-        return [(affine({a: by, t: each}, -pad), position(t)) for a, t, by, each, pad in moves]
+    def reads(self, at: int, tap: int) -> Iterator[tuple[Node, Node]]:
+        """Along each axis the place that is read, and the tap: of axes from `at` and `tap` on."""
+        for i, pad in enumerate(self.pad):
+            moves = {at + i: self.stride[i], tap + i: self.dilation[i]}
+            yield affine(moves, -pad), position(tap + i)
 
     def gather(
         self, x: Tensor, shape: Extents, lead: Lead, at: Extents, taps: Extents, fill: Number = 0
     ) -> Tensor:
         """x[lead..., gathered...]; `at` and `taps` name the output axes of positions and taps."""
-        index = [place for place, _ in self.reads(at, taps)]
+        index = [place for place, _ in self.reads(at[0], taps[0])]
         inside = [within(i, n) for i, n in zip(index, x.shape[len(lead) :], strict=True)]
         return view(x, shape, [*lead, *index], all_of(inside), fill)
-
-    def spread(self, x: Tensor, extents: Extents) -> Tensor:
-        """[extents, kernel]: x of the window over a place by a tap, 0 where no window reads it."""
-        lead = x.rank - self.rank
-        index, valid = list(positions(lead)), list[Node]()
-        for i, step in enumerate(self.stride):
-            back = affine({lead + i: 1, x.rank + i: -self.dilation[i]}, self.pad[i])
-            whole = apply(eq, apply(floormod, back, constant(step)), constant(0))
-            index.append(apply(floordiv, back, constant(step)))
-            valid += [within(index[-1], x.shape[lead + i]), whole]
-        return view(x, (*extents, *self.kernel), index, all_of(valid))
 
     def transposed(self, sizes: Extents, fold: Fold) -> Tensor:
         """[lead, sizes]: at each place what the windows over it sum.
