@@ -109,7 +109,6 @@ class _Arguments:
 
 
 def _read_aten(cursor: Cursor, scope: GraphScope) -> Node:
-    scope.level.check(cursor, Aten.name)
     target = cursor.name()
     after: tuple[Node, ...] = ()
     if cursor.accept("{"):
@@ -140,5 +139,5 @@ def _read_aten(cursor: Cursor, scope: GraphScope) -> Node:
     return make_node(cursor, Aten(target, arguments, results), *reader.nodes, *after)
 
 
-ALSO, FORMS = ("input", "part"), Forms(show={Aten.name: _show_aten})
-TORCH = Level("torch", ("frontend",), show_graph, read_graph, ALSO, FORMS, dotted=_read_aten)
+FORMS = Forms(show={Aten.name: _show_aten}, read={".": _read_aten})
+TORCH = Level("torch", ("frontend",), show_graph, read_graph, ("input", "part"), FORMS)

@@ -89,11 +89,10 @@ class GraphScope(Scope):
         word = cursor.peek()
         if cursor.token()[0] != "name":
             cursor.expected("an op")
-        if "." in word and self.level.dotted is not None:
-            return self.level.dotted(cursor, self)
+        read = self.level.forms.read.get("." if "." in word else word)
+        if read is not None:
+            return read(cursor, self)
         self.level.check(cursor, word)
-        if word in self.level.forms.read:
-            return self.level.forms.read[word](cursor, self)
         return read_op(cursor, self)
 
 

@@ -23,9 +23,9 @@ class Forms:
     """Special forms of terms and statements; the generic one is op{attribute, ...}(argument, ...).
 
     `show` is keyed by the op's name, and `show_statement` by the class of the statement. `read`
-    is keyed by the first word, and in a nest also the { behind it: "load{". `read_statement` is
-    keyed by the first word if a name follows it, as in local x, else by the second token: "[" in
-    y[a0] = v0.
+    is keyed by the first word, "." for dotted words such as aten.relu.default, and in a nest also
+    the { behind it: "load{". `read_statement` is keyed by the first word if a name follows it, as
+    in local x, else by the second token: "[" in y[a0] = v0.
     """
 
     show: Mapping[str, Show] = field(default_factory=dict[str, Show])
@@ -40,10 +40,7 @@ class Forms:
 
 @dataclass(frozen=True)
 class Level:
-    """One level: it allows the ops that `folders` of weft declare, and the ops in `also`.
-
-    `dotted` reads a right-hand side that starts with a dotted word, such as aten.relu.default(x).
-    """
+    """One level: it allows the ops that `folders` of weft declare, and the ops in `also`."""
 
     word: str
     folders: tuple[str, ...]
@@ -51,7 +48,6 @@ class Level:
     read: Callable[[Level, str, list[Line]], Any]
     also: tuple[str, ...] = ()
     forms: Forms = Forms()
-    dotted: Callable[[Cursor, Any], Node] | None = None
 
     def has(self, cls: type) -> bool:
         return declared_in(cls, self.folders)
