@@ -20,8 +20,7 @@ from torch.utils._sympy import functions
 
 from weft.core.errors import CaptureError
 from weft.core.node import Node
-from weft.scalar.affine import function_of
-from weft.scalar.ops import Constant, Symbol, constant, make
+from weft.scalar.ops import Constant, Symbol, constant, function_of, make
 from weft.scalar.sizes import Size, Undecided, form, larger, smaller, symbols
 from weft.scalar.symbols import difference
 

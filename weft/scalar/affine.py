@@ -10,12 +10,12 @@ import hashlib
 import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache, reduce
+from functools import lru_cache
 from weakref import WeakKeyDictionary
 
 from weft.core.node import Node, bottom_up
 from weft.core.types import ScalarType, Symbolic, i64
-from weft.scalar.ops import Apply, Axis, Constant, Symbol, add, apply, constant, multiply, value_of
+from weft.scalar.ops import Axis, Constant, Symbol, apply_all, constant, function_of, value_of
 
 Interval = tuple[float, float]  # inclusive; infinite where nothing is known
 # Of axes. The end of an interval may be a size (a Symbolic); those that `bounds` gives never are.
@@ -54,11 +54,6 @@ def as_known(ranges: Ranges) -> Known:
 def _known_of(ranges: tuple[tuple[Node, Interval], ...]) -> Known:
     """One for equal ranges: what follows from them is proved once."""
     return Known(dict(ranges))
-
-
-def function_of(node: Node) -> str | None:
-    """Name of the applied function, None when the node is not an application."""
-    return node.op.function.name if isinstance(node.op, Apply) else None
 
 
 def bounds(node: Node, ranges: Ranges) -> Interval:
@@ -162,8 +157,7 @@ def factors(atom: Node) -> tuple[Node, ...]:
 
 def product(parts: Iterable[Node]) -> Node:
     """The atom that is the product of others, which have an order."""
-    first, *rest = sorted(parts, key=order)
-    return reduce(lambda x, y: apply(multiply, x, y), rest, first)
+    return apply_all("multiply", sorted(parts, key=order))
 
 
 def times(a: Linear, b: Linear) -> Linear:
@@ -216,10 +210,8 @@ def _signed(value: int) -> int:
 
 def from_linear(terms: Mapping[Node, int], offset: int) -> Node:
     """The canonical term of an affine form: largest stride first, the constant last."""
-    total: Node | None = None
-    for atom, k in sorted(terms.items(), key=lambda t: (-abs(t[1]), order(t[0]))):
-        part = atom if k == 1 else apply(multiply, atom, constant(_signed(k)))
-        total = part if total is None else apply(add, total, part)
-    if total is None:
-        return constant(_signed(offset))
-    return total if offset == 0 else apply(add, total, constant(_signed(offset)))
+    ordered = sorted(terms.items(), key=lambda t: (-abs(t[1]), order(t[0])))
+    parts = [a if k == 1 else apply_all("multiply", (a, constant(_signed(k)))) for a, k in ordered]
+    if offset or not parts:
+        parts.append(constant(_signed(offset)))
+    return apply_all("add", parts)

@@ -22,7 +22,6 @@ from weft.scalar.affine import (
     bounds,
     factors,
     from_linear,
-    function_of,
     has_symbol,
     linear,
     order,
@@ -32,7 +31,7 @@ from weft.scalar.affine import (
     times,
 )
 from weft.scalar.divisors import is_multiple, of_terms
-from weft.scalar.ops import Apply, Constant, apply, constant, value_of
+from weft.scalar.ops import Apply, Constant, apply, constant, function_of, value_of
 from weft.scalar.symbols import bounded, divided, linear_bounds, long_division, quotient
 
 TRUE, FALSE = constant(True), constant(False)
@@ -87,7 +86,7 @@ def _by_size(name: str, x: Node, by: Node, known: Known) -> Node | None:
             least = plus(found[1], times(digit, parts[1][0]))
             return from_linear(*(least if name == "floormod" else digit))
     step = math.gcd(linear(by)[1], *linear(by)[0].values())
-    split = _split(*rest, step, known) if step > 1 else None
+    split = _split(rest, step, known) if step > 1 else None
     if split is not None:  # (g * big + small) // (g * b) = big // b, and % is g * (big % b) + small
         g, big, small = split
         smaller = from_linear(*long_division(linear(by), ({}, g))[0])
@@ -103,7 +102,7 @@ def _divide(x: Node, by: int, known: Known) -> Linear:
     low, high = linear_bounds(rest, remainder, known)
     if low // by == high // by:  # rest // by is one constant
         return outside[0], outside[1] + int(low // by)
-    split = _split(rest, remainder, by, known)
+    split = _split((rest, remainder), by, known)
     if split is not None:  # (g * big + small) // (g * b) = big // b
         g, big, _ = split
         return plus(outside, linear(divide(from_linear(*big), by // g, known)))
@@ -123,10 +122,9 @@ def _divide(x: Node, by: int, known: Known) -> Linear:
     return plus(outside, ({apply("floordiv", from_linear(rest, remainder), constant(by)): 1}, 0))
 
 
-def _split(
-    rest: Mapping[Node, int], remainder: int, by: int, known: Known
-) -> tuple[int, Linear, Linear] | None:
-    """rest + remainder as g * big + small, where g divides `by` and 0 <= small < g."""
+def _split(form: Linear, by: int, known: Known) -> tuple[int, Linear, Linear] | None:
+    """The form as g * big + small, where g divides `by` and 0 <= small < g."""
+    rest, remainder = form
     for g in sorted({math.gcd(k, by) for k in rest.values()} - {1}, reverse=True):
         small = {a: k for a, k in rest.items() if k % g}
         low, high = linear_bounds(small, remainder % g, known)
@@ -152,7 +150,7 @@ def _modulo(x: Node, by: int, known: Known) -> Linear:
             inner = plus((others, remainder), linear(atom.args[0]), k)
             if linear_bounds(*inner, known) is not UNKNOWN:
                 return linear(modulo(from_linear(*inner), by, known))
-    split = _split(rest, remainder, by, known)
+    split = _split((rest, remainder), by, known)
     if split is not None:  # (g * big + small) % (g * b) = g * (big % b) + small
         g, big, small = split
         return plus(small, linear(modulo(from_linear(*big), by // g, known)), g)

@@ -17,7 +17,7 @@ from weft.core.arguments import Arguments
 from weft.core.node import Node, Op, bottom_up, make, op, op_of, require
 from weft.core.types import DType, ScalarType, TensorType, boolean, i64
 from weft.scalar.monoid import Monoid
-from weft.scalar.ops import Axis, Constant, Symbol
+from weft.scalar.ops import Axis, Constant, Symbol, value_of
 
 
 @dataclass(frozen=True)
@@ -183,9 +183,8 @@ class For(Stmt):
     @property
     def extent(self) -> int | None:
         """hi - lo where both are literals, else None."""
-        if isinstance(self.lo.op, Constant) and isinstance(self.hi.op, Constant):
-            return int(self.hi.op.value) - int(self.lo.op.value)
-        return None
+        lo, hi = value_of(self.lo), value_of(self.hi)
+        return None if lo is None or hi is None else int(hi) - int(lo)
 
     def map_terms(self, change: Callable[[Node], Node]) -> For:
         inside = tuple(s.map_terms(change) for s in self.body)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange
-from weft.core.node import Node, Op, make, op, postorder, require
+from weft.core.node import Node, Op, bottom_up, make, op, postorder, require
 from weft.core.operators import Operators
 from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
 
@@ -324,9 +324,7 @@ def cast(x: Node, dtype: DType) -> Node:
 
 def evaluate_term(term: Node, known: dict[Node, Any]) -> Any:
     """Evaluate a term on NumPy arrays. `known` has its variables; it gains all subterms."""
-    if term not in known:
-        known[term] = term.op.evaluate(*(evaluate_term(a, known) for a in term.args))
-    return known[term]
+    return bottom_up(term, known, lambda n: n.op.evaluate(*(known[a] for a in n.args)))
 
 
 def is_index(term: Node) -> bool:
@@ -334,6 +332,11 @@ def is_index(term: Node) -> bool:
     if term.type.dtype not in (i64, boolean):
         return False
     return all(isinstance(n.op, Apply | Axis | Constant | Symbol) for n in postorder(term))
+
+
+def function_of(node: Node) -> str | None:
+    """Name of the applied function, None when the node is not an application."""
+    return node.op.function.name if isinstance(node.op, Apply) else None
 
 
 def value_of(node: Node) -> int | float | bool | None:

@@ -10,10 +10,10 @@ from itertools import count
 from typing import Any
 
 from weft.core.node import Node, postorder, substitute
-from weft.scalar.affine import function_of, linear
+from weft.scalar.affine import linear
 from weft.scalar.blocks import address, locals_in, nodes
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Stmt, Store, Update
-from weft.scalar.ops import SAFE, axis
+from weft.scalar.ops import SAFE, axis, function_of
 from weft.scalar.substitution import Substitution
 
 

@@ -26,7 +26,6 @@ from weft.scalar.affine import (
     bounds,
     factors,
     from_linear,
-    function_of,
     has_symbol,
     in_range,
     linear,
@@ -35,6 +34,7 @@ from weft.scalar.affine import (
     product,
     times,
 )
+from weft.scalar.ops import function_of
 
 ROUNDS = 24  # most variables that one bound replaces by their ends
 ONE: Linear = ({}, 1)

@@ -9,10 +9,9 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.core.types import boolean, f32, f64
-from weft.scalar.affine import function_of
 from weft.scalar.monoid import SUM, Terms
 from weft.scalar.nest import Update
-from weft.scalar.ops import apply, constant, fma, multiply, value_of, where
+from weft.scalar.ops import apply, constant, fma, function_of, multiply, value_of, where
 
 
 def is_product(update: Update) -> bool:

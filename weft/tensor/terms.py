@@ -10,11 +10,11 @@ from functools import partial
 from weft.core.node import Node, Nodes, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
 from weft.scalar import ops as scalar
-from weft.scalar.affine import Interval, function_of
+from weft.scalar.affine import Interval
 from weft.scalar.index import FALSE, TRUE, inside, simplify
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
-from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, guarded
+from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, function_of, guarded
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scalar, View, last_of, moved
 
 
