@@ -44,7 +44,7 @@ GRAPHS = [
     (
         "y = view{[6] -> (0, i0) where i0}(x)",
         VerifyError,
-        "condition of a view must be bool, not i64",
+        "a condition must be bool, not i64",
     ),
     ("y = view{[6] -> (0, 0 < i0 < 2)}(x)", ParseError, "comparisons do not chain"),
     ("y = view{[-6] -> (i0, 0)}(x)", ParseError, "negative extent -6"),

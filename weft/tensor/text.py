@@ -10,7 +10,6 @@ from weft.core.text.attributes import make_node, show_arguments
 from weft.core.text.cursor import Cursor, show_number
 from weft.core.text.graph import GraphScope, read_graph, show_graph
 from weft.core.text.level import Forms, Level, Ref
-from weft.core.types import boolean
 from weft.scalar.ops import Axis
 from weft.scalar.text.terms import SIZES, NameReader, show_term
 from weft.tensor.ops import Index, Shape, View, positions
@@ -52,9 +51,7 @@ def _read_map(cursor: Cursor) -> tuple[Shape, NameReader]:
 def _read_view(cursor: Cursor, scope: GraphScope) -> Node:
     shape, terms = _read_map(cursor)
     index = cursor.listed(lambda: terms.index_term(cursor), "()")
-    valid = terms.expression(cursor) if cursor.accept("where") else None
-    if valid is not None and valid.type.dtype is not boolean:
-        cursor.invalid(f"the condition of a view must be bool, not {valid.type}")
+    valid = terms.condition(cursor) if cursor.accept("where") else None
     fill = cursor.literal()[0] if cursor.accept("else") else 0
     cursor.expect("}")
     return make_node(cursor, View(shape, index, valid, fill), *scope.arguments(cursor))

@@ -13,8 +13,7 @@ from weft.core.text.level import Forms, Level
 from weft.scalar import nest
 from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.placing import place
-from weft.scalar.text.folds import infer_fold, is_default_place
-from weft.scalar.text.statements import NEST_FORMS, show_how
+from weft.scalar.text.statements import NEST_FORMS, infer_fold, is_default_place, show_how
 from weft.scalar.text.terms import is_inline, show_call, show_term
 from weft.scalar.updates import is_product
 

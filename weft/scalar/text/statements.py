@@ -13,10 +13,8 @@ from weft.core.node import Node
 from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
 from weft.core.text.level import Forms, Level, Ref
-from weft.core.types import boolean
 from weft.scalar.monoid import MONOIDS, SUM
-from weft.scalar.nest import Buffer, Fold, Load, Local, Stmt, Store, Update
-from weft.scalar.text.folds import FOLDS, infer_fold
+from weft.scalar.nest import Buffer, Fold, For, Load, Local, Stmt, Store, Update
 from weft.scalar.text.terms import SHOW, SIZES, TermReader
 
 
@@ -47,12 +45,6 @@ class NestScope(TermReader):
         self.buffers: ChainMap[str, Buffer] = ChainMap(buffers)
         self.loops: list[Loop] = []
 
-    def ops(self) -> list[str]:
-        return self.level.ops
-
-    def check(self, cursor: Cursor, name: str) -> None:
-        self.level.check(cursor, name)
-
     def open(self) -> None:
         self.terms, self.buffers = self.terms.new_child(), self.buffers.new_child()
 
@@ -76,12 +68,6 @@ class NestScope(TermReader):
         """The fold of an accumulator, of the innermost loop that has one of that name."""
         known = {n: f for loop in self.loops for n, f in loop.folds.items()}
         return cursor.look_up("undefined accumulator", name, known)
-
-    def condition(self, cursor: Cursor) -> Node:
-        term = self.expression(cursor)
-        if term.type.dtype is not boolean:
-            cursor.invalid(f"a condition must be bool, not {term.type}")
-        return term
 
     def indices(self, cursor: Cursor, buffer: Buffer) -> tuple[Node, ...]:
         """Read `[a0, a1]`: one index for each axis of the buffer."""
@@ -196,6 +182,34 @@ def _read_product(cursor: Cursor, scope: NestScope, labels: list[str], finite: b
         cursor.fail(f"the update of {', '.join(labels)} reads {found} in its place")
     cursor.expect(")")
     return _with_fold(cursor, scope, Update(Fold((found,), SUM, (), finite=finite), tuple(values)))
+
+
+# Monoids of one carrier whose combine is one function: acc0 <- add(acc0, v1).
+FOLDS = {m.function: m.name for m in MONOIDS.values() if m.function is not None}
+
+
+def infer_fold(update: Update) -> Fold | None:
+    """The fold that an update's labels, monoid and values imply; None when these do not fit.
+
+    acc0 <- add(acc0, v1) is a sum of v1's dtype. Which loop declares it:
+
+    for a2 in 0..64:  # reduce                         by default the outermost of the reduce loops
+                                                       around the first update
+    for a2 in 0..64:  # reduce into acc0               this loop
+    for a2 in 0..64:  # reduce into sum(acc0: f32x8)   this loop, and it says what the fold is
+    """
+    dtypes = tuple(v.type.dtype for v in update.values)
+    lanes = max((v.type.lanes for v in update.values), default=1)
+    try:
+        carriers = dtypes if update.partial else update.fold.monoid.carriers(dtypes)
+    except IndexError:
+        return None
+    return replace(update.fold, dtypes=carriers, lanes=lanes)
+
+
+def is_default_place(path: tuple[For, ...], parent: For | None) -> bool:
+    """Whether path[0] by default declares the fold of an update inside the loops of `path`."""
+    return all(f.role != "free" for f in path) and (parent is None or parent.role == "free")
 
 
 def _with_fold(cursor: Cursor, scope: NestScope, update: Update) -> Update:

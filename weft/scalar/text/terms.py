@@ -127,13 +127,12 @@ class TermReader(Scope):
     """Reads terms. A name is an axis; NestScope also knows lets and accumulators."""
 
     forms: Mapping[str, Callable[[Cursor, Any], Node]] = {}  # by their first word
-
-    def ops(self) -> list[str]:
-        """Names of the ops that may stand in a term."""
-        return list(OPS)
+    level: Any = None  # the Level whose ops may stand in a term; None: all ops may
 
     def check(self, cursor: Cursor, name: str) -> None:
-        """Whether an op may stand in a term here."""
+        """An error if no op of that name may stand in a term here."""
+        if self.level is not None:
+            self.level.check(cursor, name)
 
     def name(self, cursor: Cursor, name: str) -> Node:
         return SIZES.get({}).get(name) or make_node(cursor, Axis(name))
@@ -197,7 +196,8 @@ class TermReader(Scope):
             cursor.name()
             return make_node(cursor, Apply(function), *self.arguments(cursor))
         if word not in OPS:
-            cursor.unknown("unknown op", word, [*FUNCTIONS, *LONG, *self.ops()])
+            ops = OPS if self.level is None else self.level.ops
+            cursor.unknown("unknown op", word, [*FUNCTIONS, *LONG, *ops])
         self.check(cursor, word)
         return read_op(cursor, self)
 
@@ -206,6 +206,13 @@ class TermReader(Scope):
         term = self.expression(cursor)
         if not is_index(term):
             cursor.invalid(f"an index must be i64, not {term.type}")
+        return term
+
+    def condition(self, cursor: Cursor) -> Node:
+        """Read an expression that must be a bool."""
+        term = self.expression(cursor)
+        if term.type.dtype is not boolean:
+            cursor.invalid(f"a condition must be bool, not {term.type}")
         return term
 
 
