@@ -24,6 +24,12 @@ def refuse(error: WeftError, *_: Any) -> NoReturn:
     raise error
 
 
+def sentence(error: BaseException) -> str:
+    """What an error says, in a line; of those that are not weft's with the kind of error."""
+    message = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
+    return message.strip().split("\n")[0]
+
+
 def choice(what: str, value: Any, known: Collection[str]) -> Any:
     """Returns the value if it is one of `known`; otherwise raises WeftError, which lists them."""
     if value not in known:
@@ -85,3 +91,7 @@ class NoCompiler(CompilerError):
 
 class CacheError(WeftError):
     """The on-disk cache cannot be read or written."""
+
+
+# Errors that are no property of a program: the machine, the disk, an option.
+ENVIRONMENT = (WeftError, CacheError, NoCompiler)

@@ -25,7 +25,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils._pytree import tree_flatten
 
-from weft.core.errors import CaptureError
+from weft.core.errors import CaptureError, sentence
 from weft.core.graph import Graph
 from weft.core.node import Node, postorder
 from weft.core.types import TensorType
@@ -101,10 +101,7 @@ def _capture(
             raise CaptureError("the graph changes a mode of torch or seeds its generator")
         return captured and with_settled_sizes(captured, shape_env, inputs)
     except Exception as error:
-        message = str(error).strip().split("\n")[0]
-        told = f"{type(error).__name__}: {message}"
-        if isinstance(error, CaptureError):
-            told = error.message
+        told = sentence(error)
         if isinstance(error, DynamicOutputShapeException):
             told = f"the shape of what {error.func} gives depends on values"
         raise Uncaptured(told, tracer.location or None, steps.node) from error
@@ -165,9 +162,8 @@ class _Steps(torch.fx.Interpreter):
         told = n.meta.get("example_value")
         if n.target == "item" and is_free(told):
             (source,) = n.all_input_nodes
-            if not self.tracer.floats.take(n, source, self.env[source]):
-                return guard_scalar(told)  # type: ignore[arg-type]
-            return told
+            taken = self.tracer.floats.take(n, source, self.env[source])
+            return told if taken else guard_scalar(told)  # type: ignore[arg-type]
         value = super().run_node(n)
         if isinstance(value, _Opaque):
             self.opaque[n] = value.kind
@@ -247,7 +243,8 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     if written & _shared_storages(tracer.sources):
         return None
     results, leaves = _outputs(tracer, flat)
-    inputs = tuple(p.node for p in tracer.placeholders)
+    placeholders = tracer.placeholders
+    inputs = tuple(p.node for p in placeholders)
     values = [value for value, _ in results] + [value for _, value in mutations]
     if tracer.draw is not None and call_of(tracer.draw) not in postorder(*values):
         # nobody reads the last draw, but it moves the generator
@@ -255,17 +252,12 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     stored = [(i, value) for i, value in mutations if value is not inputs[i]]
     if any(overlaps_itself(type_of(tracer.roots[i].fake)) for i, _ in stored):
         raise CaptureError("a write to an input of which several elements are one in memory")
-    outputs = (*(value for value, _ in results), *(value for _, value in stored))
-    return Captured(
-        Graph("torch", title, inputs, outputs, tracer.names, tracer.origin),
-        tracer.placeholders,
-        (*(layout for _, layout in results), *(type_of(tracer.roots[i].fake) for i, _ in stored)),
-        [i for i, _ in stored],
-        leaves,
-        out_tree,
-        _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)]),
-        tracer.numbers,
-    )
+    results += [(value, type_of(tracer.roots[i].fake)) for i, value in stored]
+    outputs, layouts = tuple(value for value, _ in results), tuple(type_ for _, type_ in results)
+    graph = Graph("torch", title, inputs, outputs, tracer.names, tracer.origin)
+    place = _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)])
+    after = [i for i, _ in stored]
+    return Captured(graph, placeholders, layouts, after, leaves, out_tree, place, tracer.numbers)
 
 
 def call_of(value: Node) -> Node:

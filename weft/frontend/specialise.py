@@ -28,7 +28,7 @@ from torch.autograd import forward_ad
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable
 
-from weft.core.errors import CacheError, CaptureError, NoCompiler, UnsupportedOpError, WeftError
+from weft.core.errors import ENVIRONMENT, CaptureError, UnsupportedOpError, WeftError, sentence
 from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
@@ -44,8 +44,6 @@ Build = Callable[[Captured], Runner]
 Through = Callable[[FX, "Session"], Any]  # a graph as Python that Dynamo compiles: its .call
 
 SPECIALISATIONS = 64  # of one graph, after which the one used least recently goes
-# Errors that are no property of the graph: the machine, the disk, an option.
-ENVIRONMENT = (WeftError, CacheError, NoCompiler)
 ROUNDS = 8  # sizes that are given up one after another
 VALUES = 8  # numbers that a graph is specialised to, after which it runs in eager
 
@@ -83,7 +81,7 @@ class Session:
             raise error
         what = f"a size of %s {became}" if became else "%s is compiled for each size by itself"
         level = logging.WARNING if (self.dynamic or self.promises) and not became else logging.INFO
-        log.log(level, f"{what}: %s", self.title, _sentence(error))
+        log.log(level, f"{what}: %s", self.title, sentence(error))
 
     def refuse(self, error: Exception) -> None:
         """Note why something runs in eager; raises where that is not wanted."""
@@ -91,17 +89,11 @@ class Session:
         if self.strict or (self.debug and not expected) or type(error) in ENVIRONMENT:
             raise error
         where = error.where if isinstance(error, WeftError) else None
-        reason = _sentence(error) + (f" at {where}" if where else "")
+        reason = sentence(error) + (f" at {where}" if where else "")
         if reason not in self.reasons:
             self.reasons.append(reason)
             level = logging.INFO if expected else logging.WARNING
             log.log(level, "%s runs in eager: %s", self.title, reason)
-
-
-def _sentence(error: Exception) -> str:
-    """What an error says, in a line; of those that are not weft's with the kind of error."""
-    message = error.message if isinstance(error, WeftError) else f"{type(error).__name__}: {error}"
-    return message.strip().split("\n")[0]
 
 
 @dataclass
