@@ -56,11 +56,8 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         program.prepare(examples)
         return make_boxed_func(program)
 
-    through = aot_autograd(
-        fw_compiler=compiler,
-        bw_compiler=compiler,
-        partition_fn=_partition,
-        decompositions=core_decompositions(),
+    through = aot_autograd(  # the compiler is that of backward graphs as well
+        fw_compiler=compiler, partition_fn=_partition, decompositions=core_decompositions()
     )
     graph, extra = keep_draws(graph)
     # attention and recurrent layers in the form whose backward is made of core ATen ops

@@ -118,10 +118,7 @@ KEPT_CALLS = {getattr(home, name): KEPT[name] for home, names in HOMES for name 
 KEPT_CALLS.update({op: op for op in KEPT.values()})
 
 # The functional form where the name does not give it.
-_FUNCTIONAL: dict[OpOverload, OpOverload] = {
-    aten._index_put_impl_.default: aten.index_put.default,
-    aten.native_batch_norm.default: aten._native_batch_norm_legit_functional.default,
-}
+_FUNCTIONAL = {aten._index_put_impl_.default: aten.index_put.default}
 
 
 @cache

@@ -34,11 +34,7 @@ from weft.tensor.ops import Input, Part
 aten = torch.ops.aten
 
 _IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
-_BATCH_NORMS = {
-    aten.native_batch_norm.default: 3,
-    aten.cudnn_batch_norm.default: 4,
-    aten.miopen_batch_norm.default: 3,
-}
+_BATCH_NORMS = {getattr(aten, f"{by}_batch_norm").default for by in ("native", "cudnn", "miopen")}
 # Frames of these are not the user's.
 _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 
@@ -335,7 +331,7 @@ class Tracer(TorchDispatchMode):
         outs = self.record(kept if known else plain, call, {})
         for tensor, new in zip(known, outs[3:], strict=True) if training else ():
             write(self.ref(tensor), self.value(new), self.emit)
-        unused = [outs[2]] * (_BATCH_NORMS[op] - 3)  # cudnn's workspace, for its backward only
+        unused = [outs[2]] * (len(op._schema.returns) - 3)  # cudnn's workspace, for its backward
         return (*outs[:3], *unused)
 
     # Names and places
