@@ -32,10 +32,6 @@ def rounding(function: Function) -> Callable[[Tensor], Tensor]:
     return lambda x: function(x) if x.dtype.is_float else x
 
 
-def one_if(condition: Tensor, like: Tensor) -> Tensor:
-    return t.cast(condition, like.dtype)
-
-
 def sign(x: Tensor) -> Tensor:
     return s.where(x > 0, 1, s.where(x < 0, t.literal(-1, x.dtype), 0))
 
@@ -137,7 +133,7 @@ def power_of(x: Operand, y: Operand) -> Tensor:
     if y.dtype.kind != "int":
         return s.power(x, y)
     x = x if isinstance(x, Tensor) else t.literal(x, y.dtype)
-    odd = s.where(s.eq(s.floormod(y, 2), 0), one_if(s.eq(x, x), x), x)
+    odd = s.where(s.eq(s.floormod(y, 2), 0), t.cast(s.eq(x, x), x.dtype), x)
     inverse = s.where(s.eq(abs(x), 1), odd, 0)  # 1 / x rounded to zero
     return s.where(y < 0, inverse, s.power(x, s.maximum(y, 0)))
 
@@ -145,7 +141,7 @@ def power_of(x: Operand, y: Operand) -> Tensor:
 def power_by(x: Tensor, exponent: Number) -> Tensor:
     """x to a constant power: products, roots and their reciprocals where torch uses them."""
     if exponent == 0:
-        return one_if(s.eq(x, x) | s.ne(x, x), x)
+        return t.cast(s.eq(x, x) | s.ne(x, x), x.dtype)
     if float(exponent).is_integer() and 0 < abs(exponent) <= 8:
         product = repeated_product(x, abs(int(exponent)))
         return product if exponent > 0 else s.reciprocal(product)

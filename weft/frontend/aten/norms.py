@@ -3,35 +3,29 @@
 layer_norm(x) = (x - mean) * rsqrt(variance + eps) * weight + bias
 """
 
-from collections.abc import Sequence
 from typing import Any
 
 import ml_dtypes
 
 from weft.frontend.aten.table import Row, namesakes, on_axis, rows
 from weft.scalar.ops import rsqrt
-from weft.tensor.build import Tensor, mean, softmax, variance, widen
+from weft.tensor.build import Extents, Tensor, mean, softmax, variance, widen
 
-Optional = Tensor | None
+Maybe = Tensor | None
 
 
-def affine_of(x: Tensor, weight: Optional, bias: Optional) -> Tensor:
+def affine_of(x: Tensor, weight: Maybe, bias: Maybe) -> Tensor:
     """x * weight + bias, either of which may be missing."""
     x = x if weight is None else x * weight
     return x if bias is None else x + bias
 
 
-def trailing(x: Tensor, shape: Sequence[int]) -> list[int]:
+def trailing(x: Tensor, shape: Extents) -> list[int]:
     return list(range(x.rank - len(shape), x.rank))
 
 
 def layer_norm_all(
-    x: Tensor,
-    shape: Sequence[int],
-    weight: Optional = None,
-    bias: Optional = None,
-    eps: float = 1e-5,
-    *_: Any,
+    x: Tensor, shape: Extents, weight: Maybe = None, bias: Maybe = None, eps: float = 1e-5, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     axes = trailing(x, shape)
     center = mean(x, axes, keep=True)
@@ -39,9 +33,7 @@ def layer_norm_all(
     return affine_of((x - center) * scale, weight, bias), center, scale
 
 
-def rms_norm(
-    x: Tensor, shape: Sequence[int], weight: Optional = None, eps: float | None = None
-) -> Tensor:
+def rms_norm(x: Tensor, shape: Extents, weight: Maybe = None, eps: float | None = None) -> Tensor:
     """The missing eps is that of the dtype computed in."""
     wide = widen(x)
     eps = float(ml_dtypes.finfo(wide.dtype.numpy).eps) if eps is None else eps

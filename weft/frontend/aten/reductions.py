@@ -18,10 +18,8 @@ Dim = int | Axes | None
 def over(fold: Callable[..., Any]) -> Callable[..., Any]:
     """The row of fold(x, axes, keep): ATen names its axes `dim`, and has a `dtype` to ignore."""
 
-    def row(
-        x: Tensor, dim: Dim = None, keepdim: bool = False, dtype: Any = None, **more: Any
-    ) -> Any:
-        return fold(x, axes_of(dim, x.rank), keepdim, **more)
+    def row(x: Any, dim: Dim = None, keepdim: bool = False, dtype: Any = None, **by: Any) -> Any:
+        return fold(x, axes_of(dim, x.rank), keepdim, **by)
 
     return row
 

@@ -31,9 +31,7 @@ def _clamped(place: int, extent: int) -> int:
     return smaller(place, extent)
 
 
-def slice_tensor(
-    x: Tensor, axis: int, start: Bound = None, end: Bound = None, step: int = 1
-) -> Tensor:
+def sliced(x: Tensor, axis: int, start: Bound = None, end: Bound = None, step: int = 1) -> Tensor:
     first, extent = slice_range(x.shape[axis], start, end, step)
     return build.slice_(x, axis, first, extent, step)
 
@@ -186,7 +184,7 @@ VIEWS = {
     "t": lambda x: build.transpose(x, 0, 1) if x.rank == 2 else x,
     "expand expand_copy": expand,
     "squeeze squeeze.dim,dims": squeeze_axes,
-    "slice.Tensor": on_axis(slice_tensor),
+    "slice.Tensor": on_axis(sliced),
     "select.int": on_axis(lambda x, axis, at: build.select(x, axis, at % x.shape[axis])),
     "split.Tensor unsafe_split.Tensor": split,
     "split_with_sizes unsafe_split_with_sizes": split_sizes,
