@@ -76,7 +76,10 @@ def write(ref: Ref, value: Node, emit: Emit) -> None:
     """`ref` holds `value` from now on, and so does what it is a view of."""
     chain: list[tuple[Ref, Node]] = [(ref, value)]
     while ref.parent is not None and ref.step is not None:
-        value = unview(ref, ref.step, read(ref.parent, emit), value, emit)
+        inverse = INVERSES.get(ref.step.op)
+        if inverse is None:
+            raise CaptureError(f"an in-place write through {ref.step.op} has no functional form")
+        value = inverse(ref, ref.step, read(ref.parent, emit), value, emit)
         ref = ref.parent
         chain.append((ref, value))
     ref.storage.version += 1
@@ -90,14 +93,8 @@ def replay(step: Step, parent: Node, emit: Emit) -> Node:
     return emit(op, parent, *step.args, index=step.index, **step.kwargs)
 
 
-def unview(ref: Ref, step: Step, parent: Node, value: Node, emit: Emit) -> Node:
-    """`parent` after `value` was written through `ref`, the view `step` of it."""
-    inverse = INVERSES.get(step.op)
-    if inverse is None:
-        raise CaptureError(f"an in-place write through {step.op} has no functional form")
-    return inverse(ref, step, parent, value, emit)
-
-
+# What the parent of a view becomes where a value is written through it: (view, its step, parent,
+# value, emit) -> parent.
 Inverse = Callable[[Ref, Step, Node, Node, Emit], Node]
 
 

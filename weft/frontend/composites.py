@@ -56,9 +56,7 @@ class Composites(TorchFunctionMode):
 
 
 @contextmanager
-def switched(
-    read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any
-) -> Generator[None, None, None]:
+def switched(read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any) -> Generator[None]:
     """One of torch's settings as wanted, and then again as it was."""
     before = read()
     switch(wanted)
@@ -69,7 +67,7 @@ def switched(
 
 
 @contextmanager
-def tracing(tracer: Tracer) -> Generator[None, None, None]:
+def tracing(tracer: Tracer) -> Generator[None]:
     # torch's fused encoder layer is one opaque op; the plain path says the same in many.
     mha = torch.backends.mha
     plain = switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)

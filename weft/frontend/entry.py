@@ -30,7 +30,8 @@ def entry(
     """
     placeholders, leaves, tree = captured.placeholders, captured.leaves, captured.out_tree
     count, sizes = len(placeholders), [captured.sizes[n] for n in sizes_of(captured.graph).values()]
-    straight = count == arity and not sizes and all(map(is_input, placeholders, range(arity)))
+    inputs = [p.position for p in placeholders if p.region is None]
+    straight = count == arity and not sizes and inputs == [*range(arity)]
     plain = tree.type is tuple and leaves == [Leaf("result", i) for i in range(len(leaves))]
     plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
@@ -55,10 +56,6 @@ def _picker(placeholders: Sequence[Placeholder], sizes: Sequence[Source]) -> Cal
         return itemgetter(*places)
     read = [*map(_reader, placeholders), *(s.of for s in sizes)]
     return lambda inputs: tuple([r(inputs) for r in read])
-
-
-def is_input(p: Placeholder, position: int) -> bool:
-    return p.position == position and p.region is None
 
 
 def _reader(p: Placeholder) -> Callable[[Values], torch.Tensor]:

@@ -56,9 +56,7 @@ def made(
                 vars(x).pop(name, None)
 
 
-def _tensors(
-    promises: Mapping[str, Any], fn: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> Found:
+def _tensors(promises: Mapping[str, Any], fn: Any, args: Any, kwargs: Mapping[str, Any]) -> Found:
     """What is promised of each tensor of a call; WeftError for a size outside of its range."""
     try:
         bound = inspect.signature(getattr(fn, "forward", fn)).bind(*args, **kwargs)

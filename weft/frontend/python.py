@@ -284,13 +284,11 @@ def _name(p: torch.fx.Node, argument: Callable[[int], str] | None) -> Name:
     text: str = source.name if isinstance(source.name, str) else source.name()
     words = ["".join(w) for w in re.findall(r"\['(\w+)'\]|\.(\w+)|\[(\d+)\]", text)]
     fixed = "_parameters" in words or "_buffers" in words
-    match words:
-        case ["args", number, *rest] if argument and number.isdecimal():
-            words = [argument(int(number)), *rest]
-        case ["kwargs" | "fn" | "self", _, *_]:
-            words = words[1:]
-        case _:
-            pass
+    first, *rest = words or [""]
+    if first == "args" and argument and rest and rest[0].isdecimal():
+        words = [argument(int(rest[0])), *rest[1:]]
+    elif first in ("kwargs", "fn", "self") and rest:
+        words = rest
     return Name(".".join(w for w in words if w not in HOUSEKEEPING) or p.name, fixed)
 
 

@@ -18,13 +18,9 @@ import torch
 from torch._C._dynamo.guards import GlobalStateGuard, TensorGuards
 from torch._subclasses.fake_tensor import FakeTensor
 
-# A number, or another value that an FX graph holds as it is.
-CONSTANTS = (
-    *(type(None), bool, int, float, complex, str),
-    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
-)
 # Of these, equal values of one type are the same value; of floats, -0.0 and 0.0 are not.
 EXACT = (type(None), bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
+CONSTANTS = (*EXACT, float, complex)  # values that an FX graph holds as they are
 # To a graph these are all tensors without behaviour of their own.
 PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 
