@@ -116,13 +116,11 @@ def make(op: Op, *args: Node) -> Node:
 
 K = TypeVar("K")
 V = TypeVar("V")
+Below = Callable[[Any], Iterable[Any]]  # the successors of a node
 
 
 def bottom_up(
-    root: K,
-    memo: dict[K, V],
-    compute: Callable[[K], V],
-    below: Callable[[Any], Iterable[Any]] = lambda n: n.args,
+    root: K, memo: dict[K, V], compute: Callable[[K], V], below: Below = lambda n: n.args
 ) -> V:
     """Computes a value for the root, after one for every node below it that `memo` lacks.
 

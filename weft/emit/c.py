@@ -274,9 +274,8 @@ class Emitter(Terms):
         return "\n".join([*first, *self.functions, *function])
 
     def includes(self, body: nest.Block) -> Iterator[str]:
-        widths = {1, *(s.lanes for s in nest.walk(body) if isinstance(s, VectorStore))}
-        widths.update(t.type.lanes for t in nodes(body))
-        for lanes in sorted(widths):
+        stores = (s.lanes for s in nest.walk(body) if isinstance(s, VectorStore))
+        for lanes in sorted({1, *stores, *(t.type.lanes for t in nodes(body))}):
             yield f'#define WEFT_LANES {lanes}\n#include "weft_math.h"'
 
 

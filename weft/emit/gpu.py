@@ -290,10 +290,9 @@ class GPUEmitter(Emitter):
         names = [name, *(s.buffer.name for s in body if isinstance(s, nest.Local))]
         again = any(n in self.declared for n in names)
         self.declared.update(n for n in names if n)
-        opened = [text for text in ("{" if again else "", first, f"if ({condition}) {{") if text]
-        opened = opened if condition else opened[:-1]
+        test = f"if ({condition}) {{" if condition else ""
         inner = depth
-        for text in opened:
+        for text in filter(None, ("{" if again else "", first, test)):
             self.line(inner, text)
             inner += text.endswith("{")
         self.block(body, inner)

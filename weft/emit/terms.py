@@ -102,7 +102,9 @@ class Terms:
     def store(self, stmt: Store | VectorStore) -> str:
         exact = stmt.value.args[0] if narrows(stmt.value) else stmt.value
         if isinstance(stmt, Store):
-            return self._scalar_store(stmt, exact)
+            value, offset = self.atom(exact), self.offset(stmt.buffer, stmt.index[0])
+            text = self._element_store(stmt.buffer, offset, value)
+            return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
         dtype = stmt.buffer.type.dtype.word
         value = self.wide(exact, ScalarType(dtype, stmt.lanes))
         if stmt.mask is not None:
@@ -147,11 +149,6 @@ class Terms:
         at = f"{index} + lane * {stmt.stride}" if stmt.stride else f"({index})[lane]"
         one = self._element_store(stmt.buffer, at, f"({value})[lane]")
         return f"for (i64 lane = 0; lane < {end}; lane++) if (({where})[lane]) {one}"
-
-    def _scalar_store(self, stmt: Store, exact: Node) -> str:
-        value, offset = self.atom(exact), self.offset(stmt.buffer, stmt.index[0])
-        text = self._element_store(stmt.buffer, offset, value)
-        return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
 
     def _element_store(self, buffer: Buffer, offset: str, value: str) -> str:
         dtype, name = buffer.type.dtype.word, self.use(self.spelt.of(buffer.name))

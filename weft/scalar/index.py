@@ -343,15 +343,14 @@ def _conjuncts(node: Node) -> list[Node]:
     return [n for n in found if function_of(n) != "and"]
 
 
-def simplify_node(node: Node, ranges: Ranges) -> Node | None:
-    """Repeat `step` on a node whose operands are simplified, up to 8 times; None for no change."""
-    known, current = as_known(ranges), node
+def simplify_node(node: Node, known: Known) -> Node:
+    """Repeat `step` on a node whose operands are simplified, up to 8 times."""
     for _ in range(8):
-        after = step(current, known)
-        if after is None or after is current:
+        after = step(node, known)
+        if after is None or after is node:
             break
-        current = after
-    return None if current is node else current
+        node = after
+    return node
 
 
 @lru_cache(maxsize=1 << 14)
@@ -376,7 +375,7 @@ def _simplify_over(node: Node, known: tuple[tuple[Node, Interval], ...]) -> Node
 
 def _simplify(root: Node, known: Known) -> Node:
     def change(node: Node) -> Node:
-        node = simplify_node(node, known) or node
+        node = simplify_node(node, known)
         if node.type == ScalarType(i64) and not isinstance(node.op, Constant):
             low, high = bounds(node, known)
             return constant(int(low)) if low == high else node

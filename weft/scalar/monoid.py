@@ -73,15 +73,15 @@ def _simple(name: str, function: str, ufunc: Any, start: Extreme) -> Monoid:
         out = ufunc.reduce(x, axis=axes, keepdims=True, initial=start(x.dtype), dtype=x.dtype)
         return np.asarray(out).astype(x.dtype)
 
-    MONOIDS[name] = Monoid(
-        name,
-        lambda d: d[:1],
-        lambda d: (constant(start(d[0].numpy), d[0]),),
-        lambda a, b: (apply(function, a[0], b[0]),),
-        reference,
-        function=function,
-    )
-    return MONOIDS[name]
+    def identity(d: tuple[DType, ...]) -> Terms:
+        return (constant(start(d[0].numpy), d[0]),)
+
+    def combine(a: Terms, b: Terms) -> Terms:
+        return (apply(function, a[0], b[0]),)
+
+    made = Monoid(name, lambda d: d[:1], identity, combine, reference, function=function)
+    MONOIDS[name] = made
+    return made
 
 
 SUM = _simple("sum", "add", np.add, lambda d: 0)

@@ -76,13 +76,10 @@ def _each(one: Callable[[float], float], x: Any) -> Any:
     return found.astype(np.asarray(x).dtype)
 
 
-def _lgamma(x: Any) -> Any:
-    def one(v: float) -> float:
-        if abs(v) > 1e305:  # beyond, Python raises
-            return math.inf
-        return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
-
-    return _each(one, x)
+def _lgamma(v: float) -> float:
+    if abs(v) > 1e305:  # beyond, Python raises
+        return math.inf
+    return math.inf if v <= 0 and v == math.floor(v) else math.lgamma(v)
 
 
 def _floormod(x: Any, y: Any) -> Any:
@@ -179,7 +176,7 @@ tanh = function("tanh", 1, np.tanh, domain=FLOAT, cost=20)
 erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
 erfc = function("erfc", 1, partial(_each, math.erfc), domain=FLOAT, cost=34)
 sigmoid = function("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)), domain=FLOAT, cost=18)
-lgamma = function("lgamma", 1, _lgamma, domain=FLOAT, cost=100)
+lgamma = function("lgamma", 1, partial(_each, _lgamma), domain=FLOAT, cost=100)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)
 cos = function("cos", 1, np.cos, domain=FLOAT, cost=20)
 tan = function("tan", 1, np.tan, domain=FLOAT, cost=30)

@@ -12,11 +12,13 @@ from weft.scalar import nest
 from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Update, free_variables, walk
 from weft.scalar.ops import Constant, Symbol
 
+Inline = Callable[[Node], bool]  # whether a term is written where it is used
+
 
 class _Placer:
     """Builds the placed form: one frame per open block, innermost last."""
 
-    def __init__(self, inline: Callable[[Node], bool], partial: bool) -> None:
+    def __init__(self, inline: Inline, partial: bool) -> None:
         self.inline, self.partial = inline, partial
         self.blocks: list[list[Stmt]] = []
         self.loops: list[int] = []  # serial number of the loop each frame belongs to
@@ -103,9 +105,7 @@ class _Placer:
         return max(shared - 1, 0)
 
 
-def place(
-    block: Block, inline: Callable[[Node], bool] = lambda t: False, partial: bool = False
-) -> Block:
+def place(block: Block, inline: Inline = lambda t: False, partial: bool = False) -> Block:
     """The placed form of a block: a Let for each term, in the outermost block that binds it.
 
     Terms for which `inline` holds get no Let: they are written where they are used. A `partial`

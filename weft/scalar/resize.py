@@ -86,9 +86,8 @@ def at_some_sizes(value: T) -> Iterator[T]:
 
 def hinted(function: Callable[[T], U], sizes: Collection[Node], least: int = 0) -> Callable[[T], U]:
     """The function of what its argument is where every size is its hint, or at least so much."""
-    known = {n: n.op for n in sizes}
-    numbers = {n: max(s.hint, min(least, s.high)) for n, s in known.items()}  # type: ignore[attr-defined]
-    resize = Resize({n: constant(number) for n, number in numbers.items()})
+    known: dict[Node, Any] = {n: n.op for n in sizes}
+    resize = Resize({n: constant(max(s.hint, min(least, s.high))) for n, s in known.items()})
     return (lambda value: function(resize.of(value))) if sizes else function
 
 

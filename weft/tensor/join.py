@@ -23,10 +23,11 @@ def join_everything(groups: Groups) -> None:
     joining = Joining(groups)
     while True:
         pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
-        legal = next((pair for pair in pairs if joining.may_join(*pair)), None)
+        joined = ((joining.both(*pair), *pair) for pair in pairs if joining.is_legal(*pair))
+        legal = next((parts for parts in joined if not recomputes(parts[0], groups)), None)
         if legal is None:
             return
-        joining.join(joining.both(*legal), *legal)
+        joining.join(*legal)
 
 
 def is_joinable(kernel: Kernel) -> bool:
@@ -103,9 +104,6 @@ class Joining:
 
     def is_legal(self, a: Kernel, b: Kernel) -> bool:
         return root_shape((*a.outputs, *b.outputs)) is not None and not self._makes_cycle(a, b)
-
-    def may_join(self, a: Kernel, b: Kernel) -> bool:
-        return self.is_legal(a, b) and not recomputes(self.both(a, b), self.groups)
 
     def _makes_cycle(self, a: Kernel, b: Kernel) -> bool:
         """Whether one depends on the other through a third kernel."""

@@ -24,6 +24,7 @@ from weft.tensor.terms import Folded, Terms, stored
 Group = tuple[Node, ...]  # the outputs of a kernel
 Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or (lo, hi), role
 Buffers = Mapping[Node, nest.Buffer]
+Layouts = tuple[TensorType, ...]  # types of a program's outputs, with their strides
 # (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
 Tables = Callable[[int, int], tuple[int, int]]
 
@@ -241,10 +242,7 @@ def _lower_scatter(
 
 
 def lower(
-    graph: Graph,
-    groups: list[Group],
-    layouts: tuple[TensorType, ...] | None = None,
-    tables: Tables = one_table,
+    graph: Graph, groups: list[Group], layouts: Layouts | None = None, tables: Tables = one_table
 ) -> nest.Program:
     """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
 

@@ -68,9 +68,7 @@ CODECS: dict[type, Codec] = {
     bool: Codec(show_number, _read_flag),
     int: Codec(show_number, lambda cursor, scope: cursor.integer()),
     str: Codec(show_string, lambda cursor, scope: cursor.string()),
-    Arguments: Codec(
-        lambda given: show_string(given.shown()), lambda cursor, scope: read_arguments(cursor)
-    ),
+    Arguments: Codec(lambda a: show_string(a.shown()), lambda cursor, _: read_arguments(cursor)),
     DType: Codec(str, lambda cursor, scope: cursor.dtype()),
     TensorType: Codec(str, lambda cursor, scope: cursor.tensor_type()),
 }
