@@ -147,7 +147,7 @@ class GraphProgram:
             return self.cut(*inputs)
         special = self.recent
         if special is None or special.check is None or not special.check(*inputs):
-            special = self.recent = self._known(inputs) or self._armed(inputs)
+            special = self.recent = self._armed(inputs)
         return special.call(*inputs)
 
     def prepare(self, examples: Sequence[Any]) -> None:
@@ -191,8 +191,11 @@ class GraphProgram:
         alone = alone and (not self.free or found[0] is self.general)
         return found[0].call if alone else self
 
-    def _known(self, inputs: Sequence[Any]) -> Special | None:
-        """The specialisation whose fast check these inputs pass, the one used last first."""
+    def _armed(self, inputs: Sequence[Any]) -> Special:
+        """The specialisation whose fast check these inputs pass, the one used last first.
+
+        Where there is none as yet, it is found, or made, and gets its fast check.
+        """
         with self.lock:
             general = self.general
             if general is not None:
@@ -205,9 +208,6 @@ class GraphProgram:
                     if special.check is not None and special.check(*inputs):
                         self.specials.move_to_end(assumed)
                         return special
-        return None
-
-    def _armed(self, inputs: Sequence[Any]) -> Special:
         special = self._find(inputs)
         special.arm(inputs)
         return special
