@@ -9,8 +9,7 @@ from itertools import takewhile
 
 from weft.core.node import Node, bottom_up, require
 from weft.scalar import nest
-from weft.scalar.nest import Block, Buffer, For, Let, Load, Stmt, Update, free_variables, walk
-from weft.scalar.ops import Constant, Symbol
+from weft.scalar.nest import Block, Buffer, For, Let, Stmt, Update, free_variables, walk
 
 Inline = Callable[[Node], bool]  # whether a term is written where it is used
 
@@ -85,13 +84,11 @@ class _Placer:
     def _place(self, term: Node, memo: dict[Node, int]) -> int:
         """Place a term, whose subterms are; return the depth of its block."""
         if nest.is_atom(term):
-            if isinstance(term.op, Constant | Symbol):
-                return 0
-            known = term in self.depth or self.partial
+            known = term in self.depth or self.partial or not nest.is_variable(term)
             require(known, f"{getattr(term.op, 'label', term.op)} is used outside its loop")
             return self.depth.get(term, 0)
         depth = max((memo[a] for a in term.args), default=0)
-        if isinstance(term.op, Load) or hasattr(term.op, "buffer"):
+        if hasattr(term.op, "buffer"):
             depth = max(depth, self._visible(term.op.buffer))  # type: ignore[attr-defined]
         if not self.inline(term) and not any(term in b for b in self.bound[: depth + 1]):
             self.bound[depth].add(term)
