@@ -246,8 +246,7 @@ class Emitter(Terms):
             const = "const " if buffer not in self.kernel.outputs else ""
             type_ = element(buffer.type.dtype)
             name = self.declare(self.spelt.of(buffer.name), f"{const}{type_} *")
-            fields = {"const": const, "type": type_, "name": name, "number": number}
-            found.append(self.parameter.format(**fields))
+            found.append(self.parameter.format(const=const, type=type_, name=name, number=number))
         return found
 
     def take_sizes(self, parameters: list[str], order: Sequence[str] = ()) -> Iterator[str]:
@@ -257,8 +256,7 @@ class Emitter(Terms):
         parameters += [f"const i64 *restrict {name}"] if own else []
         for label in own:
             size = self.declare(self.variable(label), self.integer)
-            place = f"{name}[{order.index(label)}]"
-            yield f"    const {self.integer} {size} = {place};"
+            yield f"    const {self.integer} {size} = {name}[{order.index(label)}];"
 
     def file(self, order: Sequence[str]) -> str:
         parameters = self.parameters()

@@ -359,8 +359,7 @@ class GPUEmitter(Emitter):
             parameters.append(self.language.faults.format(number=len(parameters)))
         self.block(place(self.kernel.body, self.within), 1)
         fields = {"symbol": self.symbol, "parameters": ", ".join(parameters)}
-        fields["threads"] = str(self.threads)
-        head = f"{self.language.kernel.format(**fields)} {{"
+        head = self.language.kernel.format(threads=self.threads, **fields) + " {"
         comment = [f"// {line}" for line in meaning]
         first = [f"    {line}" for line in self.boxes.head] if self.boxes.names else []
         body = [head, *self.shared, *sizes, *first, *self.current.lines, "}", ""]

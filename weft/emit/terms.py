@@ -17,6 +17,7 @@ from weft.scalar.nest import Acc, Block, Buffer, Load, Running, Store, free_vari
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, is_index, value_of
 from weft.scalar.sizes import Extent, Size
 
+Access = VectorLoad | VectorStore
 SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "floordiv": "/", "floormod": "%"}
 
 
@@ -132,9 +133,7 @@ class Terms:
             some, rest = "_where", f", {condition}, {fill}"
         return f"{word}{some}_{op.buffer.type.dtype.word}x{op.lanes}({at}{rest})"
 
-    def lanes(
-        self, part: VectorLoad | VectorStore, index: Node, near: str, far: str
-    ) -> tuple[str, str]:
+    def lanes(self, part: Access, index: Node, near: str, far: str) -> tuple[str, str]:
         """How the headers call an access of lanes, `near` or `far` apart; and where they are."""
         if part.stride == 0:
             return far, f"{self.use(self.spelt.of(part.buffer.name))}, {self.atom(index)}"

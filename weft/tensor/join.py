@@ -8,7 +8,6 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Iterable
 
-from weft.core.node import Node
 from weft.scalar.sizes import hint
 from weft.tensor import ops
 from weft.tensor.groups import Groups, Kernel, place
@@ -113,15 +112,12 @@ class Joining:
     def both(self, a: Kernel, b: Kernel) -> Kernel:
         """The joined kernel; it stores what another kernel reads and what must be stored."""
         own = sorted((*a.outputs, *b.outputs), key=self.groups.order.__getitem__)
-        outputs = tuple(n for n in own if self._is_stored(n, a, b))
+        read = {n for n in own if any(k not in (a, b) for k in self.groups.readers(n))}
+        outputs = tuple(n for n in own if n in read or n in self.groups.forced)
         joined = self.groups.kernel(outputs, own)
         joined.bit = a.bit | b.bit
         joined.above = (a.above | b.above) & ~joined.bit
         return joined
-
-    def _is_stored(self, node: Node, a: Kernel, b: Kernel) -> bool:
-        readers = self.groups.readers(node)
-        return node in self.groups.forced or any(k is not a and k is not b for k in readers)
 
     def join(self, joined: Kernel, a: Kernel, b: Kernel) -> None:
         """Replace both by the joined kernel; kernels below it now depend on what either did."""

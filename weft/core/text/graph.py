@@ -15,7 +15,6 @@ from weft.core.node import OPS, Node
 from weft.core.text.attributes import Scope, make_node, read_op, show_op
 from weft.core.text.cursor import WORDS, Cursor, Line, is_identifier, show_literal, show_name
 from weft.core.text.level import Level, Ref
-from weft.core.types import TensorType
 
 UNNAMED = re.compile(r"v\d+")
 
@@ -128,9 +127,8 @@ def _read_input(cursor: Cursor, scope: GraphScope) -> Node:
     cursor.expect("input")
     name = cursor.name()
     cursor.expect(":")
-    tensor: TensorType = cursor.tensor_type()
+    node = make_node(cursor, OPS["input"](name, cursor.tensor_type()))  # type: ignore[call-arg]
     cursor.end()
-    node = make_node(cursor, OPS["input"](name, tensor))  # type: ignore[call-arg]
     cursor.define(scope.nodes, name, node)
     return node
 

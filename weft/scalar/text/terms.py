@@ -152,15 +152,12 @@ class TermReader(Scope):
                 return left
             cursor.position += 1
             right = self.expression(cursor, level)
-            left = self._combine(cursor, name, left, right)
+            number = right.op
+            if name == "subtract" and isinstance(number, Constant) and number.dtype is i64:
+                name, right = "add", make_node(cursor, Constant(-number.value, i64))
+            left = make_node(cursor, Apply(FUNCTIONS[name]), left, right)
             if level == COMPARISON and OPERATORS.get(cursor.peek(), ("", 0))[1] == COMPARISON:
                 cursor.fail("comparisons do not chain: join them with and")
-
-    def _combine(self, cursor: Cursor, name: str, left: Node, right: Node) -> Node:
-        op = right.op
-        if name == "subtract" and isinstance(op, Constant) and op.dtype is i64:
-            name, right = "add", make_node(cursor, Constant(-op.value, i64))
-        return make_node(cursor, Apply(FUNCTIONS[name]), left, right)
 
     def _operand(self, cursor: Cursor) -> Node:
         if cursor.at_literal():
