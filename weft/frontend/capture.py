@@ -256,8 +256,8 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     outputs, layouts = tuple(value for value, _ in results), tuple(type_ for _, type_ in results)
     graph = Graph("torch", title, inputs, outputs, tracer.names, tracer.origin)
     place = _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)])
-    after = [i for i, _ in stored]
-    return Captured(graph, placeholders, layouts, after, leaves, out_tree, place, tracer.numbers)
+    holders = [i for i, _ in stored]
+    return Captured(graph, placeholders, layouts, holders, leaves, out_tree, place, tracer.numbers)
 
 
 def call_of(value: Node) -> Node:
