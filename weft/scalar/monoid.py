@@ -79,9 +79,8 @@ def _simple(name: str, function: str, ufunc: Any, start: Extreme) -> Monoid:
     def combine(a: Terms, b: Terms) -> Terms:
         return (apply(function, a[0], b[0]),)
 
-    made = Monoid(name, lambda d: d[:1], identity, combine, reference, function=function)
-    MONOIDS[name] = made
-    return made
+    MONOIDS[name] = Monoid(name, lambda d: d[:1], identity, combine, reference, function=function)
+    return MONOIDS[name]
 
 
 SUM = _simple("sum", "add", np.add, lambda d: 0)
