@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from weft.levels import on_kernels
+from weft.scalar.choices import Chooser
 from weft.scalar.nest import Kernel, Program
 from weft.targets.machine import Machine
-from weft.tile.choices import Chooser
 
 
 def step_of(program: Program, step: Callable[..., Kernel], target: Machine) -> Program:

@@ -23,6 +23,7 @@ from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.loop import verify as loop_verify
 from weft.options import Options, find_target
+from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
@@ -38,7 +39,6 @@ from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
 from weft.text import print_program
 from weft.tile import verify as tile_verify
-from weft.tile.choices import Chooser
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.moves.loops import distinct
 from weft.tile.price.hints import price_for, ranges_around, thought_large
@@ -114,6 +114,14 @@ def on_kernels(
     return program.map_kernels(program.level, one)
 
 
+def on_program(
+    program: Program, step: Callable[..., Program], choices: Choices, name: str, **facts: Any
+) -> Program:
+    """One step over the whole program, where that is chosen; it takes the facts that it names."""
+    made = call_by_name(step, {**facts, "program": program, "choices": choices})
+    return made if made.steps == program.steps or choices.decide(name, True) else program
+
+
 def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     """The passes, and what chooses between their options: text, what was measured, the price."""
     chooser = Chooser(read_schedule(options.schedule))
@@ -148,11 +156,17 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         if target.pairs:
             run("n", pair_bf16, "003_pair_bf16")
     if program.level == "tensor":
-        groups = log.time("l", lambda: partition(program, price, target, options.fuse))
+        groups = log.time(
+            "l", lambda: partition(program, price, target, options.fuse, chooser.program)
+        )
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         facts = {"target": target, "price": price, "constants": known.constants}
         for name, step in schedule.program:
-            run("l", lambda p, step=step: call_by_name(step, {**facts, "program": p}), name)
+            run(
+                "l",
+                partial(on_program, step=step, choices=chooser.program, name=name[4:], **facts),
+                name,
+            )
     if program.level == "loop":
         if narrows:
             near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))

@@ -16,11 +16,11 @@ from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
 from weft.levels import on_kernels
 from weft.options import Options
+from weft.scalar.choices import Choice, Choices, Chooser
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPU, CPUS
 from weft.text import parse_program
 from weft.tile import verify as tile_verify
-from weft.tile.choices import Choice, Choices, Chooser
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.schedule import CPU_SCHEDULE
 from weft.tune.text import read_schedule

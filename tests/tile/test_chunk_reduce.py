@@ -16,6 +16,7 @@ from weft.core.node import make
 from weft.core.types import f32
 from weft.interpret import nests as interpret
 from weft.loop import verify
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Acc, Program
 from weft.scalar.ops import apply
 from weft.targets.gpu import GPUS
@@ -88,7 +89,7 @@ def inputs_of(given: Program) -> list[np.ndarray]:
 @pytest.mark.parametrize(("rows", "columns"), [(64, 128), (70, 70), (3, 200), (130, 65), (64, 7)])
 def test_means_the_same(rows: int, columns: int) -> None:
     given = program(rows, columns)
-    merged = chunk_reduce(given, TARGET)
+    merged = chunk_reduce(given, TARGET, Choices())
     assert len(merged.kernels) == 1
     verify.verify(merged)
     inputs = inputs_of(given)
@@ -97,11 +98,13 @@ def test_means_the_same(rows: int, columns: int) -> None:
 
 
 def test_text(golden: Callable[[str, str], None]) -> None:
-    golden("gpu/chunk_reduce.txt", print_program(chunk_reduce(program(128, 128), TARGET)))
+    golden(
+        "gpu/chunk_reduce.txt", print_program(chunk_reduce(program(128, 128), TARGET, Choices()))
+    )
 
 
 def test_columns_that_no_row_of_a_block_has_are_left_out() -> None:
-    text = print_program(chunk_reduce(program(128, 128), TARGET))
+    text = print_program(chunk_reduce(program(128, 128), TARGET, Choices()))
     assert "in 0..min(128, a0 + 64) by 64:  # scan" in text
 
 
@@ -115,19 +118,19 @@ def test_columns_that_no_row_of_a_block_has_are_left_out() -> None:
     ],
 )
 def test_what_does_not_scale_stays_apart(weight: str) -> None:
-    assert len(chunk_reduce(program(64, 128, weight), TARGET).kernels) > 1
+    assert len(chunk_reduce(program(64, 128, weight), TARGET, Choices()).kernels) > 1
 
 
 def test_what_is_read_elsewhere_stays_apart() -> None:
     given = program(64, 128, output="y, p")
-    assert len(chunk_reduce(given, TARGET).kernels) > 1
+    assert len(chunk_reduce(given, TARGET, Choices()).kernels) > 1
 
 
 @pytest.mark.parametrize("keep", ["lt(200, {column})", "lt(100, {column})"])
 def test_rows_that_keep_nothing_so_far(keep: str) -> None:
     """Nothing at all gives NaN, as exp(-inf - -inf) does; nothing in the first chunk is nothing."""
     given = program(64, 128, keep=keep)
-    merged = chunk_reduce(given, TARGET)
+    merged = chunk_reduce(given, TARGET, Choices())
     assert len(merged.kernels) == 1
     inputs = inputs_of(given)
     (wanted,), (found,) = (interpret.run(p, inputs, widen=True) for p in (given, merged))

@@ -16,6 +16,7 @@ from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel.verify import verify as verify_kernel
 from weft.loop.verify import verify as verify_loop
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
@@ -75,7 +76,7 @@ SMALL = {"l2": 16 << 10, "l3": 128 << 10}
 
 def merge(program: Program, isa: str = "avx512", **facts: int) -> Program:
     target = replace(CPUS[isa], **{**SMALL, **facts})
-    return merge_rows(program, partial(kernel_time_us, target=target), target)
+    return merge_rows(program, partial(kernel_time_us, target=target), target, Choices())
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])

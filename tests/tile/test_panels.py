@@ -16,11 +16,11 @@ from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
 from weft.runtime.compiler import HEADERS, find_compiler
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Local, Program, walk
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
-from weft.tile.choices import Choices
 from weft.tile.lower import kernels as lower
 from weft.tile.passes.cpu.block_contraction import block_contraction
 from weft.tile.passes.programs.pack_constants import pack_constants

@@ -10,6 +10,7 @@ from typing import Literal
 
 from weft.core.graph import Graph
 from weft.core.node import Node
+from weft.scalar.choices import Choices
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.groups import NEVER, Groups, Kernel, Price, weight
@@ -21,7 +22,13 @@ Fuse = Literal["none", "greedy", "all"]
 SMALL = 64  # vector instructions in a size class: of equal savings, the smaller class comes first
 
 
-def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy") -> list[Group]:
+def partition(
+    graph: Graph,
+    price: Price,
+    target: Machine,
+    fuse: Fuse = "greedy",
+    choices: Choices | None = None,
+) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
 
     "greedy" starts with most tensors stored, each in a kernel of its own. It then makes the change
@@ -32,7 +39,7 @@ def partition(graph: Graph, price: Price, target: Machine, fuse: Fuse = "greedy"
     compile time grows with the number of tensors, not with its square.
     "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
     """
-    groups = Groups(graph, price, target)
+    groups = Groups(graph, price, target, choices or Choices())
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()
@@ -105,6 +112,15 @@ class _Inlining:
         groups = self.groups
         for node in sorted(groups.stored, key=groups.order.__getitem__):
             self._push(node)
+        self._drain()
+        for node in sorted(groups.stored, key=groups.order.__getitem__):
+            if self._is_legal(node) and groups.choices.wanted(f"inline.{groups.name(node)}"):
+                for touched in self._inline(node, groups.readers(node)):
+                    self._push(touched)
+        self._drain()
+
+    def _drain(self) -> None:
+        groups = self.groups
         while self.heap:
             *_, node, priced = heapq.heappop(self.heap)
             if node not in groups.stored:
@@ -112,12 +128,13 @@ class _Inlining:
             if (groups.kernels[node], *groups.readers(node)) != priced:
                 self._push(node)
                 continue
-            for touched in self._inline(node, priced[1:]):
-                self._push(touched)
+            if groups.choices.settle(f"inline.{groups.name(node)}"):
+                for touched in self._inline(node, priced[1:]):
+                    self._push(touched)
 
     def _push(self, node: Node) -> None:
         groups = self.groups
-        if node in groups.stored and node not in groups.forced:
+        if self._is_legal(node):
             own, readers = groups.kernels[node], groups.readers(node)
             saved = self._saved(own, readers)
             if saved > 0 and not self._is_better_joined(own, readers, saved):
@@ -125,14 +142,18 @@ class _Inlining:
                 entry = (-saved, size, groups.order[node], next(self.tick), node, (own, *readers))
                 heapq.heappush(self.heap, entry)
 
+    def _is_legal(self, node: Node) -> bool:
+        groups = self.groups
+        if node not in groups.stored or node in groups.forced:
+            return False
+        return not any(isinstance(k.outputs[0].op, ops.Extern) for k in groups.readers(node))
+
     def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:
         """Microseconds that inlining the kernel into all readers saves; -inf where it saves none.
 
         A reader gets cheaper by at most `own.cost`, which bounds the saving from above. Short
         readers are priced first, and pricing stops when the bound reaches 0.
         """
-        if any(isinstance(kernel.outputs[0].op, ops.Extern) for kernel in readers):
-            return -NEVER
         saved = own.cost + sum(kernel.cost for kernel in readers)
         # Lower bound on the merged cost of the readers that are not priced yet.
         rest = sum(kernel.cost - own.cost for kernel in readers)

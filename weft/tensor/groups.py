@@ -13,6 +13,7 @@ from operator import attrgetter
 from weft.core.graph import Graph
 from weft.core.node import Node, bottom_up
 from weft.scalar.affine import linear
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, Buffer
 from weft.targets.machine import Machine
 from weft.tensor import ops
@@ -67,6 +68,7 @@ class Groups:
     graph: Graph
     price: Price
     target: Machine
+    choices: Choices = field(default_factory=Choices)
     stored: set[Node] = field(default_factory=set)
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
     # Kernels by a tensor that they read, in graph order.
@@ -78,6 +80,10 @@ class Groups:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
         self.inputs = set(self.graph.inputs)
         self.forced = forced_to_store(self.graph)
+
+    def name(self, node: Node) -> str:
+        """What a choice calls a tensor."""
+        return self.graph.names.get(node) or f"t{self.order[node]}"
 
     def kernel(self, outputs: Group, without: Iterable[Node] = ()) -> Kernel:
         """The kernel that computes the outputs from stored tensors, with those `without` inlined.

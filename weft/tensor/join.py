@@ -41,6 +41,7 @@ class Joining:
         """Find the kernels that each kernel depends on."""
         self.groups = groups
         self.heap: list[tuple[int, int, int, int, int, Kernel, Kernel]] = []
+        self.declined: list[tuple[Kernel, Kernel]] = []
         self.tick = itertools.count()
         for i, outputs in enumerate(groups.ordered()):
             kernel = groups.kernels[outputs[0]]
@@ -59,14 +60,34 @@ class Joining:
         groups = self.groups
         for a in groups.all():
             self._push(a, (b for b in self._near(a) if b.place > a.place))
+        self._drain()
+        declined, self.declined = self.declined, []
+        for a, b in declined:
+            if groups.choices.wanted(self._name(a, b)):
+                self._joined(a, b, best=True)
+        self._drain()
+
+    def _drain(self) -> None:
         while self.heap:
             *_, a, b = heapq.heappop(self.heap)
-            current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
-            if current and not self._makes_cycle(a, b):
-                joined = self.both(a, b)
-                if joined.cost < a.cost + b.cost and not recomputes(joined, groups):
-                    self.join(joined, a, b)
-                    self._push(joined, self._near(joined))
+            self._joined(a, b)
+
+    def _joined(self, a: Kernel, b: Kernel, best: bool = False) -> None:
+        """Join two kernels that are there still, where that is `best` in any case or cheaper."""
+        groups = self.groups
+        current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
+        if not current or self._makes_cycle(a, b):
+            return
+        joined = self.both(a, b)
+        cheaper = joined.cost < a.cost + b.cost and not recomputes(joined, groups)
+        if best or (cheaper and groups.choices.settle(self._name(a, b))):
+            self.join(joined, a, b)
+            self._push(joined, self._near(joined))
+        else:
+            self.declined.append((a, b))
+
+    def _name(self, a: Kernel, b: Kernel) -> str:
+        return ".".join(("join", *(self.groups.name(k.outputs[0]) for k in (a, b))))
 
     def _push(self, a: Kernel, others: Iterable[Kernel]) -> None:
         for b in others:

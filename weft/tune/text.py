@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 
 from weft.core.errors import WeftError
-from weft.tile.choices import Chooser, Decisions
+from weft.scalar.choices import Chooser, Decisions
 
 LINE = re.compile(r"(\*|\w+)\.([\w.]+)\s*=\s*(\S+)")
 

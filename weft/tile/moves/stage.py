@@ -26,12 +26,12 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import blocks
 from weft.scalar.blocks import expand_loops, loops_in, map_each, map_loops, nodes, substitute_block
+from weft.scalar.choices import Choices
 from weft.scalar.divisors import Divisors
 from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, Update, free_variables
 from weft.scalar.ops import apply, axis, constant, is_index
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import WIDEST, Ranges, span, stride_of, strip_width, term_cost, trips
-from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, guarded, in_strips, nested, past
 
 HERE = axis("here")  # where a loop is along a row

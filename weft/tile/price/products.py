@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from weft.core.node import Node, postorder
 from weft.scalar.affine import has_symbol
+from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Load, Update
 from weft.scalar.sizes import hint
 from weft.targets.gpu import GPU
@@ -19,7 +20,6 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, tile_length, trips
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.analysis.tiles import register_split, warp_tile
-from weft.tile.choices import Choices
 from weft.tile.moves.join import joined_columns
 from weft.tile.moves.loops import Labels
 from weft.tile.moves.panels import in_panels, taps, tile_width

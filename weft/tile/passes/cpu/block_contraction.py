@@ -20,13 +20,13 @@ from functools import partial
 from weft.core.node import Node
 from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_outermost, rebound
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Load, Update
 from weft.scalar.ops import apply, constant
 from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
-from weft.tile.choices import Choices
 from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width

@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import loops_in, map_loops
+from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Kernel, Local
 from weft.scalar.ops import constant
 from weft.scalar.sizes import Extent, Size, hint, larger
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
-from weft.tile.choices import Choices
 from weft.tile.moves.join import joined
 from weft.tile.moves.loops import Labels
 from weft.tile.price.cost import block_time_us

@@ -14,12 +14,12 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, substitute
 from weft.scalar.blocks import address, loads, map_each, map_loops, nodes, rewrite_block
+from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Kernel, Load, free_variables
 from weft.scalar.ops import apply, constant
 from weft.scalar.sizes import hint, size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_along
-from weft.tile.choices import Choices
 from weft.tile.price.traffic import touched
 
 

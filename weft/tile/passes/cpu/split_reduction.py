@@ -13,12 +13,12 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import expand_loops
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Local, Store
 from weft.scalar.ops import add, apply, constant, floordiv, maximum, minimum, multiply
 from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import span, trips
-from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, upto
 from weft.tile.moves.parts import combining, own_part
 from weft.tile.price.cost import block_time_us

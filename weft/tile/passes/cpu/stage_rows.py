@@ -10,9 +10,9 @@ before  for a1 in 0..512:  # reduce acc1         after  local row0: f32[512]
 
 from dataclasses import replace
 
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Kernel
 from weft.targets.machine import Machine
-from weft.tile.choices import Choices
 from weft.tile.moves.stage import rows_staged
 
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import map_outermost, substitute_block
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Stmt
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Crossing, crossing, length, ranges_in, stride_of, trips
-from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, nested, tiled
 from weft.tile.moves.stage import staged
 from weft.tile.price.traffic import touched

@@ -9,12 +9,12 @@ whole registers side by side, in a buffer that the kernel itself does not read.
 from dataclasses import replace
 
 from weft.scalar.blocks import loads, map_each, map_outermost, nodes
+from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Kernel, Store
 from weft.scalar.ops import apply, constant
 from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of
-from weft.tile.choices import Choices
 from weft.tile.price.traffic import touched
 
 

@@ -20,10 +20,10 @@ from dataclasses import replace
 
 from weft.core.node import make, substitute
 from weft.scalar.blocks import loops_from, map_outermost, substitute_block
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Load, Local, Stmt, Store
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, tile_length
-from weft.tile.choices import Choices
 from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, past, tiled
 from weft.tile.price.products import DotTile, dot_tile, strip_columns

@@ -13,10 +13,10 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import loops_in, map_loops
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Running, Stmt, Store
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import length, ranges_in, strides, trips
-from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, blocked, vectors
 from weft.tile.price.axes import Axes, every_axis, lanes_for
 

@@ -28,13 +28,13 @@ from dataclasses import replace
 from itertools import product
 
 from weft.scalar.blocks import loops_in, only_loop, reads_again, rebound
+from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import GROUP_RATE, unit_rate
 from weft.tile.analysis.tiles import Tile, is_frame, tile_of
-from weft.tile.choices import Choices
 from weft.tile.moves.bind import framed, in_rows, shared, shared_by_warps, whole_blocks
 from weft.tile.moves.join import joined
 from weft.tile.moves.loops import Labels, blocked

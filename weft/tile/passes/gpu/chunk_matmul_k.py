@@ -10,12 +10,12 @@ Of several reduce loops the longest is chunked; the others move around it.
 from dataclasses import replace
 
 from weft.scalar.blocks import loads, nodes
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Kernel
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, trips
 from weft.tile.analysis.fragments import operands
 from weft.tile.analysis.tiles import Tile, is_frame, on_tiles
-from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, around, blocked
 
 BYTES = 64  # of a row of a chunk: two sectors

@@ -11,6 +11,7 @@ wavefronts of its loads from shared memory; among equals the longest pieces win.
 from dataclasses import replace
 from itertools import product
 
+from weft.scalar.choices import Choices
 from weft.scalar.index import simplify
 from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import apply, constant
@@ -18,7 +19,6 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import divisors, trips
 from weft.tile.analysis.slabs import accesses_of, best_pad
 from weft.tile.analysis.tiles import Tile, on_tiles
-from weft.tile.choices import Choices
 from weft.tile.moves.loops import Labels, section
 
 

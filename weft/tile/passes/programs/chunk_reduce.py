@@ -18,6 +18,7 @@ from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.structure import structure
 from weft.targets.gpu import GPU
@@ -31,7 +32,7 @@ SIDES = ((64, 64), (32, 64), (64, 32), (32, 32), (16, 32), (16, 16))  # rows of 
 HELD = 64 << 10  # bytes handed over, half of shared memory at most: the rest is for slabs
 
 
-def chunk_reduce(program: Program, target: GPU) -> Program:
+def chunk_reduce(program: Program, target: GPU, choices: Choices) -> Program:
     """Merge every run of kernels for which one kernel over chunks of their rows is cheaper."""
     known: dict[Hashable, tuple[int, int] | None] = {}  # layers repeat
     readers = merge.readers_of(program)
@@ -43,7 +44,8 @@ def chunk_reduce(program: Program, target: GPU) -> Program:
         key = structure(merge.merged_kernel(members, (), tuple(s for m in members for s in m.body)))
         if key not in known:
             known[key] = _cheapest(members, target)
-        sides = known[key]
+        options = dict.fromkeys((known[key], None))
+        sides = choices.pick(f"merge.{members[-1].name}", options, lambda s: s is None)
         return None if sides is None else online(members, sides, target.matrix_units)[0]
 
     def best(steps: Sequence[Any], first: Any) -> merge.Run:

@@ -20,6 +20,7 @@ from dataclasses import replace
 from typing import Any
 
 from weft.scalar.blocks import locals_in
+from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program
 from weft.scalar.sizes import hint
 from weft.scalar.structure import structure
@@ -37,7 +38,7 @@ SEEN = 0.5  # of the time to move memory, while a kernel computes
 Price = Callable[[Block], float]
 
 
-def merge_rows(program: Program, price: Price, target: Machine) -> Program:
+def merge_rows(program: Program, price: Price, target: Machine, choices: Choices) -> Program:
     """Merge every run of kernels for which one kernel is cheaper."""
     known: dict[Hashable, bool] = {}  # layers repeat
     readers = merge.readers_of(program)
@@ -53,7 +54,7 @@ def merge_rows(program: Program, price: Price, target: Machine) -> Program:
             key = structure(one[-1]), structure(after)
             if key not in known:
                 known[key] = better(one, [*made, after], price, target)
-            if not known[key]:
+            if not choices.decide(f"merge.{after.name}", known[key]):
                 break
             members, made = [*members, after], one
         return members, made

@@ -57,6 +57,19 @@ class Choices:
         """Yes or no, where yes is right and `default` thought best."""
         return self.pick(name, (default, not default), lambda option: option is not default)
 
+    def settle(self, name: str) -> bool:
+        """`decide` on what is thought best, and may be asked again: the last answer counts.
+
+        What is never thought best is no choice until it is `wanted`: there is too much of it.
+        """
+        self.met.pop(name, None)
+        return self.decide(name, True)
+
+    def wanted(self, name: str) -> bool:
+        """Whether yes was decided for what was never thought best."""
+        late = self.decided.get(name) == "yes" and name not in self.met
+        return late and self.decide(name, False)
+
 
 def _text(option: Any) -> str:
     if isinstance(option, bool):
@@ -78,11 +91,17 @@ class Chooser:
 
     def of(self, kernel: Kernel) -> Choices:
         """Those of the kernel, which is at the loop level when it is first met."""
-        if kernel.name not in self.kernels:
-            known = {**self.known(kernel), **self.decided.get("*", {})}
-            decided = self.decided.get(kernel.name, {})
-            self.kernels[kernel.name] = Choices(decided, known, {}, kernel.name)
-        return self.kernels[kernel.name]
+        return self.kernels.get(kernel.name) or self._begun(kernel.name, self.known(kernel))
+
+    @property
+    def program(self) -> Choices:
+        """Those of the whole program: which kernels it has."""
+        return self.kernels.get("program") or self._begun("program", {})
+
+    def _begun(self, name: str, known: Decisions) -> Choices:
+        known = {**known, **self.decided.get("*", {})}
+        self.kernels[name] = Choices(self.decided.get(name, {}), known, {}, name)
+        return self.kernels[name]
 
     def checked(self) -> Chooser:
         """Itself; WeftError where a kernel has no choice of a name that was decided for it."""
