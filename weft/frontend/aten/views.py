@@ -3,7 +3,8 @@
 "t": lambda x: transpose(x, 0, 1)          # one index map each; slices of slices compose later
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from weft.core.node import Node
@@ -172,6 +173,26 @@ def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor
     return build.pad(x, [(0, 0)] * (x.rank - len(pairs)) + pairs, value)
 
 
+def edge_pad(
+    before: Callable[[Node, int], Node],
+    beyond: Callable[[Node, int], Node],
+    x: Tensor,
+    amounts: Sequence[int],
+) -> Tensor:
+    """What places read that are so far before 0, and so far beyond the last one of n, n - 1."""
+    index, shape = list(positions(x.rank)), list(x.shape)
+    for i, (left, right) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        a = x.rank - 1 - i
+        n = x.shape[a]
+        at = affine({a: 1}, -left)
+        over = affine({a: 1}, -left - n + 1)
+        inside = apply(where, apply("lt", at, constant(n)), at, beyond(over, n))
+        first = before(affine({a: -1}, left), n)
+        index[a] = apply(where, apply("lt", at, constant(0)), first, inside)
+        shape[a] = n + left + right
+    return build.view(x, shape, index)
+
+
 def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
     pieces = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
     return build.concat(pieces, axis_of(dim, pieces[0].rank))
@@ -191,6 +212,12 @@ VIEWS = {
     "unbind.int": on_axis(lambda x, a: [build.select(x, a, i) for i in range(x.shape[a])]),
     "flip": lambda x, dims: build.flip(x, [axis_of(a, x.rank) for a in dims]),
     "constant_pad_nd": constant_pad,
+    "reflection_pad1d reflection_pad2d reflection_pad3d": partial(
+        edge_pad, lambda far, n: far, lambda far, n: apply("subtract", constant(n - 1), far)
+    ),
+    "replication_pad1d replication_pad2d replication_pad3d": partial(
+        edge_pad, lambda far, n: constant(0), lambda far, n: constant(n - 1)
+    ),
     **namesakes(build.unsqueeze, diagonal, repeat, roll, on_axis(unfold)),
 }
 
