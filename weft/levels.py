@@ -146,7 +146,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         take(log.run(letter, name, change, program, print_program))
 
     if program.level == "torch":
-        run("n", partial(to_tensor, fallback=options.fallback))
+        run("n", partial(to_tensor, fallback=options.fallback, library=target.library))
         take(thought_large(program, known.few or ()) if narrows else program)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price = price_for(target, free)

@@ -4,7 +4,7 @@ graph = to_tensor(torch_graph)                        # what has no row becomes 
 graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpError
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -31,14 +31,19 @@ IGNORED = {
 }
 
 
-def to_tensor(graph: Graph, fallback: Fallback = "aten") -> Graph:
-    """The same program in tensor primitives, with the torch names and source lines."""
+def to_tensor(graph: Graph, fallback: Fallback = "aten", library: Collection[str] = ()) -> Graph:
+    """The same program in tensor primitives, with the torch names and source lines.
+
+    Calls of the `library` stay ATen's where they may, although they have rows.
+    """
+    library = library if fallback == "aten" else ()
     done: dict[Node, tuple[Node, ...]] = {}
     names: dict[Node, str] = {}
     origin: dict[Node, str] = {}
     for node in graph.nodes():
         if isinstance(node.op, Aten):
-            done[node] = _lower(node, [done[a][0] for a in node.args], graph, fallback)
+            row = None if node.op.target in library else LOWER.get(node.op.target)
+            done[node] = _lower(node, row, [done[a][0] for a in node.args], graph, fallback)
         elif isinstance(node.op, Part):
             done[node] = (done[node.args[0]][node.op.number],)
         else:
@@ -53,10 +58,12 @@ def to_tensor(graph: Graph, fallback: Fallback = "aten") -> Graph:
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
 
 
-def _lower(node: Node, args: list[Node], graph: Graph, fallback: Fallback) -> tuple[Node, ...]:
+def _lower(
+    node: Node, row: Row | None, args: list[Node], graph: Graph, fallback: Fallback
+) -> tuple[Node, ...]:
     aten: Aten = node.op  # type: ignore[assignment]
     try:
-        return _apply_row(aten, args, node.args)
+        return _apply_row(aten, row, args, node.args)
     except Decline as decline:
         reason = str(decline)
     if fallback == "error":
@@ -84,11 +91,13 @@ def _gathered(value: Node, given: Node) -> Node:
     return make(copy, *nodes)
 
 
-def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[Node, ...]:
+def _apply_row(
+    aten: Aten, row: Row | None, nodes: list[Node], given: Sequence[Node]
+) -> tuple[Node, ...]:
     """The results in primitives of `nodes`, which stand for what is `given` at the torch level."""
-    row = LOWER.get(aten.target)
     if row is None:
-        raise Decline("has no row in the ATen table")
+        known = aten.target in LOWER
+        raise Decline("is faster in ATen" if known else "has no row in the ATen table")
     for t in (*(n.type for n in nodes), *aten.results):
         if t.dtype.kind == "foreign":
             raise Decline(f"no code is generated for {t.dtype}")

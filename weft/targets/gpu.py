@@ -68,6 +68,7 @@ def _gpu(language: str, arch: str, cores: int, ghz: float, memory: float, **fact
         fork_us=0.0,
         # of 8 bytes, in half of what needs no request
         table_elements=min(facts["shared"], STATIC) // 16,
+        library=("aten.index_put.default",),  # a scatter folds its values one by one
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
         shared_threads=512 if language in ("cuda", "hip") else 256,

@@ -3,6 +3,7 @@
 **namesakes(gather)          # one Gather node; index tensors are broadcast to the result's shape
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,9 +11,18 @@ from weft.core.node import make
 from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.index import bounds, simplify
-from weft.scalar.ops import apply, checked_index, constant, eq
+from weft.scalar.ops import apply, checked_index, constant, eq, lt, where
 from weft.tensor import build
-from weft.tensor.build import Axes, Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
+from weft.tensor.build import (
+    Axes,
+    Tensor,
+    broadcast,
+    broadcast_in,
+    broadcast_shape,
+    cast,
+    iota,
+    reshape,
+)
 from weft.tensor.ops import Gather, Index, position
 
 
@@ -107,6 +117,29 @@ def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any
     return build.scatter_sum(x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
+def index_put(
+    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
+) -> Tensor:
+    """x with values added at x[:, a, b]: along one axis over all places that a and b can name."""
+    given = {a: t for a, t in enumerate(indices) if t is not None}
+    first, last = min(given, default=0), max(given, default=0)
+    require(accumulate, "of values for one place the last stays")
+    require(len(given) == last - first + 1, "the indexed axes are apart")
+    require(all(t.dtype not in (boolean, u8) for t in given.values()), "a mask has no fixed shape")
+    joint = broadcast_shape(*(t.shape for t in given.values()))
+    before, after = x.shape[:first], x.shape[last + 1 :]
+    row = build.full(joint, 0, i64)
+    for a, t in given.items():
+        place = cast(t, i64)
+        place = where(lt(place, 0), place + x.shape[a], place)
+        row = row * x.shape[a] + checked_index(place, x.shape[a])
+    whole = broadcast(values, (*before, *joint, *after))
+    shape = (*before, math.prod(joint), *after)
+    index = broadcast_in(reshape(row, (-1,)), shape, (first,))
+    flat = reshape(x, (*before, math.prod(x.shape[first : last + 1]), *after))
+    return reshape(build.scatter_sum(flat, first, index, reshape(whole, shape)), x.shape)
+
+
 def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
     require(num_classes > 0, "the number of classes is data")
     shape = (*x.shape, num_classes)
@@ -115,7 +148,7 @@ def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
 
 
 INDEXING = {
-    **namesakes(one_hot, embedding, take),
+    **namesakes(one_hot, embedding, take, index_put),
     **namesakes(*map(on_axis, (gather, index_select, scatter_add, index_add))),
     "_embedding_bag _embedding_bag_forward_only": embedding_bag,
     "index.Tensor _unsafe_index.Tensor": index_tensor,
