@@ -14,6 +14,9 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "weft"
 
+PRICED = {"core", "scalar", "targets", "kernel.ops", "emit.spelling", "emit.terms"}
+MEASURING = {"weft", "driver", "options", "core.errors", "targets", "tune"}
+
 # What a folder (or a single file) may import besides itself. "*" is everything.
 LAYERS: dict[str, set[str]] = {
     "core": set(),
@@ -50,6 +53,9 @@ LAYERS: dict[str, set[str]] = {
     # Above a level it schedules, below what it measures: a child process has the whole road.
     "tune": {"core", "config", "options", "runtime", "scalar", "targets", "text", "tile.choices"},
     "tune.worker": {"*"},
+    # The exact price of a CPU's kernel counts what the C compiler is given.
+    "tune.price.cpu": {*PRICED, "tile.lower", "tile.price"},
+    "tune.price.work": PRICED,
     "driver": {"*"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
@@ -59,6 +65,10 @@ LAYERS: dict[str, set[str]] = {
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
         *("tune.database", "tune.tuner"),
     },
+    # What measures against the exact price.
+    "cli.calibrate": {*MEASURING, "scalar.nest"},
+    "cli.price_check": MEASURING,
+    "cli.measuring": MEASURING,
     # `weft check` looks at each kernel by itself, so at what stands below the driver.
     "cli.checking": {
         *("core", "driver", "frontend.graph", "interpret", "link.places", "options", "scalar"),

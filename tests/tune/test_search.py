@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from weft.core.errors import WeftError
-from weft.tune.search import Built, Decisions, Schedule, neighbours, search
+from weft.tune.search import Built, Decisions, Priced, Schedule, neighbours, search
 
 MET = {"vectors": (["4", "1", "2", "8"], "4"), "threads": (["yes", "no"], "yes")}
 Price = Callable[[str, Decisions], float]
@@ -17,9 +17,21 @@ class Fake:
     """Programs of two kernels; `price` gives microseconds for a kernel's decisions."""
 
     def __init__(self, price: Price, noise: Sequence[float] = (1.0,)) -> None:
-        self.price, self.noise = price, noise
+        self.spent, self.noise = price, noise
         self.made: list[Schedule] = []
         self.measured = 0
+        self.exact: Price | None = None  # none as for a GPU
+
+    def price(self, schedules: Sequence[Schedule]) -> list[Priced | None]:
+        exact = self.exact
+        return [
+            Priced(
+                {k: str(sorted(d.items())) for k, d in schedule.items()},
+                dict.fromkeys(schedule, MET),
+                {k: exact(k, d) for k, d in schedule.items()} if exact else {},
+            )
+            for schedule in schedules
+        ]
 
     def build(self, schedules: Sequence[Schedule]) -> list[Built | None]:
         found: list[Built | None] = []
@@ -38,7 +50,7 @@ class Fake:
             factor = self.noise[self.measured % len(self.noise)]
             self.measured += 1
             own = {k: self.made[n].get(k, {}) for k in ("a", "b")}
-            rows.append({k: factor * self.price(k, d) for k, d in own.items()} | {"small": 0.01})
+            rows.append({k: factor * self.spent(k, d) for k, d in own.items()} | {"small": 0.01})
         return rows
 
 
@@ -106,3 +118,22 @@ def test_neighbours_differ_in_one_choice_the_likeliest_first() -> None:
         {"threads": "no", "vectors": "2"},
         {"threads": "no", "vectors": "8"},
     ]
+
+
+def test_the_exact_price_orders_candidates_and_leaves_out_the_slow() -> None:
+    fake = Fake(lambda kernel, decisions: 100.0)
+    fake.exact = lambda kernel, d: {"1": 2.0, "2": 1.0, "8": 30.1}.get(d.get("vectors", ""), 10.0)
+    found = search(fake, {"a"}, 60, quiet)
+    assert [dict(s["a"]) for s in fake.made if s] == [{"vectors": "2"}, {"vectors": "1"}]
+    assert found["a"].tried == 2  # the others are priced at more than three times the best
+
+
+def test_what_has_one_text_is_tried_once() -> None:
+    class Alike(Fake):
+        def price(self, schedules: Sequence[Schedule]) -> list[Priced | None]:
+            rows = super().price(schedules)
+            return [r and r._replace(texts=dict.fromkeys(r.texts, "the same")) for r in rows]
+
+    fake = Alike(lambda kernel, decisions: 100.0)
+    fake.exact = lambda kernel, decisions: 1.0
+    assert search(fake, {"a"}, 60, quiet)["a"].tried == 0 and len(fake.made) == 1

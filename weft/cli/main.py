@@ -14,25 +14,22 @@ from typing import Annotated, Any
 
 import typer
 
-from weft.cli import generating, running, tuning
+from weft.cli import generating, measuring, running, tuning
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
-from weft.cli.doctor import examine
 from weft.cli.kernels import check_kernels, first_wrong, kernel_line, kernel_table, kernels_json
+from weft.cli.measuring import BAD_INPUT, MISSED, tell
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import KINDS, load, schedule_text
-from weft.cli.suite import DYNAMIC, SUITES, Settings
-from weft.cli.suite import run as run_suite
-from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.options import Options
 from weft.runtime import cache_size
 from weft.tune.database import Row
 
-BAD_INPUT, MISSED, INTERNAL = 2, 1, 3
+INTERNAL = 3
 
 app = typer.Typer(
     help="PyTorch programs through six levels of IR to fused native code.",
@@ -284,48 +281,6 @@ def tune_command(
         show(*([tuning.rows_table("tuned", rows)] if rows else []), *told)
 
 
-def tell(line: str) -> None:
-    print(f"weft: {line}", file=sys.stderr, flush=True)
-
-
-@app.command("bench", no_args_is_help=True)
-def bench_command(
-    device: Annotated[str, typer.Argument(metavar="DEVICE", help=" or ".join(SUITES))],
-    only: Annotated[
-        str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
-    ] = None,
-    backends: Annotated[
-        str | None, typer.Option("--backends", help="columns of the table; default: the suite's")
-    ] = None,
-    dynamic: Annotated[
-        bool, typer.Option("--dynamic", help="programs for any size beside those for one")
-    ] = False,
-    threads: Annotated[
-        int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
-    ] = None,
-    minutes: Annotated[
-        float | None, typer.Option("--minutes", help="begin no workload after that long")
-    ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="of one round")] = 0.1,
-    rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
-    json_path: Annotated[
-        str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
-    ] = None,
-) -> None:
-    """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
-    suite = SUITES[choice("device", device, SUITES)]
-    default = DYNAMIC if dynamic else suite.backends
-    chosen = default if backends is None else tuple(backends.split(","))
-    settings = Settings(device, chosen, only, threads, seconds, rounds, minutes)
-    results = run_suite(settings, tell)
-    if json_path != "-":
-        show(suite_table(results), *summary_lines(results))
-    if json_path is not None:
-        write_json(suite_json(results), json_path)
-    if not results.passed:
-        raise typer.Exit(MISSED)
-
-
 @app.command("cache")
 def cache_command(
     clear: Annotated[bool, typer.Option("--clear", help="remove every entry")] = False,
@@ -345,22 +300,8 @@ def cache_command(
         show(table(limit, ["kind", "entries", "MB"], rows))
 
 
-@app.command("doctor")
-def doctor_command(
-    as_json: Annotated[bool, typer.Option("--json", help="the findings as JSON")] = False,
-) -> None:
-    """What weft needs and what this machine has."""
-    with working("looking"):
-        facts = examine()
-    missing = [fact for fact in facts if fact.needed and not fact.ok]
-    if as_json:
-        write_json({"ok": not missing, "facts": [asdict(fact) for fact in facts]}, None)
-    else:
-        show(table("", ["", "", "found"], [[f.name, f.status, f.found] for f in facts]))
-    for fact in missing:
-        show_error(WeftError(f"{fact.name}: {fact.found}; {fact.remedy}"))
-    if missing:
-        raise typer.Exit(BAD_INPUT)
+app.command("bench", no_args_is_help=True)(measuring.bench_command)
+app.command("doctor")(measuring.doctor_command)
 
 
 def main(arguments: list[str] | None = None) -> None:

@@ -2,9 +2,10 @@
 
 search(bench, {"softmax"}, 60, print)       # {"softmax": Found({"vectors": "4"}, 9.1, 7.4, 12)}
 
-Every kernel goes through the options that its choices had, the likeliest first, from the best
-decisions so far; a program is built with the next candidate of every kernel, so that a run measures
-one of each, with the data and the caches that they meet in the program. Candidates and two copies
+Every kernel goes through the options that its choices had, from the best decisions so far, those of
+the least exact price first (tune/price/), or the likeliest where there is no such price. A program
+is built with the next candidate of every kernel, so that a run measures one of each, with the data
+and the caches that they meet in the program. Candidates and two copies
 of the best so far take turns. A candidate is taken where it is faster by more than the copies
 differ, in two measurements.
 """
@@ -15,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, Protocol
 
 from weft.core.errors import WeftError
@@ -27,6 +29,8 @@ BATCH = 6  # candidates of a kernel that are built and take turns together
 OPTIONS = 6  # of a choice that are tried, the likeliest
 GAIN = 0.02  # at least
 SHARE = 0.02  # of the program's time: a kernel of less is left as it is
+SLOW = 3.0  # times the least price of a kernel: a candidate of more is left out
+PRICING = 0.2  # of the time that is left, at most
 ROUNDS, AGAIN = 3, 7  # of a first measurement, and of the one that confirms
 
 
@@ -38,8 +42,20 @@ class Built(NamedTuple):
     met: Mapping[str, Met]
 
 
+class Priced(NamedTuple):
+    """What a schedule makes of each kernel: a digest of its text, the choices, the exact price."""
+
+    texts: Mapping[str, str]
+    met: Mapping[str, Met]
+    prices: Mapping[str, float]  # in us; empty where there is no exact price for the target
+
+
 class Bench(Protocol):
     """Builds and times the program. What cannot be built, or is wrong, is None."""
+
+    def price(self, schedules: Sequence[Schedule]) -> list[Priced | None]:
+        """Of the kernels that each schedule has decisions for, also empty ones; unmeasured."""
+        ...
 
     def build(self, schedules: Sequence[Schedule]) -> list[Built | None]: ...
     def times(self, numbers: Sequence[int]) -> list[dict[str, float]]: ...
@@ -65,9 +81,30 @@ class _Kernel:
     tried: int = 0
     queue: Iterator[Decisions] = field(default_factory=lambda: iter(()))
 
-    def follow(self, met: Met) -> None:
-        """Go through the options of choices that were met under the best decisions."""
-        self.queue = neighbours(self.best, met)
+
+def follow(bench: Bench, kernel: _Kernel, met: Met, end: float) -> None:
+    """Let a kernel go on from its best decisions, through the options that its choices met.
+
+    Those of the least exact price come first; a text that another one has, or that is SLOW, is left
+    out. What has no price after a part of the time until `end` keeps its order, behind the others.
+    """
+    stop = time.monotonic() + PRICING * (end - time.monotonic())
+    options = [*neighbours(kernel.best, met)]
+    texts: dict[str, tuple[float, Decisions]] = {}
+    tried = 0
+    for decisions in (kernel.best, *options):
+        if time.monotonic() > stop:
+            break
+        (row,) = bench.price([{kernel.name: decisions}])
+        if row is not None and not row.prices:
+            break
+        tried += 1
+        if row is not None:
+            texts.setdefault(row.texts[kernel.name], (row.prices[kernel.name], decisions))
+    limit = SLOW * min((price for price, _ in texts.values()), default=0.0)
+    by_price = sorted(texts.values(), key=itemgetter(0))
+    likely = [d for price, d in by_price if price <= limit and d != kernel.best]
+    kernel.queue = iter([*likely, *options[max(tried - 1, 0) :]])
 
 
 def neighbours(best: Decisions, met: Met) -> Iterator[Decisions]:
@@ -96,14 +133,16 @@ def search(
     small = {k: Found({}, default[k], default[k], 0) for k in wanted if k not in large}
     kernels = [_Kernel(k) for k in first.texts if k in large]
     for kernel in kernels:
-        kernel.follow(first.met[kernel.name])
+        follow(bench, kernel, first.met[kernel.name], end)
         kernel.texts.add(first.texts[kernel.name])
     base = first
     while time.monotonic() < end:
         batch = list(_batch(kernels))
         if not batch:
             break
-        base = _round(bench, kernels, base, batch, tell)
+        base, better = _round(bench, kernels, base, batch, tell)
+        for kernel in better:
+            follow(bench, kernel, base.met[kernel.name], end)
     rows = bench.times([first.number, base.number] * AGAIN)
     start, final = _medians(rows[::2]), _medians(rows[1::2])
     if sum(final.values()) >= sum(start.values()):  # what one kernel gains others may lose
@@ -129,8 +168,8 @@ def _round(
     base: Built,
     batch: Sequence[dict[str, Decisions]],
     tell: Callable[[str], None],
-) -> Built:
-    """Measure a batch of candidates; returns the program with what was better."""
+) -> tuple[Built, list[_Kernel]]:
+    """Measure a batch of candidates; the program with what was better, and kernels that have it."""
     known = {k.name: k.best for k in kernels}
     made = bench.build([{**known, **taken} for taken in batch])
     fresh: list[tuple[Built, dict[str, Decisions]]] = []
@@ -140,27 +179,22 @@ def _round(
         new = {k.name: taken[k.name] for k in kernels if k.name in taken and _is_new(k, built)}
         if new:
             fresh.append((built, new))
-    if not fresh:
-        return base
-    better = _better(bench, base, fresh, ROUNDS)
+    better = _better(bench, base, fresh, ROUNDS) if fresh else {}
     if not better:
-        return base
+        return base, []
     again = bench.build([{**known, **{name: d for name, (d, _) in better.items()}}])[0]
     if again is None:
-        return base
+        return base, []
     sure = _better(bench, base, [(again, {name: d for name, (d, _) in better.items()})], AGAIN)
-    for kernel in kernels:
-        if kernel.name in sure:
-            kernel.best, ratio = sure[kernel.name]
-            kernel.gain *= ratio
-            tell(f"{kernel.name}: {kernel.gain:.2f} of its time after {kernel.tried} candidates")
+    gained = [k for k in kernels if k.name in sure]
+    for kernel in gained:
+        kernel.best, ratio = sure[kernel.name]
+        kernel.gain *= ratio
+        tell(f"{kernel.name}: {kernel.gain:.2f} of its time after {kernel.tried} candidates")
     if not sure:
-        return base
-    best = bench.build([{k.name: k.best for k in kernels}])[0] or base
-    for kernel in kernels:
-        if kernel.name in sure:
-            kernel.follow(best.met[kernel.name])
-    return best
+        return base, []
+    best = bench.build([{k.name: k.best for k in kernels}])[0]
+    return (base, []) if best is None else (best, gained)
 
 
 def _is_new(kernel: _Kernel, built: Built) -> bool:

@@ -30,7 +30,7 @@ from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.text import print_program
 from weft.tune.database import Database, Row, kernel_key
-from weft.tune.search import SHARE, Built, Schedule, search
+from weft.tune.search import SHARE, Bench, Built, Priced, Schedule, search
 from weft.tune.text import write_schedule
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -43,11 +43,15 @@ LIMIT = 120  # seconds of a request to the child
 
 @dataclass
 class Settings:
-    """How long a program is tuned, who is told what was found, and all rows so far."""
+    """How long a program is tuned, who is told what was found, and all rows so far.
+
+    With a `study` nothing is tuned: it is handed each program's bench and its kernels' names.
+    """
 
     seconds: float = 60.0
     tell: Callable[[str], None] = lambda line: None
     rows: list[Row] = field(default_factory=list[Row])
+    study: Callable[[Bench, Sequence[str]], None] | None = None
 
 
 SETTINGS = ContextVar[Settings]("tuning")
@@ -104,7 +108,7 @@ def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list
     first: Sequence[Kernel] = levels.unique.program.kernels
     keys = {k.name: kernel_key(k, machine) for k in first}
     wanted = _untried({name: database().find(key) for name, key in keys.items()})
-    if not wanted:
+    if not wanted and not settings.study:
         return []
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > BUSY * cores:
@@ -114,6 +118,9 @@ def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list
         request = {"target": target, "narrows": narrows}
         try:
             with closing(_Bench(Path(folder), text, inputs, request, settings.tell)) as bench:
+                if settings.study is not None:
+                    settings.study(bench, [*keys])
+                    return []
                 found = search(bench, wanted, settings.seconds, settings.tell)
         except WeftError as error:  # the program runs as it is
             logger.warning("%s is not tuned: %s", levels.made["loop"].name, error)
@@ -168,6 +175,12 @@ class _Bench:
     def close(self) -> None:
         if self.child.usable:
             self.child.close()
+
+    def price(self, schedules: Sequence[Schedule]) -> list[Priced | None]:
+        texts, kernels = [*map(write_schedule, schedules)], [[*s] for s in schedules]
+        reply = self.child.ask(do="price", schedules=texts, kernels=kernels)
+        fields = Priced._fields
+        return [Priced(*map(row.get, fields)) if "prices" in row else None for row in reply["rows"]]
 
     def build(self, schedules: Sequence[Schedule]) -> list[Built | None]:
         try:

@@ -2,6 +2,7 @@
 
 python -m weft.tune.worker
 {"do": "load", "program": "program.txt", "inputs": "inputs.pt", "target": "cpu", "narrows": false}
+{"do": "price", "schedules": ["softmax.vectors = 4"], "kernels": [["softmax"]]}
 {"do": "build", "schedules": ["", "softmax.vectors = 4"]}
 {"do": "times", "numbers": [0, 1, 0]}
 """
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
+from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -22,9 +25,13 @@ from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.frontend.graph import KNOWN
 from weft.levels import Levels, lower
-from weft.options import Options
+from weft.options import Options, find_target
 from weft.runtime.child import answer
+from weft.scalar.nest import Program
+from weft.scalar.unique import Unique
+from weft.targets.cpu import CPU
 from weft.text import parse_program
+from weft.tune.price.cpu import kernel_us
 
 # Times an output's largest value: other schedules add in another order
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -42,9 +49,42 @@ class Session:
         self.program = parse_program(Path(program).read_text(), program)
         self.inputs = torch.load(inputs, weights_only=True)
         self.target, self.known = target, KNOWN._replace(narrows=narrows)
+        self.machine = find_target(target)
+        first = Unique(self.program, starts=isinstance(self.machine, CPU)).first
+        self.alike = Counter(first.values())  # kernels of a structure, by the first of them
         devices = (t.device for t in self.inputs if isinstance(t, torch.Tensor))
         self.place = next(devices, torch.device("cpu"))
         return {}
+
+    def price(self, schedules: list[str], kernels: list[list[str]]) -> dict[str, Any]:
+        """What each schedule makes of those kernels of the program.
+
+        Nothing is compiled: a row has the exact prices of all kernels of each structure, in us,
+        instead of a number; none for a GPU.
+        """
+        return {"rows": [self._priced(*pair) for pair in zip(schedules, kernels, strict=True)]}
+
+    def _priced(self, schedule: str, kernels: Collection[str]) -> dict[str, Any]:
+        options = Options(self.target, schedule=schedule, tune="off")
+        try:
+            levels = lower(self._part(kernels), options, PassLog(), self.known)
+        except WeftError as error:
+            return {"refused": error.message}
+        return {**facts_of(levels), "prices": self._prices(levels)}
+
+    def _prices(self, levels: Levels) -> dict[str, float]:
+        machine = self.machine
+        if not isinstance(machine, CPU):
+            return {}
+        found = levels.made["tile"].kernels
+        return {k.name: self.alike[k.name] * kernel_us(k, machine) for k in found}
+
+    def _part(self, named: Collection[str]) -> Program:
+        """The program with those kernels alone."""
+        steps = tuple(k for k in self.program.kernels if k.name in named)
+        outputs = dict.fromkeys(b for k in steps for b in k.outputs)
+        inputs = dict.fromkeys(b for k in steps for b in k.inputs if b not in outputs)
+        return replace(self.program, inputs=(*inputs,), outputs=(*outputs,), steps=steps)
 
     def build(self, schedules: list[str]) -> dict[str, Any]:
         """Compile the program under schedules, and run it: results have to be the first one's.

@@ -1,0 +1,163 @@
+"""`weft doctor --calibrate`: fits the rates of the exact price by small programs, one each.
+
+rates = calibrate(host(), print)        # some 20 s; Rates, with what was not measured scaled
+rates_table(default_rates(host()), rates)
+
+Each program is compiled by weft with choices that let one rate decide its time. A rate is what
+makes its program's price the measured time; two passes, since programs need several.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+
+import weft
+from weft import driver
+from weft.cli.output import table
+from weft.scalar.nest import Kernel
+from weft.targets.cpu import CPU
+from weft.tune.price.cpu import kernel_us
+from weft.tune.price.rates import Rates, default_rates
+
+CALLS = 15  # of each program, of which the median counts
+LEAST_SECONDS = 0.05  # of calls of each
+PASSES = 2  # over all rates
+FACTOR = 16.0  # a rate is at most so far from its default
+
+
+@dataclass(frozen=True)
+class Probe:
+    """A program whose time tells one rate, and the choices that make it do so."""
+
+    rate: str
+    function: Callable[..., torch.Tensor]
+    shapes: tuple[tuple[int, ...], ...]
+    schedule: str = "*.threads = no"
+
+
+@dataclass(frozen=True)
+class Measured:
+    probe: Probe
+    kernels: tuple[Kernel, ...]
+    us: float
+
+    def price(self, rates: Rates, target: CPU) -> float:
+        return sum(kernel_us(kernel, target, rates) for kernel in self.kernels)
+
+
+def _steps(x: torch.Tensor) -> torch.Tensor:
+    return torch.exp(torch.tanh(torch.exp(torch.sigmoid(x))))
+
+
+def _additions(x: torch.Tensor) -> torch.Tensor:
+    for i in range(12):
+        x = torch.where(x > 0.1 * i, x + 0.5, x - 0.25)
+    return x
+
+
+def _transposed(x: torch.Tensor) -> torch.Tensor:
+    return x.transpose(1, 2).contiguous()
+
+
+def _total(x: torch.Tensor) -> torch.Tensor:
+    return x.sum()
+
+
+PROBES = (
+    Probe("launch_us", torch.relu, ((16,),)),
+    Probe("fma", torch.matmul, ((256, 256), (256, 256))),
+    Probe("add", _additions, ((4096,),)),
+    Probe("step", _steps, ((4096,),)),
+    Probe("store", lambda x: x.expand(4096).contiguous(), ((1,),)),
+    Probe("latency", _total, ((4096,),), "*.threads = no\n*.vectors = 1\n*.split = no"),
+    Probe("shuffle", _transposed, ((4, 32, 32),)),
+    Probe("lane", lambda x: x[:, ::7].contiguous(), ((64, 448),)),
+    Probe("l2", _total, ((128 << 10,),), "*.threads = no\n*.split = no"),
+    Probe("l3", _total, ((2 << 20,),), "*.threads = no\n*.split = no"),
+    Probe("memory", _total, ((32 << 20,),), "*.threads = no\n*.split = no"),
+    Probe("memory_all", _total, ((32 << 20,),), ""),
+    Probe("fork_us", torch.relu, ((4096,),), "*.threads = yes"),
+)
+
+
+def calibrate(target: CPU, tell: Callable[[str], None]) -> Rates:
+    """The rates of this machine; those that have no probe keep their ratio to a multiply-add."""
+    found: list[Measured] = []
+    for probe in PROBES:
+        tell(f"measuring {probe.rate}")
+        found.append(measure(probe))
+    return fit(found, target)
+
+
+def measure(probe: Probe) -> Measured:
+    """Compile and time one program, on data of ones and more."""
+    known = f"{probe.schedule}\n"
+    made = weft.compile(
+        probe.function, target="cpu", schedule=known, tune="off", profile=True, dynamic=False
+    )
+    generator = torch.Generator().manual_seed(0)
+    given = [torch.randn(shape, generator=generator) for shape in probe.shapes]
+    times: list[float] = []
+    while len(times) < CALLS or (sum(times) < LEAST_SECONDS * 1e6 and len(times) < 400):
+        made(*given)
+        times.append(sum(k.measured_us or 0.0 for k in made.report.kernels))
+    programs: Any = driver.compilation(made).programs
+    (levels,) = [p.artifact.levels() for p in programs]
+    return Measured(probe, levels.program("tile").kernels, statistics.median(times))
+
+
+def fit(found: list[Measured], target: CPU) -> Rates:
+    """Each rate such that the price of its program is the time that was measured."""
+    start = rates = default_rates(target)
+    for _ in range(PASSES):
+        for one in found:
+            rates = replace(rates, **{one.probe.rate: solve(one, rates, start, target)})
+            if one.probe.rate == "fma":
+                rates = scaled(rates, start)
+    return rates
+
+
+def scaled(rates: Rates, start: Rates) -> Rates:
+    """Rates without a probe of their own, by how much faster or slower a multiply-add is."""
+    probed = {probe.rate for probe in PROBES} | {"narrow"}
+    ratio = rates.fma / start.fma
+    others = {name: n * ratio for name, n in asdict(start).items() if name not in probed}
+    return replace(rates, **others)
+
+
+def solve(one: Measured, rates: Rates, start: Rates, target: CPU) -> float:
+    """By halving an interval: prices rise, or of bandwidths fall, with a rate."""
+    name = one.probe.rate
+    default: float = getattr(start, name)
+    low, high = default / FACTOR, default * FACTOR
+    rises = name not in BANDWIDTHS
+    for _ in range(24):
+        middle = (low * high) ** 0.5
+        above = one.price(replace(rates, **{name: middle}), target) > one.us
+        low, high = (low, middle) if above == rises else (middle, high)
+    return (low * high) ** 0.5
+
+
+BANDWIDTHS = ("l2", "l3", "memory", "memory_all")
+
+
+def rates_table(start: Rates, rates: Rates) -> Any:
+    """Each rate by default and as measured."""
+    default, measured = asdict(start), asdict(rates)
+    rows = [[n, unit(n), f"{default[n]:.3g}", f"{measured[n]:.3g}"] for n in default]
+    return table("rates of the exact price", ["rate", "unit", "default", "measured"], rows)
+
+
+def unit(name: str) -> str:
+    if name in BANDWIDTHS:
+        return "bytes/ns"
+    return "us" if name.endswith("_us") else "ratio" if name == "narrow" else "ns"
+
+
+def rates_json(start: Rates, rates: Rates) -> Mapping[str, Any]:
+    return {"default": asdict(start), "measured": asdict(rates)}

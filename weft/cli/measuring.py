@@ -1,0 +1,120 @@
+"""The commands that look at the machine: `weft bench` and `weft doctor`.
+
+weft bench cpu --only softmax
+weft doctor --calibrate
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from weft.cli.calibrate import calibrate, rates_json, rates_table
+from weft.cli.doctor import examine
+from weft.cli.output import show, show_error, table, working, write_json
+from weft.cli.price_check import check_prices, study_json, study_lines, study_tables
+from weft.cli.suite import DYNAMIC, SUITES, Settings
+from weft.cli.suite import chosen as workloads_of
+from weft.cli.suite import run as run_suite
+from weft.cli.suite_text import suite_json, suite_table, summary_lines
+from weft.core.errors import SourceError, WeftError, choice
+from weft.targets.cpu import host
+from weft.tune.price.rates import default_rates, machine_of, rates_path, write_rates
+
+BAD_INPUT, MISSED = 2, 1
+
+
+def tell(line: str) -> None:
+    print(f"weft: {line}", file=sys.stderr, flush=True)
+
+
+def bench_command(
+    device: Annotated[str, typer.Argument(metavar="DEVICE", help=" or ".join(SUITES))],
+    only: Annotated[
+        str | None, typer.Option("--only", metavar="REGEX", help="workloads or groups it finds")
+    ] = None,
+    backends: Annotated[
+        str | None, typer.Option("--backends", help="columns of the table; default: the suite's")
+    ] = None,
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic", help="programs for any size beside those for one")
+    ] = False,
+    threads: Annotated[
+        int | None, typer.Option("--threads", min=1, help="for every backend; default: torch's")
+    ] = None,
+    minutes: Annotated[
+        float | None, typer.Option("--minutes", help="begin no workload after that long")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="of one round")] = 0.1,
+    rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
+    model: Annotated[
+        bool, typer.Option("--model", help="exact prices beside times, of candidates as well")
+    ] = False,
+    json_path: Annotated[
+        str | None, typer.Option("--json", metavar="FILE", help="all figures; - is stdout")
+    ] = None,
+) -> None:
+    """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
+    suite = SUITES[choice("device", device, SUITES)]
+    if model:
+        bench_prices(device, only, rounds, json_path)
+        return
+    default = DYNAMIC if dynamic else suite.backends
+    chosen = default if backends is None else tuple(backends.split(","))
+    settings = Settings(device, chosen, only, threads, seconds, rounds, minutes)
+    results = run_suite(settings, tell)
+    if json_path != "-":
+        show(suite_table(results), *summary_lines(results))
+    if json_path is not None:
+        write_json(suite_json(results), json_path)
+    if not results.passed:
+        raise typer.Exit(MISSED)
+
+
+def bench_prices(device: str, only: str | None, rounds: int, json_path: str | None) -> None:
+    """Compare the exact price of kernels with the time that they take."""
+    if device != "cpu":
+        raise SourceError("weft bench --model measures on cpu")
+    study = check_prices(workloads_of(only), rounds, tell)
+    if json_path != "-":
+        show(*study_tables(study), *study_lines(study))
+    if json_path is not None:
+        write_json(study_json(study), json_path)
+
+
+def doctor_command(
+    measure: Annotated[
+        bool, typer.Option("--calibrate", help="measure what the exact price counts with")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="the findings as JSON")] = False,
+) -> None:
+    """What weft needs and what this machine has."""
+    if measure:
+        measure_rates(as_json)
+        return
+    with working("looking"):
+        facts = examine()
+    missing = [fact for fact in facts if fact.needed and not fact.ok]
+    if as_json:
+        write_json({"ok": not missing, "facts": [asdict(fact) for fact in facts]}, None)
+    else:
+        show(table("", ["", "", "found"], [[f.name, f.status, f.found] for f in facts]))
+    for fact in missing:
+        show_error(WeftError(f"{fact.name}: {fact.found}; {fact.remedy}"))
+    if missing:
+        raise typer.Exit(BAD_INPUT)
+
+
+def measure_rates(as_json: bool) -> None:
+    """Fit the rates of the exact price on this machine, and keep them."""
+    target = host()
+    start, found = default_rates(target), calibrate(target, tell)
+    path = rates_path(target)
+    write_rates(path, found, machine_of(target))
+    if as_json:
+        write_json(rates_json(start, found), None)
+    else:
+        show(rates_table(start, found), f"written to {path}")

@@ -1,0 +1,236 @@
+"""`weft bench cpu --model`: exact prices beside measured times, of kernels and of candidates.
+
+study = check_prices({"softmax": workload}, rounds=5, say=print)
+study.correlation, study.median_within
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from weft.cli.check import call
+from weft.cli.compiling import compile_source
+from weft.cli.output import microseconds, number, table
+from weft.cli.program import Source, SourceSpec
+from weft.cli.source import load
+from weft.cli.suite import spearman
+from weft.cli.workloads import Workload
+from weft.core.errors import WeftError
+from weft.options import Options
+from weft.tune.search import Bench, Built, Decisions, Met
+from weft.tune.tuner import SETTINGS, Settings
+
+CANDIDATES = 16  # of a kernel, its default included
+DRAWN = 60  # decisions that are priced to find so many texts
+SHARE = 0.1  # of a program's time: of kernels with less, no candidates are measured
+FLAT = 0.03  # times that differ by less have no order
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A kernel under some decisions: its exact price, and its median time, in us."""
+
+    decisions: Decisions
+    predicted_us: float
+    measured_us: float
+
+
+@dataclass(frozen=True)
+class KernelPrices:
+    """A kernel of a workload, by default and with other decisions."""
+
+    workload: str
+    kernel: str
+    predicted_us: float
+    measured_us: float
+    candidates: tuple[Candidate, ...] = ()
+
+    @property
+    def flat(self) -> bool:
+        """Whether all candidates take the same time."""
+        times = [c.measured_us for c in self.candidates]
+        return not times or max(times) <= min(times) * (1 + FLAT)
+
+    @property
+    def spread(self) -> float:
+        """The slowest candidate's time over the fastest one's."""
+        times = [c.measured_us for c in self.candidates]
+        return max(times) / min(times)
+
+    @property
+    def loss(self) -> float:
+        """The time of the candidate of the least price, over the fastest one's."""
+        best = min(self.candidates, key=lambda c: c.predicted_us)
+        return best.measured_us / min(c.measured_us for c in self.candidates)
+
+    @property
+    def correlation(self) -> float | None:
+        """Spearman's over its candidates; None where there are few, or they are flat."""
+        pairs = [(c.predicted_us, c.measured_us) for c in self.candidates]
+        return None if self.flat else spearman([p for p, _ in pairs], [m for _, m in pairs])
+
+
+@dataclass
+class Study:
+    """The kernels of all workloads; why there are none of some."""
+
+    kernels: list[KernelPrices] = field(default_factory=list[KernelPrices])
+    failures: dict[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def correlation(self) -> float | None:
+        """Spearman's over kernels."""
+        pairs = [(k.predicted_us, k.measured_us) for k in self.kernels]
+        return spearman([p for p, _ in pairs], [m for _, m in pairs])
+
+    @property
+    def median_within(self) -> float | None:
+        """The median of the correlations within kernels."""
+        found = [r for k in self.kernels if (r := k.correlation) is not None]
+        return statistics.median(found) if found else None
+
+
+def check_prices(
+    workloads: Mapping[str, Workload], rounds: int, say: Callable[[str], None]
+) -> Study:
+    """Price and measure every kernel of the workloads, and candidates of those that take long."""
+    study = Study()
+    for i, (name, workload) in enumerate(workloads.items(), 1):
+        say(f"{i}/{len(workloads)} {name}")
+
+        def record(bench: Bench, kernels: Sequence[str], name: str = name) -> None:
+            study.kernels += prices_within(name, bench, kernels, rounds)
+
+        try:
+            run(workload, record)
+        except (WeftError, RuntimeError) as error:
+            study.failures[name] = str(error).strip().split("\n")[0]
+            say(f"{name}: {study.failures[name]}")
+    return study
+
+
+def run(workload: Workload, record: Callable[[Bench, Sequence[str]], None]) -> None:
+    """Hand every graph of a program to `record`, in the process that builds and times it."""
+    program = load(SourceSpec(text=workload.text))
+    assert isinstance(program, Source)
+    token = SETTINGS.set(Settings(study=record))
+    try:
+        compiled = compile_source(program, replace(Options("cpu"), tune="now"))
+        call(replace(program, callable=compiled), compiled)
+    finally:
+        SETTINGS.reset(token)
+
+
+def prices_within(
+    workload: str, bench: Bench, kernels: Sequence[str], rounds: int
+) -> Iterator[KernelPrices]:
+    """The kernels of one program."""
+    (priced,) = bench.price([{kernel: {} for kernel in kernels}])
+    (first,) = bench.build([{}])
+    if priced is None or first is None:
+        raise WeftError("the default cannot be built")
+    times = medians(bench.times([first.number] * (rounds + 2)))
+    total = sum(times.values())
+    for kernel in kernels:
+        found = KernelPrices(workload, kernel, priced.prices[kernel], times[kernel])
+        if times[kernel] >= SHARE * total:
+            made = [*candidates(bench, kernel, priced.met[kernel], first)]
+            rows = bench.times([built.number for built, *_ in made] * rounds)
+            measured = [medians(rows[i :: len(made)])[kernel] for i in range(len(made))]
+            both = zip(made, measured, strict=True)
+            tried = tuple(Candidate(decisions, us, spent) for (_, decisions, us), spent in both)
+            found = replace(found, candidates=tried)
+        yield found
+
+
+def candidates(
+    bench: Bench, kernel: str, met: Met, first: Built
+) -> Iterator[tuple[Built, Decisions, float]]:
+    """The default and others whose texts differ, built; each with its price."""
+    drawn = [{}, *draw(met, random.Random(0))]
+    texts: dict[str, tuple[Decisions, float]] = {}
+    for decisions, row in zip(drawn, bench.price([{kernel: d} for d in drawn]), strict=True):
+        if row is not None and len(texts) < CANDIDATES:
+            texts.setdefault(row.texts[kernel], (decisions, row.prices[kernel]))
+    (_, default), *others = texts.values()
+    yield first, {}, default
+    built = bench.build([{kernel: decisions} for decisions, _ in others])
+    for made, (decisions, us) in zip(built, others, strict=True):
+        if made is not None:
+            yield made, decisions, us
+
+
+def draw(met: Met, random: random.Random) -> list[dict[str, str]]:
+    """Decisions that differ from what was taken in one choice or in two."""
+    single = [{name: o} for name, (options, taken) in met.items() for o in options if o != taken]
+    found = {tuple(one.items()): one for one in random.sample(single, min(len(single), DRAWN // 2))}
+    for _ in range(DRAWN):
+        if len(single) > 1 and len(found) < DRAWN:
+            one, two = random.sample(single, 2)
+            both = {**one, **two}
+            found.setdefault(tuple(sorted(both.items())), both)
+    return list(found.values())
+
+
+def medians(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    return {name: statistics.median(row[name] for row in rows) for name in rows[0]}
+
+
+def study_tables(study: Study) -> list[Any]:
+    """Kernels by price and time; and how well candidates of each are ordered."""
+    columns = ["workload", "kernel", "predicted us", "measured us", "ratio"]
+    rows = [
+        [k.workload, k.kernel, microseconds(k.predicted_us), microseconds(k.measured_us),
+         f"{k.predicted_us / k.measured_us:.2f}"]
+        for k in study.kernels
+    ]  # fmt: skip
+    found = [table("kernels", columns, rows)]
+    tried = [k for k in study.kernels if len(k.candidates) > 1]
+    columns = ["workload", "kernel", "candidates", "slowest / fastest", "best by price", "rank"]
+    rows = [
+        [k.workload, k.kernel, str(len(k.candidates)), f"{k.spread:.2f}", f"{k.loss:.2f}",
+         "flat" if k.flat else number(k.correlation, ".2f")]
+        for k in tried
+    ]  # fmt: skip
+    return [*found, table("candidates of a kernel", columns, rows)] if tried else found
+
+
+def study_lines(study: Study) -> list[str]:
+    """The rank correlations in words."""
+    ordered = [k for k in study.kernels if k.correlation is not None]
+    flat = sum(len(k.candidates) > 1 and k.flat for k in study.kernels)
+    lines = [
+        f"rank correlation over {len(study.kernels)} kernels: {number(study.correlation, '.3f')}",
+        f"within a kernel's candidates: {number(study.median_within, '.2f')}, the median over "
+        f"{len(ordered)} kernels; of {flat} more all candidates take the same time",
+    ]
+    return lines + [f"{name}: {why}" for name, why in study.failures.items()]
+
+
+def study_json(study: Study) -> dict[str, Any]:
+    """All figures."""
+    return {
+        "correlation": study.correlation,
+        "median_within": study.median_within,
+        "failures": study.failures,
+        "kernels": [
+            {
+                "workload": k.workload,
+                "kernel": k.kernel,
+                "predicted_us": k.predicted_us,
+                "measured_us": k.measured_us,
+                "flat": k.flat,
+                "correlation": k.correlation,
+                "candidates": [
+                    {"decisions": dict(c.decisions), "predicted_us": c.predicted_us,
+                     "measured_us": c.measured_us}
+                    for c in k.candidates
+                ],
+            }
+            for k in study.kernels
+        ],
+    }  # fmt: skip

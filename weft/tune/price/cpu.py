@@ -1,0 +1,136 @@
+"""The price of one scheduled kernel on a CPU, counted from what the C compiler is given.
+
+kernel_us(kernel, host())       # us of a kernel at the tile level, after all of its passes
+
+time = launch + forks + instructions and bytes, whichever take longer, and a part of the others.
+Instructions are those of the kernel level, by pipe, times the iterations of the loops around them
+on the busiest core; of a loop that adds to few accumulators, the latency of these. Bytes are what
+the tile level's nest moves past each cache (tile/price/traffic.py).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from weft.core.node import Node, postorder
+from weft.emit.terms import unnamed
+from weft.scalar import nest
+from weft.scalar.blocks import loops_in
+from weft.scalar.nest import Block, Buffer, For, Kernel, Store
+from weft.scalar.ops import Apply, Constant, Symbol
+from weft.scalar.placing import place
+from weft.scalar.sizes import hint
+from weft.targets.cpu import CPU
+from weft.tile.lower.kernels import lower_kernel
+from weft.tile.price.traffic import moved
+from weft.tune.price.rates import Rates, rates_of
+from weft.tune.price.work import Counting, Work
+
+L1 = 32 << 10  # bytes
+LINE = 64
+WINDOW = 300.0  # instructions that a core has under way: iterations of outer loops overlap
+HIDDEN = 0.15  # of what takes less time than the longest that is not hidden behind that
+
+
+def kernel_us(kernel: Kernel, target: CPU, rates: Rates | None = None) -> float:
+    """Microseconds of a kernel at the tile level, sizes at their hints, on all cores."""
+    rates = rates or rates_of(target)
+    body = place(lower_kernel(kernel).body, unnamed)
+    walk = Walk(target, rates)
+    compute = walk.block(body)
+    return rates.launch_us + walk.fork_us + longest(compute, *memory(kernel, target, rates)) / 1e3
+
+
+def longest(*times: float) -> float:
+    """The longest of times that overlap, and a part of the others."""
+    most = max(times)
+    return most + HIDDEN * (sum(times) - most)
+
+
+class Walk:
+    """The time of a block's instructions, with the axes around it at half of their way."""
+
+    def __init__(self, target: CPU, rates: Rates) -> None:
+        self.target, self.rates = target, rates
+        self.counting = Counting(target, rates)
+        self.at: dict[Node, Any] = {}
+        self.times = 1.0  # how often the block runs
+        self.fork_us = 0.0
+
+    def block(self, stmts: Block) -> float:
+        """ns of one run."""
+        inner = sum(self.loop(s) for s in stmts if isinstance(s, For))
+        return self.issue(self.counting.block(stmts)) + inner
+
+    def issue(self, work: Work) -> float:
+        """ns of instructions that do not wait for each other: arithmetic beside memory's."""
+        r, n = self.rates, work
+        arithmetic = n.fma * r.fma + n.add * r.add + n.step * r.step
+        shuffles = n.shuffle * r.shuffle + n.lane * r.lane
+        return longest(arithmetic + shuffles, n.load * r.load, n.store * r.store)
+
+    def loop(self, stmt: For) -> float:
+        lo, hi = self.value(stmt.lo), self.value(stmt.hi)
+        turns = max(0, -(-(hi - lo) // stmt.step))
+        if turns == 0:
+            return 0.0
+        self.at[stmt.axis] = lo + turns // 2 * stmt.step
+        shared, times = 1.0, self.times
+        if stmt.bind == "parallel":
+            grain = 1 if stmt.grain is None else max(1, self.value(stmt.grain))
+            chunks = min(self.target.cores, turns // grain)
+            if chunks > 1:
+                self.fork_us += times * self.rates.fork_us
+                shared = -(-turns // chunks) / turns
+        self.times = times * turns
+        inner = sum(self.loop(s) for s in stmt.body if isinstance(s, For))
+        self.times = times
+        work = self.counting.block(stmt.body)
+        window = max(1.0, WINDOW / max(1.0, turns * work.total))
+        chain = self.counting.chain(stmt.body) / window
+        each = max(self.issue(work), chain) + inner
+        overhead = self.rates.turn if turns > 1 else 0.0
+        return turns * shared * (each + overhead) + (self.rates.enter if turns > 1 else 0.0)
+
+    def value(self, term: Node) -> int:
+        """A bound, with sizes at their hints."""
+        found: dict[Node, Any] = {}
+        for node in postorder(term):
+            found[node] = self.own(node, [found[a] for a in node.args])
+        return int(found[term])
+
+    def own(self, node: Node, args: list[Any]) -> Any:
+        op = node.op
+        if isinstance(op, Constant):
+            return op.value
+        if isinstance(op, Symbol):
+            return op.hint
+        return op.function.evaluate(*args) if isinstance(op, Apply) else self.at.get(node, 0)
+
+
+def memory(kernel: Kernel, target: CPU, rates: Rates) -> tuple[float, float, float]:
+    """ns that bytes take past each of the three caches.
+
+    A kernel mostly reads what another, or its own last run, has just left in a cache.
+    """
+    cores = target.cores if any(loops_in(kernel.body, "parallel")) else 1
+    streamed = {
+        s.buffer for s in nest.walk(kernel.body) if isinstance(s, Store) and s.how == "stream"
+    }
+    levels = (L1, target.l2, max(target.l2, target.l3 // target.cores))
+    past = [moved(kernel.body, size, LINE) for size in levels]
+    touched = {b: min(n, hint(b.bytes)) for b, n in past[1].items() if b not in streamed}
+    total = sum(touched.values())
+    if total < target.l2 * cores:
+        past[1] = _only(past[1], streamed)
+    if total < target.l3:
+        past[2] = _only(past[2], streamed)
+    memory = rates.memory if cores == 1 else rates.memory_all
+    written = {s.buffer for s in nest.walk(kernel.body) if isinstance(s, Store)} - streamed
+    beyond = sum(n * (2 if b in written else 1) for b, n in past[2].items())
+    first, second = sum(past[0].values()), sum(past[1].values())
+    return first / rates.l2 / cores, second / rates.l3 / cores, beyond / memory
+
+
+def _only(bytes_: dict[Buffer, float], kept: set[Buffer]) -> dict[Buffer, float]:
+    return {b: n for b, n in bytes_.items() if b in kept}
