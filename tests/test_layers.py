@@ -54,8 +54,9 @@ LAYERS: dict[str, set[str]] = {
     "tune": {"core", "config", "options", "runtime", "scalar", "targets", "text", "tile.choices"},
     "tune.worker": {"*"},
     # The exact price of a CPU's kernel counts what the C compiler is given.
-    "tune.price.cpu": {*PRICED, "tile.lower", "tile.price"},
+    "tune.price.cpu": {*PRICED, "tile.lower"},
     "tune.price.work": PRICED,
+    "tune.price.traffic": PRICED,
     "driver": {"*"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {

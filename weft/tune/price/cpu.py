@@ -5,31 +5,35 @@ kernel_us(kernel, host())       # us of a kernel at the tile level, after all of
 time = launch + forks + instructions and bytes, whichever take longer, and a part of the others.
 Instructions are those of the kernel level, by pipe, times the iterations of the loops around them
 on the busiest core; of a loop that adds to few accumulators, the latency of these. Bytes are what
-the tile level's nest moves past each cache (tile/price/traffic.py).
+moves past each cache (traffic.py).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from weft.core.node import Node, postorder
 from weft.emit.terms import unnamed
+from weft.kernel.ops import VectorStore
 from weft.scalar import nest
 from weft.scalar.blocks import loops_in
-from weft.scalar.nest import Block, Buffer, For, Kernel, Store
+from weft.scalar.nest import Block, For, Kernel, Store
 from weft.scalar.ops import Apply, Constant, Symbol
 from weft.scalar.placing import place
 from weft.scalar.sizes import hint
 from weft.targets.cpu import CPU
 from weft.tile.lower.kernels import lower_kernel
-from weft.tile.price.traffic import moved
 from weft.tune.price.rates import Rates, rates_of
+from weft.tune.price.traffic import Traffic
 from weft.tune.price.work import Counting, Work
 
 L1 = 32 << 10  # bytes
-LINE = 64
 WINDOW = 300.0  # instructions that a core has under way: iterations of outer loops overlap
-HIDDEN = 0.15  # of what takes less time than the longest that is not hidden behind that
+PEELED = 8, 200  # iterations and instructions of a loop that the C compiler unrolls as a whole
+LEARNT = 24  # iterations of a loop whose end a core still foresees
+# The part of what takes less time than the longest that is not hidden behind that: of bytes and
+HIDDEN, BEHIND = 0.15, 0.03  # instructions, and of instructions for different pipes
 
 
 def kernel_us(kernel: Kernel, target: CPU, rates: Rates | None = None) -> float:
@@ -37,14 +41,14 @@ def kernel_us(kernel: Kernel, target: CPU, rates: Rates | None = None) -> float:
     rates = rates or rates_of(target)
     body = place(lower_kernel(kernel).body, unnamed)
     walk = Walk(target, rates)
-    compute = walk.block(body)
-    return rates.launch_us + walk.fork_us + longest(compute, *memory(kernel, target, rates)) / 1e3
+    times = walk.block(body), *memory(body, walk.turns, target, rates)
+    return rates.launch_us + walk.fork_us + longest(*times) / 1e3
 
 
-def longest(*times: float) -> float:
+def longest(*times: float, part: float = HIDDEN) -> float:
     """The longest of times that overlap, and a part of the others."""
     most = max(times)
-    return most + HIDDEN * (sum(times) - most)
+    return most + part * (sum(times) - most)
 
 
 class Walk:
@@ -54,6 +58,7 @@ class Walk:
         self.target, self.rates = target, rates
         self.counting = Counting(target, rates)
         self.at: dict[Node, Any] = {}
+        self.turns: dict[For, float] = {}  # iterations of loops
         self.times = 1.0  # how often the block runs
         self.fork_us = 0.0
 
@@ -67,11 +72,12 @@ class Walk:
         r, n = self.rates, work
         arithmetic = n.fma * r.fma + n.add * r.add + n.step * r.step
         shuffles = n.shuffle * r.shuffle + n.lane * r.lane
-        return longest(arithmetic + shuffles, n.load * r.load, n.store * r.store)
+        return longest(arithmetic + shuffles, n.load * r.load, n.store * r.store, part=BEHIND)
 
     def loop(self, stmt: For) -> float:
         lo, hi = self.value(stmt.lo), self.value(stmt.hi)
         turns = max(0, -(-(hi - lo) // stmt.step))
+        self.turns[stmt] = float(turns)
         if turns == 0:
             return 0.0
         self.at[stmt.axis] = lo + turns // 2 * stmt.step
@@ -88,9 +94,10 @@ class Walk:
         work = self.counting.block(stmt.body)
         window = max(1.0, WINDOW / max(1.0, turns * work.total))
         chain = self.counting.chain(stmt.body) / window
-        each = max(self.issue(work), chain) + inner
-        overhead = self.rates.turn if turns > 1 else 0.0
-        return turns * shared * (each + overhead) + (self.rates.enter if turns > 1 else 0.0)
+        unrolled = turns == 1 or (turns <= PEELED[0] and turns * work.total <= PEELED[1])
+        turn, enter = (0.0, 0.0) if unrolled else (self.rates.turn, self.rates.enter)
+        each = max(self.issue(work), chain, turn) + inner
+        return turns * shared * each + enter * (turns > LEARNT)
 
     def value(self, term: Node) -> int:
         """A bound, with sizes at their hints."""
@@ -108,29 +115,28 @@ class Walk:
         return op.function.evaluate(*args) if isinstance(op, Apply) else self.at.get(node, 0)
 
 
-def memory(kernel: Kernel, target: CPU, rates: Rates) -> tuple[float, float, float]:
+def memory(
+    body: Block, turns: Mapping[For, float], target: CPU, rates: Rates
+) -> tuple[float, float, float]:
     """ns that bytes take past each of the three caches.
 
-    A kernel mostly reads what another, or its own last run, has just left in a cache.
+    A kernel mostly reads what another, or its own last run, has left there: all that its core's
+    cache holds, and of more than the last cache holds a part.
     """
-    cores = target.cores if any(loops_in(kernel.body, "parallel")) else 1
-    streamed = {
-        s.buffer for s in nest.walk(kernel.body) if isinstance(s, Store) and s.how == "stream"
-    }
-    levels = (L1, target.l2, max(target.l2, target.l3 // target.cores))
-    past = [moved(kernel.body, size, LINE) for size in levels]
-    touched = {b: min(n, hint(b.bytes)) for b, n in past[1].items() if b not in streamed}
-    total = sum(touched.values())
-    if total < target.l2 * cores:
-        past[1] = _only(past[1], streamed)
-    if total < target.l3:
-        past[2] = _only(past[2], streamed)
-    memory = rates.memory if cores == 1 else rates.memory_all
-    written = {s.buffer for s in nest.walk(kernel.body) if isinstance(s, Store)} - streamed
-    beyond = sum(n * (2 if b in written else 1) for b, n in past[2].items())
-    first, second = sum(past[0].values()), sum(past[1].values())
-    return first / rates.l2 / cores, second / rates.l3 / cores, beyond / memory
-
-
-def _only(bytes_: dict[Buffer, float], kept: set[Buffer]) -> dict[Buffer, float]:
-    return {b: n for b, n in bytes_.items() if b in kept}
+    cores = target.cores if any(loops_in(body, "parallel")) else 1
+    stores = [s for s in nest.walk(body) if isinstance(s, Store | VectorStore)]
+    streamed = {s.buffer for s in stores if s.how == "stream"}
+    written = {s.buffer for s in stores} - streamed
+    first, second = (Traffic(size, turns).buffers(body) for size in (L1, target.l2))
+    held = sum(min(n, hint(b.bytes)) for b, n in second.items() if b not in streamed)
+    if held <= target.l2 * cores:
+        second = {b: n for b, n in second.items() if b in streamed}
+    missed = max(0.0, 1 - target.l3 / held) if held else 0.0
+    beyond = sum(
+        n if b in streamed else n * missed * (2 if b in written else 1) for b, n in second.items()
+    )
+    return (
+        sum(first.values()) / rates.l2 / cores,
+        sum(second.values()) / rates.l3 / cores,
+        beyond / (rates.memory if cores == 1 else rates.memory_all),
+    )

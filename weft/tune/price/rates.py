@@ -30,23 +30,23 @@ class Rates:
     A step is a unit of a scalar function's cost, such as exp's 14 (scalar/ops.py).
     """
 
-    fma: float = 0.30  # multiply, or multiply and add, of floats
+    fma: float = 0.27  # multiply, or multiply and add, of floats
     add: float = 0.22  # any other arithmetic of one instruction
     step: float = 0.25  # of a function of many instructions, and of a division
     shuffle: float = 0.45  # lanes moved between or within registers
-    load: float = 0.30
-    store: float = 0.50
+    load: float = 0.27
+    store: float = 0.54
     lane: float = 0.60  # one lane of a gather or a scatter
     narrow: float = 0.5  # of all these, for half a register or less, a scalar too
-    latency: float = 1.15  # ns until an addition's or a multiply-add's result can be added to
+    latency: float = 1.08  # ns until an addition's or a multiply-add's result can be added to
     turn: float = 0.35  # one more iteration of a loop
     enter: float = 3.0  # one more loop that ends
-    l2: float = 60.0  # bytes a ns from the second-level cache
-    l3: float = 25.0  # from the last one
-    memory: float = 14.0  # from memory where one core reads it
-    memory_all: float = 24.0  # where all cores do, together
+    l2: float = 110.0  # bytes a ns from the second-level cache
+    l3: float = 75.0  # from the last one
+    memory: float = 32.0  # from memory where one core reads it
+    memory_all: float = 60.0  # where all cores do, together
     fork_us: float = 3.0  # one more parallel region
-    launch_us: float = 0.5  # one more kernel
+    launch_us: float = 0.1  # one more kernel
 
 
 DEFAULTS: Mapping[str, Rates] = {

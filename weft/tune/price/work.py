@@ -109,6 +109,8 @@ class Counting:
         function = term.op.function  # type: ignore[attr-defined]
         if function is CASTS.get(term.type.dtype):
             return self.cast(term)
+        if function.result == "bool" or function.name == "where":
+            return Work(add=1.5 * wide)  # a mask is made, or taken, as a vector
         if function.cost > 1:
             return Work(step=wide * function.cost)
         product = function.name in ("multiply", "fma") and term.type.dtype.is_float
@@ -133,8 +135,9 @@ class Counting:
         if op.stride == 1:
             masks = Work(add=wide) if op.counted or op.masked else NONE
             return Work(load=wide * (2 if op.ahead else 1)) + masks + converts
-        if op.stride in (2, -1) and not op.masked:
-            return Work(load=wide * abs(op.stride), shuffle=wide) + converts
+        if op.stride in (2, -1):  # two loads, or one, and the lanes put in order
+            masks = Work(add=wide) if op.counted or op.masked else NONE
+            return Work(load=wide * abs(op.stride), shuffle=wide) + masks + converts
         return Work(lane=float(op.lanes)) + converts
 
     def converts(self, type_: ScalarType) -> bool:
