@@ -24,8 +24,9 @@ from weft.scalar.placing import place
 from weft.targets.cpu import CPU, CPUS
 from weft.tile.lower.kernels import lower_kernel
 from weft.tune.price import rates as rates_file
-from weft.tune.price.cpu import kernel_us, memory
+from weft.tune.price.cpu import Walk, kernel_us, memory
 from weft.tune.price.rates import Rates, default_rates, rates_of, rates_path, write_rates
+from weft.tune.price.traffic import Traffic
 from weft.tune.price.work import Counting, Work
 
 RATES = Rates()
@@ -84,16 +85,36 @@ def test_counts_of_a_product(target: CPU) -> None:
     assert sums == [Work(fma=8.0, load=2.0 + 4 * RATES.narrow)]
 
 
+def bytes_of(k: Kernel, target: CPU) -> tuple[float, ...]:
+    """ns past each cache."""
+    body = place(lower_kernel(k).body, unnamed)
+    walk = Walk(target, RATES)
+    walk.block(body)
+    return memory(body, walk.turns, target, RATES)
+
+
 def test_bytes_past_the_caches(target: CPU) -> None:
     one = kernel(add, (1 << 22,), (1 << 22,), schedule="*.threads = no\n*.stream = no")
     streams = kernel(add, (1 << 22,), (1 << 22,), schedule="*.threads = no\n*.stream = yes")
     array = 4 << 22
-    past_l1, past_l2, past_l3 = memory(one, target, RATES)
+    past_l1, past_l2, past_l3 = bytes_of(one, target)
     assert past_l1 == pytest.approx(3 * array / RATES.l2)
     assert past_l2 == pytest.approx(3 * array / RATES.l3)
-    assert past_l3 == pytest.approx(4 * array / RATES.memory)  # what is written is read first
-    assert memory(streams, target, RATES)[2] == pytest.approx(3 * array / RATES.memory)
-    assert memory(kernel(add, (4096,), (4096,)), target, RATES)[2] == 0.0  # it stays in a cache
+    missed = 1 - target.l3 / (3 * array)  # the last cache still has the rest
+    assert past_l3 == pytest.approx(4 * array * missed / RATES.memory)  # a store reads its line
+    missed = 1 - target.l3 / (2 * array)
+    streamed = array + 2 * array * missed
+    assert bytes_of(streams, target)[2] == pytest.approx(streamed / RATES.memory)
+    assert bytes_of(kernel(add, (4096,), (4096,)), target)[1:] == (0.0, 0.0)  # its core has it all
+
+
+def test_bytes_of_a_window_are_those_of_its_rows(target: CPU) -> None:
+    pool = kernel(lambda x: torch.nn.functional.avg_pool2d(x, 3, 1), (1, 64, 64, 64))
+    body = place(lower_kernel(pool).body, unnamed)
+    walk = Walk(target, RATES)
+    walk.block(body)
+    found = Traffic(target.l2, walk.turns).buffers(body)
+    assert sum(found.values()) == pytest.approx(4 * (64**3 + 64 * 62**2), rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +139,7 @@ def test_what_is_faster_costs_less(
 @pytest.mark.parametrize("f", [total, softmax])
 def test_twice_as_much_takes_twice_as_long(target: CPU, f: Any) -> None:
     schedule = "*.threads = no" if f is softmax else "*.split = no"
-    one, two = (kernel(f, (n, 1024), schedule=schedule) for n in (8192, 16384))
+    one, two = (kernel(f, (n, 1024), schedule=schedule) for n in (512, 1024))
     assert us(two, target) == pytest.approx(2 * us(one, target), rel=0.05)
 
 

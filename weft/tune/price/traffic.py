@@ -80,15 +80,12 @@ class Traffic:
 
 def access_of(stmt: Stmt) -> tuple[Buffer, Node, int, int] | None:
     """The buffer, the index, the lanes and their distance of a load or a store."""
-    if isinstance(stmt, Let):
-        part, index = stmt.term.op, stmt.term.args[0] if stmt.term.args else None
-    else:
-        part, index = stmt, getattr(stmt, "index", None)
-        index = index[0] if isinstance(index, tuple) else index
+    part: object = stmt.term.op if isinstance(stmt, Let) else stmt
+    given = stmt.term.args if isinstance(stmt, Let) else stmt.terms()  # the index comes first
     if isinstance(part, Load | Store):
-        return part.buffer, index, 1, 1
+        return part.buffer, given[0], 1, 1
     if isinstance(part, VectorLoad | VectorStore):
-        return part.buffer, index, part.lanes, part.stride
+        return part.buffer, given[0], part.lanes, part.stride
     return None
 
 
