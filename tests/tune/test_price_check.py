@@ -44,6 +44,10 @@ def test_how_well_candidates_are_ordered() -> None:
     flat = tried("flat", (1.0, 100.0), (2.0, 101.0), (3.0, 102.0))
     assert (right.correlation, wrong.correlation) == (1.0, -1.0)
     assert flat.flat and flat.correlation is None and not right.flat
+    near = tried("near", (1.0, 101.0), (1.01, 100.0), (2.0, 200.0), (3.0, 300.0))
+    assert near.correlation == 1.0 and near.plain_correlation == pytest.approx(0.8)
+    constant = tried("constant", (1.0, 1.0), (1.0, 2.0), (1.0, 3.0))
+    assert constant.correlation == 0.0  # a price without an order is of no use
     assert (right.loss, wrong.loss) == (1.0, 2.0) and right.spread == 4.5
     study = Study([right, wrong, flat], {"broken": "it cannot"})
     assert study.median_within == 0.0

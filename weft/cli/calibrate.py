@@ -9,7 +9,6 @@ makes its program's price the measured time; two passes, since programs need sev
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -24,7 +23,7 @@ from weft.targets.cpu import CPU
 from weft.tune.price.cpu import kernel_us
 from weft.tune.price.rates import Rates, default_rates
 
-CALLS = 15  # of each program, of which the median counts
+CALLS = 15  # of each program, of which the fastest counts
 LEAST_SECONDS = 0.05  # of calls of each
 PASSES = 2  # over all rates
 FACTOR = 16.0  # a rate is at most so far from its default
@@ -95,7 +94,7 @@ def calibrate(target: CPU, tell: Callable[[str], None]) -> Rates:
 
 
 def measure(probe: Probe) -> Measured:
-    """Compile and time one program, on data of ones and more."""
+    """Compile and time one program on random numbers."""
     known = f"{probe.schedule}\n"
     made = weft.compile(
         probe.function, target="cpu", schedule=known, tune="off", profile=True, dynamic=False
@@ -108,7 +107,7 @@ def measure(probe: Probe) -> Measured:
         times.append(sum(k.measured_us or 0.0 for k in made.report.kernels))
     programs: Any = driver.compilation(made).programs
     (levels,) = [p.artifact.levels() for p in programs]
-    return Measured(probe, levels.program("tile").kernels, statistics.median(times))
+    return Measured(probe, levels.program("tile").kernels, min(times))
 
 
 def fit(found: list[Measured], target: CPU) -> Rates:

@@ -27,7 +27,8 @@ from weft.tune.tuner import SETTINGS, Settings
 CANDIDATES = 16  # of a kernel, its default included
 DRAWN = 60  # decisions that are priced to find so many texts
 SHARE = 0.1  # of a program's time: of kernels with less, no candidates are measured
-FLAT = 0.03  # times that differ by less have no order
+FLAT = 0.03  # times that differ by less have no order: a second run has another one
+FIELDS = ("predicted_us", "measured_us")
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,29 @@ class KernelPrices:
 
     @property
     def correlation(self) -> float | None:
-        """Spearman's over its candidates; None where there are few, or they are flat."""
-        pairs = [(c.predicted_us, c.measured_us) for c in self.candidates]
-        return None if self.flat else spearman([p for p, _ in pairs], [m for _, m in pairs])
+        """Spearman's over its candidates, of which those that take as long share a rank.
+
+        None where there are few candidates, or all take as long.
+        """
+        prices, times = (steps([getattr(c, n) for c in self.candidates]) for n in FIELDS)
+        return None if self.flat else spearman(prices, times) or 0.0
+
+    @property
+    def plain_correlation(self) -> float | None:
+        """The same, with an order of any two."""
+        prices, times = ([getattr(c, n) for c in self.candidates] for n in FIELDS)
+        return None if self.flat else spearman(prices, times) or 0.0
+
+
+def steps(values: Sequence[float]) -> list[int]:
+    """The number of each value's step, in ascending order: within one they are FLAT."""
+    found: dict[float, int] = {}
+    start, number = 0.0, 0
+    for value in sorted(values):
+        if value > start * (1 + FLAT):
+            start, number = value, number + 1
+        found[value] = number
+    return [found[value] for value in values]
 
 
 @dataclass
@@ -91,6 +112,12 @@ class Study:
     def median_within(self) -> float | None:
         """The median of the correlations within kernels."""
         found = [r for k in self.kernels if (r := k.correlation) is not None]
+        return statistics.median(found) if found else None
+
+    @property
+    def plain_median(self) -> float | None:
+        """The same without steps."""
+        found = [r for k in self.kernels if (r := k.plain_correlation) is not None]
         return statistics.median(found) if found else None
 
 
@@ -207,7 +234,8 @@ def study_lines(study: Study) -> list[str]:
     lines = [
         f"rank correlation over {len(study.kernels)} kernels: {number(study.correlation, '.3f')}",
         f"within a kernel's candidates: {number(study.median_within, '.2f')}, the median over "
-        f"{len(ordered)} kernels; of {flat} more all candidates take the same time",
+        f"{len(ordered)} kernels ({number(study.plain_median, '.2f')} where differences of less "
+        f"than {FLAT:.0%} count); of {flat} more all candidates take the same time",
     ]
     return lines + [f"{name}: {why}" for name, why in study.failures.items()]
 
@@ -217,6 +245,7 @@ def study_json(study: Study) -> dict[str, Any]:
     return {
         "correlation": study.correlation,
         "median_within": study.median_within,
+        "plain_median_within": study.plain_median,
         "failures": study.failures,
         "kernels": [
             {
@@ -226,6 +255,7 @@ def study_json(study: Study) -> dict[str, Any]:
                 "measured_us": k.measured_us,
                 "flat": k.flat,
                 "correlation": k.correlation,
+                "plain_correlation": k.plain_correlation,
                 "candidates": [
                     {"decisions": dict(c.decisions), "predicted_us": c.predicted_us,
                      "measured_us": c.measured_us}

@@ -17,15 +17,16 @@ from weft.core.node import Node, postorder
 from weft.emit.terms import unnamed
 from weft.kernel.ops import VectorStore
 from weft.scalar import nest
+from weft.scalar.affine import linear
 from weft.scalar.blocks import loops_in
-from weft.scalar.nest import Block, For, Kernel, Store
+from weft.scalar.nest import Block, For, Kernel, Let, Store
 from weft.scalar.ops import Apply, Constant, Symbol
 from weft.scalar.placing import place
 from weft.scalar.sizes import hint
 from weft.targets.cpu import CPU
 from weft.tile.lower.kernels import lower_kernel
 from weft.tune.price.rates import Rates, rates_of
-from weft.tune.price.traffic import Traffic
+from weft.tune.price.traffic import Traffic, access_of
 from weft.tune.price.work import Counting, Work
 
 L1 = 32 << 10  # bytes
@@ -59,6 +60,7 @@ class Walk:
         self.counting = Counting(target, rates)
         self.at: dict[Node, Any] = {}
         self.turns: dict[For, float] = {}  # iterations of loops
+        self.instructions: dict[For, float] = {}  # of all iterations of loops
         self.times = 1.0  # how often the block runs
         self.fork_us = 0.0
 
@@ -78,6 +80,7 @@ class Walk:
         lo, hi = self.value(stmt.lo), self.value(stmt.hi)
         turns = max(0, -(-(hi - lo) // stmt.step))
         self.turns[stmt] = float(turns)
+        self.instructions[stmt] = 0.0
         if turns == 0:
             return 0.0
         self.at[stmt.axis] = lo + turns // 2 * stmt.step
@@ -92,11 +95,15 @@ class Walk:
         inner = sum(self.loop(s) for s in stmt.body if isinstance(s, For))
         self.times = times
         work = self.counting.block(stmt.body)
-        window = max(1.0, WINDOW / max(1.0, turns * work.total))
-        chain = self.counting.chain(stmt.body) / window
+        lanes = self.target.vector_bytes / 8 if compiler_vectorizes(stmt, work) else 1.0
+        work = work.over(lanes)
+        count = work.total + sum(self.instructions[s] for s in stmt.body if isinstance(s, For))
+        self.instructions[stmt] = turns * count
+        chain = self.counting.chain(stmt.body) / max(1.0, WINDOW / max(1.0, turns * count))
+        path = self.counting.path(stmt.body) / max(1.0, WINDOW / max(1.0, count))
         unrolled = turns == 1 or (turns <= PEELED[0] and turns * work.total <= PEELED[1])
         turn, enter = (0.0, 0.0) if unrolled else (self.rates.turn, self.rates.enter)
-        each = max(self.issue(work), chain, turn) + inner
+        each = max(self.issue(work), chain, path, turn / lanes) + inner
         return turns * shared * each + enter * (turns > LEARNT)
 
     def value(self, term: Node) -> int:
@@ -115,13 +122,23 @@ class Walk:
         return op.function.evaluate(*args) if isinstance(op, Apply) else self.at.get(node, 0)
 
 
+def compiler_vectorizes(stmt: For, work: Work) -> bool:
+    """Whether the C compiler runs a loop over lanes: of plain arithmetic on neighbours, no sums."""
+    accesses = [found for s in stmt.body if (found := access_of(s)) is not None]
+    plain = all(isinstance(s, Let | Store) for s in stmt.body) and not work.step and stmt.step == 1
+    lanes = any(n > 1 for _, _, n, _ in accesses)
+    near = (linear(index)[0].get(stmt.axis, 0) in (0, 1) for _, index, _, _ in accesses)
+    return bool(accesses) and plain and not lanes and all(near)
+
+
 def memory(
     body: Block, turns: Mapping[For, float], target: CPU, rates: Rates
 ) -> tuple[float, float, float]:
     """ns that bytes take past each of the three caches.
 
     A kernel mostly reads what another, or its own last run, has left there: all that its core's
-    cache holds, and of more than the last cache holds a part.
+    cache holds, and of more than the last cache holds a part. What it writes is read first, but
+    for streaming stores, which all reach memory.
     """
     cores = target.cores if any(loops_in(body, "parallel")) else 1
     stores = [s for s in nest.walk(body) if isinstance(s, Store | VectorStore)]
@@ -132,11 +149,10 @@ def memory(
     if held <= target.l2 * cores:
         second = {b: n for b, n in second.items() if b in streamed}
     missed = max(0.0, 1 - target.l3 / held) if held else 0.0
-    beyond = sum(
-        n if b in streamed else n * missed * (2 if b in written else 1) for b, n in second.items()
-    )
+    shared = sum(n * (1 + (b in written)) for b, n in second.items() if b not in streamed)
+    beyond = sum(n for b, n in second.items() if b in streamed) + missed * shared
     return (
         sum(first.values()) / rates.l2 / cores,
-        sum(second.values()) / rates.l3 / cores,
+        shared / rates.l3 / cores,
         beyond / (rates.memory if cores == 1 else rates.memory_all),
     )

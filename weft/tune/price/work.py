@@ -40,6 +40,10 @@ class Work:
         pairs = zip(self.each, other.each, strict=True)
         return Work(*(a + b for a, b in pairs))
 
+    def over(self, count: float) -> Work:
+        """Each divided by a count."""
+        return Work(*(n / count for n in self.each))
+
     @property
     def each(self) -> tuple[float, ...]:
         return self.fma, self.add, self.step, self.shuffle, self.lane, self.load, self.store
@@ -50,6 +54,10 @@ class Work:
 
 
 NONE = Work()
+SCALAR = 2.0  # times as long as on lanes a function takes on one number, whose steps wait
+PAGE, FAR = 4096, 4.0  # bytes between lanes from which on each takes so many times as long: all of
+# them fall into one set of the first cache
+HELD = 8  # registers with what a function of many steps needs
 
 
 class Counting:
@@ -60,8 +68,25 @@ class Counting:
 
     def block(self, stmts: Block) -> Work:
         """Those of the statements themselves, loops left out."""
-        own = (self.statement(stmt) for stmt in stmts if not isinstance(stmt, For))
-        return sum(own, NONE)
+        own = sum((self.statement(s) for s in stmts if not isinstance(s, For)), NONE)
+        spilt = max(0.0, self.live(stmts) - self.target.vector_registers + HELD * (own.step > 0))
+        return own + Work(load=spilt, store=spilt)
+
+    def live(self, stmts: Block) -> float:
+        """The most vector registers that hold values at once, sums that are added to included."""
+        sums = dict.fromkeys(s.fold for s in stmts if isinstance(s, Update))
+        total = sum(self.registers(acc.type) for fold in sums for acc in fold.accs)
+        last = {term: i for i, s in enumerate(stmts) for term in used(s)}
+        most = now = 0.0
+        ends: dict[int, float] = {}
+        for i, stmt in enumerate(stmts):
+            if isinstance(stmt, Let) and stmt.term.type.lanes > 1 and stmt.term in last:
+                size = self.registers(stmt.term.type)
+                now += size
+                ends[last[stmt.term]] = ends.get(last[stmt.term], 0.0) + size
+            most = max(most, now)
+            now -= ends.pop(i, 0.0)
+        return total + most
 
     def statement(self, stmt: Stmt) -> Work:
         if isinstance(stmt, Let):
@@ -112,7 +137,7 @@ class Counting:
         if function.result == "bool" or function.name == "where":
             return Work(add=1.5 * wide)  # a mask is made, or taken, as a vector
         if function.cost > 1:
-            return Work(step=wide * function.cost)
+            return Work(step=(SCALAR if term.type.lanes == 1 else wide) * function.cost)
         product = function.name in ("multiply", "fma") and term.type.dtype.is_float
         return Work(fma=wide) if product else Work(add=wide)
 
@@ -138,7 +163,7 @@ class Counting:
         if op.stride in (2, -1):  # two loads, or one, and the lanes put in order
             masks = Work(add=wide) if op.counted or op.masked else NONE
             return Work(load=wide * abs(op.stride), shuffle=wide) + masks + converts
-        return Work(lane=float(op.lanes)) + converts
+        return Work(lane=op.lanes * farther(op)) + converts
 
     def converts(self, type_: ScalarType) -> bool:
         """Whether memory has another format than a register."""
@@ -152,7 +177,7 @@ class Counting:
         if stmt.mask is not None:
             return Work(lane=2.0 * stmt.lanes) + rounds
         if stmt.stride != 1:
-            return Work(lane=float(stmt.lanes)) + rounds
+            return Work(lane=stmt.lanes * farther(stmt)) + rounds
         counted = Work(add=wide) if stmt.count is not None else NONE
         return Work(store=wide) + rounds + counted
 
@@ -164,6 +189,16 @@ class Counting:
                 label = stmt.fold.labels[0]
                 waits[label] = waits.get(label, 0.0) + self.steps(stmt) * self.rates.latency
         return max(waits.values(), default=0.0)
+
+    def path(self, stmts: Block) -> float:
+        """ns of the longest chain of terms that wait for each other, once."""
+        length: dict[Node, float] = {}
+        for stmt in stmts:
+            if isinstance(stmt, Let) and not is_index(stmt.term):
+                before = max((length.get(a, 0.0) for a in stmt.term.args), default=0.0)
+                own = self.term(stmt.term)
+                length[stmt.term] = before + max(own.step, 1.0 if own.total else 0.0)
+        return max(length.values(), default=0.0) * self.rates.latency
 
     def steps(self, stmt: Update) -> float:
         """Dependent instructions from an accumulator to its new value."""
@@ -185,3 +220,15 @@ class Counting:
                 cost = 0.4 if cheap else max(1.0, self.term(term).step)
                 length[term] = max(before) + (0.0 if is_dot(term) else cost)
         return max((length.get(r, 0.0) for r in combined(stmt)), default=0.0)
+
+
+def used(stmt: Stmt) -> list[Node]:
+    """The terms with a name that a statement reads itself."""
+    if isinstance(stmt, Let):
+        return list(stmt.term.args)
+    return [n for t in stmt.terms() for n in (t, *t.args)]
+
+
+def farther(part: VectorLoad | VectorStore) -> float:
+    """How many times as long a lane takes because of where the next one is."""
+    return FAR if part.stride * part.buffer.type.dtype.bytes >= PAGE else 1.0
