@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import statistics
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,6 +28,7 @@ from weft.tune.tuner import SETTINGS, Settings
 CANDIDATES = 16  # of a kernel, its default included
 DRAWN = 60  # decisions that are priced to find so many texts
 SHARE = 0.1  # of a program's time: of kernels with less, no candidates are measured
+SECONDS = 5.0  # after which no round of a kernel's candidates begins
 FLAT = 0.03  # times that differ by less have no order: a second run has another one
 FIELDS = ("predicted_us", "measured_us")
 
@@ -166,8 +168,8 @@ def prices_within(
         found = KernelPrices(workload, kernel, priced.prices[kernel], times[kernel])
         if times[kernel] >= SHARE * total:
             made = [*candidates(bench, kernel, priced.met[kernel], first)]
-            rows = bench.times([built.number for built, *_ in made] * rounds)
-            measured = [fastest(rows[i :: len(made)])[kernel] for i in range(len(made))]
+            rows = in_turn(bench, [built.number for built, *_ in made], rounds)
+            measured = [fastest([row[i] for row in rows])[kernel] for i in range(len(made))]
             both = zip(made, measured, strict=True)
             tried = tuple(Candidate(decisions, us, spent) for (_, decisions, us), spent in both)
             found = replace(found, candidates=tried)
@@ -201,6 +203,14 @@ def draw(met: Met, random: random.Random) -> list[dict[str, str]]:
             both = {**one, **two}
             found.setdefault(tuple(sorted(both.items())), both)
     return list(found.values())
+
+
+def in_turn(bench: Bench, numbers: Sequence[int], rounds: int) -> list[list[dict[str, float]]]:
+    """Rounds of all programs; fewer, and one at least, where they take long."""
+    end, found = time.monotonic() + SECONDS, [bench.times(numbers)]
+    while len(found) < rounds and time.monotonic() < end:
+        found.append(bench.times(numbers))
+    return found
 
 
 def fastest(rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
