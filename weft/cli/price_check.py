@@ -22,7 +22,7 @@ from weft.cli.suite import spearman
 from weft.cli.workloads import Workload
 from weft.core.errors import WeftError
 from weft.options import Options
-from weft.tune.search import Bench, Built, Decisions, Met
+from weft.tune.search import SLOW, Bench, Built, Decisions, Met
 from weft.tune.tuner import SETTINGS, Settings
 
 CANDIDATES = 16  # of a kernel, its default included
@@ -59,6 +59,10 @@ class KernelPrices:
         return not times or max(times) <= min(times) * (1 + FLAT)
 
     @property
+    def count(self) -> int:
+        return len(self.candidates)
+
+    @property
     def spread(self) -> float:
         """The slowest candidate's time over the fastest one's."""
         times = [c.measured_us for c in self.candidates]
@@ -69,6 +73,26 @@ class KernelPrices:
         """The time of the candidate of the least price, over the fastest one's."""
         best = min(self.candidates, key=lambda c: c.predicted_us)
         return best.measured_us / min(c.measured_us for c in self.candidates)
+
+    @property
+    def needed(self) -> int:
+        """How many candidates, those of the least price first, until one is as fast as any."""
+        limit = min(c.measured_us for c in self.candidates) * (1 + FLAT)
+        by_price = sorted(self.candidates, key=lambda c: c.predicted_us)
+        return next(i for i, c in enumerate(by_price, 1) if c.measured_us <= limit)
+
+    @property
+    def needed_at_random(self) -> float:
+        """The same in any order, on average."""
+        limit = min(c.measured_us for c in self.candidates) * (1 + FLAT)
+        fast = sum(c.measured_us <= limit for c in self.candidates)
+        return (len(self.candidates) + 1) / (fast + 1)
+
+    @property
+    def left_out(self) -> int:
+        """How many the tuner leaves out by their price."""
+        least = min(c.predicted_us for c in self.candidates)
+        return sum(c.predicted_us > SLOW * least for c in self.candidates)
 
     @property
     def correlation(self) -> float | None:
@@ -227,10 +251,10 @@ def study_tables(study: Study) -> list[Any]:
         for k in study.kernels
     ]  # fmt: skip
     found = [table("kernels", columns, rows)]
-    tried = [k for k in study.kernels if len(k.candidates) > 1]
+    tried = [k for k in study.kernels if k.count > 1]
     columns = ["workload", "kernel", "candidates", "slowest / fastest", "best by price", "rank"]
     rows = [
-        [k.workload, k.kernel, str(len(k.candidates)), f"{k.spread:.2f}", f"{k.loss:.2f}",
+        [k.workload, k.kernel, str(k.count), f"{k.spread:.2f}", f"{k.loss:.2f}",
          "flat" if k.flat else number(k.correlation, ".2f")]
         for k in tried
     ]  # fmt: skip
@@ -240,13 +264,22 @@ def study_tables(study: Study) -> list[Any]:
 def study_lines(study: Study) -> list[str]:
     """The rank correlations in words."""
     ordered = [k for k in study.kernels if k.correlation is not None]
-    flat = sum(len(k.candidates) > 1 and k.flat for k in study.kernels)
+    flat = sum(k.count > 1 and k.flat for k in study.kernels)
     lines = [
         f"rank correlation over {len(study.kernels)} kernels: {number(study.correlation, '.3f')}",
         f"within a kernel's candidates: {number(study.median_within, '.2f')}, the median over "
         f"{len(ordered)} kernels ({number(study.plain_median, '.2f')} where differences of less "
         f"than {FLAT:.0%} count); of {flat} more all candidates take the same time",
     ]
+    if ordered:
+        needed, any_order, left, tried = (
+            statistics.mean(getattr(k, name) for k in ordered)
+            for name in ("needed", "needed_at_random", "left_out", "count")
+        )
+        lines.append(
+            f"of {tried:.1f} candidates on average one as fast as any is number {needed:.1f} by "
+            f"price, {any_order:.1f} in any order; {left:.1f} are left out as too slow"
+        )
     return lines + [f"{name}: {why}" for name, why in study.failures.items()]
 
 

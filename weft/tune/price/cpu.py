@@ -30,6 +30,7 @@ from weft.tune.price.traffic import Traffic, access_of
 from weft.tune.price.work import Counting, Work
 
 L1 = 32 << 10  # bytes
+OURS = 0.75  # of the last cache, which others use as well
 WINDOW = 300.0  # instructions that a core has under way: iterations of outer loops overlap
 PEELED = 8, 200  # iterations and instructions of a loop that the C compiler unrolls as a whole
 LEARNT = 24  # iterations of a loop whose end a core still foresees
@@ -148,9 +149,11 @@ def memory(
     held = sum(min(n, hint(b.bytes)) for b, n in second.items() if b not in streamed)
     if held <= target.l2 * cores:
         second = {b: n for b, n in second.items() if b in streamed}
-    missed = max(0.0, 1 - target.l3 / held) if held else 0.0
-    shared = sum(n * (1 + (b in written)) for b, n in second.items() if b not in streamed)
-    beyond = sum(n for b, n in second.items() if b in streamed) + missed * shared
+    missed = max(0.0, 1 - OURS * target.l3 / held) if held else 0.0
+    shared = sum(n for b, n in second.items() if b not in streamed)
+    beyond = sum(
+        n if b in streamed else n * missed * (2 if b in written else 1) for b, n in second.items()
+    )
     return (
         sum(first.values()) / rates.l2 / cores,
         shared / rates.l3 / cores,

@@ -36,7 +36,7 @@ class Rates:
     shuffle: float = 0.45  # lanes moved between or within registers
     load: float = 0.27
     store: float = 0.54
-    lane: float = 0.60  # one lane of a gather or a scatter
+    lane: float = 0.27  # one lane of a gather or a scatter
     narrow: float = 0.5  # of all these, for half a register or less, a scalar too
     latency: float = 1.08  # ns until an addition's or a multiply-add's result can be added to
     turn: float = 0.35  # one more iteration of a loop

@@ -55,8 +55,9 @@ class Work:
 
 NONE = Work()
 SCALAR = 2.0  # times as long as on lanes a function takes on one number, whose steps wait
-PAGE, FAR = 4096, 4.0  # bytes between lanes from which on each takes so many times as long: all of
-# them fall into one set of the first cache
+# Times as long as from neighbouring lines a lane takes: from places that a vector of indices has;
+# and where all lanes fall into one set of the first cache, since whole pages are between them.
+PLACES, SAME_SET, PAGE = 2.5, 9.0, 4096
 HELD = 8  # registers with what a function of many steps needs
 
 
@@ -231,4 +232,6 @@ def used(stmt: Stmt) -> list[Node]:
 
 def farther(part: VectorLoad | VectorStore) -> float:
     """How many times as long a lane takes because of where the next one is."""
-    return FAR if part.stride * part.buffer.type.dtype.bytes >= PAGE else 1.0
+    if part.stride == 0:
+        return PLACES
+    return SAME_SET if part.stride * part.buffer.type.dtype.bytes % PAGE == 0 else 1.0
