@@ -19,7 +19,7 @@ from weft.kernel.ops import VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import linear
 from weft.scalar.blocks import loops_in
-from weft.scalar.nest import Block, For, Kernel, Let, Store
+from weft.scalar.nest import Block, Buffer, For, Kernel, Let, Store
 from weft.scalar.ops import Apply, Constant, Symbol
 from weft.scalar.placing import place
 from weft.scalar.sizes import hint
@@ -27,10 +27,10 @@ from weft.targets.cpu import CPU
 from weft.tile.lower.kernels import lower_kernel
 from weft.tune.price.rates import Rates, rates_of
 from weft.tune.price.traffic import Traffic, access_of
-from weft.tune.price.work import Counting, Work
+from weft.tune.price.work import PAGE, Counting, Work
 
 L1 = 32 << 10  # bytes
-OURS = 0.75  # of the last cache, which others use as well
+OVER = 0.5  # of the last cache: bytes by which more than that is used until nothing stays
 WINDOW = 300.0  # instructions that a core has under way: iterations of outer loops overlap
 PEELED = 8, 200  # iterations and instructions of a loop that the C compiler unrolls as a whole
 LEARNT = 24  # iterations of a loop whose end a core still foresees
@@ -105,6 +105,7 @@ class Walk:
         unrolled = turns == 1 or (turns <= PEELED[0] and turns * work.total <= PEELED[1])
         turn, enter = (0.0, 0.0) if unrolled else (self.rates.turn, self.rates.enter)
         each = max(self.issue(work), chain, path, turn / lanes) + inner
+        each += self.rates.jump * jumps(stmt, self.target)
         return turns * shared * each + enter * (turns > LEARNT)
 
     def value(self, term: Node) -> int:
@@ -123,6 +124,18 @@ class Walk:
         return op.function.evaluate(*args) if isinstance(op, Apply) else self.at.get(node, 0)
 
 
+def jumps(stmt: For, target: CPU) -> int:
+    """The buffers in which every iteration goes to another page: nothing fetches that ahead."""
+    found: set[Buffer] = set()
+    for part in stmt.body:
+        access = access_of(part)
+        if access is not None and hint(access[0].bytes) > target.l2:
+            buffer, index, _, _ = access
+            step = linear(index)[0].get(stmt.axis, 0) * stmt.step * buffer.type.dtype.bytes
+            found |= {buffer} if abs(step) >= PAGE else set()
+    return len(found)
+
+
 def compiler_vectorizes(stmt: For, work: Work) -> bool:
     """Whether the C compiler runs a loop over lanes: of plain arithmetic on neighbours, no sums."""
     accesses = [found for s in stmt.body if (found := access_of(s)) is not None]
@@ -138,18 +151,18 @@ def memory(
     """ns that bytes take past each of the three caches.
 
     A kernel mostly reads what another, or its own last run, has left there: all that its core's
-    cache holds, and of more than the last cache holds a part. What it writes is read first, but
-    for streaming stores, which all reach memory.
+    cache holds, and nothing where it needs much more than the last cache has. Ordinary stores take
+    twice the room, and read their lines first; streaming ones take none, and all reach memory.
     """
     cores = target.cores if any(loops_in(body, "parallel")) else 1
     stores = [s for s in nest.walk(body) if isinstance(s, Store | VectorStore)]
     streamed = {s.buffer for s in stores if s.how == "stream"}
     written = {s.buffer for s in stores} - streamed
     first, second = (Traffic(size, turns).buffers(body) for size in (L1, target.l2))
-    held = sum(min(n, hint(b.bytes)) for b, n in second.items() if b not in streamed)
+    held = sum(n * (2 if b in written else 1) for b, n in second.items() if b not in streamed)
     if held <= target.l2 * cores:
         second = {b: n for b, n in second.items() if b in streamed}
-    missed = max(0.0, 1 - OURS * target.l3 / held) if held else 0.0
+    missed = min(1.0, max(0.0, held / target.l3 - 1) / OVER)
     shared = sum(n for b, n in second.items() if b not in streamed)
     beyond = sum(
         n if b in streamed else n * missed * (2 if b in written else 1) for b, n in second.items()

@@ -41,6 +41,7 @@ class Rates:
     latency: float = 1.08  # ns until an addition's or a multiply-add's result can be added to
     turn: float = 0.35  # one more iteration of a loop
     enter: float = 3.0  # one more loop that ends
+    jump: float = 13.0  # to another page, in every iteration of a loop
     l2: float = 110.0  # bytes a ns from the second-level cache
     l3: float = 75.0  # from the last one
     memory: float = 32.0  # from memory where one core reads it

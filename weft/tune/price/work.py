@@ -14,14 +14,11 @@ from weft.core.types import ScalarType
 from weft.emit.spelling import register
 from weft.emit.terms import is_dot, narrows, unnamed
 from weft.kernel.ops import Exchange, Extract, Pack, Shuffle, Splat, VectorLoad, VectorStore
-from weft.scalar.affine import function_of
 from weft.scalar.nest import Block, For, Let, Load, Stmt, Store, Update, is_atom
 from weft.scalar.ops import CASTS, Apply, is_index
 from weft.scalar.updates import combined
 from weft.targets.cpu import CPU
 from weft.tune.price.rates import Rates
-
-CHEAP = ("where", "lt", "gt", "le", "ge", "eq", "ne", "or", "and")  # of one cycle
 
 
 @dataclass(frozen=True)
@@ -136,7 +133,9 @@ class Counting:
         if function is CASTS.get(term.type.dtype):
             return self.cast(term)
         if function.result == "bool" or function.name == "where":
-            return Work(add=1.5 * wide)  # a mask is made, or taken, as a vector
+            given = max(self.registers(a.type) for a in term.args)
+            far = 2.0 if given > 1 else 1.0  # of words of 4 bytes, which have to fit the values
+            return Work(add=1.5 * far * max(wide, given))  # a mask is made, or taken, as a vector
         if function.cost > 1:
             return Work(step=(SCALAR if term.type.lanes == 1 else wide) * function.cost)
         product = function.name in ("multiply", "fma") and term.type.dtype.is_float
@@ -207,18 +206,7 @@ class Counting:
         for term in self.updated(stmt):
             before = [length[a] for a in term.args if a in length]
             if before:
-                cheap = function_of(term) in (
-                    "where",
-                    "lt",
-                    "gt",
-                    "le",
-                    "ge",
-                    "eq",
-                    "ne",
-                    "or",
-                    "and",
-                )
-                cost = 0.4 if cheap else max(1.0, self.term(term).step)
+                cost = max(1.0, self.term(term).step)
                 length[term] = max(before) + (0.0 if is_dot(term) else cost)
         return max((length.get(r, 0.0) for r in combined(stmt)), default=0.0)
 
