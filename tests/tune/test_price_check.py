@@ -50,7 +50,9 @@ def test_how_well_candidates_are_ordered() -> None:
     assert constant.correlation == 0.0  # a price without an order is of no use
     assert (right.needed, wrong.needed, near.needed) == (1, 3, 1)
     assert (wrong.needed_at_random, near.needed_at_random) == (2.0, 5 / 3)
-    assert (tried("slow", (1.0, 1.0), (3.1, 2.0)).left_out, right.left_out) == (1, 0)
+    slow = tried("slow", (1.0, 1.0), (3.1, 3.0))
+    assert len(slow.left_out) == 1 and slow.spared == 0.75 and not slow.misses
+    assert tried("missed", (1.0, 2.0), (3.1, 1.0)).misses and not right.left_out
     assert (right.loss, wrong.loss) == (1.0, 2.0) and right.spread == 4.5
     study = Study([right, wrong, flat], {"broken": "it cannot"})
     assert study.median_within == 0.0

@@ -89,10 +89,22 @@ class KernelPrices:
         return (len(self.candidates) + 1) / (fast + 1)
 
     @property
-    def left_out(self) -> int:
-        """How many the tuner leaves out by their price."""
+    def left_out(self) -> list[Candidate]:
+        """Those that the tuner leaves out by their price."""
         least = min(c.predicted_us for c in self.candidates)
-        return sum(c.predicted_us > SLOW * least for c in self.candidates)
+        return [c for c in self.candidates if c.predicted_us > SLOW * least]
+
+    @property
+    def spared(self) -> float:
+        """The part of the time of all candidates that those take."""
+        total = sum(c.measured_us for c in self.candidates)
+        return sum(c.measured_us for c in self.left_out) / total
+
+    @property
+    def misses(self) -> bool:
+        """Whether all that are as fast as any are left out."""
+        limit = min(c.measured_us for c in self.candidates) * (1 + FLAT)
+        return all(c in self.left_out for c in self.candidates if c.measured_us <= limit)
 
     @property
     def correlation(self) -> float | None:
@@ -272,13 +284,15 @@ def study_lines(study: Study) -> list[str]:
         f"than {FLAT:.0%} count); of {flat} more all candidates take the same time",
     ]
     if ordered:
-        needed, any_order, left, tried = (
-            statistics.mean(getattr(k, name) for k in ordered)
-            for name in ("needed", "needed_at_random", "left_out", "count")
+        names = ("needed", "needed_at_random", "count", "spared")
+        by_price, any_order, count, spared = (
+            statistics.mean(getattr(k, name) for k in ordered) for name in names
         )
+        lost = sum(k.misses for k in ordered)
         lines.append(
-            f"of {tried:.1f} candidates on average one as fast as any is number {needed:.1f} by "
-            f"price, {any_order:.1f} in any order; {left:.1f} are left out as too slow"
+            f"of {count:.1f} candidates on average one as fast as any is number {by_price:.1f} by "
+            f"price, {any_order:.1f} in any order; without those that are priced as too slow "
+            f"{spared:.0%} of the time to measure all is spared, and {lost} kernels lose their best"
         )
     return lines + [f"{name}: {why}" for name, why in study.failures.items()]
 

@@ -159,7 +159,8 @@ def memory(
     streamed = {s.buffer for s in stores if s.how == "stream"}
     written = {s.buffer for s in stores} - streamed
     first, second = (Traffic(size, turns).buffers(body) for size in (L1, target.l2))
-    held = sum(n * (2 if b in written else 1) for b, n in second.items() if b not in streamed)
+    own = {b: min(n, hint(b.bytes)) for b, n in second.items() if b not in streamed}
+    held = sum(n * (2 if b in written else 1) for b, n in own.items())
     if held <= target.l2 * cores:
         second = {b: n for b, n in second.items() if b in streamed}
     missed = min(1.0, max(0.0, held / target.l3 - 1) / OVER)
