@@ -29,8 +29,7 @@ CANDIDATES = 16  # of a kernel, its default included
 DRAWN = 60  # decisions that are priced to find so many texts
 SHARE = 0.1  # of a program's time: of kernels with less, no candidates are measured
 SECONDS = 5.0  # after which no round of a kernel's candidates begins
-FLAT = 0.03  # times that differ by less have no order: a second run has another one
-FIELDS = ("predicted_us", "measured_us")
+FLAT = 0.03  # prices or times that differ by less have no order: a second run has another one
 
 
 @dataclass(frozen=True)
@@ -51,12 +50,18 @@ class KernelPrices:
     predicted_us: float
     measured_us: float
     candidates: tuple[Candidate, ...] = ()
+    noise: float = 0.0  # by which part two copies of the default differ
+
+    @property
+    def even(self) -> float:
+        """Times that differ by less than this part have no order."""
+        return max(FLAT, self.noise)
 
     @property
     def flat(self) -> bool:
         """Whether all candidates take the same time."""
         times = [c.measured_us for c in self.candidates]
-        return not times or max(times) <= min(times) * (1 + FLAT)
+        return not times or max(times) <= min(times) * (1 + self.even)
 
     @property
     def count(self) -> int:
@@ -77,14 +82,14 @@ class KernelPrices:
     @property
     def needed(self) -> int:
         """How many candidates, those of the least price first, until one is as fast as any."""
-        limit = min(c.measured_us for c in self.candidates) * (1 + FLAT)
+        limit = min(c.measured_us for c in self.candidates) * (1 + self.even)
         by_price = sorted(self.candidates, key=lambda c: c.predicted_us)
         return next(i for i, c in enumerate(by_price, 1) if c.measured_us <= limit)
 
     @property
     def needed_at_random(self) -> float:
         """The same in any order, on average."""
-        limit = min(c.measured_us for c in self.candidates) * (1 + FLAT)
+        limit = min(c.measured_us for c in self.candidates) * (1 + self.even)
         fast = sum(c.measured_us <= limit for c in self.candidates)
         return (len(self.candidates) + 1) / (fast + 1)
 
@@ -103,7 +108,7 @@ class KernelPrices:
     @property
     def misses(self) -> bool:
         """Whether all that are as fast as any are left out."""
-        limit = min(c.measured_us for c in self.candidates) * (1 + FLAT)
+        limit = min(c.measured_us for c in self.candidates) * (1 + self.even)
         return all(c in self.left_out for c in self.candidates if c.measured_us <= limit)
 
     @property
@@ -112,22 +117,24 @@ class KernelPrices:
 
         None where there are few candidates, or all take as long.
         """
-        prices, times = (steps([getattr(c, n) for c in self.candidates]) for n in FIELDS)
+        prices = steps([c.predicted_us for c in self.candidates], FLAT)
+        times = steps([c.measured_us for c in self.candidates], self.even)
         return None if self.flat else spearman(prices, times) or 0.0
 
     @property
     def plain_correlation(self) -> float | None:
         """The same, with an order of any two."""
-        prices, times = ([getattr(c, n) for c in self.candidates] for n in FIELDS)
+        prices = [c.predicted_us for c in self.candidates]
+        times = [c.measured_us for c in self.candidates]
         return None if self.flat else spearman(prices, times) or 0.0
 
 
-def steps(values: Sequence[float]) -> list[int]:
-    """The number of each value's step, in ascending order: within one they are FLAT."""
+def steps(values: Sequence[float], part: float) -> list[int]:
+    """The number of each value's step, in ascending order: within one they differ by that part."""
     found: dict[float, int] = {}
     start, number = 0.0, 0
     for value in sorted(values):
-        if value > start * (1 + FLAT):
+        if value > start * (1 + part):
             start, number = value, number + 1
         found[value] = number
     return [found[value] for value in values]
@@ -204,12 +211,20 @@ def prices_within(
         found = KernelPrices(workload, kernel, priced.prices[kernel], times[kernel])
         if times[kernel] >= SHARE * total:
             made = [*candidates(bench, kernel, priced.met[kernel], first)]
-            rows = in_turn(bench, [built.number for built, *_ in made], rounds)
-            measured = [fastest([row[i] for row in rows])[kernel] for i in range(len(made))]
-            both = zip(made, measured, strict=True)
-            tried = tuple(Candidate(decisions, us, spent) for (_, decisions, us), spent in both)
-            found = replace(found, candidates=tried)
+            found = replace(found, **tried(bench, kernel, made, rounds))
         yield found
+
+
+def tried(
+    bench: Bench, kernel: str, made: Sequence[tuple[Built, Decisions, float]], rounds: int
+) -> dict[str, Any]:
+    """Candidates measured in turn, the default, which is the first, once more at the end."""
+    numbers = [built.number for built, *_ in made]
+    rows = in_turn(bench, [*numbers, numbers[0]], rounds)
+    *times, again = (fastest([row[i] for row in rows])[kernel] for i in range(len(made) + 1))
+    both = zip(made, times, strict=True)
+    found = tuple(Candidate(decisions, us, spent) for (_, decisions, us), spent in both)
+    return {"candidates": found, "noise": max(times[0], again) / min(times[0], again) - 1}
 
 
 def candidates(
@@ -281,7 +296,7 @@ def study_lines(study: Study) -> list[str]:
         f"rank correlation over {len(study.kernels)} kernels: {number(study.correlation, '.3f')}",
         f"within a kernel's candidates: {number(study.median_within, '.2f')}, the median over "
         f"{len(ordered)} kernels ({number(study.plain_median, '.2f')} where differences of less "
-        f"than {FLAT:.0%} count); of {flat} more all candidates take the same time",
+        f"than {FLAT:.0%}, or than two runs of one candidate, count); of {flat} more all candidates take the same time",
     ]
     if ordered:
         names = ("needed", "needed_at_random", "count", "spared")
@@ -311,6 +326,7 @@ def study_json(study: Study) -> dict[str, Any]:
                 "predicted_us": k.predicted_us,
                 "measured_us": k.measured_us,
                 "flat": k.flat,
+                "noise": k.noise,
                 "correlation": k.correlation,
                 "plain_correlation": k.plain_correlation,
                 "candidates": [
