@@ -9,7 +9,7 @@ makes its program's price the measured time; two passes, since programs need sev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -95,10 +95,8 @@ def calibrate(target: CPU, tell: Callable[[str], None]) -> Rates:
 
 def measure(probe: Probe) -> Measured:
     """Compile and time one program on random numbers."""
-    known = f"{probe.schedule}\n"
-    made = weft.compile(
-        probe.function, target="cpu", schedule=known, tune="off", profile=True, dynamic=False
-    )
+    facts: Any = {"schedule": probe.schedule, "tune": "off", "profile": True, "dynamic": False}
+    made = weft.compile(probe.function, target="cpu", **facts)
     generator = torch.Generator().manual_seed(0)
     given = [torch.randn(shape, generator=generator) for shape in probe.shapes]
     times: list[float] = []
@@ -153,10 +151,5 @@ def rates_table(start: Rates, rates: Rates) -> Any:
 
 
 def unit(name: str) -> str:
-    if name in BANDWIDTHS:
-        return "bytes/ns"
-    return "us" if name.endswith("_us") else "ratio" if name == "narrow" else "ns"
-
-
-def rates_json(start: Rates, rates: Rates) -> Mapping[str, Any]:
-    return {"default": asdict(start), "measured": asdict(rates)}
+    ratio = "ratio" if name == "narrow" else "ns"
+    return "bytes/ns" if name in BANDWIDTHS else "us" if name.endswith("_us") else ratio

@@ -12,7 +12,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.calibrate import calibrate, rates_json, rates_table
+from weft.cli.calibrate import calibrate, rates_table
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json
 from weft.cli.price_check import check_prices, study_json, study_lines, study_tables
@@ -115,6 +115,6 @@ def measure_rates(as_json: bool) -> None:
     path = rates_path(target)
     write_rates(path, found, machine_of(target))
     if as_json:
-        write_json(rates_json(start, found), None)
+        write_json({"default": asdict(start), "measured": asdict(found)}, None)
     else:
         show(rates_table(start, found), f"written to {path}")

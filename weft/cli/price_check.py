@@ -10,7 +10,7 @@ import random
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from weft.cli.check import call
@@ -64,10 +64,6 @@ class KernelPrices:
         return not times or max(times) <= min(times) * (1 + self.even)
 
     @property
-    def count(self) -> int:
-        return len(self.candidates)
-
-    @property
     def spread(self) -> float:
         """The slowest candidate's time over the fastest one's."""
         times = [c.measured_us for c in self.candidates]
@@ -80,18 +76,16 @@ class KernelPrices:
         return best.measured_us / min(c.measured_us for c in self.candidates)
 
     @property
-    def needed(self) -> int:
-        """How many candidates, those of the least price first, until one is as fast as any."""
-        limit = min(c.measured_us for c in self.candidates) * (1 + self.even)
-        by_price = sorted(self.candidates, key=lambda c: c.predicted_us)
-        return next(i for i, c in enumerate(by_price, 1) if c.measured_us <= limit)
+    def fast(self) -> float:
+        """Up to which time a candidate is as fast as any."""
+        return min(c.measured_us for c in self.candidates) * (1 + self.even)
 
     @property
-    def needed_at_random(self) -> float:
-        """The same in any order, on average."""
-        limit = min(c.measured_us for c in self.candidates) * (1 + self.even)
-        fast = sum(c.measured_us <= limit for c in self.candidates)
-        return (len(self.candidates) + 1) / (fast + 1)
+    def needed(self) -> tuple[int, float]:
+        """How many candidates it takes until one is as fast as any: by price, in any order."""
+        by_price = sorted(self.candidates, key=lambda c: c.predicted_us)
+        fast = [c.measured_us <= self.fast for c in by_price]
+        return fast.index(True) + 1, (len(fast) + 1) / (sum(fast) + 1)
 
     @property
     def left_out(self) -> list[Candidate]:
@@ -102,14 +96,8 @@ class KernelPrices:
     @property
     def spared(self) -> float:
         """The part of the time of all candidates that those take."""
-        total = sum(c.measured_us for c in self.candidates)
-        return sum(c.measured_us for c in self.left_out) / total
-
-    @property
-    def misses(self) -> bool:
-        """Whether all that are as fast as any are left out."""
-        limit = min(c.measured_us for c in self.candidates) * (1 + self.even)
-        return all(c in self.left_out for c in self.candidates if c.measured_us <= limit)
+        left, every = (sum(c.measured_us for c in cs) for cs in (self.left_out, self.candidates))
+        return left / every
 
     @property
     def correlation(self) -> float | None:
@@ -117,16 +105,15 @@ class KernelPrices:
 
         None where there are few candidates, or all take as long.
         """
-        prices = steps([c.predicted_us for c in self.candidates], FLAT)
-        times = steps([c.measured_us for c in self.candidates], self.even)
-        return None if self.flat else spearman(prices, times) or 0.0
+        return self.ranked(FLAT, self.even)
 
-    @property
-    def plain_correlation(self) -> float | None:
-        """The same, with an order of any two."""
-        prices = [c.predicted_us for c in self.candidates]
-        times = [c.measured_us for c in self.candidates]
-        return None if self.flat else spearman(prices, times) or 0.0
+    def ranked(self, prices: float, times: float) -> float | None:
+        """The same where prices and times that differ by less than such parts share a rank."""
+        found = (
+            steps([c.predicted_us for c in self.candidates], prices),
+            steps([c.measured_us for c in self.candidates], times),
+        )
+        return None if self.flat else spearman(*found) or 0.0
 
 
 def steps(values: Sequence[float], part: float) -> list[int]:
@@ -154,16 +141,23 @@ class Study:
         return spearman([p for p, _ in pairs], [m for _, m in pairs])
 
     @property
+    def ordered(self) -> list[KernelPrices]:
+        """The kernels whose candidates have an order."""
+        return [k for k in self.kernels if k.correlation is not None]
+
+    @property
     def median_within(self) -> float | None:
         """The median of the correlations within kernels."""
-        found = [r for k in self.kernels if (r := k.correlation) is not None]
-        return statistics.median(found) if found else None
+        return median([k.correlation for k in self.ordered])
 
     @property
     def plain_median(self) -> float | None:
-        """The same without steps."""
-        found = [r for k in self.kernels if (r := k.plain_correlation) is not None]
-        return statistics.median(found) if found else None
+        """The same where no ranks are shared."""
+        return median([k.ranked(0.0, 0.0) for k in self.ordered])
+
+
+def median(found: Sequence[float | None]) -> float | None:
+    return statistics.median(n for n in found if n is not None) if found else None
 
 
 def check_prices(
@@ -278,10 +272,10 @@ def study_tables(study: Study) -> list[Any]:
         for k in study.kernels
     ]  # fmt: skip
     found = [table("kernels", columns, rows)]
-    tried = [k for k in study.kernels if k.count > 1]
+    tried = [k for k in study.kernels if len(k.candidates) > 1]
     columns = ["workload", "kernel", "candidates", "slowest / fastest", "best by price", "rank"]
     rows = [
-        [k.workload, k.kernel, str(k.count), f"{k.spread:.2f}", f"{k.loss:.2f}",
+        [k.workload, k.kernel, str(len(k.candidates)), f"{k.spread:.2f}", f"{k.loss:.2f}",
          "flat" if k.flat else number(k.correlation, ".2f")]
         for k in tried
     ]  # fmt: skip
@@ -290,51 +284,30 @@ def study_tables(study: Study) -> list[Any]:
 
 def study_lines(study: Study) -> list[str]:
     """The rank correlations in words."""
-    ordered = [k for k in study.kernels if k.correlation is not None]
-    flat = sum(k.count > 1 and k.flat for k in study.kernels)
+    ordered = study.ordered
+    flat = sum(len(k.candidates) > 1 and k.flat for k in study.kernels)
     lines = [
         f"rank correlation over {len(study.kernels)} kernels: {number(study.correlation, '.3f')}",
         f"within a kernel's candidates: {number(study.median_within, '.2f')}, the median over "
         f"{len(ordered)} kernels ({number(study.plain_median, '.2f')} where differences of less "
-        f"than {FLAT:.0%}, or than two runs of one candidate, count); of {flat} more all candidates take the same time",
+        f"than {FLAT:.0%}, or than two copies of one differ by, count); of {flat} more all "
+        "candidates take the same time",
     ]
     if ordered:
-        names = ("needed", "needed_at_random", "count", "spared")
-        by_price, any_order, count, spared = (
-            statistics.mean(getattr(k, name) for k in ordered) for name in names
-        )
-        lost = sum(k.misses for k in ordered)
+        by_price, any_order = (statistics.mean(k.needed[i] for k in ordered) for i in (0, 1))
+        spared = statistics.mean(k.spared for k in ordered)
         lines.append(
-            f"of {count:.1f} candidates on average one as fast as any is number {by_price:.1f} by "
-            f"price, {any_order:.1f} in any order; without those that are priced as too slow "
-            f"{spared:.0%} of the time to measure all is spared, and {lost} kernels lose their best"
+            f"one as fast as any is number {by_price:.1f} by price, {any_order:.1f} in any order; "
+            f"leaving out what is priced as too slow spares {spared:.0%} of the time of all"
         )
     return lines + [f"{name}: {why}" for name, why in study.failures.items()]
 
 
 def study_json(study: Study) -> dict[str, Any]:
     """All figures."""
-    return {
-        "correlation": study.correlation,
-        "median_within": study.median_within,
-        "plain_median_within": study.plain_median,
-        "failures": study.failures,
-        "kernels": [
-            {
-                "workload": k.workload,
-                "kernel": k.kernel,
-                "predicted_us": k.predicted_us,
-                "measured_us": k.measured_us,
-                "flat": k.flat,
-                "noise": k.noise,
-                "correlation": k.correlation,
-                "plain_correlation": k.plain_correlation,
-                "candidates": [
-                    {"decisions": dict(c.decisions), "predicted_us": c.predicted_us,
-                     "measured_us": c.measured_us}
-                    for c in k.candidates
-                ],
-            }
-            for k in study.kernels
-        ],
-    }  # fmt: skip
+    found = [
+        {**asdict(k), "flat": k.flat, "correlation": k.correlation, "plain": k.ranked(0.0, 0.0)}
+        for k in study.kernels
+    ]
+    names = ("correlation", "median_within", "plain_median", "failures")
+    return {**{name: getattr(study, name) for name in names}, "kernels": found}
