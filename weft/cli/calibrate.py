@@ -50,7 +50,7 @@ class Measured:
 
 
 def _steps(x: torch.Tensor) -> torch.Tensor:
-    return torch.exp(torch.tanh(torch.exp(torch.sigmoid(x))))
+    return torch.exp(x) + torch.exp(-x)
 
 
 def _additions(x: torch.Tensor) -> torch.Tensor:
