@@ -51,7 +51,10 @@ LAYERS: dict[str, set[str]] = {
     "text": {"core", "frontend.text", "tensor.text", "scalar.text", "kernel.text"},
     "levels": {"*"},
     # Above a level it schedules, below what it measures: a child process has the whole road.
-    "tune": {"core", "config", "options", "runtime", "scalar", "targets", "text", "tile.choices"},
+    "tune": {
+        *("core", "config", "options", "runtime", "scalar", "targets", "text", "tile.choices"),
+        *("kernel.ops", "emit.gpu", "emit.languages"),  # of the exact price
+    },
     "tune.worker": {"*"},
     # The exact price of a CPU's kernel counts what the C compiler is given.
     "tune.price.cpu": {*PRICED, "tile.lower"},

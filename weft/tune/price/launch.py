@@ -1,0 +1,187 @@
+"""All threads of a launch: the values of indices over loops and threads, and what accesses cost.
+
+launch = Launch(threads=256, most=6)
+launch.enter(loop, launch.count(loop))             # opens a loop; of a long one 6 iterations
+launch.touch(x, "load", index, 4, None).units      # sectors of the whole launch
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from weft.core.node import Node, op_of
+from weft.kernel.ops import Box
+from weft.scalar.nest import Buffer, For
+from weft.scalar.ops import SAFE, Apply, Constant, Symbol
+from weft.tune.price import warps
+
+
+class Touch(NamedTuple):
+    """An access of a launch: what it costs, and which part of a buffer a block touches.
+
+    kind        load, store, or copy: an asynchronous one's load, which no register holds
+    bytes       of a lane; 16 of a box of the copy engine
+    units       sectors of global memory, wavefronts of shared memory
+    lines       of 128 bytes, of global memory; none of a box
+    footprint   bytes of the different sectors that a block touches, on average
+    moves       the loops of the grid that decide which, by number
+    some        the sectors that the first block touches, in the iterations that are looked at
+    """
+
+    buffer: Buffer
+    kind: str
+    bytes: int
+    requests: float
+    units: float
+    lines: float = 0.0
+    footprint: float = 0.0
+    moves: tuple[int, ...] = ()
+    some: frozenset[int] = frozenset()
+
+
+class Launch:
+    """The loops around a statement, each iteration of which every thread of the block runs."""
+
+    def __init__(self, threads: int, most: int) -> None:
+        self.threads, self.warps, self.most = threads, threads // warps.BANKS, most
+        self.grid = list[int]()  # iterations of its loops that have several
+        self.totals = list[int]()  # of all
+        self.weights = list[Any]()  # how many iterations each that is looked at stands for
+        self.known: dict[Node, Any] = {}
+        self.active: Any = None  # which iterations and threads run; None: all
+
+    def count(self, stmt: For) -> Any:
+        """The iterations that each thread runs of a loop."""
+        low, high = self.value(stmt.lo), self.value(stmt.hi)
+        count = np.maximum(-((low - high) // stmt.step), 0)
+        return count if self.active is None else np.where(self.active, count, 0)
+
+    def enter(self, stmt: For, count: Any) -> None:
+        """The values of an axis: a dimension in front of all others, where there are several."""
+        low, total = self.value(stmt.lo), int(count.max())
+        self.known = dict(self.known)
+        if stmt.bind == "thread":
+            self.known[stmt.axis] = np.arange(total) * stmt.step + low
+            return
+        picks, runs = np.zeros(1, np.int64), None if count.min() == 1 else count > 0
+        if total > 1:
+            picks = np.unique(np.linspace(0, total - 1, min(total, self.most)).astype(np.int64))
+            inner = max(len(picks) - 2, 1)  # the first and the last one stand for themselves
+            weights = np.full(len(picks), (total - 2) / inner)
+            weights[[0, -1]] = 1.0
+            self.totals.append(total)
+            self.weights.append(weights)
+            self.grid += [total] * (stmt.bind == "grid")
+            picks = picks.reshape(-1, *(1,) * len(self.totals))
+            runs = None if count.min() == total else picks < count
+        self.known[stmt.axis] = low + picks * stmt.step
+        if runs is not None:
+            self.active = runs if self.active is None else runs & self.active
+
+    def leave(self) -> None:
+        """Out of a loop that has several iterations."""
+        self.totals.pop()
+        self.weights.pop()
+
+    def value(self, term: Node) -> Any:
+        """A term over loops and threads: the innermost loop comes first, threads last."""
+        if term not in self.known:
+            self.known[term] = self.computed(term)
+        return self.known[term]
+
+    def computed(self, term: Node) -> Any:
+        if isinstance(term.op, Constant):
+            return np.asarray(term.op.value)
+        if isinstance(term.op, Symbol):
+            return np.asarray(term.op.hint)
+        if not isinstance(term.op, Apply):
+            return np.zeros((), np.int64)  # of memory: unknown
+        if term.op.function in SAFE:
+            return self.value(term.args[0])
+        with np.errstate(all="ignore"):
+            return np.asarray(term.op.evaluate(*map(self.value, term.args)))
+
+    def runs(self) -> float:
+        """How often warps run a block here, of the whole launch: where one of its lanes does."""
+        if self.active is None:
+            return math.prod(self.totals) * self.warps
+        (active,) = self.natural(self.threads, self.active)
+        some = active.reshape(*active.shape[:-1], self.warps, -1).any(-1).sum(-1)
+        return float((some * self.often(some.shape)).sum())
+
+    def touch(self, buffer: Buffer, kind: str, index: Node, lanes: int, mask: Node | None) -> Touch:
+        """Count an access of `lanes` elements of each thread."""
+        size = lanes * buffer.type.dtype.bytes
+        address = self.value(index) * buffer.type.dtype.bytes
+        if buffer.swizzle:
+            address = address ^ (address >> 3 & buffer.swizzle - 16)
+        active = np.asarray(True) if self.active is None else self.active
+        active = active if mask is None else active & self.value(mask).astype(bool)
+        address, active = self.natural(self.threads, address, active)
+        often = np.repeat(self.often(active.shape[:-1]).ravel(), self.warps)
+        rows = (a.reshape(-1, warps.BANKS) for a in (address, active))
+        each, on, count = warps.alike(*rows, often=often)
+        requests = float(on.any(1) @ count)
+        if buffer.space == "shared":
+            units = float(warps.wavefronts(each, on, size, kind == "load") @ count)
+            return Touch(buffer, kind, size, requests, units)
+        units = float(warps.sectors(each, on, size) @ count)
+        lines = float(warps.lines(each, on, size) @ count)
+        blocks, share, moves = self.blocks(active.shape[:-1])
+        address, active = (a.reshape(blocks, -1) for a in (address, active))
+        footprint = float(warps.sectors(address, active, size).mean()) * warps.SECTOR * share
+        some = frozenset((address[0][active[0]] // warps.SECTOR).tolist())
+        facts = requests, units, lines, footprint, moves, some
+        return Touch(buffer, kind, size, *facts)
+
+    def natural(self, threads: int, *arrays: Any) -> list[Any]:
+        """All in one shape: loops, outermost first, and threads; 1 for loops that move none."""
+        rank = len(self.totals) + 1
+        shape = np.broadcast_shapes(*(a.shape for a in arrays), (threads,))
+        order = (*range(rank - 2, -1, -1), rank - 1)
+        full = (1,) * (rank - len(shape)) + shape
+        return [np.broadcast_to(a, shape).reshape(full).transpose(order) for a in arrays]
+
+    def often(self, loops: tuple[int, ...]) -> Any:
+        """How many iterations each of an array over loops stands for."""
+        total = np.ones(loops)
+        for i, n in enumerate(loops):
+            weights = self.weights[i].reshape(-1, *(1,) * (len(loops) - i - 1))
+            total = total * (weights if n > 1 else self.totals[i])
+        return total
+
+    def blocks(self, loops: tuple[int, ...]) -> tuple[int, float, tuple[int, ...]]:
+        """Of an array over loops: the blocks in it, what to multiply that of one with for a whole
+        block, and the loops of the grid that move it.
+        """
+        grid = len(self.grid)
+        inner = zip(self.totals[grid:], loops[grid:], strict=True)
+        share = math.prod(total / n for total, n in inner if n > 1)
+        moves = tuple(i for i, n in enumerate(loops[:grid]) if n > 1)
+        return math.prod(loops[:grid]), share, moves
+
+    def box(self, box: Node, item: int) -> Touch:
+        """A copy by the copy engine, which one thread starts: the sectors of its rows."""
+        op, active = op_of(box, Box), np.ones(1, bool) if self.active is None else self.active
+        corner = (np.atleast_1d(self.value(a)) for a in box.args)
+        active, *places = self.natural(1, *(a[..., :1] for a in (active, *corner)))
+        often, (blocks, share, moves) = (
+            self.often(active.shape[:-1]),
+            self.blocks(active.shape[:-1]),
+        )
+        first = np.maximum(places[-1], 0)
+        last = np.minimum(places[-1] + op.sides[-1], op.sizes[-1])
+        there, base = last > first, np.zeros((), np.int64)
+        for k, at in enumerate(places[:-1]):
+            rows = at + np.arange(op.sides[k]).reshape(-1, *(1,) * (k + at.ndim))
+            there = there & (rows >= 0) & (rows < op.sizes[k])
+            base = base + rows * op.strides[k]
+        ends = (base + first) * item, (base + last) * item - 1
+        low, high = (end // warps.SECTOR for end in ends)
+        rows = np.where(there & active, high - low + 1, 0)
+        requests, units = ((a[..., 0] * often).sum() for a in (active, rows))
+        footprint = float(rows.sum()) / blocks * share * warps.SECTOR
+        return Touch(op.buffer, "copy", 16, float(requests), float(units), 0.0, footprint, moves)
