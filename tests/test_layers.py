@@ -60,6 +60,7 @@ LAYERS: dict[str, set[str]] = {
     "tune.price.cpu": {*PRICED, "tile.lower"},
     "tune.price.work": PRICED,
     "tune.price.traffic": PRICED,
+    "tune.predicted": {"*"},  # schedules and prices a kernel by itself
     "driver": {"*"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
@@ -67,7 +68,7 @@ LAYERS: dict[str, set[str]] = {
         *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
-        *("tune.database", "tune.tuner"),
+        *("tune.database", "tune.tuner", "tune.predicted"),
     },
     # What measures against the exact price.
     "cli.calibrate": {*MEASURING, "scalar.nest"},
@@ -76,6 +77,11 @@ LAYERS: dict[str, set[str]] = {
     # `weft check` looks at each kernel by itself, so at what stands below the driver.
     "cli.checking": {
         *("core", "driver", "frontend.graph", "interpret", "link.places", "options", "scalar"),
+    },
+    # What would run, where there is no device.
+    "cli.predicting": {
+        *("core", "driver", "levels", "options", "scalar.nest", "scalar.sizes", "targets", "text"),
+        *("link.places", "tune.price", "tune.predicted", "tune.worker"),
     },
     "__main__": {"cli.main"},
     "weft": {"driver", "core.errors", "targets", "runtime.blocks", "runtime.report"},

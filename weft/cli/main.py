@@ -21,6 +21,7 @@ from weft.cli.kernels import check_kernels, first_wrong, kernel_line, kernel_tab
 from weft.cli.measuring import BAD_INPUT, MISSED, tell
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
+from weft.cli.predicting import prediction
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import KINDS, load, schedule_text
 from weft.config import config
@@ -260,6 +261,9 @@ def tune_command(
     merge: Annotated[
         str | None, typer.Option("--import", metavar="FILE", help="add what --export wrote")
     ] = None,
+    predict: Annotated[
+        bool, typer.Option("--predict", help="of a CUDA target: times, bounds, percent of peak")
+    ] = False,
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
     dynamic: DynamicOption = False,
@@ -268,6 +272,9 @@ def tune_command(
 ) -> None:
     """Search the choices of SOURCE's kernels by measuring; later compilations take what is best."""
     rows: list[Row] = []
+    if predict:
+        show(prediction(target, SourceSpec(text, source, seed)))
+        return
     if source is not None or text is not None:
         chosen = Options.of({"target": target, "fuse": fuse, "dynamic": dynamic})
         spec = SourceSpec(text, source, seed, device=device_name(chosen))

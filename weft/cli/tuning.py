@@ -14,10 +14,12 @@ from typing import Any
 from weft.cli.check import call
 from weft.cli.compiling import compile_source
 from weft.cli.output import microseconds, table
+from weft.cli.predicting import levels_of, simulated, without_device
 from weft.cli.program import IrText, SourceSpec
 from weft.cli.source import load
 from weft.core.errors import WeftError
 from weft.options import Options
+from weft.tune import predicted
 from weft.tune.database import Database, Row, latest, read_rows
 from weft.tune.tuner import SETTINGS, Settings, database
 
@@ -25,11 +27,19 @@ from weft.tune.tuner import SETTINGS, Settings, database
 def tune(
     spec: SourceSpec, options: Options, seconds: float, tell: Callable[[str], None]
 ) -> list[Row]:
-    """Tune every graph of a program for its own arguments; the rows that were found."""
+    """Tune every graph of a program for its own arguments; the rows that were found.
+
+    A CUDA target without a device is tuned by the exact price.
+    """
     program = load(spec)
     if isinstance(program, IrText):
         raise WeftError("weft tune takes a PyTorch program, not IR text")
     settings = Settings(seconds, tell)
+    if without_device(options):
+        tell(f"PyTorch finds no device: {options.target} is tuned by its predicted times")
+        for levels in levels_of(program, options):
+            predicted.tune(levels, options.target, settings, simulated)
+        return settings.rows
     token = SETTINGS.set(settings)
     try:
         compiled = compile_source(program, replace(options, tune="now"))
@@ -41,14 +51,15 @@ def tune(
 
 def rows_table(title: str, rows: Sequence[Row]) -> Any:
     """Each kernel with its time by default and tuned, and what was decided."""
-    columns = ["kernel", "target", "default us", "tuned us", "ratio", "decisions"]
+    columns = ["kernel", "target", "default us", "tuned us", "ratio", "times are", "decisions"]
     return table(title, columns, [_cells(row) for row in rows])
 
 
 def _cells(row: Row) -> list[str]:
     times = microseconds(row.default_us), microseconds(row.us)
     ratio = f"{row.us / row.default_us:.2f}" if row.default_us else ""
-    return [row.kernel, row.target, *times, ratio, decided(row)]
+    kind = "predicted, no device" if row.predicted else "measured"
+    return [row.kernel, row.target, *times, ratio, kind, decided(row)]
 
 
 def decided(row: Row) -> str:
@@ -61,9 +72,8 @@ def summary(rows: Sequence[Row]) -> str:
     better = sum(bool(r.decisions) for r in rows)
     if not before:
         return "nothing new to tune"
-    return (
-        f"{better} of {len(rows)} kernels are faster: all take {after / before:.2f} of their time"
-    )
+    how = "predicted to be faster" if any(r.predicted for r in rows) else "faster"
+    return f"{better} of {len(rows)} kernels are {how}: all take {after / before:.2f} of their time"
 
 
 def maintain(forget: str | None, export: str | None, merge: str | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""What was found by measuring: a file of JSON lines in the cache, one for each kernel and machine.
+"""What tuning found: a file of JSON lines in the cache, one for each kernel and machine.
 
 database = Database(config.cache / "tuned.jsonl")
 database.add([Row(key, "softmax", "cpu", {"vectors": "4"}, 9.1, us=7.4, tried=12, when=now)])
@@ -6,7 +6,7 @@ database.find(key)          # that row, in this process or a later one; None for
 
 A kernel's key has its text at the loop level, with the names of buffers left out, the machine, and
 the files of weft that schedule it: what another version found does not count. Lines of two files
-can be put together: of several for one key the latest counts.
+can be put together: of several for one key the latest counts, or the latest that was measured.
 """
 
 from __future__ import annotations
@@ -43,6 +43,7 @@ class Row:
     us: float
     tried: int  # candidates; none where it took little of a program's time
     when: str  # in ISO 8601, so that later ones compare greater
+    predicted: bool = False  # with no device, by the exact price; what is measured goes before it
 
 
 class Database:
@@ -108,8 +109,8 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:
-    """By key the row that was written last."""
-    return {row.key: row for row in sorted(rows, key=lambda row: row.when)}
+    """By key the row that was written last, of the measured ones where there are some."""
+    return {row.key: row for row in sorted(rows, key=lambda row: (not row.predicted, row.when))}
 
 
 @cache

@@ -68,7 +68,7 @@ def _opened(path: Path) -> Database:
 
 
 def decisions_of(kernel: Kernel, target: CPU | GPU) -> Mapping[str, str]:
-    """What was found for a kernel of the loop level; nothing where it was never measured."""
+    """What was found for a kernel of the loop level; nothing where it was never tuned."""
     if not database().rows():
         return {}
     row = database().find(kernel_key(kernel, target))
@@ -137,11 +137,12 @@ def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list
 
 
 def _untried(rows: Mapping[str, Row | None]) -> list[str]:
-    """Kernels that nothing is known of, or that took little of another program and much of this."""
-    total = sum(row.default_us for row in rows.values() if row)
+    """Kernels that were never measured, or that took little of another program and much of this."""
+    known = {name: None if row and row.predicted else row for name, row in rows.items()}
+    total = sum(row.default_us for row in known.values() if row)
     return [
         name
-        for name, row in rows.items()
+        for name, row in known.items()
         if row is None or (not row.tried and row.default_us >= SHARE * total)
     ]
 

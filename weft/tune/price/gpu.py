@@ -1,7 +1,7 @@
 """The exact price of a scheduled kernel on an NVIDIA GPU, counted from the kernel level.
 
 counts(kernel, GPUS["cuda:sm_90a"]).wavefronts     # of shared memory, of the whole launch
-price(kernel, GPUS["cuda:sm_90a"])                 # Price(us=11.2, bound="far", ...)
+price(kernel, GPUS["cuda:sm_90a"])                 # Price(us=11.2, bound="memory", ...)
 
 time = launch + the longest of
     what multiprocessors do in waves of as many blocks as fit: the cycles of the busiest pipe for
@@ -13,8 +13,7 @@ The facts are in rates.py and targets/. No device has confirmed the price.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -26,56 +25,18 @@ from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, RESERVED, RESIDENT
 from weft.tune.price.launch import Touch
 from weft.tune.price.gpu_rates import LINE, RATES, SCHEDULERS, STREAMS
-from weft.tune.price.walk import Walk
+from weft.tune.price.walk import Counts, Walk
 from weft.tune.price.warps import SECTOR
 
-BASE, MOST = 24, 255  # registers of a thread beside its values, and at most
+MOST = 255  # registers of a thread
 LOOKED_AT = 6  # iterations of a loop
-
-
-@dataclass(frozen=True)
-class Counts:
-    """What a launch does. Instructions, requests and the like are of warps, and of all blocks.
-
-    grid        iterations of the loops of the grid
-    slots       instructions by pipe
-    products    multiply-adds of tensor cores, by instruction
-    unit_bytes  of shared memory, that warpgroups read and the copy engine writes
-    barriers    of one block
-    cycles      of one warp from its first to its last instruction, where it waits for no other
-    stalled     of these, those in which all warps of its block wait: for copies, at barriers
-    """
-
-    grid: tuple[int, ...]
-    threads: int
-    shared_bytes: int
-    registers: int
-    slots: Mapping[str, float]
-    products: Mapping[str, float]
-    touches: tuple[Touch, ...]
-    unit_bytes: float
-    barriers: float
-    cycles: float
-    stalled: float
-
-    @property
-    def blocks(self) -> int:
-        return math.prod(self.grid)
-
-    @property
-    def wavefronts(self) -> float:
-        return sum(t.units for t in self.touches if t.buffer.space == "shared")
-
-    @property
-    def sectors(self) -> float:
-        return sum(t.units for t in self.touches if t.buffer.space == "global")
 
 
 class Price(NamedTuple):
     """Microseconds, what bounds them, and the microseconds at the machine's peak.
 
-    bound   a pipe (fma, tensor, shared ...), "near" or "far" (bytes past the first-level caches and
-            past the last one), "latency", or "launch"
+    bound   a pipe (fma, tensor cores, shared memory ...), "L1" (lines that it looks up), "L2" or
+            "memory" (bytes from there), "latency", or "launch"
     peak_us of its arithmetic (fused multiply-adds of threads, of tensor cores) or of the bytes of
             its buffers, whichever is more
     """
@@ -92,12 +53,7 @@ def counts(kernel: Kernel, target: GPU, most: int = LOOKED_AT) -> Counts:
     WeftError for a target without rates.
     """
     choice("target with an exact price", target.arch, RATES)
-    walk = Walk(kernel, target, most)
-    shape, registers = tuple(walk.launch.grid), min(MOST, BASE + math.ceil(walk.registers))
-    facts = walk.slots, walk.products, tuple(walk.touches), walk.unit_bytes
-    barriers = walk.barriers / math.prod(shape)
-    block = walk.emitted.block, walk.emitted.shared_bytes, registers
-    return Counts(shape, *block, *facts, barriers, walk.cycles, walk.stalled)
+    return Walk(kernel, target, most).counts
 
 
 def kernel_us(kernel: Kernel, target: GPU) -> float:
@@ -108,20 +64,25 @@ def kernel_us(kernel: Kernel, target: GPU) -> float:
 def price(kernel: Kernel, target: GPU) -> Price:
     """The predicted time of one launch, and what bounds it; WeftError where no block fits."""
     found = counts(kernel, target)
-    ghz, resident = _ghz(target), _resident(found, target)
+    resident, mhz = _resident(found, target), _mhz(target)
     pipes = cycles_by_pipe(found, target)
     fit = target.cores * resident
     near, far = bytes_moved(found, target, fit)
     turns, waves = _turns(found.blocks, target.cores, resident), -(-found.blocks // fit)
     cycles = {name: n / found.blocks * turns for name, n in pipes.items()}
     alone = max(pipes.values()) / found.blocks + found.stalled  # of a block: others may hide it
-    us = {name: n / ghz / 1e3 for name, n in (*cycles.items(), ("latency", waves * found.cycles))}
-    us["near"] = near / (target.l3_bytes_per_ns * target.cores) / 1e3
-    us["far"] = far / (target.memory_bytes_per_ns * target.cores * STREAMS) / 1e3
+    us = {name: n / mhz for name, n in (*cycles.items(), ("latency", waves * found.cycles))}
+    us["L2"] = near / (target.l3_bytes_per_ns * target.cores) / 1e3
+    us["memory"] = far / (target.memory_bytes_per_ns * target.cores * STREAMS) / 1e3
     bound = max(us, key=lambda name: us[name])
-    most = max(us[bound], waves * alone / ghz / 1e3)
+    most = max(us[bound], waves * alone / mhz)
     bound = bound if most >= target.launch_us else "launch"
-    return Price(most + target.launch_us, bound, peak_us(kernel, found, target), found)
+    peak = max(arithmetic_us(found, target), bytes_us((*kernel.inputs, *kernel.outputs), target))
+    return Price(most + target.launch_us, bound, peak, found)
+
+
+def _mhz(target: GPU) -> float:
+    return 1e3 * target.vector_ops_per_ns / SCHEDULERS
 
 
 def _turns(blocks: int, cores: int, resident: int) -> int:
@@ -130,15 +91,12 @@ def _turns(blocks: int, cores: int, resident: int) -> int:
     return full * resident + -(-rest // cores)
 
 
-def _ghz(target: GPU) -> float:
-    return target.vector_ops_per_ns / SCHEDULERS
-
-
 def _resident(found: Counts, target: GPU) -> int:
     """Blocks that a multiprocessor has at once."""
     threads, blocks, memory = RESIDENT[target.arch]
     warps = -(-found.threads // target.warp)
-    held = -(-found.registers * target.warp // 256) * 256 * warps
+    registers = min(MOST, math.ceil(found.registers))
+    held = -(-registers * target.warp // 256) * 256 * warps
     fit = blocks, threads // (target.warp * warps), REGISTERS // held
     most = min(*fit, (memory << 10) // (found.shared_bytes + RESERVED))
     if not most and fit[2]:
@@ -154,11 +112,11 @@ def cycles_by_pipe(found: Counts, target: GPU) -> dict[str, float]:
     cycles["issue"] = sum(found.slots.values()) / SCHEDULERS
     reach = [t for t in found.touches if t.buffer.space == "global"]
     held = sum(t.units for t in reach if t.kind != "copy") * SECTOR  # others pass by the registers
-    cycles["shared"] = found.wavefronts + (found.unit_bytes + held) / LINE
-    cycles["shared"] += found.slots.get("shuffle", 0.0)
-    cycles["lines"] = sum(t.lines for t in reach)
+    cycles["shared memory"] = found.wavefronts + (found.unit_bytes + held) / LINE
+    cycles["shared memory"] += found.slots.get("shuffle", 0.0)
+    cycles["L1"] = sum(t.lines for t in reach)
     speeds = {"mma": rates.mma, "wgmma": rates.wgmma}
-    cycles["tensor"] = sum(n / speeds[kind] for kind, n in found.products.items())
+    cycles["tensor cores"] = sum(n / speeds[kind] for kind, n in found.products.items())
     return cycles
 
 
@@ -193,7 +151,7 @@ def _share(touches: Sequence[Touch]) -> float:
     return len(frozenset[int]().union(*(t.some for t in touches))) / each if each else 1.0
 
 
-def _parts_of_wave(grid: tuple[int, ...], moves: tuple[int, ...], fit: int) -> int:
+def _parts_of_wave(grid: Sequence[int], moves: tuple[int, ...], fit: int) -> int:
     """How many different parts of a buffer the blocks of a wave touch."""
     if not moves:
         return 1
@@ -201,11 +159,15 @@ def _parts_of_wave(grid: tuple[int, ...], moves: tuple[int, ...], fit: int) -> i
     return len(np.unique(np.stack([places[i] for i in moves]), axis=1).T)
 
 
-def peak_us(kernel: Kernel, found: Counts, target: GPU) -> float:
-    """The time at the machine's peak: of its multiply-adds, or to move its buffers once."""
+def arithmetic_us(found: Counts, target: GPU) -> float:
+    """The time of a launch's multiply-adds at the machine's peak, of threads or of tensor cores."""
     rates = RATES[target.arch]
     cycles = found.slots.get("fma", 0.0) * target.warp / rates.lanes["fma"]
     cycles = max(cycles, sum(found.products.values()) / max(rates.mma, rates.wgmma))
-    buffers = sum(hint(b.bytes) for b in {*kernel.inputs, *kernel.outputs})
-    moved = buffers / (target.memory_bytes_per_ns * target.cores)
-    return max(cycles / target.cores / _ghz(target), moved) / 1e3
+    return cycles / target.cores / _mhz(target)
+
+
+def bytes_us(buffers: Collection[Buffer], target: GPU) -> float:
+    """The time to move buffers once at the peak bandwidth of the memory."""
+    whole = sum(hint(b.bytes) for b in set(buffers))
+    return whole / (target.memory_bytes_per_ns * target.cores) / 1e3

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from weft.core.node import Node
-from weft.core.types import DType, f32, f64
+from weft.core.types import DType, f64
 from weft.kernel.ops import ThreadXor
 from weft.scalar.ops import CASTS, Apply, value_of
 
@@ -70,7 +70,8 @@ def slots(term: Node) -> Mapping[str, float]:
         return {}
     function, dtype = term.op.function, term.args[-1].type.dtype
     if function is CASTS.get(term.type.dtype):
-        return _cast(dtype, term.type.dtype)
+        wide = f64 in (dtype, term.type.dtype) or dtype.is_float != term.type.dtype.is_float
+        return {"sfu": 1.0} if wide else ALU
     if dtype is f64:
         return {"f64": function.cost}
     if dtype.is_float:
@@ -85,11 +86,3 @@ def _integer(term: Node, dtype: DType) -> float:
     if name in ("floordiv", "floormod", "truncdiv", "fmod"):
         return words * (1.0 if by > 0 and not by & (by - 1) else 5.0 if by else 20.0)
     return words
-
-
-def _cast(source: DType, to: DType) -> Mapping[str, float]:
-    if f64 in (source, to):
-        return {"sfu": 1.0}
-    if source.is_float != to.is_float:
-        return {"sfu": 1.0}
-    return {"alu": 1.0} if source is not to and f32 in (source, to) else {}

@@ -122,20 +122,20 @@ class Launch:
         active = active if mask is None else active & self.value(mask).astype(bool)
         address, active = self.natural(self.threads, address, active)
         often = np.repeat(self.often(active.shape[:-1]).ravel(), self.warps)
-        rows = (a.reshape(-1, warps.BANKS) for a in (address, active))
-        each, on, count = warps.alike(*rows, often=often)
+        flat = [a.reshape(-1, warps.BANKS) for a in (address, active)]
+        each, on, count = warps.alike(*flat, often=often)
         requests = float(on.any(1) @ count)
         if buffer.space == "shared":
             units = float(warps.wavefronts(each, on, size, kind == "load") @ count)
             return Touch(buffer, kind, size, requests, units)
-        units = float(warps.sectors(each, on, size) @ count)
-        lines = float(warps.lines(each, on, size) @ count)
-        blocks, share, moves = self.blocks(active.shape[:-1])
-        address, active = (a.reshape(blocks, -1) for a in (address, active))
-        footprint = float(warps.sectors(address, active, size).mean()) * warps.SECTOR * share
-        some = frozenset((address[0][active[0]] // warps.SECTOR).tolist())
-        facts = requests, units, lines, footprint, moves, some
-        return Touch(buffer, kind, size, *facts)
+        units = float(warps.blocks(each, on, size, warps.SECTOR) @ count)
+        lines = float(warps.blocks(each, on, size, warps.LINE) @ count)
+        once, moves = self.once(active.shape[:-1], units)
+        whole = [a.reshape(math.prod(a.shape[: len(self.grid)]), -1) for a in (address, active)]
+        each, new = (warps.blocks(a[0], a[1], size, warps.SECTOR).sum() for a in (flat, whole))
+        some = frozenset((whole[0][0][whole[1][0]] // warps.SECTOR).tolist())
+        once *= float(new / max(each, 1))
+        return Touch(buffer, kind, size, requests, units, lines, once, moves, some)
 
     def natural(self, threads: int, *arrays: Any) -> list[Any]:
         """All in one shape: loops, outermost first, and threads; 1 for loops that move none."""
@@ -153,25 +153,19 @@ class Launch:
             total = total * (weights if n > 1 else self.totals[i])
         return total
 
-    def blocks(self, loops: tuple[int, ...]) -> tuple[int, float, tuple[int, ...]]:
-        """Of an array over loops: the blocks in it, what to multiply that of one with for a whole
-        block, and the loops of the grid that move it.
-        """
+    def once(self, loops: tuple[int, ...], units: float) -> tuple[float, tuple[int, ...]]:
+        """Bytes of a block's sectors, loops that do not move them once; and the grid's that do."""
         grid = len(self.grid)
-        inner = zip(self.totals[grid:], loops[grid:], strict=True)
-        share = math.prod(total / n for total, n in inner if n > 1)
-        moves = tuple(i for i, n in enumerate(loops[:grid]) if n > 1)
-        return math.prod(loops[:grid]), share, moves
+        still = (t for t, n in zip(self.totals[grid:], loops[grid:], strict=True) if n == 1)
+        whole = units * warps.SECTOR / math.prod(self.grid) / math.prod(still)
+        return whole, tuple(i for i, n in enumerate(loops[:grid]) if n > 1)
 
     def box(self, box: Node, item: int) -> Touch:
         """A copy by the copy engine, which one thread starts: the sectors of its rows."""
         op, active = op_of(box, Box), np.ones(1, bool) if self.active is None else self.active
         corner = (np.atleast_1d(self.value(a)) for a in box.args)
         active, *places = self.natural(1, *(a[..., :1] for a in (active, *corner)))
-        often, (blocks, share, moves) = (
-            self.often(active.shape[:-1]),
-            self.blocks(active.shape[:-1]),
-        )
+        often = self.often(active.shape[:-1])
         first = np.maximum(places[-1], 0)
         last = np.minimum(places[-1] + op.sides[-1], op.sizes[-1])
         there, base = last > first, np.zeros((), np.int64)
@@ -183,5 +177,5 @@ class Launch:
         low, high = (end // warps.SECTOR for end in ends)
         rows = np.where(there & active, high - low + 1, 0)
         requests, units = ((a[..., 0] * often).sum() for a in (active, rows))
-        footprint = float(rows.sum()) / blocks * share * warps.SECTOR
-        return Touch(op.buffer, "copy", 16, float(requests), float(units), 0.0, footprint, moves)
+        place = self.once(active.shape[:-1], float(units))
+        return Touch(op.buffer, "copy", 16, float(requests), float(units), 0.0, *place)

@@ -1,7 +1,7 @@
 """Walks one thread's program with the addresses of all threads: what a launch does, counted.
 
-walk = Walk(kernel, GPUS["cuda:sm_90a"], most=16)
-walk.touches, walk.slots, walk.cycles       # accesses, instructions by pipe, one warp's cycles
+counts = Walk(kernel, GPUS["cuda:sm_90a"], most=6).counts
+counts.touches, counts.slots, counts.cycles     # accesses, instructions by pipe, one warp's cycles
 
 The walk follows the statements as the emitter writes them (placed terms). Every index is an array
 over the iterations of the loops around it and the threads of the block, so that lanes that diverge
@@ -36,8 +36,47 @@ from weft.tune.price.gpu_rates import RATES, slots
 
 FLIGHT = 4  # iterations of a loop that a compiler runs side by side
 WARPS, DEPTH = 4, 16  # of a warpgroup; of the sum in one of its instructions
-AHEAD = 40  # registers for what a block has loaded, at most
+AHEAD, BASE = 40, 24  # registers for what a block has loaded, at most, and for addresses
 Sums = defaultdict[Any, float]
+
+
+@dataclass
+class Counts:
+    """What a launch does. Instructions, requests and the like are of warps, and of all blocks.
+
+    grid        iterations of the loops of the grid that have several
+    registers   of a thread, about
+    slots       instructions by pipe
+    products    multiply-adds of tensor cores, by instruction
+    unit_bytes  of shared memory, that warpgroups read and the copy engine writes
+    meets       of blocks, at barriers: one for the copy engine's own
+    cycles      of one warp from its first to its last instruction, where it waits for no other
+    stalled     of these, those in which all warps of its block wait: for copies, at barriers
+    """
+
+    threads: int
+    shared_bytes: int
+    grid: list[int]
+    registers: float = 0.0
+    slots: Sums = field(default_factory=lambda: defaultdict(float))
+    products: Sums = field(default_factory=lambda: defaultdict(float))
+    touches: list[Touch] = field(default_factory=list[Touch])
+    unit_bytes: float = 0.0
+    meets: float = 0.0
+    cycles: float = 0.0
+    stalled: float = 0.0
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def wavefronts(self) -> float:
+        return sum(t.units for t in self.touches if t.buffer.space == "shared")
+
+    @property
+    def sectors(self) -> float:
+        return sum(t.units for t in self.touches if t.buffer.space == "global")
 
 
 @dataclass
@@ -57,26 +96,22 @@ class _Scope:
 
 
 class Walk:
-    """The counts of a kernel: of its whole launch, but for `cycles`, of one warp, and `stalled`."""
+    """A walk over a kernel, whose `counts` it fills."""
 
     def __init__(self, kernel: nest.Kernel, target: GPU, most: int) -> None:
         emitter = GPUEmitter(kernel, kernel.name, LANGUAGES[target.language])
-        self.emitted = emitter.launch(())
+        emitted = emitter.launch(())
         self.copied, self.rates = emitter.copied, RATES[target.arch]
-        self.launch = Launch(self.emitted.block, most)
+        self.launch = Launch(emitted.block, most)
+        self.counts = Counts(emitted.block, emitted.shared_bytes, self.launch.grid)
         self.crowd = max(1.0, self.launch.warps / rates.SCHEDULERS)  # warps that take turns
         self.moving: set[Node] = set()  # axes of the innermost loop that is not unrolled
-        self.named: set[Node] = set()
         self.copies = 1.0  # of what stands in unrolled loops
-        self.turns, self.live, self.registers = 1.0, 0.0, 0.0
-        self.slots: Sums = defaultdict(float)  # instructions of warps by pipe
-        self.products: Sums = defaultdict(float)  # multiply-adds on tensor cores, by instruction
-        self.unit_bytes = 0.0  # of shared memory, that warpgroups read and the copy engine writes
-        self.barriers = 0.0  # that blocks meet at: one for the copy engine's own barriers
-        self.touches: list[Touch] = []
+        self.named: set[Node] = set()
+        self.turns, self.live = 1.0, float(BASE)  # iterations of the loop around; registers
         whole = self.block(place(kernel.body, emitter.within))
-        self.cycles, self.stalled = whole.end, whole.stalled
-        self.barriers += bool(emitter.boxes.names) * math.prod(self.launch.grid)
+        self.counts.cycles, self.counts.stalled = whole.end, whole.stalled
+        self.counts.meets += bool(emitter.boxes.names) * self.counts.blocks
 
     # ---- loops
 
@@ -85,7 +120,8 @@ class Walk:
         scope, live, named = _Scope(self.launch.runs()), self.live, set(self.named)
         for stmt in stmts:
             self.statement(stmt, scope)
-            self.registers = max(self.registers, self.live + min(AHEAD, scope.loaded))
+            held = self.live + min(AHEAD, scope.loaded)
+            self.counts.registers = max(self.counts.registers, held)
         scope.end = max(scope.end, scope.issued)
         self.live, self.named = live, named
         return scope
@@ -108,7 +144,7 @@ class Walk:
             case nest.Local():
                 self.live += (stmt.buffer.space == "local") * hint(stmt.buffer.bytes) / 4
             case Barrier():
-                self.barriers += scope.often / self.launch.warps
+                self.counts.meets += scope.often / self.launch.warps
                 scope.stalled += rates.BARRIER
                 self.meet(scope, rates.BARRIER)
             case AsyncWait():
@@ -178,7 +214,7 @@ class Walk:
         return not immediate and not self.moving.isdisjoint(free_variables(term))
 
     def issue(self, scope: _Scope, pipe: str, n: float) -> None:
-        self.slots[pipe] += n * scope.often
+        self.counts.slots[pipe] += n * scope.often
         scope.issued += n
 
     def load(self, term: Node, scope: _Scope) -> float:
@@ -188,7 +224,7 @@ class Walk:
             return 0.0
         mask = term.args[-2] if op.masked else None
         lanes = term.type.lanes
-        self.touches.append(self.launch.touch(op.buffer, "load", term.args[0], lanes, mask))
+        self.counts.touches.append(self.launch.touch(op.buffer, "load", term.args[0], lanes, mask))
         self.issue(scope, "memory", 1)
         scope.loaded += lanes * term.type.dtype.bytes / 4
         return rates.SHARED if op.buffer.space == "shared" else rates.GLOBAL
@@ -201,7 +237,7 @@ class Walk:
         times = [self.term(r, scope) for r in results]
         for _ in range(len(scope.ready) - before):
             scope.ready.popitem()  # what the fold was, and nothing reads any more
-        scope.carried[stmt.fold] += max(_path(r, frozenset(stmt.fold.accs)) for r in results)
+        scope.carried[stmt.fold] += stmt.fold.monoid.cost * rates.LATENCY["fma"]
         for acc, running, at in zip(stmt.fold.accs, stmt.fold.running, times, strict=True):
             scope.ready[acc] = scope.ready[running] = at
 
@@ -218,27 +254,29 @@ class Walk:
             scope.copied = max(scope.end, scope.issued), scope.issued
             if isinstance(copied.op, Box):
                 touch = self.launch.box(copied, stmt.buffer.type.dtype.bytes)
-                self.touches.append(touch)
-                self.unit_bytes += touch.requests * lanes * stmt.buffer.type.dtype.bytes
+                self.counts.touches.append(touch)
+                self.counts.unit_bytes += touch.requests * lanes * stmt.buffer.type.dtype.bytes
                 return
             op: Any = copied.op
             masks = [m for m in (stmt.mask, copied.args[1] if op.masked else None) if m]
             both = apply("and", *masks) if len(masks) == 2 else next(iter(masks), None)
-            self.touches.append(self.launch.touch(op.buffer, "copy", copied.args[0], lanes, both))
-        self.touches.append(self.launch.touch(stmt.buffer, "store", index, lanes, stmt.mask))
+            self.counts.touches.append(
+                self.launch.touch(op.buffer, "copy", copied.args[0], lanes, both)
+            )
+        self.counts.touches.append(self.launch.touch(stmt.buffer, "store", index, lanes, stmt.mask))
 
     def product(self, stmt: Mma, scope: _Scope) -> None:
         begin = max(self.term(a, scope) for a in (*stmt.left, *stmt.right))
         begin = max(begin, *(scope.ready.get(f.accs[0], scope.start) for f in stmt.sums))
         if stmt.sums[0].lanes == 1:
-            self.products["mma"] += rates.PRODUCT * scope.often
+            self.counts.products["mma"] += rates.PRODUCT * scope.often
             self.issue(scope, "tensor", 1)
             begin += rates.MMA
         else:
             sides = [op_of(m, Matrix) for m in (*stmt.left, *stmt.right)]
             work = sides[0].rows * sides[1].rows * sides[1].depth
-            self.products["wgmma"] += work * scope.often / WARPS
-            self.unit_bytes += sum(m.rows * m.depth * 2 for m in sides) * scope.often / WARPS
+            self.counts.products["wgmma"] += work * scope.often / WARPS
+            self.counts.unit_bytes += sum(m.rows * m.depth * 2 for m in sides) * scope.often / WARPS
             self.issue(scope, "tensor", sides[1].depth / DEPTH + 4)
             begin += work / self.rates.wgmma + rates.GROUP
             scope.stalled += rates.GROUP * WARPS / self.launch.warps
@@ -285,10 +323,3 @@ def _repeated(inner: _Scope, turns: float, unrolled: bool) -> _Scope:
 def _delay(term: Node) -> float:
     """Cycles from arguments to a term: half of its instructions wait for one another."""
     return sum(rates.LATENCY[pipe] * max(1.0, n / 2) for pipe, n in slots(term).items())
-
-
-def _path(term: Node, sources: frozenset[Node]) -> float:
-    """Cycles from some of a term's variables to the term, 0 where it has none of them."""
-    if term in sources or sources.isdisjoint(free_variables(term)):
-        return 0.0
-    return _delay(term) + max(_path(a, sources) for a in term.args)

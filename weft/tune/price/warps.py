@@ -1,6 +1,6 @@
 """What the accesses of warps cost: sectors and lines of global memory, wavefronts of shared memory.
 
-sectors(address, active, 4)          # of each request: 4 where 32 lanes read 128 bytes in a row
+blocks(address, active, 4, SECTOR)   # of each request: 4 where 32 lanes read 128 bytes in a row
 wavefronts(address, active, 4)       # 1 where all lanes are in banks of their own
 
 A request is one instruction of a warp: a row of byte addresses, one for each lane, and which lanes
@@ -27,14 +27,6 @@ def blocks(address: Addresses, active: Active, size: int, unit: int) -> NDArray[
     """The blocks of `unit` bytes that each request of `size` bytes a lane touches."""
     touched = np.concatenate([address // unit, (address + size - 1) // unit], 1)
     return distinct(touched, np.concatenate([active, active], 1))
-
-
-def sectors(address: Addresses, active: Active, size: int) -> NDArray[np.int64]:
-    return blocks(address, active, size, SECTOR)
-
-
-def lines(address: Addresses, active: Active, size: int) -> NDArray[np.int64]:
-    return blocks(address, active, size, LINE)
 
 
 def wavefronts(
