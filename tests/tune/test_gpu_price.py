@@ -156,7 +156,8 @@ def test_a_sample_of_iterations_is_enough() -> None:
     (kernel,) = kernels_of(torch.mm, "cuda:sm_90a", args).values()
     some, every = (counts(kernel, GPUS["cuda:sm_90a"], most) for most in (6, ALL))
     assert some.wavefronts == every.wavefronts
-    assert some.sectors == pytest.approx(every.sectors, rel=0.05)
+    for ours, theirs in zip(some.touches, every.touches, strict=True):
+        assert ours.units == pytest.approx(theirs.units, rel=0.01)
     assert some.slots["fma"] == pytest.approx(every.slots["fma"], rel=0.01)
 
 

@@ -270,7 +270,7 @@ def tune_command(
     as_json: Annotated[bool, typer.Option("--json", help="the rows as JSON")] = False,
     seed: SeedOption = 0,
 ) -> None:
-    """Search the choices of SOURCE's kernels by measuring; later compilations take what is best."""
+    """Search the choices of SOURCE's kernels, by measuring, or without a device by prediction."""
     rows: list[Row] = []
     if predict:
         show(prediction(target, SourceSpec(text, source, seed)))

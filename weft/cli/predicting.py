@@ -25,7 +25,7 @@ from weft.options import Options, find_target
 from weft.scalar.nest import Program
 from weft.targets.gpu import GPU
 from weft.text import print_program
-from weft.tune.predicted import gpu, prices
+from weft.tune.predicted import machine_of, prices
 from weft.tune.price.gpu import Price, arithmetic_us, bytes_us
 from weft.tune.worker import differ
 
@@ -86,7 +86,7 @@ def prediction(target: str, spec: SourceSpec) -> Any:
 
 def whole_peak_us(levels: Levels, target: str, found: Mapping[str, Price]) -> float:
     """The time at peak of all arithmetic, or to move the program's own inputs and outputs once."""
-    whole, machine = levels.program("loop"), gpu(target)
+    whole, machine = levels.program("loop"), machine_of(target)
     moved = bytes_us((*whole.inputs, *whole.outputs), machine)
     return max(moved, sum(arithmetic_us(p.counts, machine) for p in found.values()))
 

@@ -14,8 +14,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from typing import cast
 
-from weft.core.errors import WeftError, choice
+from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.levels import VERIFY, Levels, lower
 from weft.options import Options, find_target
@@ -23,7 +24,6 @@ from weft.scalar.nest import Kernel, Program
 from weft.targets.gpu import GPU
 from weft.tune.database import Row, kernel_key
 from weft.tune.price.gpu import Price, price
-from weft.tune.price.gpu_rates import RATES
 from weft.tune.text import write_schedule
 from weft.tune.tuner import Settings, database
 
@@ -56,7 +56,7 @@ def scheduled(kernel: Kernel, target: str, decisions: Mapping[str, str]) -> Sche
     text = write_schedule({kernel.name: decisions})
     try:
         levels = lower(alone(kernel), Options(target, tune="off", schedule=text), PassLog())
-        found = price(levels.made["kernel"].kernels[0], gpu(target))
+        found = price(levels.made["kernel"].kernels[0], machine_of(target))
     except WeftError:
         return None
     met = levels.chooser.kernels[kernel.name].met
@@ -70,12 +70,8 @@ def alone(kernel: Kernel) -> Program:
     return Program("loop", kernel.name, kernel.inputs, kernel.outputs, (kernel,))
 
 
-def gpu(target: str) -> GPU:
-    """A target with an exact price; WeftError for any other."""
-    found = find_target(target)
-    choice("target with an exact price", getattr(found, "arch", target), RATES)
-    assert isinstance(found, GPU)
-    return found
+def machine_of(target: str) -> GPU:
+    return cast("GPU", find_target(target))  # the price itself refuses others
 
 
 def beam(build: Build, end: float) -> list[Schedule]:
@@ -107,7 +103,7 @@ def branches(
 
 def tune(levels: Levels, target: str, settings: Settings, check: Check) -> list[Row]:
     """Search the choices of a program's kernels; those that the database has stay as they are."""
-    machine, rows = gpu(target), list[Row]()
+    machine, rows = machine_of(target), list[Row]()
     assert levels.unique is not None
     kernels = {kernel_key(k, machine): k for k in levels.unique.program.kernels}
     fresh = {key: k for key, k in kernels.items() if database().find(key) is None}
@@ -154,5 +150,5 @@ def holds(
 
 def prices(levels: Levels, target: str) -> dict[str, Price]:
     """The exact price of every kernel of a program, by name."""
-    first = {k.name: price(k, gpu(target)) for k in levels.made["kernel"].kernels}
+    first = {k.name: price(k, machine_of(target)) for k in levels.made["kernel"].kernels}
     return levels.unique.all(first) if levels.unique else first

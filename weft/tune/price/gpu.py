@@ -52,7 +52,7 @@ def counts(kernel: Kernel, target: GPU, most: int = LOOKED_AT) -> Counts:
 
     WeftError for a target without rates.
     """
-    choice("target with an exact price", target.arch, RATES)
+    choice("target with an exact price", getattr(target, "arch", "a CPU"), RATES)
     return Walk(kernel, target, most).counts
 
 

@@ -6,9 +6,8 @@ counts.touches, counts.slots, counts.cycles     # accesses, instructions by pipe
 The walk follows the statements as the emitter writes them (placed terms). Every index is an array
 over the iterations of the loops around it and the threads of the block, so that lanes that diverge
 and masks count as they run. Of long loops `most` iterations are looked at, spread evenly.
-Values from memory are unknown, and count as 0 in an index or a condition. A load that a condition
-encloses only because one store under it is all that uses its value counts everywhere: where a
-compiler moves it under the condition, warps that store nothing do not run it.
+Values from memory are unknown, and count as 0 in an index or a condition. What a compiler moves
+under a condition counts everywhere.
 """
 
 from __future__ import annotations
@@ -73,10 +72,6 @@ class Counts:
     @property
     def wavefronts(self) -> float:
         return sum(t.units for t in self.touches if t.buffer.space == "shared")
-
-    @property
-    def sectors(self) -> float:
-        return sum(t.units for t in self.touches if t.buffer.space == "global")
 
 
 @dataclass
