@@ -5,7 +5,7 @@ rows = tune(levels, "cuda:sm_90a", Settings(seconds=60), check)    # rows that s
 A kernel is scheduled under some decisions, and the first choice that is still free branches: the
 WIDTH cheapest schedules so far go on, each with the likeliest options of that choice. What gives a
 text that was seen is dropped. The cheapest is kept where it is GAIN better than the default, and
-holds: its levels are verified, and `check` finds nothing against it.
+holds: its levels are verified, it does not spill, and `check` finds nothing against it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import cast
 
-from weft.core.errors import WeftError
+from weft.config import config
+from weft.core.errors import CompilerError, WeftError
 from weft.core.passes import PassLog
 from weft.levels import VERIFY, Levels, lower
 from weft.options import Options, find_target
+from weft.runtime.cache import Cache
+from weft.runtime.nvrtc import compile_cubin
 from weft.scalar.nest import Kernel, Program
 from weft.targets.gpu import GPU
 from weft.tune.database import Row, kernel_key
@@ -140,12 +143,23 @@ def holds(
     try:
         for level in ("tile", "kernel"):
             VERIFY[level](found.levels.made[level])
-        wrong = check(alone(kernel), target, lines, found.price)
+        spilled = spills(found.text, machine_of(target).arch)
+        wrong = f"it spills {spilled} bytes" if spilled else ""
+        wrong = wrong or check(alone(kernel), target, lines, found.price)
     except WeftError as error:
         wrong = error.message
     if wrong:
-        tell(f"left out, and please report it: {wrong}, by\n{lines}")
+        tell(f"left out: {wrong}, by\n{lines}")
     return not wrong
+
+
+def spills(text: str, arch: str) -> int:
+    """Bytes of registers that the compiler spills to memory; 0 where there is no compiler."""
+    try:
+        made = compile_cubin(text, arch, Cache(config.cache))
+    except CompilerError:
+        return 0
+    return max(kernel.spill_bytes for kernel in made.kernels.values())
 
 
 def prices(levels: Levels, target: str) -> dict[str, Price]:

@@ -29,6 +29,7 @@ from weft.tune.price.walk import Counts, Walk
 from weft.tune.price.warps import SECTOR
 
 MOST = 255  # registers of a thread
+NEAR = 1.25  # times what else bounds a kernel, up to which its latency is told as that
 LOOKED_AT = 6  # iterations of a loop
 
 
@@ -71,11 +72,12 @@ def price(kernel: Kernel, target: GPU) -> Price:
     turns, waves = _turns(found.blocks, target.cores, resident), -(-found.blocks // fit)
     cycles = {name: n / found.blocks * turns for name, n in pipes.items()}
     alone = max(pipes.values()) / found.blocks + found.stalled  # of a block: others may hide it
-    us = {name: n / mhz for name, n in (*cycles.items(), ("latency", waves * found.cycles))}
+    us = {name: n / mhz for name, n in cycles.items()}
     us["L2"] = near / (target.l3_bytes_per_ns * target.cores) / 1e3
     us["memory"] = far / (target.memory_bytes_per_ns * target.cores * STREAMS) / 1e3
-    bound = max(us, key=lambda name: us[name])
-    most = max(us[bound], waves * alone / mhz)
+    bound, latency = max(us, key=lambda name: us[name]), waves * found.cycles / mhz
+    most = max(us[bound], latency, waves * alone / mhz)
+    bound = bound if latency <= NEAR * us[bound] else "latency"
     bound = bound if most >= target.launch_us else "launch"
     peak = max(arithmetic_us(found, target), bytes_us((*kernel.inputs, *kernel.outputs), target))
     return Price(most + target.launch_us, bound, peak, found)

@@ -22,7 +22,7 @@ from weft.scalar.ops import CASTS, Apply, value_of
 SCHEDULERS = 4  # of a multiprocessor: instructions that warps start per cycle
 LINE = 128  # bytes per cycle of shared memory, and of the first-level cache
 STREAMS = 0.9  # of the peak bandwidth of memory, by the best copies
-GLOBAL, SHARED, BARRIER = 600.0, 30.0, 30.0  # cycles
+GLOBAL, SHARED, BARRIER, BOX = 600.0, 30.0, 30.0, 30.0  # cycles; BOX: to start the copy of one
 LATENCY = {"fma": 4.0, "alu": 5.0, "sfu": 20.0, "f64": 8.0, "shuffle": 24.0}
 PRODUCT = 16 * 8 * 16  # multiply-adds of mma.sync
 MMA, GROUP = 33.0, 60.0  # cycles from operands to sums: of a warp, of a warpgroup beyond its rate

@@ -248,6 +248,7 @@ class Walk:
         if copied is not None:
             scope.copied = max(scope.end, scope.issued), scope.issued
             if isinstance(copied.op, Box):
+                scope.start += rates.BOX  # of the first thread: the others wait for it
                 touch = self.launch.box(copied, stmt.buffer.type.dtype.bytes)
                 self.counts.touches.append(touch)
                 self.counts.unit_bytes += touch.requests * lanes * stmt.buffer.type.dtype.bytes
@@ -273,8 +274,8 @@ class Walk:
             self.counts.products["wgmma"] += work * scope.often / WARPS
             self.counts.unit_bytes += sum(m.rows * m.depth * 2 for m in sides) * scope.often / WARPS
             self.issue(scope, "tensor", sides[1].depth / DEPTH + 4)
-            begin += work / self.rates.wgmma + rates.GROUP
-            scope.stalled += rates.GROUP * WARPS / self.launch.warps
+            groups = self.launch.warps / WARPS  # all of them at once: barriers keep them together
+            begin += work * groups / self.rates.wgmma + rates.GROUP
         for fold in stmt.sums:
             scope.ready[fold.accs[0]] = begin
             scope.carried[fold] += rates.MMA
