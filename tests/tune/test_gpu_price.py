@@ -151,6 +151,24 @@ def test_bounds() -> None:
     assert few.bound == "latency" and few.peak_us < 0.1 * few.us
 
 
+def attention_conflicts(**facts: Any) -> tuple[float, float]:
+    """Of an attention: wavefronts beyond the best, and those of loads by a warp in a chunk."""
+    args = [torch.empty(1, 32, 2048, 128, dtype=torch.bfloat16, device="meta")] * 3
+    function = F.scaled_dot_product_attention
+    (kernel,) = kernels_of(function, "cuda:sm_90a", args, **facts).values()
+    found = counts(kernel, GPUS["cuda:sm_90a"])
+    shared = [t for t in found.touches if t.buffer.space == "shared"]
+    best = sum(t.requests * max(1, t.bytes // 4) for t in shared)
+    loads, chunks = sum(t.units for t in shared if t.kind == "load"), 2048 // 64
+    return found.wavefronts - best, loads / found.blocks / (found.threads // 32) / chunks
+
+
+def test_attention_has_no_bank_conflicts() -> None:
+    conflicts, loads = attention_conflicts()
+    assert conflicts == 0 and loads == 416  # a third of what a review of 2026-11-22 counted, 1312
+    assert attention_conflicts(passes="-pad_smem")[0] > 0
+
+
 def test_a_sample_of_iterations_is_enough() -> None:
     args = [torch.empty(1024, 512, device="meta"), torch.empty(512, 1024, device="meta")]
     (kernel,) = kernels_of(torch.mm, "cuda:sm_90a", args).values()

@@ -203,6 +203,7 @@ def test_the_table_of_a_programs_kernels() -> None:
     assert 70 < float(us) < 90 and 80 <= int(percent) <= 92
 
 
-def test_other_targets_have_no_exact_price() -> None:
-    with pytest.raises(WeftError, match="target with an exact price"):
-        run("-c", "torch.randn(4).relu()", "--target", "hip:gfx942", "--predict")
+@pytest.mark.parametrize("target", ["hip:gfx942", "cpu", "auto"])
+def test_other_targets_have_no_exact_price(target: str) -> None:
+    with pytest.raises(WeftError, match=r"--target.*cuda:sm_80, cuda:sm_90a"):
+        run("-c", "torch.randn(4).relu()", "--target", target, "--predict")

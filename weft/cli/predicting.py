@@ -18,15 +18,16 @@ from weft.cli.output import microseconds, table
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.workloads import suite
-from weft.core.errors import WeftError
+from weft.core.errors import WeftError, choice
 from weft.levels import Levels
 from weft.link.places import device_of
 from weft.options import Options, find_target
 from weft.scalar.nest import Program
-from weft.targets.gpu import GPU
+from weft.targets.gpu import GPU, GPUS
 from weft.text import print_program
 from weft.tune.predicted import machine_of, prices
 from weft.tune.price.gpu import Price, arithmetic_us, bytes_us
+from weft.tune.price.rates import RATES
 from weft.tune.worker import differ
 
 SMALL = 1 << 19  # instructions of warps, of what is run in the simulator
@@ -70,6 +71,7 @@ def run_simulated(
 
 def prediction(target: str, spec: SourceSpec) -> Any:
     """A table of a program's kernels; without one, of usual programs, each as a whole."""
+    choice("--target", target, [name for name, gpu in GPUS.items() if gpu.arch in RATES])
     alone = SourceSpec(spec.text, spec.path) != SourceSpec()
     specs = {"": spec} if alone else {n: SourceSpec(w.text) for n, w in suite(USUAL).items()}
     rows: list[list[str]] = []

@@ -217,12 +217,14 @@ class Walk:
         op: Any = term.op
         if op.buffer.space == "local":
             return 0.0
-        mask = term.args[-2] if op.masked else None
-        lanes = term.type.lanes
-        self.counts.touches.append(self.launch.touch(op.buffer, "load", term.args[0], lanes, mask))
+        mask, lanes = term.args[-2] if op.masked else None, term.type.lanes
+        self.touch(op.buffer, "load", term.args[0], lanes, mask)
         self.issue(scope, "memory", 1)
         scope.loaded += lanes * term.type.dtype.bytes / 4
         return rates.SHARED if op.buffer.space == "shared" else rates.GLOBAL
+
+    def touch(self, *access: Any) -> None:
+        self.counts.touches.append(self.launch.touch(*access))
 
     def update(self, stmt: Update, scope: _Scope) -> None:
         results = combined(stmt)
@@ -256,10 +258,8 @@ class Walk:
             op: Any = copied.op
             masks = [m for m in (stmt.mask, copied.args[1] if op.masked else None) if m]
             both = apply("and", *masks) if len(masks) == 2 else next(iter(masks), None)
-            self.counts.touches.append(
-                self.launch.touch(op.buffer, "copy", copied.args[0], lanes, both)
-            )
-        self.counts.touches.append(self.launch.touch(stmt.buffer, "store", index, lanes, stmt.mask))
+            self.touch(op.buffer, "copy", copied.args[0], lanes, both)
+        self.touch(stmt.buffer, "store", index, lanes, stmt.mask)
 
     def product(self, stmt: Mma, scope: _Scope) -> None:
         begin = max(self.term(a, scope) for a in (*stmt.left, *stmt.right))
