@@ -104,6 +104,21 @@ def test_decisions_that_do_not_fit_are_no_schedule() -> None:
     assert made is not None and default is not None and made.text != default.text
 
 
+def test_a_pass_that_fails_is_told_and_left_out(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    (kernel,) = levels_of().unique.program.kernels
+
+    def broken(*_: Any) -> Any:
+        raise ZeroDivisionError("modulo by zero")
+
+    monkeypatch.setattr(predicted, "lower", broken)
+    with caplog.at_level("WARNING"):
+        assert scheduled(kernel, TARGET, {"stage_inputs": "no"}) is None
+    assert "please report it: ZeroDivisionError" in caplog.text
+    assert f"{kernel.name}.stage_inputs = no" in caplog.text
+
+
 def test_a_wrong_schedule_is_found_in_the_simulator(monkeypatch: pytest.MonkeyPatch) -> None:
     (kernel,) = levels_of().unique.program.kernels
     made = scheduled(kernel, TARGET, {"stage_inputs": "no"})

@@ -10,6 +10,7 @@ holds: its levels are verified, it does not spill, and `check` finds nothing aga
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -29,6 +30,8 @@ from weft.tune.database import Row, kernel_key
 from weft.tune.price.gpu import Price, price
 from weft.tune.text import write_schedule
 from weft.tune.tuner import Settings, database
+
+logger = logging.getLogger(__name__)
 
 WIDTH = 4  # schedules that go on
 OPTIONS = 4  # of a choice that are tried beside the cheapest one
@@ -61,6 +64,9 @@ def scheduled(kernel: Kernel, target: str, decisions: Mapping[str, str]) -> Sche
         levels = lower(alone(kernel), Options(target, tune="off", schedule=text), PassLog())
         found = price(levels.made["kernel"].kernels[0], machine_of(target))
     except WeftError:
+        return None
+    except Exception as error:  # of passes that decisions bring into a case of their own
+        logger.warning("left out, and please report it: %r, by\n%s", error, text)
         return None
     met = levels.chooser.kernels[kernel.name].met
     options = {n: (c.taken, *(o for o in c.options if o != c.taken)) for n, c in met.items()}
