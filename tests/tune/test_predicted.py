@@ -137,7 +137,7 @@ def test_a_wrong_schedule_is_found_in_the_simulator(monkeypatch: pytest.MonkeyPa
 
 def slower_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices the default twice as high, so that another schedule is better."""
-    real = predicted.scheduled
+    real, sure = predicted.scheduled, predicted.surely_us
 
     def made(kernel: Any, target: str, decisions: Mapping[str, str]) -> Schedule | None:
         found = real(kernel, target, decisions)
@@ -145,7 +145,19 @@ def slower_default(monkeypatch: pytest.MonkeyPatch) -> None:
             return found
         return replace(found, price=found.price._replace(us=2 * found.price.us))
 
+    def surely(schedule: Schedule, machine: Any) -> float:
+        return (1 if schedule.decisions else 2) * sure(schedule, machine)
+
     monkeypatch.setattr(predicted, "scheduled", made)
+    monkeypatch.setattr(predicted, "surely_us", surely)
+
+
+def test_what_only_a_sample_prices_as_better_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    sure = predicted.surely_us
+    slower_default(monkeypatch)
+    monkeypatch.setattr(predicted, "surely_us", lambda s, m: sure(s, m) + bool(s.decisions))
+    (row,) = predicted.tune(levels_of(), TARGET, Settings(30), lambda *_: "")
+    assert row.decisions == {} and row.us == row.default_us
 
 
 def test_a_better_schedule_is_kept_checked_and_taken(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -62,9 +62,9 @@ def kernel_us(kernel: Kernel, target: GPU) -> float:
     return price(kernel, target).us
 
 
-def price(kernel: Kernel, target: GPU) -> Price:
+def price(kernel: Kernel, target: GPU, most: int = LOOKED_AT) -> Price:
     """The predicted time of one launch, and what bounds it; WeftError where no block fits."""
-    found = counts(kernel, target)
+    found = counts(kernel, target, most)
     resident, mhz = _resident(found, target), _mhz(target)
     pipes = cycles_by_pipe(found, target)
     fit = target.cores * resident
@@ -76,11 +76,11 @@ def price(kernel: Kernel, target: GPU) -> Price:
     us["L2"] = near / (target.l3_bytes_per_ns * target.cores) / 1e3
     us["memory"] = far / (target.memory_bytes_per_ns * target.cores * STREAMS) / 1e3
     bound, latency = max(us, key=lambda name: us[name]), waves * found.cycles / mhz
-    most = max(us[bound], latency, waves * alone / mhz)
+    longest = max(us[bound], latency, waves * alone / mhz)
     bound = bound if latency <= NEAR * us[bound] else "latency"
-    bound = bound if most >= target.launch_us else "launch"
+    bound = bound if longest >= target.launch_us else "launch"
     peak = max(arithmetic_us(found, target), bytes_us((*kernel.inputs, *kernel.outputs), target))
-    return Price(most + target.launch_us, bound, peak, found)
+    return Price(longest + target.launch_us, bound, peak, found)
 
 
 def _mhz(target: GPU) -> float:
@@ -125,25 +125,30 @@ def cycles_by_pipe(found: Counts, target: GPU) -> dict[str, float]:
 def bytes_moved(found: Counts, target: GPU, fit: int) -> tuple[float, float]:
     """Bytes past the first-level caches, and past the last one; `fit` blocks run at once.
 
-    What a block touches again is in the first-level cache, what other blocks of its wave touch in
-    the last one; all of a launch where that holds it.
+    What a statement touches again, or one beside it, is in the first-level cache; what others touch
+    again as well, where that holds all. What other blocks of a wave touch is in the last one.
     """
-    near, far, wave = 0.0, dict[Buffer, list[Touch]](), min(fit, found.blocks)
+    of_buffers, wave = dict[Buffer, list[Touch]](), min(fit, found.blocks)
     for touch in found.touches:
         if touch.buffer.space == "global":
-            far.setdefault(touch.buffer, []).append(touch)
-    once, again = 0.0, 0.0
-    for buffer, touches in far.items():
-        size, whole, more = hint(buffer.bytes), 0.0, 0.0
+            of_buffers.setdefault(touch.buffer, []).append(touch)
+    near, new, block, once, again = 0.0, 0.0, 0.0, 0.0, 0.0
+    for buffer, touches in of_buffers.items():
+        size, whole, more, share = hint(buffer.bytes), 0.0, 0.0, _share(touches)
+        places = {t.place for t in touches}
+        near_by = {p: _share([t for t in touches if t.place == p]) for p in places}
         for t in touches:
             parts = math.prod(found.grid[i] for i in t.moves)
             own = min(parts * t.footprint, size)
-            near += min(found.blocks / parts * own, t.units * SECTOR)
+            moved = min(found.blocks / parts * own, t.units * SECTOR)
             turns = _parts_of_wave(found.grid, t.moves, wave) * found.blocks / wave / parts
+            near, new = near + moved * near_by[t.place], new + moved * share
+            block += t.footprint * share
             whole, more = whole + own, more + own * max(turns, 1.0)
-        share = _share(touches)
         once += min(whole * share, size)
         again += max(more * share, min(whole * share, size))
+    fits = fit / target.cores * (block + found.shared_bytes) <= RATES[target.arch].l1
+    near = new if fits else near
     return near, once if once <= target.l3 else min(again, near)
 
 

@@ -30,21 +30,26 @@ MMA, GROUP = 33.0, 60.0  # cycles from operands to sums: of a warp, of a warpgro
 
 @dataclass(frozen=True)
 class Rates:
-    """What a multiprocessor does per cycle: lanes by pipe, multiply-adds of its tensor cores."""
+    """What a multiprocessor does per cycle: lanes by pipe, multiply-adds of its tensor cores.
+
+    l1      bytes of its first-level cache, of which shared memory is a part
+    """
 
     lanes: Mapping[str, float]
+    l1: int
     mma: float
     wgmma: float = 0.0
 
 
-def _rates(fma: float, alu: float, f64: float, mma: float, wgmma: float = 0.0) -> Rates:
-    return Rates({"fma": fma, "alu": alu, "sfu": 16, "f64": f64, "shuffle": 32}, mma, wgmma)
+def _rates(fma: float, alu: float, f64: float, l1: int, *products: float) -> Rates:
+    lanes = {"fma": fma, "alu": alu, "sfu": 16, "f64": f64, "shuffle": 32}
+    return Rates(lanes, l1 << 10, *products)
 
 
 RATES = {
-    "sm_80": _rates(64, 64, 32, 1024),
-    "sm_90a": _rates(128, 64, 64, 0.62 * 2048, 2048),
-    "sm_120": _rates(128, 128, 2, 256),
+    "sm_80": _rates(64, 64, 32, 192, 1024),
+    "sm_90a": _rates(128, 64, 64, 256, 0.62 * 2048, 2048),
+    "sm_120": _rates(128, 128, 2, 128, 256),
 }
 
 # Instructions of the functions of f32, as NVRTC spells them without fast math.

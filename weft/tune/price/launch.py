@@ -29,6 +29,7 @@ class Touch(NamedTuple):
     footprint   bytes of the different sectors that a block touches, on average
     moves       the loops of the grid that decide which, by number
     some        the sectors that the first block touches, in the iterations that are looked at
+    place       the block of statements that it stands in, by number
     """
 
     buffer: Buffer
@@ -40,6 +41,7 @@ class Touch(NamedTuple):
     footprint: float = 0.0
     moves: tuple[int, ...] = ()
     some: frozenset[int] = frozenset()
+    place: int = 0
 
 
 class Launch:

@@ -103,6 +103,7 @@ class Walk:
         self.moving: set[Node] = set()  # axes of the innermost loop that is not unrolled
         self.copies = 1.0  # of what stands in unrolled loops
         self.named: set[Node] = set()
+        self.blocks = self.place = 0  # of statements: so many, and the number of this one
         self.turns, self.live = 1.0, float(BASE)  # iterations of the loop around; registers
         whole = self.block(place(kernel.body, emitter.within))
         self.counts.cycles, self.counts.stalled = whole.end, whole.stalled
@@ -113,7 +114,9 @@ class Walk:
     def block(self, stmts: nest.Block) -> _Scope:
         """The statements in order: a term waits for its arguments, a barrier for everything."""
         scope, live, named = _Scope(self.launch.runs()), self.live, set(self.named)
+        self.blocks = place = self.blocks + 1
         for stmt in stmts:
+            self.place = place
             self.statement(stmt, scope)
             held = self.live + min(AHEAD, scope.loaded)
             self.counts.registers = max(self.counts.registers, held)
@@ -224,7 +227,7 @@ class Walk:
         return rates.SHARED if op.buffer.space == "shared" else rates.GLOBAL
 
     def touch(self, *access: Any) -> None:
-        self.counts.touches.append(self.launch.touch(*access))
+        self.counts.touches.append(self.launch.touch(*access)._replace(place=self.place))
 
     def update(self, stmt: Update, scope: _Scope) -> None:
         results = combined(stmt)
