@@ -27,7 +27,7 @@ from weft.targets.gpu import GPU, GPUS
 from weft.text import print_program
 from weft.tune.predicted import machine_of, prices
 from weft.tune.price.gpu import Price, arithmetic_us, bytes_us
-from weft.tune.price.rates import RATES
+from weft.tune.price.gpu_rates import RATES
 from weft.tune.worker import differ
 
 SMALL = 1 << 19  # instructions of warps, of what is run in the simulator

@@ -23,8 +23,8 @@ from weft.scalar.nest import Buffer, Kernel
 from weft.scalar.sizes import hint
 from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, RESERVED, RESIDENT
-from weft.tune.price.launch import Touch
 from weft.tune.price.gpu_rates import LINE, RATES, SCHEDULERS, STREAMS
+from weft.tune.price.launch import Touch
 from weft.tune.price.walk import Counts, Walk
 from weft.tune.price.warps import SECTOR
 

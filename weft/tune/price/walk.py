@@ -30,8 +30,8 @@ from weft.scalar.sizes import hint
 from weft.scalar.updates import combined
 from weft.targets.gpu import GPU
 from weft.tune.price import gpu_rates as rates
-from weft.tune.price.launch import Launch, Touch
 from weft.tune.price.gpu_rates import RATES, slots
+from weft.tune.price.launch import Launch, Touch
 
 FLIGHT = 4  # iterations of a loop that a compiler runs side by side
 WARPS, DEPTH = 4, 16  # of a warpgroup; of the sum in one of its instructions
