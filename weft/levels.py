@@ -156,17 +156,11 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         if target.pairs:
             run("n", pair_bf16, "003_pair_bf16")
     if program.level == "tensor":
-        groups = log.time(
-            "l", lambda: partition(program, price, target, options.fuse, chooser.program)
-        )
+        groups = log.time("l", lambda: partition(program, price, target, options.fuse, chooser))
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
-        facts = {"target": target, "price": price, "constants": known.constants}
+        over = partial(on_program, choices=chooser.program, target=target, price=price)
         for name, step in schedule.program:
-            run(
-                "l",
-                partial(on_program, step=step, choices=chooser.program, name=name[4:], **facts),
-                name,
-            )
+            run("l", partial(over, step=step, name=name[4:], constants=known.constants), name)
     if program.level == "loop":
         if narrows:
             near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))

@@ -10,7 +10,7 @@ from typing import Literal
 
 from weft.core.graph import Graph
 from weft.core.node import Node
-from weft.scalar.choices import Choices
+from weft.scalar.choices import Chooser
 from weft.targets.machine import Machine
 from weft.tensor import ops
 from weft.tensor.groups import NEVER, Groups, Kernel, Price, weight
@@ -27,7 +27,7 @@ def partition(
     price: Price,
     target: Machine,
     fuse: Fuse = "greedy",
-    choices: Choices | None = None,
+    chooser: Chooser | None = None,
 ) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
 
@@ -39,7 +39,7 @@ def partition(
     compile time grows with the number of tensors, not with its square.
     "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
     """
-    groups = Groups(graph, price, target, choices or Choices())
+    groups = Groups(graph, price, target, (chooser or Chooser()).program)
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()
