@@ -71,3 +71,12 @@ def test_a_fusion_that_the_price_declines() -> None:
         torch.testing.assert_close(found, expected)
     with pytest.raises(WeftError, match=r"unknown choice of kernel program 'join\.sum_1\.nothing'"):
         weft.compile(sums, schedule="program.join.sum_1.nothing = yes")(*args)
+
+
+def test_a_chunk_that_leaves_no_registers_for_strips() -> None:
+    """Each thread holds more of a chunk than 64 values: it reads them one by one."""
+    args = [torch.empty(n, 4096, dtype=torch.bfloat16, device="meta") for n in (512, 11008)]
+    captured = capture_call(torch.nn.functional.linear, args, {})
+    for chunk in (64, 32):
+        options = Options("cuda:sm_90a", schedule=f"linear.chunk = {chunk}")
+        assert "__global__" in driver.lower(captured.graph, options, PassLog()).text("source")

@@ -15,6 +15,7 @@ from weft.scalar.blocks import locals_in, loops_in
 from weft.scalar.nest import For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place
+from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of, term_cost, trips
 
@@ -47,15 +48,18 @@ def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Priced]:
     descend: list[Priced] = []
     for costs, axes in (zip(*one, strict=True) if one else ((), ()) for one in (best, *others)):
         descend.append((trips(stmt) * (sum(costs) + own), Axes().union(*axes)))
-    if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt):
+    if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt, target):
         return sorted(descend, key=itemgetter(0))
     lanes = lanes_for(stmt, target)
     cost = nest_cost((stmt,), stmt.axis, lanes, ranges)
     return sorted([*descend, (cost, Axes((stmt.axis,)))], key=itemgetter(0))
 
 
-def _can_run_lanes(stmt: For) -> bool:
-    """Whether the loop may run over lanes, which share control flow and local buffers."""
+def _can_run_lanes(stmt: For, target: Machine) -> bool:
+    """Whether the loop may run over lanes, which share control flow and local buffers.
+
+    Threads of a GPU share neither: each can run as many iterations as it has.
+    """
     inner = list(loops_in(stmt.body))
     mixed = stmt.role == "reduce" and any(s.role != "reduce" for s in inner)
     if mixed or locals_in(stmt.body):
@@ -63,6 +67,8 @@ def _can_run_lanes(stmt: For) -> bool:
     stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
     if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):
         return False
+    if isinstance(target, GPU) and stmt.role == "free":
+        return True
     return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
 
 

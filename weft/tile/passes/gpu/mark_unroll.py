@@ -42,7 +42,7 @@ def _unrolled(stmt: For, tile: Tile, labels: Labels) -> For:
             wide, _, count = strip(slab, term.args[: slab.type.rank], tile.registers)
             width = max(width, WIDEST // slab.type.dtype.bytes)
             held += round(wide * count)  # elements that differ between a thread's results
-    while width * held > HELD:
+    while width > 1 and width * held > HELD:
         width //= 2
     if width == 1 or trips(stmt) % width:
         return replace(stmt, bind="unroll")

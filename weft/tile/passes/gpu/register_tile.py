@@ -7,7 +7,7 @@ before  for a0 in b0..b0 + 64:  # thread    after  for c0 in b0..b0 + 64 by 4:  
                                                                    ...
 
 In other nests a thread takes consecutive elements, so that its accesses are wide, as long as
-enough threads are left.
+enough threads are left; and where a thread scans a row by itself, it does so in strips.
 
 before  for a0 in b0..min(b0 + 256, 4096):  # thread   after  for c0 in b0.. by 4:  # thread
             y[a0] = relu(x[a0])                                   for a0 in c0..c0 + 4:  # register
@@ -48,7 +48,8 @@ def register_tile(kernel: Kernel, target: GPU) -> Kernel:
 
     kernel = on_tiles(kernel, split)
     strips = _Strips(target, Labels(kernel.body), ranges_in(kernel.body))
-    return replace(kernel, body=strips.block(kernel.body, {}, 1))
+    body = strips.block(kernel.body, {}, 1)
+    return replace(kernel, body=map_loops(body, lambda stmt: strips.scans(stmt, {})))
 
 
 def _rows_apart(tile: Tile, labels: Labels) -> Tile:
@@ -87,6 +88,14 @@ class _Strips:
             width = self.width(stmt, stmt.extent // least, known)
             return self.strip(stmt, width) if stmt.extent % width == 0 else stmt
         return replace(stmt, body=self.block(stmt.body, here, blocks))
+
+    def scans(self, stmt: For, known: dict[Node, int]) -> For:
+        """The loop with the scans of single threads inside it in strips."""
+        here = {**known, stmt.axis: of_axis(stmt, known)}
+        if stmt.role != "scan" or not stmt.folds or any(loops_in(stmt.body)):
+            return replace(stmt, body=map_loops(stmt.body, lambda s: self.scans(s, here)))
+        width = strip_width((*walk(stmt.body), *nodes(stmt.body)), stmt.axis, here, self.ranges)
+        return self.strip(stmt, width) if stmt.extent and stmt.extent % width == 0 else stmt
 
     def cut(self, grid: For, thread: For, known: dict[Node, int], blocks: int) -> For:
         """A loop over threads in blocks of the grid: blocks grow by as much as the strips."""
