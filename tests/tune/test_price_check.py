@@ -18,11 +18,13 @@ from weft.cli.price_check import (
     Candidate,
     KernelPrices,
     Study,
+    check_prices,
     draw,
     study_json,
     study_lines,
     study_tables,
 )
+from weft.cli.workloads import WORKLOADS
 from weft.config import config
 from weft.scalar.nest import Kernel
 from weft.targets.cpu import CPU, CPUS
@@ -93,6 +95,18 @@ def test_prices_are_measured_on_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "weft bench --model measures on cpu" in capsys.readouterr().err
 
 
+def test_options_of_the_other_bench_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "cpu", "--model", "--dynamic"])
+    assert "--model takes --only, --minutes, --rounds and --json" in capsys.readouterr().err
+
+
+def test_no_workload_is_begun_after_its_minutes() -> None:
+    study = check_prices(WORKLOADS, 1, print, minutes=-1.0)
+    assert not study.kernels and {*study.failures.values()} == {"not begun"}
+    assert f"{len(WORKLOADS)} workloads were not begun in that time" in study_lines(study)
+
+
 class Made(Measured):
     """A program whose time is made up from rates."""
 
@@ -110,6 +124,13 @@ def test_a_rate_is_what_explains_a_time() -> None:
         start = default_rates(target)
         assert solve(made, start, start, target) == pytest.approx(getattr(truth, rate), rel=1e-3)
         assert getattr(fit([made], target), rate) == pytest.approx(getattr(truth, rate), rel=1e-3)
+
+
+@pytest.mark.parametrize("us", [1.0, 1e9])
+def test_a_time_that_no_rate_explains_keeps_the_default(us: float) -> None:
+    start = default_rates(CPUS["avx512"])
+    made = Made(Probe("fma", lambda x: x, ()), (), us)
+    assert solve(made, start, start, CPUS["avx512"]) == start.fma
 
 
 def test_every_probe_is_for_a_rate() -> None:

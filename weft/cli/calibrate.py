@@ -128,14 +128,23 @@ def scaled(rates: Rates, start: Rates) -> Rates:
 
 
 def solve(one: Measured, rates: Rates, start: Rates, target: CPU) -> float:
-    """By halving an interval: prices rise, or of bandwidths fall, with a rate."""
+    """By halving an interval: prices rise, or of bandwidths fall, with a rate.
+
+    The default, where no rate near it explains the time: others decide, or the machine is busy.
+    """
     name = one.probe.rate
     default: float = getattr(start, name)
+
+    def price(rate: float) -> float:
+        return one.price(replace(rates, **{name: rate}), target)
+
     low, high = default / FACTOR, default * FACTOR
     rises = name not in BANDWIDTHS
+    if not min(price(low), price(high)) < one.us < max(price(low), price(high)):
+        return default
     for _ in range(24):
         middle = (low * high) ** 0.5
-        above = one.price(replace(rates, **{name: middle}), target) > one.us
+        above = price(middle) > one.us
         low, high = (low, middle) if above == rises else (middle, high)
     return (low * high) ** 0.5
 
@@ -146,7 +155,8 @@ BANDWIDTHS = ("l2", "l3", "memory", "memory_all")
 def rates_table(start: Rates, rates: Rates) -> Any:
     """Each rate by default and as measured."""
     default, measured = asdict(start), asdict(rates)
-    rows = [[n, unit(n), f"{default[n]:.3g}", f"{measured[n]:.3g}"] for n in default]
+    found = {n: "kept" if measured[n] == default[n] else f"{measured[n]:.3g}" for n in default}
+    rows = [[n, unit(n), f"{default[n]:.3g}", found[n]] for n in default]
     return table("rates of the exact price", ["rate", "unit", "default", "measured"], rows)
 
 

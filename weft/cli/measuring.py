@@ -60,7 +60,9 @@ def bench_command(
     """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
     suite = SUITES[choice("device", device, SUITES)]
     if model:
-        bench_prices(device, only, rounds, json_path)
+        if backends or dynamic or threads:
+            raise SourceError("weft bench --model takes --only, --minutes, --rounds and --json")
+        bench_prices(device, only, rounds, minutes, json_path)
         return
     default = DYNAMIC if dynamic else suite.backends
     chosen = default if backends is None else tuple(backends.split(","))
@@ -74,11 +76,13 @@ def bench_command(
         raise typer.Exit(MISSED)
 
 
-def bench_prices(device: str, only: str | None, rounds: int, json_path: str | None) -> None:
+def bench_prices(
+    device: str, only: str | None, rounds: int, minutes: float | None, json_path: str | None
+) -> None:
     """Compare the exact price of kernels with the time that they take."""
     if device != "cpu":
         raise SourceError("weft bench --model measures on cpu")
-    study = check_prices(workloads_of(only), rounds, tell)
+    study = check_prices(workloads_of(only), rounds, tell, minutes)
     if json_path != "-":
         show(*study_tables(study), *study_lines(study))
     if json_path is not None:

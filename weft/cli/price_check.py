@@ -161,11 +161,20 @@ def median(found: Sequence[float | None]) -> float | None:
 
 
 def check_prices(
-    workloads: Mapping[str, Workload], rounds: int, say: Callable[[str], None]
+    workloads: Mapping[str, Workload],
+    rounds: int,
+    say: Callable[[str], None],
+    minutes: float | None = None,
 ) -> Study:
-    """Price and measure every kernel of the workloads, and candidates of those that take long."""
-    study = Study()
+    """Price and measure every kernel of the workloads, and candidates of those that take long.
+
+    No workload is begun after so many minutes; the study tells which were not.
+    """
+    study, start = Study(), time.monotonic()
     for i, (name, workload) in enumerate(workloads.items(), 1):
+        if minutes is not None and time.monotonic() - start > 60 * minutes:
+            study.failures[name] = "not begun"
+            continue
         say(f"{i}/{len(workloads)} {name}")
 
         def record(bench: Bench, kernels: Sequence[str], name: str = name) -> None:
@@ -300,7 +309,10 @@ def study_lines(study: Study) -> list[str]:
             f"one as fast as any is number {by_price:.1f} by price, {any_order:.1f} in any order; "
             f"leaving out what is priced as too slow spares {spared:.0%} of the time of all"
         )
-    return lines + [f"{name}: {why}" for name, why in study.failures.items()]
+    begun = {name: why for name, why in study.failures.items() if why != "not begun"}
+    if begun != study.failures:
+        lines.append(f"{len(study.failures) - len(begun)} workloads were not begun in that time")
+    return lines + [f"{name}: {why}" for name, why in begun.items()]
 
 
 def study_json(study: Study) -> dict[str, Any]:

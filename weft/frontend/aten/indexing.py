@@ -13,16 +13,7 @@ from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.index import bounds, simplify
 from weft.scalar.ops import apply, checked_index, constant, eq, lt, where
 from weft.tensor import build
-from weft.tensor.build import (
-    Axes,
-    Tensor,
-    broadcast,
-    broadcast_in,
-    broadcast_shape,
-    cast,
-    iota,
-    reshape,
-)
+from weft.tensor.build import Axes, Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
 from weft.tensor.ops import Gather, Index, position
 
 
@@ -133,7 +124,7 @@ def index_put(
         place = cast(t, i64)
         place = where(lt(place, 0), place + x.shape[a], place)
         row = row * x.shape[a] + checked_index(place, x.shape[a])
-    whole = broadcast(values, (*before, *joint, *after))
+    whole = build.broadcast(values, (*before, *joint, *after))
     shape = (*before, math.prod(joint), *after)
     index = broadcast_in(reshape(row, (-1,)), shape, (first,))
     flat = reshape(x, (*before, math.prod(x.shape[first : last + 1]), *after))
