@@ -153,9 +153,9 @@ BANDWIDTHS = ("l2", "l3", "memory", "memory_all")
 
 
 def rates_table(start: Rates, rates: Rates) -> Any:
-    """Each rate by default and as measured."""
+    """Each rate by default and as measured; - where the default stays."""
     default, measured = asdict(start), asdict(rates)
-    found = {n: "kept" if measured[n] == default[n] else f"{measured[n]:.3g}" for n in default}
+    found = {n: "-" if measured[n] == default[n] else f"{measured[n]:.3g}" for n in default}
     rows = [[n, unit(n), f"{default[n]:.3g}", found[n]] for n in default]
     return table("rates of the exact price", ["rate", "unit", "default", "measured"], rows)
 

@@ -19,6 +19,7 @@ from weft.cli.output import microseconds, number, table
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.suite import spearman
+from weft.cli.suite_text import machine
 from weft.cli.workloads import Workload
 from weft.core.errors import WeftError
 from weft.options import Options
@@ -316,10 +317,11 @@ def study_lines(study: Study) -> list[str]:
 
 
 def study_json(study: Study) -> dict[str, Any]:
-    """All figures."""
+    """All figures, with the machine."""
     found = [
         {**asdict(k), "flat": k.flat, "correlation": k.correlation, "plain": k.ranked(0.0, 0.0)}
         for k in study.kernels
     ]
     names = ("correlation", "median_within", "plain_median", "failures")
-    return {**{name: getattr(study, name) for name in names}, "kernels": found}
+    facts = {"machine": machine(on_cpu=True), **{name: getattr(study, name) for name in names}}
+    return {**facts, "kernels": found}
