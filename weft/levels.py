@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from weft.core.errors import WeftError, choice
+from weft.core.graph import Graph
 from weft.core.node import Node
 from weft.core.passes import PassLog, call_by_name
 from weft.emit.gpu import Launch
@@ -122,9 +123,11 @@ def on_program(
     return made if made.steps == program.steps or choices.decide(name, True) else program
 
 
-def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
+def scheduling(start: Any, options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     """The passes, and what chooses between their options: text, what was measured, the price."""
     chooser = Chooser(read_schedule(options.schedule))
+    if isinstance(start, Graph):  # by its first output, as its kernels are
+        chooser.name = "_".join(["program", *(start.names.get(n, "0") for n in start.outputs[:1])])
     if options.tune != "off":
         chooser.known = partial(decisions_of, target=target)
     return schedule_for(target, options.left_out, merges=options.fuse == "greedy"), chooser
@@ -133,7 +136,7 @@ def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
-    schedule, chooser = scheduling(options, target)
+    schedule, chooser = scheduling(start, options, target)
     on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
     narrows, program = known.narrows and not on_gpu, start
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()

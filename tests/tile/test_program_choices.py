@@ -10,7 +10,12 @@ from tests.captures import capture_call
 from weft import driver
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
+from weft.frontend.lower import to_tensor
 from weft.options import Options
+from weft.scalar.choices import Chooser
+from weft.scalar.nest import Block, Store, walk
+from weft.targets.cpu import CPUS
+from weft.tensor.fuse import partition
 
 
 def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -26,7 +31,7 @@ def emitted(schedule: str = "", target: str = "cpu:avx512", rows: int = 512):
 
 def lines_of(levels) -> list[str]:
     text = levels.text("schedule").splitlines()
-    return [line.partition("#")[0].strip() for line in text if line.startswith("program.")]
+    return [line.partition("#")[0].strip() for line in text if line.startswith("program_")]
 
 
 @pytest.mark.parametrize("target, no", [("cpu:avx512", "no"), ("cuda:sm_90a", "None")])
@@ -50,8 +55,8 @@ def test_what_was_decided_otherwise_is_right() -> None:
     q, k, v = (torch.randn(1, 8, 512, 64) for _ in range(3))
     compiled, counts = weft.compile(attention), set[int]()
     expected = compiled(q, k, v)
-    lines = [s for s in compiled.ir("schedule").splitlines() if s.startswith("program.")]
-    assert sum(line.startswith("program.inline.") for line in lines) >= 4
+    lines = [s for s in compiled.ir("schedule").splitlines() if s.startswith("program_")]
+    assert sum(".inline." in line for line in lines) >= 4
     for line in lines:
         other = weft.compile(attention, schedule=line.partition("#")[0].replace("yes", "no"))
         torch.testing.assert_close(other(q, k, v), expected)
@@ -59,18 +64,47 @@ def test_what_was_decided_otherwise_is_right() -> None:
     assert len(counts) > 1
 
 
+def test_forward_and_backward_replay_from_one_text() -> None:
+    """Each has lines of its own: the other's are passed over."""
+
+    def f(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(torch.tanh(x @ w) * 2 + x.exp(), -1)
+
+    def texts(compiled) -> tuple[str, str]:
+        x, w = (torch.randn(64, 64, requires_grad=True) for _ in range(2))
+        torch.autograd.grad(compiled(x, w), [x, w], torch.ones(64, 64))
+        return compiled.ir("c"), compiled.ir("schedule")
+
+    source, schedule = texts(weft.compile(f))
+    assert (
+        len({line.partition(".")[0] for line in schedule.splitlines() if "program_" in line}) == 2
+    )
+    assert texts(weft.compile(f, schedule=schedule)) == (source, schedule)
+
+
+def sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    return x.sum(1), (x * 3).sum(1)
+
+
 def test_a_fusion_that_the_price_declines() -> None:
-    """Joined where it is asked for; a pair that cannot be is told."""
+    """Joined where it is asked for, at the end; the trail says so."""
+    graph = to_tensor(capture_call(sums, (torch.randn(64, 256),), {}).graph)
 
-    def sums(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        return (x * 2).sum(1), (y * 3).sum(1)
+    def price(body: Block) -> float:
+        return float(sum(isinstance(s, Store) for s in walk(body)) ** 2)  # of two results 4
 
-    args = torch.randn(64, 256), torch.randn(64, 256)
-    compiled = weft.compile(sums)
-    for found, expected in zip(compiled(*args), sums(*args), strict=True):
-        torch.testing.assert_close(found, expected)
-    with pytest.raises(WeftError, match=r"unknown choice of kernel program 'join\.sum_1\.nothing'"):
-        weft.compile(sums, schedule="program.join.sum_1.nothing = yes")(*args)
+    apart = partition(graph, price, CPUS["avx512"])
+    assert len(apart) == 2
+    chooser = Chooser({"program": {"join.sum.sum_1": "yes"}})
+    assert len(partition(graph, price, CPUS["avx512"], chooser=chooser)) == 1
+    assert chooser.checked().program.met["join.sum.sum_1"].taken == "yes"
+
+
+def test_a_fusion_that_cannot_be_is_told() -> None:
+    args = (torch.randn(64, 256),)
+    name = driver.lower(capture_call(sums, args, {}).graph, Options("cpu"), PassLog()).chooser.name
+    with pytest.raises(WeftError, match=rf"unknown choice of kernel {name} 'join\.sum\.nothing'"):
+        weft.compile(sums, schedule=f"{name}.join.sum.nothing = yes")(*args)
 
 
 def test_a_chunk_that_leaves_no_registers_for_strips() -> None:

@@ -82,12 +82,14 @@ class Chooser:
     """The choices of a program's kernels, by name.
 
     `decided` is what a schedule's text says, that of "*" for every kernel that has such an option;
-    `known` is what of a kernel was found by measuring.
+    `known` is what of a kernel was found by measuring. `name` stands for the whole program: of the
+    programs that a function may have, each passes over the lines of the others.
     """
 
     decided: Mapping[str, Decisions] = field(default_factory=dict[str, Decisions])
     known: Callable[[Kernel], Decisions] = lambda kernel: {}
     kernels: dict[str, Choices] = field(default_factory=dict[str, Choices])
+    name: str = "program"
 
     def of(self, kernel: Kernel) -> Choices:
         """Those of the kernel, which is at the loop level when it is first met."""
@@ -96,7 +98,7 @@ class Chooser:
     @property
     def program(self) -> Choices:
         """Those of the whole program: which kernels it has."""
-        return self.kernels.get("program") or self._begun("program", {})
+        return self.kernels.get(self.name) or self._begun(self.name, {})
 
     def _begun(self, name: str, known: Decisions) -> Choices:
         known = {**known, **self.decided.get("*", {})}

@@ -63,8 +63,7 @@ class Joining:
         self._drain()
         declined, self.declined = self.declined, []
         for a, b in declined:
-            if groups.choices.wanted(self._name(a, b)):
-                self._joined(a, b, best=True)
+            self._joined(a, b, late=True)
         self._drain()
 
     def _drain(self) -> None:
@@ -72,15 +71,15 @@ class Joining:
             *_, a, b = heapq.heappop(self.heap)
             self._joined(a, b)
 
-    def _joined(self, a: Kernel, b: Kernel, best: bool = False) -> None:
-        """Join two kernels that are there still, where that is `best` in any case or cheaper."""
-        groups = self.groups
+    def _joined(self, a: Kernel, b: Kernel, late: bool = False) -> None:
+        """Join two current kernels, where that is cheaper; late, where it is wanted."""
+        groups, name = self.groups, self._name(a, b)
         current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
         if not current or self._makes_cycle(a, b):
             return
         joined = self.both(a, b)
         cheaper = joined.cost < a.cost + b.cost and not recomputes(joined, groups)
-        if best or (cheaper and groups.choices.settle(self._name(a, b))):
+        if groups.choices.wanted(name) if late else cheaper and groups.choices.settle(name):
             self.join(joined, a, b)
             self._push(joined, self._near(joined))
         else:
