@@ -8,7 +8,7 @@ and a shape is written 4x64x56x56.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import product
 from typing import Any
@@ -101,10 +101,7 @@ def convolutions() -> Named:
         (3, 16, 32, 3, 1, 1, 1, 1, 1, 16), (3, 16, 32, 3, 2, 1, 1, 1, 1, 24),
         (3, 3, 16, 3, 1, 1, 1, 1, 1, 24), (3, 32, 32, 1, 1, 0, 1, 1, 1, 16),
     ]  # fmt: skip
-    for rank, *row in rows:
-        name, form = convolution(CONV[rank], f"conv{rank}d", rank, *row)
-        yield name, form
-        yield f"grad {name}", graded(form)
+    yield from convolved("conv", CONV, rows)
 
 
 def transposed() -> Named:
@@ -115,8 +112,12 @@ def transposed() -> Named:
         (2, 64, 64, 4, 2, 1, 1, 64, 2, 28), (2, 32, 32, 3, 2, 2, 2, 1, 2, 28),
         (2, 64, 3, 4, 2, 1, 1, 1, 2, 32), (3, 16, 16, 4, 2, 1, 1, 1, 1, 12),
     ]  # fmt: skip
+    yield from convolved("convT", BACK, rows)
+
+
+def convolved(stem: str, modules: Mapping[int, Any], rows: Sequence[tuple[int, ...]]) -> Named:
     for rank, *row in rows:
-        name, form = convolution(BACK[rank], f"convT{rank}d", rank, *row)
+        name, form = convolution(modules[rank], f"{stem}{rank}d", rank, *row)
         yield name, form
         yield f"grad {name}", graded(form)
 

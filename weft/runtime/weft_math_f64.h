@@ -360,3 +360,31 @@ static inline V(f64) F(erf, f64)(V(f64) x) {
     V(f64) r = F(select, f64)(small, a * ratio, FMA(f64, -F(exp, f64)(-z), ratio, 1));
     return F(copysign, f64)(r, x);
 }
+
+// ---- what pow in f32 is made of
+
+// log2 of an f32 that is not negative, with 37 bits: x = 2^k m, and log2 m is odd in
+// s = (m - 1) / (m + 1). The polynomials of both are minimax.
+WEFT_FN V(f64) F(pow_log2, f64)(V(f64) x) {
+    V(u64) e = F(log_exponent, f64)(x);
+    V(f64) f = AS(f64, AS(u64, x) - (e << 52) + (1024ull << 52)) - 1, s = f / (f + 2), z = s * s;
+    V(f64) p = FMA(f64, z, 0.34073007227597746, 0.41167272165351299);
+    p = FMA(f64, p, z, 0.57708358489075096);
+    p = FMA(f64, p, z, 0.96179667334244912);
+    p = FMA(f64, FMA(f64, p, z, 2.885390081790085), s, F(log_float, f64)(e));
+    p = F(select, f64)(F(eq, f64)(x, SPLAT(f64, 0)), SPLAT(f64, -__builtin_inf()), p);
+    return F(select, f64)(F(lt, f64)(x, SPLAT(f64, __builtin_inf())), p, x);
+}
+// 2^t with 34 bits, as an f64 that is no f32 where the power is none.
+WEFT_FN V(f64) F(pow_exp2, f64)(V(f64) t) {
+    t = F(lesser, f64)(SPLAT(f64, 200), F(greater, f64)(SPLAT(f64, -200), t));
+    V(f64) n = t + 0x1.8p52, r = t - (n - 0x1.8p52);
+    V(f64) p = FMA(f64, r, 1.5201898721412151e-05, 0.00015469317949831418);
+    p = FMA(f64, p, r, 0.0013333922871990389);
+    p = FMA(f64, p, r, 0.0096180271707927509);
+    p = FMA(f64, p, r, 0.055504103528050873);
+    p = FMA(f64, p, r, 0.24022651198768871);
+    p = FMA(f64, p, r, 0.69314718072872783);
+    p = FMA(f64, p, r, 0.99999999996162048);
+    return AS(f64, AS(u64, p) + (AS(u64, n) << 52));
+}
