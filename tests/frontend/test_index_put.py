@@ -63,6 +63,20 @@ def test_an_index_beyond_an_axis_is_an_error(bad: int) -> None:
         compiled(x, one, torch.tensor([5]), values)
 
 
+@pytest.mark.parametrize("shape", [(3, 4), (3, 1), (2, 1, 4)])
+def test_values_that_do_not_fit_are_an_error(shape: tuple[int, ...]) -> None:
+    """More rows of values than there are indices: none is dropped."""
+    compiled = weft.compile(lambda x, i, v: x.index_put((i,), v, accumulate=True))
+    with pytest.raises((WeftError, RuntimeError, IndexError)):
+        compiled(torch.zeros(5, 4), torch.tensor([0]), torch.ones(shape))
+
+
+def test_no_place_of_an_empty_axis_is_legal() -> None:
+    compiled = weft.compile(lambda x, i, v: x.index_put((i,), v, accumulate=True))
+    with pytest.raises((WeftError, IndexError)):
+        compiled(torch.zeros(0, 4), torch.tensor([0]), torch.ones(1, 4))
+
+
 def test_what_keeps_the_last_value_or_has_a_mask_is_torchs() -> None:
     def puts(x: torch.Tensor, i: torch.Tensor, v: torch.Tensor) -> Any:
         return x.index_put((i,), v), x.index_put((x[:, 0] > 0,), v[0], accumulate=True)

@@ -51,6 +51,21 @@ def test_a_window(rank: int, moves: dict[str, Any], shape: tuple[int, ...]) -> N
     torch.testing.assert_close(gradient(weft.compile(pooled), x), gradient(pooled, x))
 
 
+@pytest.mark.parametrize("moves", [(3, 1, 1), (2, 2, 1), (3, 2, 1, 2), (4, 3, 2)])
+def test_nothing_greater_than_padding(moves: tuple[int, ...]) -> None:
+    """Of -inf the first place of the input wins, and never padding: no index is outside."""
+    x = torch.full((1, 2, 7, 9), -torch.inf)
+    x[0, 1, 3:, 4:] = 1.0
+
+    def pooled(x: torch.Tensor) -> Any:
+        return F.max_pool2d(x, *moves, return_indices=True)
+
+    for found, expected in zip(weft.compile(pooled)(x), pooled(x), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    largest = lambda x: pooled(x)[0].exp()  # noqa: E731
+    torch.testing.assert_close(gradient(weft.compile(largest), x), gradient(largest, x))
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("-inf"), float("inf")])
 def test_places_that_are_no_numbers(value: float) -> None:
     x = torch.randn(1, 2, 9, 9)

@@ -82,6 +82,14 @@ def test_forward_and_backward_replay_from_one_text() -> None:
     assert texts(weft.compile(f, schedule=schedule)) == (source, schedule)
 
 
+def test_no_fusion_at_all_by_hand() -> None:
+    """Every line taken back: what a fusion that is gone would have allowed is not missed."""
+    levels = emitted()
+    lines = [line.replace("yes", "no") for line in lines_of(levels)]
+    none = emitted("\n".join(line for line in lines if ".inline." in line or ".join." in line))
+    assert len(none.program("loop").kernels) > len(levels.program("loop").kernels)
+
+
 def sums(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return x.sum(1), (x * 3).sum(1)
 

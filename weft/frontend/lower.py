@@ -42,8 +42,8 @@ def to_tensor(graph: Graph, fallback: Fallback = "aten", library: Collection[str
     origin: dict[Node, str] = {}
     for node in graph.nodes():
         if isinstance(node.op, Aten):
-            row = None if node.op.target in library else LOWER.get(node.op.target)
-            done[node] = _lower(node, row, [done[a][0] for a in node.args], graph, fallback)
+            own = fallback if node.op.target not in library else "library"
+            done[node] = _lower(node, [done[a][0] for a in node.args], graph, own)
         elif isinstance(node.op, Part):
             done[node] = (done[node.args[0]][node.op.number],)
         else:
@@ -58,12 +58,12 @@ def to_tensor(graph: Graph, fallback: Fallback = "aten", library: Collection[str
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
 
 
-def _lower(
-    node: Node, row: Row | None, args: list[Node], graph: Graph, fallback: Fallback
-) -> tuple[Node, ...]:
+def _lower(node: Node, args: list[Node], graph: Graph, fallback: str) -> tuple[Node, ...]:
     aten: Aten = node.op  # type: ignore[assignment]
     try:
-        return _apply_row(aten, row, args, node.args)
+        if fallback == "library":
+            raise Decline("is faster in ATen")
+        return _apply_row(aten, args, node.args)
     except Decline as decline:
         reason = str(decline)
     if fallback == "error":
@@ -91,13 +91,11 @@ def _gathered(value: Node, given: Node) -> Node:
     return make(copy, *nodes)
 
 
-def _apply_row(
-    aten: Aten, row: Row | None, nodes: list[Node], given: Sequence[Node]
-) -> tuple[Node, ...]:
+def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[Node, ...]:
     """The results in primitives of `nodes`, which stand for what is `given` at the torch level."""
+    row = LOWER.get(aten.target)
     if row is None:
-        known = aten.target in LOWER
-        raise Decline("is faster in ATen" if known else "has no row in the ATen table")
+        raise Decline("has no row in the ATen table")
     for t in (*(n.type for n in nodes), *aten.results):
         if t.dtype.kind == "foreign":
             raise Decline(f"no code is generated for {t.dtype}")

@@ -106,8 +106,12 @@ class Chooser:
         return self.kernels[name]
 
     def checked(self) -> Chooser:
-        """Itself; WeftError where a kernel has no choice of a name that was decided for it."""
+        """Itself; WeftError where a kernel has no choice of a name that was decided for it.
+
+        A fusion that is not to be, and never was to be, is none.
+        """
         for kernel, choices in self.kernels.items():
-            for name in self.decided.get(kernel, ()):
-                choice(f"choice of kernel {kernel}", name, choices.met)
+            for name, option in self.decided.get(kernel, {}).items():
+                if kernel != self.name or option != "no":
+                    choice(f"choice of kernel {kernel}", name, choices.met)
         return self

@@ -144,9 +144,8 @@ class _Inlining:
 
     def _is_legal(self, node: Node) -> bool:
         groups = self.groups
-        if node not in groups.stored or node in groups.forced:
-            return False
-        return not any(isinstance(k.outputs[0].op, ops.Extern) for k in groups.readers(node))
+        calls = (isinstance(k.outputs[0].op, ops.Extern) for k in groups.readers(node))
+        return node in groups.stored and node not in groups.forced and not any(calls)
 
     def _saved(self, own: Kernel, readers: Sequence[Kernel]) -> float:
         """Microseconds that inlining the kernel into all readers saves; -inf where it saves none.

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from weft.scalar.sizes import hint
 from weft.tensor import ops
-from weft.tensor.groups import Groups, Kernel, place
+from weft.tensor.groups import NEVER, Groups, Kernel, place
 from weft.tensor.lower import root_shape
 from weft.tensor.recomputed import recomputes
 
@@ -79,14 +79,16 @@ class Joining:
             return
         joined = self.both(a, b)
         cheaper = joined.cost < a.cost + b.cost and not recomputes(joined, groups)
-        if groups.choices.wanted(name) if late else cheaper and groups.choices.settle(name):
+        late = late and joined.cost < NEVER and groups.choices.wanted(name)
+        if late or (cheaper and groups.choices.settle(name)):
             self.join(joined, a, b)
             self._push(joined, self._near(joined))
         else:
             self.declined.append((a, b))
 
     def _name(self, a: Kernel, b: Kernel) -> str:
-        return ".".join(("join", *(self.groups.name(k.outputs[0]) for k in (a, b))))
+        pair = sorted((a, b), key=place)
+        return ".".join(("join", *(self.groups.name(k.outputs[0]) for k in pair)))
 
     def _push(self, a: Kernel, others: Iterable[Kernel]) -> None:
         for b in others:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from weft.core.node import make
-from weft.core.types import boolean, i64, u8
+from weft.core.types import boolean, i32, i64, u8
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.index import bounds, simplify
 from weft.scalar.ops import apply, checked_index, constant, eq, lt, where
@@ -116,15 +116,18 @@ def index_put(
     first, last = min(given, default=0), max(given, default=0)
     require(accumulate, "of values for one place the last stays")
     require(len(given) == last - first + 1, "the indexed axes are apart")
-    require(all(t.dtype not in (boolean, u8) for t in given.values()), "a mask has no fixed shape")
+    require(all(t.dtype in (i32, i64) for t in given.values()), "its index is no i32 or i64")
     joint = broadcast_shape(*(t.shape for t in given.values()))
     before, after = x.shape[:first], x.shape[last + 1 :]
+    places = (*before, *joint, *after)
+    require(0 not in x.shape, "there is nothing to index")
+    require(broadcast_shape(values.shape, places) == places, "its values have other shapes")
     row = build.full(joint, 0, i64)
     for a, t in given.items():
         place = cast(t, i64)
         place = where(lt(place, 0), place + x.shape[a], place)
         row = row * x.shape[a] + checked_index(place, x.shape[a])
-    whole = build.broadcast(values, (*before, *joint, *after))
+    whole = build.broadcast(values, places)
     shape = (*before, math.prod(joint), *after)
     index = broadcast_in(reshape(row, (-1,)), shape, (first,))
     flat = reshape(x, (*before, math.prod(x.shape[first : last + 1]), *after))

@@ -44,15 +44,22 @@ def returned(held: Tensor, window: Window, sizes: Extents) -> Tensor:
 def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tuple[Tensor, Tensor]:
     """Values and their row-major positions in the last axes of x; `moves` as in `Window.of`."""
     window = Window.of(per_axis(kernel, n), *moves, **more)
-    windows, taps = pooled(x, window, lowest(x.dtype.numpy))
-    tap, flat = build.reduce(MONOIDS["argmax"], windows, taps), build.literal(0, i64)
+    least = lowest(x.dtype.numpy)
+    windows, taps = pooled(x, window, least)
+    values, tap = (build.reduce(m, windows, taps) for m in (MAX, MONOIDS["argmax"]))
+    flat = build.literal(0, i64)
     for i in reversed(range(n)):  # the position in the window, split into one per axis
-        axis = x.rank - n + i
+        axis, own = x.rank - n + i, tap % window.kernel[i]
+        if window.pad[i]:  # where nothing is greater than padding, the first tap beyond it
+            back = affine({axis: -window.stride[i]}, window.pad[i] + window.dilation[i] - 1)
+            back = apply("floordiv", back, constant(window.dilation[i]))
+            first = index_of(tap.shape, apply("maximum", back, constant(0)))
+            own = where(eq(values, least), first, own)
         start = index_of(tap.shape, affine({axis: window.stride[i]}, -window.pad[i]))
-        coordinate = start + tap % window.kernel[i] * window.dilation[i]
+        coordinate = start + own * window.dilation[i]
         flat = flat + coordinate * math.prod(x.shape[axis + 1 :])
         tap = tap // window.kernel[i]
-    return build.reduce(MAX, windows, taps), flat
+    return values, flat
 
 
 def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:

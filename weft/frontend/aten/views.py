@@ -17,6 +17,7 @@ from weft.tensor.build import Axes, Number, Tensor, affine, reshape
 from weft.tensor.ops import position, positions
 
 Bound = int | None  # of a slice
+Edge = Callable[[Node, int], Node]  # what a place so far beyond an axis of that length reads
 
 
 def slice_range(extent: int, start: Bound, end: Bound, step: int) -> tuple[int, int]:
@@ -173,12 +174,7 @@ def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor
     return build.pad(x, [(0, 0)] * (x.rank - len(pairs)) + pairs, value)
 
 
-def edge_pad(
-    before: Callable[[Node, int], Node],
-    beyond: Callable[[Node, int], Node],
-    x: Tensor,
-    amounts: Sequence[int],
-) -> Tensor:
+def edge_pad(before: Edge, beyond: Edge, x: Tensor, amounts: Sequence[int]) -> Tensor:
     """What places read that are so far before 0, and so far beyond the last one of n, n - 1."""
     index, shape = list(positions(x.rank)), list(x.shape)
     for i, (left, right) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
