@@ -17,18 +17,15 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from weft.library.calls import TORCH_DTYPES
+
 Form = Callable[[], tuple[Any, ...]]
 Named = Iterator[tuple[str, Form]]
-
-DTYPES = {
-    "f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f64": torch.float64,
-    "i32": torch.int32, "i64": torch.int64, "u8": torch.uint8,
-}  # fmt: skip
 
 
 def rand(*shape: int, dtype: str = "f32") -> torch.Tensor:
     """Of a normal distribution; integers from 0 to 99."""
-    kind = DTYPES[dtype]
+    kind = TORCH_DTYPES[dtype]
     if kind.is_floating_point:
         return torch.randn(shape, dtype=kind)
     return torch.randint(0, 100, shape).to(kind)
@@ -215,15 +212,14 @@ def axes() -> Named:
         yield f"amax {dtype} 1000x500", taken(lambda x: x.amax(1), (1000, 500), dtype=dtype)
 
 
-def by_name(name: str, of_absolute: bool = False) -> Callable[..., Any]:
-    function = getattr(torch, name)
-    return (lambda x: function(x.abs())) if of_absolute else function
+def of_absolute(function: Callable[..., Any], x: torch.Tensor) -> Any:
+    return function(x.abs())
 
 
 def pointwise() -> Named:
     ops = "sin tanh erf exp log1p sqrt rsqrt sigmoid abs floor round sign expm1 atan lgamma".split()
     for name in ops:
-        yield f"{name} 1000x500", taken(by_name(name, of_absolute=True), (1000, 500))
+        yield f"{name} 1000x500", taken(partial(of_absolute, getattr(torch, name)), (1000, 500))
     for name in ("gelu", "silu", "softplus", "elu", "hardswish", "mish"):
         yield f"{name} 1000x500", taken(getattr(F, name), (1000, 500))
         yield f"grad {name} 1000x500", graded(taken(getattr(F, name), (1000, 500)))
@@ -310,7 +306,7 @@ def indexing() -> Named:
     yield "bucketize", lambda: (torch.bucketize, rand(1000, 500), rand(64).sort()[0])
     yield "histc", taken(lambda x: torch.histc(x, 50), (100000,))
     for name in ("cummax", "cummin", "logcumsumexp", "cumprod", "sort", "median"):
-        yield f"{name} 300x500", taken(partial(by_name(name), dim=1), (300, 500))
+        yield f"{name} 300x500", taken(partial(getattr(torch, name), dim=1), (300, 500))
     yield "topk 1000x500", taken(lambda x: x.topk(10, 1), (1000, 500))
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import starmap
 from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 import torch
@@ -37,39 +38,37 @@ def seconds(function: Callable[[], Any], calls: int) -> float:
     return (time.perf_counter() - start) / calls
 
 
+def called(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
 def measure(form: Form, inductor: bool) -> dict[str, Any]:
     """Microseconds by backend, what differs from eager, and what ran as ATen's; or an error."""
     torch.manual_seed(0)
     torch.compiler.reset()
     function, *args = form()
     graded = isinstance(function, Graded)
-    outer, function, args = (function, *args[:1], args[1:]) if graded else (None, function, args)
+    run, function, args = (function, *args[:1], args[1:]) if graded else (called, function, args)
     function = function.eval() if isinstance(function, nn.Module) else function
     compiled = weft.compile(function)
     backends = {"eager": function, "weft": compiled}
     if inductor:
         backends["inductor"] = torch.compile(function)
-    runs = {
-        name: partial(outer, f, *args) if outer else partial(f, *args)
-        for name, f in backends.items()
-    }
+    runs = {name: partial(run, f, *args) for name, f in backends.items()}
     with torch.set_grad_enabled(graded):
         try:
-            words = map(differ, *(results(runs[name]) for name in ("eager", "weft")))
-            wrong = next(filter(None, words), "")
-        except Exception as error:  # of weft or of Dynamo: it is what is looked for
+            made = {name: tree_leaves(one()) for name, one in runs.items()}
+            pairs = zip(made["eager"], made["weft"], strict=True)
+            wrong = next(filter(None, starmap(differ, pairs)), "")
+        except Exception as error:  # of weft, Dynamo or Inductor: it is what is looked for
             return {"error": f"{type(error).__name__}: {error}"}
-        calls = max(1, int(SECONDS / max(seconds(run, 2) for run in runs.values())))
-        rounds = [[seconds(run, calls) for run in runs.values()] for _ in range(ROUNDS)]
+        calls = max(1, int(SECONDS / max(seconds(one, 2) for one in runs.values())))
+        rounds = [[seconds(one, calls) for one in runs.values()] for _ in range(ROUNDS)]
     best = [min(times) * 1e6 for times in zip(*rounds, strict=True)]
     row: dict[str, Any] = {f"{name}_us": us for name, us in zip(runs, best, strict=True)}
     report = weft.report(compiled)
     externs = [*dict.fromkeys(op for op, _, _ in report.externs), *report.reasons]
     return {**row, "ratio": best[0] / best[1], "differs": wrong, "externs": externs}
-
-
-def results(run: Callable[[], Any]) -> list[Any]:
-    return tree_leaves(run())
 
 
 def cells(name: str, row: dict[str, Any], columns: list[str]) -> list[str]:
@@ -100,7 +99,7 @@ def main() -> None:
     show(table(title, titles, [cells(*pair, columns) for pair in rows.items()]))
     ratios = [row["ratio"] for row in rows.values() if "error" not in row]
     below = sum(ratio < CLIFF for ratio in ratios)
-    mean = math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 0.0
+    mean = geometric_mean(ratios) if ratios else 0.0
     print(f"{mean:.2f} of eager's speed (geomean); {below} below {CLIFF}")
     if given.json:
         facts = {"machine": machine(on_cpu=True), "threads": given.threads, "programs": rows}

@@ -17,10 +17,10 @@ import weft
 from weft.cli.main import app
 from weft.cli.predicting import simulated
 from weft.config import config
-from weft.core.errors import WeftError
+from weft.core.errors import CompilerError, WeftError
 from weft.tune import predicted, tuner
-from weft.tune.database import Row, latest
-from weft.tune.predicted import Schedule, alone, beam, scheduled
+from weft.tune.database import Database, Row, latest
+from weft.tune.predicted import Schedule, alone, beam, scheduled, spills
 from weft.tune.price.gpu import Price
 from weft.tune.tuner import Settings
 
@@ -216,7 +216,44 @@ def test_the_command_without_a_device() -> None:
     assert "predicted, no device" in out and "predicted to be faster" in out
     assert "nothing new to tune" in run(*program, "--seconds", "2")
     (row,) = json.loads(run("--show", "--json"))
-    assert row["predicted"] is True and row["target"] == TARGET
+    assert row["predicted"] is True and row["target"] == TARGET and row["tried"] > 0
+
+
+def test_a_table_of_times_takes_no_other_wishes() -> None:
+    with pytest.raises(WeftError, match="--predict prints a table of times"):
+        run("--target", TARGET, "--predict", "--forget", "softmax")
+
+
+def test_a_measured_row_is_imported_over_a_predicted_one(tmp_path: Path) -> None:
+    own = Row("k", "softmax", TARGET, {}, 9.0, 8.0, 3, "2026-02-01T00:00:00", predicted=True)
+    tuner.database().add([own])
+    measured = replace(own, us=7.0, when="2026-01-01T00:00:00", predicted=False)
+    file = tmp_path / "rows.jsonl"
+    Database(file).add([measured])
+    assert "1 of 1 rows" in run("--import", str(file))
+    assert tuner.database().find("k") == measured
+    assert "0 of 1 rows" in run("--import", str(file))
+
+
+def test_a_text_that_the_compiler_refuses_does_not_hold() -> None:
+    pytest.importorskip("cuda.bindings")
+    with pytest.raises(CompilerError, match="NVRTC refused"):
+        spills('extern "C" __global__ void k( { nonsense }', "sm_90a")
+
+
+def test_a_kernel_without_time_is_searched_later() -> None:
+    told: list[str] = []
+    rows = predicted.tune(levels_of(), TARGET, Settings(0.0, told.append), simulated)
+    assert not rows and "its time was over" in told[0]
+
+
+def test_the_simulator_runs_sizes_at_their_hints() -> None:
+    f = weft.compile(softmax, target=TARGET, tune="off", dynamic=True)
+    f.prepare(X)
+    (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
+    (kernel,) = levels.unique.program.kernels
+    found = scheduled(kernel, TARGET, {})
+    assert found is not None and simulated(alone(kernel), TARGET, "", found.price) == ""
 
 
 def test_the_table_of_a_programs_kernels() -> None:

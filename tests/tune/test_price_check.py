@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
-from weft.cli import calibrate
+from weft.cli import calibrate, price_check
 from weft.cli.calibrate import PROBES, Measured, Probe, fit, rates_table, solve
 from weft.cli.main import app, main
 from weft.cli.output import show
@@ -26,6 +27,7 @@ from weft.cli.price_check import (
 )
 from weft.cli.workloads import WORKLOADS
 from weft.config import config
+from weft.core.errors import WeftError
 from weft.scalar.nest import Kernel
 from weft.targets.cpu import CPU, CPUS
 from weft.tune.price import rates as rates_file
@@ -105,6 +107,19 @@ def test_no_workload_is_begun_after_its_minutes() -> None:
     study = check_prices(WORKLOADS, 1, print, minutes=-1.0)
     assert not study.kernels and {*study.failures.values()} == {"not begun"}
     assert f"{len(WORKLOADS)} workloads were not begun in that time" in study_lines(study)
+
+
+def test_a_workload_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it counts, also what was priced before it failed."""
+
+    def failing(*args: object) -> Iterator[KernelPrices]:
+        yield tried("softmax", (1.0, 1.0))
+        raise WeftError("the default cannot be built")
+
+    monkeypatch.setattr(price_check, "prices_within", failing)
+    (name,) = [n for n in WORKLOADS if "16x16" in n]
+    study = check_prices({name: WORKLOADS[name]}, 1, print)
+    assert study.failures == {name: "the default cannot be built"} and not study.kernels
 
 
 class Made(Measured):

@@ -21,7 +21,7 @@ from weft.runtime.child import ChildError
 from weft.tune import tuner
 from weft.tune.database import Database, Row, kernel_key, latest, read_rows
 from weft.tune.tuner import SETTINGS, Settings
-from weft.tune.worker import differ
+from weft.tune.worker import Session, differ
 
 X = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
 
@@ -214,3 +214,37 @@ def test_what_took_little_of_one_program_is_tuned_in_another() -> None:
     assert untried({"small": small, "large": large}) == []
     assert untried({"small": small}) == ["small"]
     assert untried({"small": small, "new": None}) == ["small", "new"]
+
+
+def test_prices_of_alike_kernels_count_as_the_compiler_unites_them(tmp_path: Path) -> None:
+    """Of any size, kernels that read other parts of an input are two structures."""
+
+    def two(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x[:, 3:67].softmax(1) @ y, x[:, 70:134].softmax(1) @ y
+
+    counts: list[int] = []
+    for dynamic in (False, True):
+        inputs = [torch.randn(40, 150), torch.randn(64, 64)]
+        f = weft.compile(two, target="cpu", dynamic=dynamic, tune="off")
+        f.prepare(*inputs)
+        (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
+        (tmp_path / "program").write_text(weft.text.print_program(levels.made["loop"]))
+        torch.save(inputs, tmp_path / "inputs")
+        session = Session()
+        session.load(str(tmp_path / "program"), str(tmp_path / "inputs"), "cpu", False)
+        assert {*session.alike} == {k.name for k in levels.unique.program.kernels}
+        counts.append(len(session.alike))
+    assert counts[0] < counts[1]
+
+
+def test_a_price_that_fails_is_told_and_no_price(tmp_path: Path) -> None:
+    f = weft.compile(softmax, target="cpu")
+    f(X)
+    (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
+    text, told = weft.text.print_program(levels.made["loop"]), list[str]()
+    request = {"target": "cpu", "narrows": False}
+    bench = tuner._Bench(tmp_path, text, [X], request, told.append)  # pyright: ignore[reportPrivateUsage]
+    bench.child.limit = 0.0
+    assert bench.price([{}]) == [None] and "no price, and please report it" in told[0]
+    assert bench.build([{}])[0] is not None  # by another child
+    bench.close()

@@ -49,37 +49,25 @@ class Measured:
         return sum(kernel_us(kernel, target, rates) for kernel in self.kernels)
 
 
-def _steps(x: torch.Tensor) -> torch.Tensor:
-    return torch.exp(x) + torch.exp(-x)
-
-
 def _additions(x: torch.Tensor) -> torch.Tensor:
     for i in range(12):
         x = torch.where(x > 0.1 * i, x + 0.5, x - 0.25)
     return x
 
 
-def _transposed(x: torch.Tensor) -> torch.Tensor:
-    return x.transpose(1, 2).contiguous()
-
-
-def _total(x: torch.Tensor) -> torch.Tensor:
-    return x.sum()
-
-
 PROBES = (
     Probe("launch_us", torch.relu, ((16,),)),
     Probe("fma", torch.matmul, ((256, 256), (256, 256))),
     Probe("add", _additions, ((4096,),)),
-    Probe("step", _steps, ((4096,),)),
+    Probe("step", lambda x: torch.exp(x) + torch.exp(-x), ((4096,),)),
     Probe("store", lambda x: x.expand(4096).contiguous(), ((1,),)),
-    Probe("latency", _total, ((4096,),), "*.threads = no\n*.vectors = 1\n*.split = no"),
-    Probe("shuffle", _transposed, ((4, 32, 32),)),
+    Probe("latency", torch.sum, ((4096,),), "*.threads = no\n*.vectors = 1\n*.split = no"),
+    Probe("shuffle", lambda x: x.mT.contiguous(), ((4, 32, 32),)),
     Probe("lane", lambda x: x[:, ::7].contiguous(), ((64, 448),)),
-    Probe("l2", _total, ((128 << 10,),), "*.threads = no\n*.split = no"),
-    Probe("l3", _total, ((2 << 20,),), "*.threads = no\n*.split = no"),
-    Probe("memory", _total, ((32 << 20,),), "*.threads = no\n*.split = no"),
-    Probe("memory_all", _total, ((32 << 20,),), ""),
+    Probe("l2", torch.sum, ((128 << 10,),), "*.threads = no\n*.split = no"),
+    Probe("l3", torch.sum, ((2 << 20,),), "*.threads = no\n*.split = no"),
+    Probe("memory", torch.sum, ((32 << 20,),), "*.threads = no\n*.split = no"),
+    Probe("memory_all", torch.sum, ((32 << 20,),), ""),
     Probe("fork_us", torch.relu, ((4096,),), "*.threads = yes"),
 )
 

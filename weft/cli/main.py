@@ -272,11 +272,14 @@ def tune_command(
 ) -> None:
     """Search the choices of SOURCE's kernels, by measuring, or without a device by prediction."""
     rows: list[Row] = []
+    chosen = Options.of({"target": target, "fuse": fuse, "dynamic": dynamic})
     if predict:
-        show(prediction(target, SourceSpec(text, source, seed)))
+        if shows or forget or export or merge or as_json:
+            told = "it takes SOURCE, --target, --fuse, --dynamic and --seed"
+            raise WeftError(f"weft tune --predict prints a table of times: {told}")
+        show(prediction(chosen, SourceSpec(text, source, seed)))
         return
     if source is not None or text is not None:
-        chosen = Options.of({"target": target, "fuse": fuse, "dynamic": dynamic})
         spec = SourceSpec(text, source, seed, device=device_name(chosen))
         rows = tuning.tune(spec, chosen, seconds, tell)
     told = [] if source is None and text is None else [tuning.summary(rows)]

@@ -1,13 +1,14 @@
 """What the exact price says of a program on a CUDA target, with no device: times, bounds, peaks.
 
-show(prediction("cuda:sm_90a", SourceSpec()))              # a table of usual programs
-show(prediction("cuda:sm_90a", SourceSpec(text)))          # one of a program's kernels
+show(prediction(Options("cuda:sm_90a"), SourceSpec()))              # a table of usual programs
+show(prediction(Options("cuda:sm_90a"), SourceSpec(text)))          # one of a program's kernels
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import starmap
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from weft.levels import Levels
 from weft.link.places import device_of
 from weft.options import Options, find_target
 from weft.scalar.nest import Program
+from weft.scalar.sizes import hint
 from weft.targets.gpu import GPU, GPUS
 from weft.text import print_program
 from weft.tune.predicted import machine_of, prices
@@ -56,9 +58,10 @@ def simulated(program: Program, target: str, schedule: str, price: Price) -> str
     if sum(price.counts.slots.values()) > SMALL:
         return ""
     torch.manual_seed(0)
-    inputs = [random_input(str(b.type.dtype), b.type.shape) for b in program.inputs]
+    types = [b.type for b in program.inputs]
+    inputs = [random_input(str(t.dtype), tuple(map(hint, t.shape))) for t in types]
     default, other = (run_simulated(program, target, text, inputs) for text in ("", schedule))
-    return next(filter(None, map(differ, default, other)), "")
+    return next(filter(None, starmap(differ, zip(default, other, strict=True))), "")
 
 
 def run_simulated(
@@ -69,14 +72,15 @@ def run_simulated(
     return [made] if isinstance(made, torch.Tensor) else list(made)
 
 
-def prediction(target: str, spec: SourceSpec) -> Any:
+def prediction(options: Options, spec: SourceSpec) -> Any:
     """A table of a program's kernels; without one, of usual programs, each as a whole."""
+    target = options.target
     choice("--target", target, [name for name, gpu in GPUS.items() if gpu.arch in RATES])
     alone = SourceSpec(spec.text, spec.path) != SourceSpec()
     specs = {"": spec} if alone else {n: SourceSpec(w.text) for n, w in suite(USUAL).items()}
     rows: list[list[str]] = []
     for name, one in specs.items():
-        for levels in levels_of(source_of(one), Options(target)):
+        for levels in levels_of(source_of(one), options):
             found = prices(levels, target)
             if alone:
                 rows += [row(name, [p], p.peak_us) for name, p in found.items()]

@@ -179,7 +179,7 @@ def check_prices(
         say(f"{i}/{len(workloads)} {name}")
 
         def record(bench: Bench, kernels: Sequence[str], name: str = name) -> None:
-            study.kernels += prices_within(name, bench, kernels, rounds)
+            study.kernels += [*prices_within(name, bench, kernels, rounds)]
 
         try:
             run(workload, record)

@@ -80,9 +80,9 @@ def maintain(forget: str | None, export: str | None, merge: str | None) -> list[
     """Forget rows, write all to a file, add those of a file; what was done, in words."""
     known, done = database(), list[str]()
     if merge is not None:
-        found = latest(read_rows(Path(merge))).values()
-        rows = known.rows()
-        new = [r for r in found if r.key not in rows or rows[r.key].when < r.when]
+        found, rows = latest(read_rows(Path(merge))).values(), known.rows()
+        counts = latest([*rows.values(), *found])
+        new = [r for r in found if counts[r.key] is r and r != rows.get(r.key)]
         known.add(new)
         done.append(f"{len(new)} of {len(found)} rows of {merge} are new")
     if forget is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any, cast
 
-from weft.core.errors import CompilerError, WeftError
+from weft.core.errors import NoCompiler, WeftError
 
 
 @cache
@@ -20,7 +20,7 @@ def nvrtc() -> Any:
 
         bindings.nvrtcVersion()
     except (ImportError, RuntimeError) as e:
-        raise CompilerError("compiling CUDA needs NVRTC: pip install 'weft[cuda]'") from e
+        raise NoCompiler("compiling CUDA needs NVRTC: pip install 'weft[cuda]'") from e
     return cast(Any, bindings)
 
 

@@ -18,7 +18,7 @@ from datetime import datetime, timezone
 from typing import cast
 
 from weft.config import config
-from weft.core.errors import CompilerError, WeftError
+from weft.core.errors import NoCompiler, WeftError
 from weft.core.passes import PassLog
 from weft.levels import VERIFY, Levels, lower
 from weft.options import Options, find_target
@@ -126,6 +126,9 @@ def tune(levels: Levels, target: str, settings: Settings, check: Check) -> list[
         likely = sorted((s for s in found[1:] if us_of(s) < us_of(found[0])), key=us_of)[:LIKELY]
         default_us, *others = (surely_us(s, machine) for s in (found[0], *likely))
         limit, tried = (1 - GAIN) * default_us, len(found) - 1
+        if not tried and time.monotonic() >= end:
+            settings.tell(f"{kernel.name} is not tuned: its time was over with its default")
+            continue
         better = sorted((us, i) for i, us in enumerate(others) if us < limit)
         sure = ((us, likely[i]) for us, i in better)
         sound = (pair for pair in sure if holds(kernel, target, pair[1], check, settings.tell))
@@ -168,10 +171,13 @@ def holds(
 
 
 def spills(text: str, arch: str) -> int:
-    """Bytes of registers that the compiler spills to memory; 0 where there is no compiler."""
+    """Bytes of registers that are spilled to memory; 0 where NVRTC is not installed.
+
+    CompilerError for a text that it refuses.
+    """
     try:
         made = compile_cubin(text, arch, Cache(config.cache))
-    except CompilerError:
+    except NoCompiler:
         return 0
     return max(kernel.spill_bytes for kernel in made.kernels.values())
 

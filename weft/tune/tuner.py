@@ -123,6 +123,8 @@ def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list
                     return []
                 found = search(bench, wanted, settings.seconds, settings.tell)
         except WeftError as error:  # the program runs as it is
+            if settings.study is not None:
+                raise
             logger.warning("%s is not tuned: %s", levels.made["loop"].name, error)
             settings.tell(f"not tuned: {error}")
             return []
@@ -179,7 +181,13 @@ class _Bench:
 
     def price(self, schedules: Sequence[Schedule]) -> list[Priced | None]:
         texts, kernels = [*map(write_schedule, schedules)], [[*s] for s in schedules]
-        reply = self.child.ask(do="price", schedules=texts, kernels=kernels)
+        try:
+            reply = self.child.ask(do="price", schedules=texts, kernels=kernels)
+        except ChildError as error:
+            self.tell(f"no price, and please report it: {error}, by\n{''.join(texts)}")
+            if not self.child.usable:
+                self.restart()
+            return [None] * len(schedules)
         fields = Priced._fields
         return [Priced(*map(row.get, fields)) if "prices" in row else None for row in reply["rows"]]
 

@@ -28,6 +28,7 @@ from weft.levels import Levels, lower
 from weft.options import Options, find_target
 from weft.runtime.child import answer
 from weft.scalar.nest import Program
+from weft.scalar.resize import sizes_of
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.text import parse_program
@@ -50,8 +51,9 @@ class Session:
         self.inputs = torch.load(inputs, weights_only=True)
         self.target, self.known = target, KNOWN._replace(narrows=narrows)
         self.machine = find_target(target)
-        first = Unique(self.program, starts=isinstance(self.machine, CPU)).first
-        self.alike = Counter(first.values())  # kernels of a structure, by the first of them
+        starts = isinstance(self.machine, CPU) and not sizes_of(self.program)  # as in levels.py
+        first = Unique(self.program, starts).first
+        self.alike = dict(Counter(first.values()))  # kernels of a structure, by the first of them
         devices = (t.device for t in self.inputs if isinstance(t, torch.Tensor))
         self.place = next(devices, torch.device("cpu"))
         return {}

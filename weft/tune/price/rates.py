@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
@@ -88,7 +89,9 @@ def write_rates(path: Path, rates: Rates, machine: str) -> None:
     text = json.dumps({"version": VERSION, "machine": machine, "rates": asdict(rates)}, indent=2)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        path.write_text(text + "\n")
+        other = path.with_suffix(f".{os.getpid()}")
+        other.write_text(text + "\n")
+        os.replace(other, path)
     except OSError as error:
         raise CacheError(f"cannot write {path}: {error.strerror}") from error
 
