@@ -102,7 +102,7 @@ class Writer:
                     return None
                 self.found[form.name] = node
             return self.found[form.name]
-        assert isinstance(form, Call) and form.args is not None
+        assert isinstance(form, Call)
         dtypes = [dtype] * len(form.args)
         if form.head == "where":
             dtypes[0] = boolean
@@ -137,8 +137,8 @@ def tensor_leaf(name: str, dtype: DType) -> Node:
 def generated(form: Pattern) -> bool:
     """The pattern names functions only, so terms can be written from it."""
     if isinstance(form, Call):
-        structural = form.args is None or form.head in STRUCTURAL
-        return not structural and all(map(generated, form.args or ()))
+        structural = not form.args or form.head in STRUCTURAL
+        return not structural and all(map(generated, form.args))
     return True
 
 

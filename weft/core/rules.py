@@ -46,18 +46,14 @@ class Literal(Pattern):
 
 @dataclass(frozen=True)
 class Call(Pattern):
-    """Matches a function ("add") or an op ("view") of these arguments; of any if `args` is None."""
+    """Matches a function ("add") or an op ("view") of these arguments; of any if there are none."""
 
     head: str
-    args: tuple[Pattern, ...] | None
+    args: tuple[Pattern, ...]
 
 
-def wildcards(names: str) -> tuple[Wildcard, ...]:
-    return tuple(Wildcard(n) for n in names.split())
-
-
-def constants(names: str) -> tuple[Wildcard, ...]:
-    return tuple(Wildcard(n, literal=True) for n in names.split())
+def wildcards(names: str, literal: bool = False) -> tuple[Wildcard, ...]:
+    return tuple(Wildcard(n, literal) for n in names.split())
 
 
 def pattern(term: Pattern | Number) -> Pattern:
@@ -66,11 +62,6 @@ def pattern(term: Pattern | Number) -> Pattern:
 
 def call(head: str, *args: Pattern | Number) -> Call:
     return Call(head, tuple(pattern(a) for a in args))
-
-
-def any_call(head: str) -> Call:
-    """Matches an op or function with any arguments."""
-    return Call(head, None)
 
 
 def function_name(node: Node) -> str | None:
@@ -104,7 +95,7 @@ def match(form: Pattern, node: Node, found: Bindings) -> Iterator[Bindings]:
         if value is not None and same_number(value, form.value):
             yield found
     elif isinstance(form, Call) and form.head in (function_name(node), node.op.name):
-        if form.args is None:
+        if not form.args:
             yield found
             return
         yield from _match_all(form.args, node.args, found)
@@ -182,7 +173,7 @@ def _write(form: Pattern, found: Bindings, root: Node, build: Vocabulary) -> Nod
         return found[form.name]
     if isinstance(form, Literal):
         return build.literal(form.value, root.type.dtype)
-    assert isinstance(form, Call) and form.args is not None
+    assert isinstance(form, Call)
     return build.call(form.head, *(_write(a, found, root, build) for a in form.args))
 
 
@@ -204,19 +195,18 @@ class RuleSet:
             self._index[heads] = tuple(fit)
         return self._index[heads]
 
-    def step(self, node: Node, trace: Counter[str] | None = None) -> Node | None:
+    def step(self, node: Node, trace: Counter[str]) -> Node | None:
         """The result of the first rule that applies to this node; None if none does."""
         for rule in self.candidates(node):
             new = rule.apply(node, self.build)
             if new is not None:
-                if trace is not None:
-                    trace[rule.name] += 1
+                trace[rule.name] += 1
                 return new
         return None
 
     def rewrite(self, graph: Graph, trace: Counter[str] | None = None) -> Graph:
         """Rewrites a graph to a fixpoint. New nodes have the origin of the node they replace."""
-        run = _Run(self, trace, dict(graph.origin))
+        run = _Run(self, Counter() if trace is None else trace, dict(graph.origin))
         outputs = tuple(run.normal(r, None) for r in graph.outputs)
         names = {run.done.get(n, n): name for n, name in graph.names.items()} | graph.names
         nodes = [*postorder(*graph.inputs, *outputs)]
@@ -227,7 +217,7 @@ class RuleSet:
 class _Run:
     """The state of one rewrite: the normal form (`done`) and the origin of each node so far."""
 
-    def __init__(self, rules: RuleSet, trace: Counter[str] | None, origin: dict[Node, str]) -> None:
+    def __init__(self, rules: RuleSet, trace: Counter[str], origin: dict[Node, str]) -> None:
         self.rules, self.trace, self.origin = rules, trace, origin
         self.done: dict[Node, Node] = {}
         self.depth = 0  # of nested rewrites: a cycle of rules ends at DEEPEST, with a correct term

@@ -12,12 +12,12 @@ import numpy as np
 
 from weft.core import rules
 from weft.core.node import Node
-from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
+from weft.core.rules import Rule, Vocabulary, call, literal_value, wildcards
 from weft.core.types import DTYPES, DType
 from weft.scalar.ops import apply, constant
 
 x, y, z, c = wildcards("x y z c")
-a, b = constants("a b")
+a, b = wildcards("a b", literal=True)
 Folded = Callable[[Node, Vocabulary], Node | None]
 
 
@@ -212,9 +212,9 @@ ROUNDING = [
 
 
 IDENTITIES = [
-    Rule("fold", any_call("map"), fold, soundness="computed in the dtype itself"),
-    Rule("cast-same", any_call("map"), cast_same),
-    Rule("cast-cast", any_call("map"), cast_cast, soundness="exact: the inner cast keeps all"),
+    Rule("fold", call("map"), fold, soundness="computed in the dtype itself"),
+    Rule("cast-same", call("map"), cast_same),
+    Rule("cast-cast", call("map"), cast_cast, soundness="exact: the inner cast keeps all"),
     *ARITHMETIC,
     *LOGIC,
     *CHOICE,

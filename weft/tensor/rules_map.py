@@ -11,7 +11,7 @@ from fractions import Fraction
 import numpy as np
 
 from weft.core.node import Node, Nodes, make, postorder
-from weft.core.rules import Number, Rule, Vocabulary, any_call, literal_value
+from weft.core.rules import Number, Rule, Vocabulary, call, literal_value
 from weft.core.types import boolean, i64
 from weft.scalar.affine import bounds, from_linear, linear, plus
 from weft.scalar.index import simplify
@@ -165,9 +165,9 @@ def index_of_floats(node: Node, op: Map) -> Node | None:
 
 
 MAPS = [
-    Rule("map-scalar", any_call("map"), take_scalars),
-    Rule("map-index", any_call("map"), map_of_index),
-    Rule("map-floats", any_call("map"), index_of_floats),
-    Rule("map-view", any_call("map"), pull_view),
-    Rule("map-broadcast", any_call("map"), before_broadcast),
+    Rule("map-scalar", call("map"), take_scalars),
+    Rule("map-index", call("map"), map_of_index),
+    Rule("map-floats", call("map"), index_of_floats),
+    Rule("map-view", call("map"), pull_view),
+    Rule("map-broadcast", call("map"), before_broadcast),
 ]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from weft.core.node import Node, make, op_of
-from weft.core.rules import Rule, Vocabulary, any_call, call, constants, literal_value, wildcards
+from weft.core.rules import Rule, Vocabulary, call, literal_value, wildcards
 from weft.core.types import Symbolic
 from weft.scalar.ops import constant, value_of
 from weft.scalar.rules import python_number
@@ -20,7 +20,7 @@ from weft.tensor.rules_map import TENSORS
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
 
 x, *_ = wildcards("x y")
-a, *_ = constants("a b")
+a, *_ = wildcards("a b", literal=True)
 
 # Monoids whose fold of equal elements is that element.
 IDEMPOTENT = {"max", "min", "any", "all"}
@@ -115,17 +115,17 @@ def scan_unit(node: Node, op: Scan) -> Node | None:
     return node.args[0] if node.type.shape[op.axis] == 1 else None
 
 
-OF_VIEW = call("reduce", any_call("view"))
+OF_VIEW = call("reduce", call("view"))
 UNIT = "exact, but for the sign of a lone -0.0"
 SUMMED = "floats: as accurate, in another order; integers exact modulo 2^n"
 
 REDUCTIONS = [
-    Rule("reduce-unit", any_call("reduce"), drop_unit_axes, soundness=UNIT),
-    Rule("reduce-empty", any_call("reduce"), reduce_empty),
-    Rule("reduce-reduce", call("reduce", any_call("reduce")), merge, None, True, SUMMED),
+    Rule("reduce-unit", call("reduce"), drop_unit_axes, soundness=UNIT),
+    Rule("reduce-empty", call("reduce"), reduce_empty),
+    Rule("reduce-reduce", call("reduce", call("reduce")), merge, None, True, SUMMED),
     Rule("reduce-permute", OF_VIEW, through_permutation, None, True, SUMMED),
     Rule("reduce-broadcast", OF_VIEW, through_broadcast, None, True, SUMMED),
     Rule("sum-scale", call("reduce", x * a), scale_after, None, True, SUMMED),
     Rule("sum-negate", call("reduce", -x), negate_after, None, True, SUMMED),
-    Rule("scan-unit", any_call("scan"), scan_unit),
+    Rule("scan-unit", call("scan"), scan_unit),
 ]

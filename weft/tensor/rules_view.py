@@ -7,7 +7,7 @@ All rules move elements and change none: NaN, Inf, -0.0 and integers keep every 
 """
 
 from weft.core.node import Node, Nodes, make, postorder
-from weft.core.rules import Number, Rule, any_call, call, literal_value, same_number
+from weft.core.rules import Number, Rule, call, literal_value, same_number
 from weft.core.types import DType
 from weft.scalar.index import FALSE, TRUE, inside, narrow, simplify
 from weft.scalar.ops import Axis, Constant, apply, bitand, constant, value_of, where
@@ -107,10 +107,10 @@ def constant_with_fill(node: Node, op: View) -> Node | None:
 
 
 VIEWS = [
-    Rule("view-simplify", any_call("view"), simplify_view),
-    Rule("view-view", call("view", any_call("view")), compose),
-    Rule("view-index", call("view", any_call("index")), view_of_index),
-    Rule("view-constant", call("view", any_call("scalar")), constant_with_fill),
-    Rule("gather-index", any_call("gather"), gather_of_index),
-    Rule("index-simplify", any_call("index"), simplify_index),
+    Rule("view-simplify", call("view"), simplify_view),
+    Rule("view-view", call("view", call("view")), compose),
+    Rule("view-index", call("view", call("index")), view_of_index),
+    Rule("view-constant", call("view", call("scalar")), constant_with_fill),
+    Rule("gather-index", call("gather"), gather_of_index),
+    Rule("index-simplify", call("index"), simplify_index),
 ]
