@@ -24,7 +24,7 @@ from weft.frontend.capture import Name
 from weft.frontend.composites import switched
 from weft.frontend.draws import keep_draws
 from weft.frontend.graph import Captured, Runner
-from weft.frontend.schema import Effect, aten, core_decompositions, effect
+from weft.frontend.schema import aten, core_decompositions, effect
 from weft.frontend.specialise import FX, GraphProgram, Session
 
 
@@ -90,7 +90,7 @@ def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
 
 def _base(n: torch.fx.Node) -> torch.fx.Node:
     """What a node is a view of."""
-    while isinstance(n.target, OpOverload) and effect(n.target) is Effect.VIEW:
+    while isinstance(n.target, OpOverload) and effect(n.target) == "view":
         n = n.all_input_nodes[0]
     return n
 

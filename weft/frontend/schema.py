@@ -1,16 +1,15 @@
 """What an ATen op does to its tensors, read from its schema, and the functional form of a write.
 
-effect(aten.slice.Tensor) is Effect.VIEW
-functional(aten.add_.Tensor) is aten.add.Tensor
+effect(aten.slice.Tensor)                  # "view"
+functional(aten.add_.Tensor)               # aten.add.Tensor
 """
 
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
 from collections.abc import Callable
-from enum import Enum
 from functools import cache, partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
@@ -22,13 +21,12 @@ from weft.frontend.aten.rows import LOWER
 aten = torch.ops.aten
 
 
-class Effect(Enum):
-    PURE = "returns fresh tensors"
-    VIEW = "returns views of its first argument"
-    WRITE = "writes one of its arguments and returns it"
-    RESHAPE = "changes the shape of its first argument in place"
-    COMPOSITE = "is written in terms of other ops"
-
+# pure       returns fresh tensors
+# view       returns views of its first argument
+# write      writes one of its arguments and returns it
+# reshape    changes the shape of its first argument in place
+# composite  is written in terms of other ops
+Effect = Literal["pure", "view", "write", "reshape", "composite"]
 
 # ATen's schema says fresh; the result may be the argument itself or share its storage.
 _MAYBE_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
@@ -38,25 +36,25 @@ _MAYBE_VIEWS = {aten._unsafe_view.default, aten._reshape_alias.default}
 def effect(op: OpOverload) -> Effect:
     schema = op._schema
     if torch.Tag.inplace_view in op.tags:
-        return Effect.RESHAPE
+        return "reshape"
     if schema.is_mutable:
-        return Effect.WRITE
+        return "write"
     if op in KEPT.values():
-        return Effect.PURE
+        return "pure"
     if is_implicit(op):
-        return Effect.COMPOSITE
+        return "composite"
     if op in _MAYBE_VIEWS or any(a.alias_info is not None for a in schema.arguments):
-        return Effect.VIEW
+        return "view"
     random = torch.Tag.nondeterministic_seeded in op.tags  # torch draws the same numbers only whole
     whole = str(op) in LOWER or random or op not in decompositions()
-    return Effect.PURE if whole else Effect.COMPOSITE
+    return "pure" if whole else "composite"
 
 
 @cache
 def reads_storage(op: OpOverload) -> bool:
     """Whether it counts from the first element of a storage, but is no view of it."""
     counts = any(a.name == "storage_offset" for a in op._schema.arguments)
-    return counts and effect(op) is not Effect.VIEW
+    return counts and effect(op) != "view"
 
 
 def is_implicit(op: OpOverload) -> bool:

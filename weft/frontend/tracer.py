@@ -83,12 +83,12 @@ class Tracer(TorchDispatchMode):
         what = schema.effect(op)
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
-        if what is schema.Effect.COMPOSITE:
+        if what == "composite":
             with self, self.dispatcher():
                 return schema.composition(op)(*args, **kwargs)
-        if what is not schema.Effect.PURE:
-            effects = {"VIEW": self._view, "WRITE": self._write, "RESHAPE": self._reshape}
-            return effects[what.name](op, args, kwargs)
+        effects = {"view": self._view, "write": self._write, "reshape": self._reshape}
+        if what in effects:
+            return effects[what](op, args, kwargs)
         outs = self.call(op, self._fakes(args), self._fakes(kwargs))
         if not any(isinstance(t, torch.Tensor) for t in tree_leaves(outs)):
             return outs
