@@ -46,7 +46,8 @@ class PassLog:
         after = self.time(level, lambda: change(program))
         if name and (self.verbose or logger.isEnabledFor(logging.DEBUG)):
             spent = self.seconds[level] - before
-            lines = [] if after is program else _diff(text(program), text(after))
+            old, new = (text(p).splitlines() for p in (program, after))
+            lines = list(difflib.unified_diff(old, new, lineterm=""))
             self._show(f"{level}:{name}", spent, lines, self.fired - fired)
         return after
 
@@ -76,10 +77,6 @@ class PassLog:
             print(f"    {rules}", file=self.out)
         if self.verbose > 1 and lines:
             print(f">>> {name}", *lines[2:], f"<<< {name}", sep="\n", file=self.out)
-
-
-def _diff(before: str, after: str) -> list[str]:
-    return list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm=""))
 
 
 def numbered(folder: str, *passes: str, first: int = 1) -> Passes:
