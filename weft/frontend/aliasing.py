@@ -67,7 +67,10 @@ def read(ref: Ref, emit: Emit) -> Node:
     """The value `ref` holds now."""
     if ref.version != ref.storage.version:
         assert ref.parent is not None and ref.step is not None, "a root is always current"
-        ref.value = replay(ref.step, read(ref.parent, emit), emit)
+        step, parent = ref.step, read(ref.parent, emit)
+        # The new parent's strides may not allow a view, and which result of an op is meant matters.
+        op = aten.reshape.default if step.op in RESHAPES else step.op
+        ref.value = emit(op, parent, *step.args, index=step.index, **step.kwargs)
         ref.version = ref.storage.version
     return ref.value
 
@@ -85,12 +88,6 @@ def write(ref: Ref, value: Node, emit: Emit) -> None:
     ref.storage.version += 1
     for written, new in chain:
         written.value, written.version = new, ref.storage.version
-
-
-def replay(step: Step, parent: Node, emit: Emit) -> Node:
-    # The new parent's strides may not allow a view, and which result of an op is meant matters.
-    op = aten.reshape.default if step.op in RESHAPES else step.op
-    return emit(op, parent, *step.args, index=step.index, **step.kwargs)
 
 
 # What the parent of a view becomes where a value is written through it: (view, its step, parent,
