@@ -70,13 +70,10 @@ def _goes_wrong(n: torch.fx.Node) -> bool:
     """Whether a step does in another part than its operands.
 
     A view passes from part to part without the rest of its storage, which as_strided counts from.
+    A mode is what later steps depend on: autocast, gradients, a transform's level.
     """
     target = n.target if isinstance(n.target, str) else getattr(n.target, "__name__", "")
-    return _changes_mode(n) or target.startswith(("as_strided", "resize", "set_"))
-
-
-def _changes_mode(n: torch.fx.Node) -> bool:
-    """Whether a step sets what later steps depend on: autocast, gradients, a transform's level."""
     home = getattr(n.target, "__module__", None) or ""
-    places = ("torch.amp", "torch.autograd", "torch._functorch", "torch._C._functorch")
-    return n.target is torch._C._set_grad_enabled or home.startswith(places)
+    modes = ("torch.amp", "torch.autograd", "torch._functorch", "torch._C._functorch")
+    sets = n.target is torch._C._set_grad_enabled or home.startswith(modes)
+    return sets or target.startswith(("as_strided", "resize", "set_"))
