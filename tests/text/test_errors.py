@@ -82,7 +82,7 @@ NESTS = [
     ("v0 = load x[a0]", VerifyError, "1 index of x, which is f32[4,8]"),
     ("v0 = load x[a0, 0] if true", ParseError, "expected 'else' but found the end of the line"),
     ("a0 = relu(acc0)", ParseError, "a0 is defined twice"),
-    ("local y: f32[3]", ParseError, "buffer y is declared twice"),
+    ("local y: f32[3]", ParseError, "y is defined twice"),
     ("acc1 <- add(acc1, acc0)", ParseError, "no loop around this update declares acc1"),
     ("acc1 <- add(acc0, 1.0)", ParseError, "the update of acc1 reads acc0 in its place"),
     ("acc1 <- sub(acc1, 1.0)", ParseError, "unknown monoid sub"),
@@ -110,7 +110,7 @@ PROGRAMS = [
         ParseError,
         "expected input, kernel, call or output but found x",
     ),
-    ("program loop main\ninput x: f32[2]\ninput x: f32[2]", ParseError, "x is declared twice"),
+    ("program loop main\ninput x: f32[2]\ninput x: f32[2]", ParseError, "x is defined twice"),
     ("program loop main\nkernel k(x: f32[2]) -> ()", ParseError, "undefined buffer x"),
     (
         "program loop main\ninput x: f32[2]\nkernel k(x: f32[3]) -> ()",

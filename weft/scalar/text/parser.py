@@ -137,10 +137,8 @@ class _Buffers:
         self.known: dict[str, Buffer] = {}
 
     def add(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
-        twice = [b.name for b in buffers if b.name in self.known]
-        if twice:
-            cursor.fail(f"buffer {twice[0]} is declared twice")
-        self.known |= {b.name: b for b in buffers}
+        for buffer in buffers:
+            cursor.define(self.known, buffer.name, buffer)
 
     def check(self, cursor: Cursor, buffers: tuple[Buffer, ...]) -> None:
         """The buffers are declared, with these types; at the kernel level shapes may differ."""

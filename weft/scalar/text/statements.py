@@ -103,13 +103,11 @@ def _read_local(cursor: Cursor, scope: NestScope) -> Local:
     cursor.name()
     found = read_buffer(cursor)
     space = cursor.name("a memory space") if cursor.accept("in") else "local"
-    if found.name in scope.buffers:
-        cursor.fail(f"buffer {found.name} is declared twice")
     swizzle = cursor.integer() if cursor.accept("swizzle") else 0
     if swizzle not in (0, 32, 64, 128):
         cursor.fail(f"a swizzle of {swizzle} bytes")
     buffer = replace(found, space=space, swizzle=swizzle)
-    scope.buffers[found.name] = buffer
+    cursor.define(scope.buffers, found.name, buffer)
     return Local(buffer)
 
 
