@@ -24,7 +24,7 @@ class _Placer:
         self.bound: list[set[Node]] = []  # terms with a Let in each frame
         self.depth: dict[Node, int] = {}  # axis or accumulator -> frame that binds it
         self.written: dict[Buffer, list[int]] = {}  # local buffer -> loops around its last store
-        self.reads: dict[Node, frozenset[Buffer]] = {}
+        self.reads: dict[Node, frozenset[Buffer | Node]] = {}  # what a store or an update changes
         self.serial = 0
 
     def block(self, stmts: Block, variable: Node | None = None) -> Block:
@@ -53,31 +53,28 @@ class _Placer:
                 self.depth.update(dict.fromkeys(fold.accs, here))
         elif isinstance(stmt, Update):
             self.depth.update(dict.fromkeys(stmt.fold.running, here))
-            self._updated(frozenset(stmt.fold.running))
+            self._changed(*stmt.fold.running)
         else:
             self._wrote(getattr(stmt, "buffer", None))
         self.blocks[here].append(stmt)
 
     def _wrote(self, buffer: Buffer | None) -> None:
-        """Forget the Lets that read a local buffer: a store to it makes them stale."""
-        if buffer is None or buffer.space == "global":
-            return
-        self.written[buffer] = list(self.loops)
+        if buffer is not None and buffer.space != "global":
+            self.written[buffer] = list(self.loops)
+            self._changed(buffer)
+
+    def _changed(self, *parts: Buffer | Node) -> None:
+        """Forget the Lets that read a buffer or a running value: a change makes them stale."""
         for bound in self.bound:
-            bound.difference_update([t for t in bound if buffer in self._locals(t)])
+            bound.difference_update([t for t in bound if not self._reads(t).isdisjoint(parts)])
 
-    def _updated(self, running: frozenset[Node]) -> None:
-        """Forget the Lets that read a running value: an update makes them stale."""
-        for bound in self.bound:
-            bound.difference_update([t for t in bound if not running.isdisjoint(free_variables(t))])
+    def _reads(self, term: Node) -> frozenset[Buffer | Node]:
+        """The local buffers and the variables that a term reads."""
 
-    def _locals(self, term: Node) -> frozenset[Buffer]:
-        """Local buffers a term reads."""
-
-        def compute(node: Node) -> frozenset[Buffer]:
+        def compute(node: Node) -> frozenset[Buffer | Node]:
             own: Buffer | None = getattr(node.op, "buffer", None)
             mine = () if own is None or own.space == "global" else (own,)
-            return frozenset(mine).union(*(self.reads[a] for a in node.args))
+            return free_variables(node).union(mine, *(self.reads[a] for a in node.args))
 
         return bottom_up(term, self.reads, compute)
 
