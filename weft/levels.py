@@ -3,8 +3,6 @@
 torch -> tensor -> loop -> tile -> kernel -> source, each level a list of named passes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial

@@ -3,8 +3,6 @@
 out[n, o, y] = sum over c, k of x[n, group(o) + c, y*stride + k*dilation - pad] * w[o, c, k]
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
