@@ -13,7 +13,7 @@ import numpy as np
 from weft.core.errors import VerifyError
 from weft.core.graph import Graph
 from weft.core.node import Node, make
-from weft.core.rules import Call, Literal, Pattern, RuleSet, Vocabulary, Wildcard
+from weft.core.rules import Call, Literal, Pattern, Rule, RuleSet, Vocabulary, Wildcard
 from weft.core.types import DTYPES, DType, TensorType, boolean, f32
 from weft.interpret.tensors import evaluate
 from weft.tensor.ops import Input, Reduce, Scan
@@ -200,3 +200,8 @@ def assert_rewritten(before: Graph, after: Graph, seed: int, rounds: bool) -> No
 def largest(x: np.ndarray) -> float:
     """The greatest absolute value of a finite float."""
     return float(np.max(np.abs(x[np.isfinite(x)]), initial=0)) if x.dtype.kind == "f" else 0.0
+
+
+def rounds(rule: Rule) -> bool:
+    """Whether floats may round differently by the rule, as it says itself."""
+    return not rule.soundness.startswith("exact")

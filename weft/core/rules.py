@@ -133,15 +133,14 @@ class Rule:
     of the function are wildcards of the pattern, by name, and `node` (the root of the match), `op`
     (the root's op) and `build` (the vocabulary), as far as it needs them. The side condition
     `when` is such a function too: when=lambda x: x.type.dtype.is_float.
-    `reassociates`: floats may round differently; integers stay exact.
-    `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap-around.
+    `soundness` says what happens to NaN, Inf, -0.0, rounding and integer wrap-around: it begins
+    with "exact" unless floats may round differently; integers stay exact.
     """
 
     name: str
     pattern: Pattern
     replacement: Pattern | Number | Callable[..., Node | None]
     when: Callable[..., bool] | None = None
-    reassociates: bool = False
     soundness: str = "exact"
 
     def apply(self, node: Node, build: Vocabulary) -> Node | None:

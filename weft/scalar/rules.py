@@ -142,21 +142,19 @@ CANCELS = "floats: the exact difference, which subtracting rounds away"
 ROUNDED = "floats: within rounding; integers exact modulo 2^n"
 
 REASSOCIATING = [
-    Rule("add-add", (x + a) + b, regroup("add", "add"), None, True, GROUPED),
-    Rule("sub-add", (x - a) + b, regroup("add", "subtract", swapped=True), None, True, GROUPED),
-    Rule("add-sub", (x + a) - b, regroup("add", "subtract"), None, True, GROUPED),
-    Rule("sub-sub", (x - a) - b, regroup("subtract", "add"), None, True, GROUPED),
-    Rule("mul-mul", (x * a) * b, regroup("multiply", "multiply"), None, True, GROUPED),
-    Rule("mul-div", (x * a) / b, regroup("multiply", "divide"), None, True, GROUPED),
-    Rule("div-mul", (x / a) * b, regroup("multiply", "divide", swapped=True), None, True, GROUPED),
-    Rule("div-div", (x / a) / b, regroup("divide", "multiply"), None, True, GROUPED),
-    Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), None, True, ROUNDED),
+    Rule("add-add", (x + a) + b, regroup("add", "add"), soundness=GROUPED),
+    Rule("sub-add", (x - a) + b, regroup("add", "subtract", swapped=True), soundness=GROUPED),
+    Rule("add-sub", (x + a) - b, regroup("add", "subtract"), soundness=GROUPED),
+    Rule("sub-sub", (x - a) - b, regroup("subtract", "add"), soundness=GROUPED),
+    Rule("mul-mul", (x * a) * b, regroup("multiply", "multiply"), soundness=GROUPED),
+    Rule("mul-div", (x * a) / b, regroup("multiply", "divide"), soundness=GROUPED),
+    Rule("div-mul", (x / a) * b, regroup("multiply", "divide", swapped=True), soundness=GROUPED),
+    Rule("div-div", (x / a) / b, regroup("divide", "multiply"), soundness=GROUPED),
+    Rule("rsqrt", call("reciprocal", call("sqrt", x)), call("rsqrt", x), soundness=ROUNDED),
     # Where sigmoid(x) is nearly 1, the difference keeps no digits of it.
-    Rule("one-sub-sigmoid", 1 - call("sigmoid", x), call("sigmoid", -x), None, True, CANCELS),
-    Rule("sigmoid-sub-one", call("sigmoid", x) - 1, -call("sigmoid", -x), None, True, CANCELS),
-    Rule(
-        "sigmoid-add-minus-one", call("sigmoid", x) + -1, -call("sigmoid", -x), None, True, CANCELS
-    ),
+    Rule("one-sub-sigmoid", 1 - call("sigmoid", x), call("sigmoid", -x), soundness=CANCELS),
+    Rule("sigmoid-sub-one", call("sigmoid", x) - 1, -call("sigmoid", -x), soundness=CANCELS),
+    Rule("sigmoid-add-minus-one", call("sigmoid", x) + -1, -call("sigmoid", -x), soundness=CANCELS),
 ]
 
 LOGIC = [
@@ -212,7 +210,7 @@ ROUNDING = [
 
 
 IDENTITIES = [
-    Rule("fold", call("map"), fold, soundness="computed in the dtype itself"),
+    Rule("fold", call("map"), fold, soundness="exact: computed in the dtype itself"),
     Rule("cast-same", call("map"), cast_same),
     Rule("cast-cast", call("map"), cast_cast, soundness="exact: the inner cast keeps all"),
     *ARITHMETIC,

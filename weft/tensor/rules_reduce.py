@@ -122,10 +122,10 @@ SUMMED = "floats: as accurate, in another order; integers exact modulo 2^n"
 REDUCTIONS = [
     Rule("reduce-unit", call("reduce"), drop_unit_axes, soundness=UNIT),
     Rule("reduce-empty", call("reduce"), reduce_empty),
-    Rule("reduce-reduce", call("reduce", call("reduce")), merge, None, True, SUMMED),
-    Rule("reduce-permute", OF_VIEW, through_permutation, None, True, SUMMED),
-    Rule("reduce-broadcast", OF_VIEW, through_broadcast, None, True, SUMMED),
-    Rule("sum-scale", call("reduce", x * a), scale_after, None, True, SUMMED),
-    Rule("sum-negate", call("reduce", -x), negate_after, None, True, SUMMED),
+    Rule("reduce-reduce", call("reduce", call("reduce")), merge, soundness=SUMMED),
+    Rule("reduce-permute", OF_VIEW, through_permutation, soundness=SUMMED),
+    Rule("reduce-broadcast", OF_VIEW, through_broadcast, soundness=SUMMED),
+    Rule("sum-scale", call("reduce", x * a), scale_after, soundness=SUMMED),
+    Rule("sum-negate", call("reduce", -x), negate_after, soundness=SUMMED),
     Rule("scan-unit", call("scan"), scan_unit),
 ]
