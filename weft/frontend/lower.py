@@ -17,8 +17,9 @@ from weft.core.node import Node, bottom_up, make
 from weft.core.types import DType, TensorType, boolean, row_major
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
+from weft.frontend.schema import with_defaults
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
-from weft.library.calls import torch_object
+from weft.library.calls import operator, torch_object
 from weft.scalar.sizes import Size, differ
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
@@ -101,6 +102,7 @@ def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[No
             raise Decline(f"no code is generated for {t.dtype}")
     args, kwargs = aten.arguments.bind([Tensor(n) for n in nodes], _leaf)
     kwargs = {k: a for k, a in kwargs.items() if k not in IGNORED}
+    args = [*with_defaults(operator(aten.target), args, kwargs)]
     args, kwargs = _prepare(row, args, kwargs, aten.results)
     if row.operands == "strided":
         first = given[0]

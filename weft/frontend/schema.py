@@ -7,7 +7,7 @@ functional(aten.add_.Tensor)               # aten.add.Tensor
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any, Literal
 
@@ -146,7 +146,10 @@ def functional(op: OpOverload) -> OpOverload:
     raise CaptureError(f"{op} has no functional form")
 
 
-def with_defaults(op: OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """`args` and the defaults that follow them, for the functional form may have no defaults."""
+def with_defaults(op: OpOverload, args: Sequence[Any], named: dict[str, Any]) -> tuple[Any, ...]:
+    """`args` and all that may follow them by position: what is taken from `named`, or a default.
+
+    The functional form of a write may have no defaults, and no row of the ATen table has them.
+    """
     rest = op._schema.arguments[len(args) :]
-    return (*args, *(a.default_value for a in rest if not a.kwarg_only))
+    return (*args, *(named.pop(a.name, a.default_value) for a in rest if not a.kwarg_only))

@@ -288,7 +288,7 @@ class Tracer(TorchDispatchMode):
         if op is aten.copy_.default:
             new = args[1]
         else:
-            outs = self.record(schema.functional(op), schema.with_defaults(op, args), rest)
+            outs = self.record(schema.functional(op), schema.with_defaults(op, args, rest), rest)
             new = tree_leaves(outs)[0]
         write(ref, self._converted(self.value(new), ref.fake), self.emit)
         return target

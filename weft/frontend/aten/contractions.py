@@ -20,7 +20,7 @@ def added(product: Callable[[Tensor, Tensor], Tensor]) -> Callable[..., Tensor]:
     return row
 
 
-def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     out = product(x, transpose(weight) if weight.rank > 1 else weight)
     return out if bias is None else out + bias
 

@@ -90,7 +90,7 @@ def convolution(x: Tensor, weight: Tensor, bias: Tensor | None, *how: Any) -> Te
     *moves, transposed, output_padding, groups = how
     require(x.rank == weight.rank, "a convolution without a batch axis")
     n = weight.rank - 2
-    window = Window.of(weight.shape[2:], *moves)
+    window = Window(weight.shape[2:], *moves)
     if transposed:
         extra = per_axis(output_padding, n)
         size = [
@@ -112,7 +112,7 @@ def convolution_backward(
     """
     require(x.rank == weight.rank, "the gradient of a convolution without a batch axis")
     *moves, transposed, _, groups, wanted = how
-    window = Window.of(weight.shape[2:], *moves)
+    window = Window(weight.shape[2:], *moves)
     to_input = to_weight = None
     if wanted[0]:
         to_input = convolved(g, weight, groups, window, x.shape[2:], not transposed)

@@ -13,7 +13,7 @@ from weft.scalar.sizes import larger
 from weft.tensor.build import Number, Tensor, affine, cast, index_of, iota, literal
 
 
-def arange(start: Any, end: Any, step: Any = 1, dtype: DType | None = None, **_: Any) -> Tensor:
+def arange(start: Any, end: Any, step: Any, dtype: DType | None = None, **_: Any) -> Tensor:
     """start + i * step, in f64 unless the result is an integer."""
     given = (start, end, step)
     whole = all(isinstance(v, int | Symbolic) for v in given)
@@ -33,11 +33,6 @@ def arange(start: Any, end: Any, step: Any = 1, dtype: DType | None = None, **_:
     return scaled if start == 0 else scaled + literal(start, f64)
 
 
-def filled(*args: Any, fill_value: Number | None = None, **_: Any) -> Number:
-    """The value is the last argument of full, full_like and new_full."""
-    return args[-1] if fill_value is None else fill_value
-
-
 def always(value: Number) -> Callable[..., Number]:
     return lambda *_, **__: value
 
@@ -47,7 +42,7 @@ FACTORIES = {
     "empty.memory_format empty_like empty_strided empty_permuted": always(0),
     "new_empty new_empty_strided": always(0),
     "ones ones_like new_ones": always(1),
-    "full full_like new_full": filled,
+    "full full_like new_full": lambda *given, **_: given[-1],  # after a size or a tensor
     "scalar_tensor": lambda value, **_: value,
     "arange.start_step": arange,
 }

@@ -36,7 +36,7 @@ def sign(x: Tensor) -> Tensor:
     return s.where(x > 0, 1, s.where(x < 0, t.literal(-1, x.dtype), 0))
 
 
-def clamp(x: Tensor, low: Operand | None = None, high: Operand | None = None) -> Tensor:
+def clamp(x: Tensor, low: Operand | None, high: Operand | None) -> Tensor:
     x = x if low is None else s.maximum(x, low)
     return x if high is None else s.minimum(x, high)
 
@@ -167,7 +167,7 @@ def round_decimals(x: Tensor, decimals: int = 0) -> Tensor:
 # --- activations --------------------------------------------------------------------------------
 
 
-def softshrink(x: Tensor, bound: Number = 0.5) -> Tensor:
+def softshrink(x: Tensor, bound: Number) -> Tensor:
     return s.where(x > bound, x - bound, s.where(x < -bound, x + bound, x * 0))
 
 

@@ -16,6 +16,8 @@ from weft.tensor import build
 from weft.tensor.build import Axes, Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
 from weft.tensor.ops import Gather, Index, position
 
+Indices = Sequence[Tensor | None]  # None: all of that axis
+
 
 def read(x: Tensor, axes: Axes, rows_: list[Tensor], rest: Axes, wraps: bool = False) -> Tensor:
     """x at the given positions of `axes`, and along output axis rest[j] for each other axis."""
@@ -28,7 +30,7 @@ def take(x: Tensor, index: Tensor, wraps: bool = True) -> Tensor:
     return reshape(read(reshape(x, (-1,)), (0,), [reshape(index, (-1,))], (), wraps), index.shape)
 
 
-def gather(x: Tensor, axis: int, index: Tensor, sparse_grad: bool = False) -> Tensor:
+def gather(x: Tensor, axis: int, index: Tensor, **_: Any) -> Tensor:
     if x.rank == 0 or index.rank == 0:
         return take(x, index, wraps=False)
     return read(x, (axis,), [index], [a for a in range(x.rank) if a != axis])
@@ -40,23 +42,19 @@ def index_select(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return index_tensor(x, [*[None] * axis, reshape(index, (-1,))], wraps=False)
 
 
-def embedding(weight: Tensor, indices: Tensor, *_: Any, **__: Any) -> Tensor:
+def embedding(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     """The rows that the indices name; what else is given is about gradients."""
     return index_tensor(weight, [indices], wraps=False)
 
 
 def embedding_bag(
-    weight: Tensor,
-    indices: Tensor,
-    offsets: Tensor,
-    scale_grad_by_freq: bool = False,
-    mode: int = 0,
-    sparse: bool = False,
-    per_sample_weights: Tensor | None = None,
-    include_last_offset: bool = False,
-    padding_idx: int = -1,
+    weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any
 ) -> tuple[Tensor, ...]:
-    """Sums or means (mode 1) of rows; then each index's bag, the bags' lengths, and no maxima."""
+    """Sums or means (mode 1) of rows; then each index's bag, the bags' lengths, and no maxima.
+
+    `how` has two switches that are about gradients alone.
+    """
+    _, mode, _, per_sample_weights, include_last_offset, padding_idx = how
     bags, length = offsets.shape[0], indices.shape[0] // max(1, *offsets.shape)
     begins, at = offsets.node.op, position(0)
     even = False
@@ -74,7 +72,7 @@ def embedding_bag(
     return sums, reshape(of, indices.shape), lengths, lengths
 
 
-def index_tensor(x: Tensor, indices: Sequence[Tensor | None], wraps: bool = True) -> Tensor:
+def index_tensor(x: Tensor, indices: Indices, wraps: bool = True) -> Tensor:
     """x[a, :, b]: index tensors broadcast together; side by side they stay in place, else lead."""
     given = [(a, t) for a, t in enumerate(indices) if t is not None]
     masks = any(t.dtype in (boolean, u8) for _, t in given)
@@ -108,9 +106,7 @@ def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any
     return build.scatter_sum(x, axis, rows_, source if alpha == 1 else source * alpha)
 
 
-def index_put(
-    x: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False
-) -> Tensor:
+def index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
     """x with values added at x[:, a, b]: along one axis over all places that a and b can name."""
     given = {a: t for a, t in enumerate(indices) if t is not None}
     first, last = min(given, default=0), max(given, default=0)
@@ -134,7 +130,7 @@ def index_put(
     return reshape(build.scatter_sum(flat, first, index, reshape(whole, shape)), x.shape)
 
 
-def one_hot(x: Tensor, num_classes: int = -1) -> Tensor:
+def one_hot(x: Tensor, num_classes: int) -> Tensor:
     require(num_classes > 0, "the number of classes is data")
     shape = (*x.shape, num_classes)
     classes = broadcast_in(checked_index(x, num_classes), shape, range(x.rank))

@@ -25,7 +25,7 @@ def trailing(x: Tensor, shape: Extents) -> list[int]:
 
 
 def layer_norm_all(
-    x: Tensor, shape: Extents, weight: Maybe = None, bias: Maybe = None, eps: float = 1e-5, *_: Any
+    x: Tensor, shape: Extents, weight: Maybe, bias: Maybe, eps: float, *_: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     axes = trailing(x, shape)
     center = mean(x, axes, keep=True)
@@ -33,7 +33,7 @@ def layer_norm_all(
     return affine_of((x - center) * scale, weight, bias), center, scale
 
 
-def rms_norm(x: Tensor, shape: Extents, weight: Maybe = None, eps: float | None = None) -> Tensor:
+def rms_norm(x: Tensor, shape: Extents, weight: Maybe, eps: float | None) -> Tensor:
     """The missing eps is that of the dtype computed in."""
     wide = widen(x)
     eps = float(ml_dtypes.finfo(wide.dtype.numpy).eps) if eps is None else eps
@@ -44,7 +44,7 @@ def rms_norm(x: Tensor, shape: Extents, weight: Maybe = None, eps: float | None 
 NORMS = {
     "_softmax": on_axis(lambda x, axis, _: softmax(x, axis) if x.rank else x - x + 1),
     "native_layer_norm": layer_norm_all,
-    "layer_norm": lambda *args, **rest: layer_norm_all(*args, **rest)[0],
+    "layer_norm": lambda *args: layer_norm_all(*args)[0],
 }
 
 ROWS: dict[str, Row] = {**rows("widened", NORMS), **rows("stored", namesakes(rms_norm))}

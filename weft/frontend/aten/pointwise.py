@@ -75,7 +75,7 @@ def same(x: Tensor, *_: Any, **__: Any) -> Tensor:
     return x
 
 
-def dropout(x: Tensor, p: float, train: bool | None = True) -> tuple[Tensor, Operand]:
+def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Operand]:
     require(not train or p == 0, "a random mask is drawn by torch")
     return x, True
 

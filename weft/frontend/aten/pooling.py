@@ -41,9 +41,9 @@ def returned(held: Tensor, window: Window, sizes: Extents) -> Tensor:
     return window.transposed(sizes, fold)
 
 
-def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tuple[Tensor, Tensor]:
-    """Values and their row-major positions in the last axes of x; `moves` as in `Window.of`."""
-    window = Window.of(per_axis(kernel, n), *moves, **more)
+def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any) -> tuple[Tensor, Tensor]:
+    """Values and their row-major positions in the last axes of x; `moves` as in `Window`."""
+    window = Window(per_axis(kernel, n), *moves)
     least = lowest(x.dtype.numpy)
     windows, taps = pooled(x, window, least)
     values, tap = (build.reduce(m, windows, taps) for m in (MAX, MONOIDS["argmax"]))
@@ -65,10 +65,10 @@ def max_pool(n: int, x: Tensor, kernel: Extents, *moves: Any, **more: Any) -> tu
 def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
     """Each input sums the gradients of the windows over it whose maximum it was.
 
-    `rest` is what `Window.of` takes, then the positions that the forward op gave.
+    `rest` is what `Window` takes, then the positions that the forward op gave.
     """
     *moves, indices = rest
-    window, lead = Window.of(*moves), g.rank - len(rest[0])
+    window, lead = Window(*moves), g.rank - len(rest[0])
     box = (*g.shape[:lead], *window.kernel, *g.shape[lead:])
     axes = (*range(lead), *range(g.rank, len(box)))
     flat, first = dict[int, int](), 0  # the position that a window reads by a tap
@@ -83,7 +83,7 @@ def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
 
 def col2im(x: Tensor, size: Extents, kernel: Extents, *moves: Any) -> Tensor:
     """[.., C * kernel, windows] -> [.., C, size]."""
-    window = Window.of(kernel, *reversed(moves))  # which are dilation, padding and stride
+    window = Window(kernel, *reversed(moves))  # which are dilation, padding and stride
     lead = (*x.shape[:-2], x.shape[-2] // math.prod(kernel))
     return returned(reshape(x, (*lead, *kernel, *window.sizes(size))), window, size)
 
@@ -91,20 +91,12 @@ def col2im(x: Tensor, size: Extents, kernel: Extents, *moves: Any) -> Tensor:
 # --- averages -----------------------------------------------------------------------------------
 
 
-def averaging(
-    n: int,
-    x: Tensor,
-    kernel: Extents,
-    stride: Extents = (),
-    padding: int | Extents = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> tuple[Window, Number | Node]:
+def averaging(n: int, x: Tensor, kernel: Extents, *how: Any) -> tuple[Window, Number | Node]:
     """The window, and how many elements an average is over: a term where it depends on place."""
+    stride, padding, ceil_mode, count_include_pad, divisor_override = how
     require(x.dtype.is_float, "an average of integers")
     kernel = per_axis(kernel, n)
-    window = Window.of(kernel, stride, padding, 1, ceil_mode)
+    window = Window(kernel, stride, padding, 1, ceil_mode)
     whole = not ceil_mode and (count_include_pad or not any(window.pad))
     if divisor_override is not None or whole:
         return window, math.prod(kernel) if divisor_override is None else divisor_override
@@ -124,9 +116,9 @@ def divided(x: Tensor, count: Number | Node) -> Tensor:
     return x * (1 / count)
 
 
-def avg_pool(n: int, x: Tensor, *args: Any, **keywords: Any) -> Tensor:
-    """The arguments are those of `averaging`."""
-    window, count = averaging(n, x, *args, **keywords)
+def avg_pool(n: int, x: Tensor, *how: Any) -> Tensor:
+    """`how` is as in `averaging`, from the kernel on."""
+    window, count = averaging(n, x, *how)
     return divided(total(*pooled(x, window, 0)), count)
 
 

@@ -20,7 +20,10 @@ Operands = Literal["wrapped", "promoted", "converted", "widened", "stored", "str
 
 @dataclass(frozen=True)
 class Row:
-    """`function` takes the op's arguments and gives its results, in any dtype, numbers allowed."""
+    """`function` takes the op's arguments and gives its results, in any dtype, numbers allowed.
+
+    All arguments that may stand by position do: defaults are those of ATen's schema.
+    """
 
     function: Callable[..., Any]
     operands: Operands

@@ -33,17 +33,17 @@ def _clamped(place: int, extent: int) -> int:
     return smaller(place, extent)
 
 
-def sliced(x: Tensor, axis: int, start: Bound = None, end: Bound = None, step: int = 1) -> Tensor:
+def sliced(x: Tensor, axis: int, start: Bound, end: Bound, step: int) -> Tensor:
     first, extent = slice_range(x.shape[axis], start, end, step)
     return build.slice_(x, axis, first, extent, step)
 
 
-def split_sizes(x: Tensor, sizes: Sequence[int], dim: int = 0) -> list[Tensor]:
+def split_sizes(x: Tensor, sizes: Sequence[int], dim: int) -> list[Tensor]:
     axis = axis_of(dim, x.rank)
     return [build.slice_(x, axis, sum(sizes[:i]), n) for i, n in enumerate(sizes)]
 
 
-def split(x: Tensor, size: int, dim: int = 0) -> list[Tensor]:
+def split(x: Tensor, size: int, dim: int) -> list[Tensor]:
     extent = x.shape[axis_of(dim, x.rank)]
     if extent == 0 or size == 0:
         return [x]
@@ -62,9 +62,7 @@ def expand(x: Tensor, size: Sequence[int], **_: Any) -> Tensor:
     return build.broadcast(x, shape)
 
 
-def as_strided(
-    x: Tensor, layout: Axes, size: Sequence[int], stride: Axes, offset: int | None = None
-) -> Tensor:
+def as_strided(x: Tensor, layout: Axes, size: Axes, stride: Axes, offset: int | None) -> Tensor:
     """Positions in memory back to coordinates, where x fills its memory without gaps."""
     require(not offset or offset >= 0, "as_strided before its argument's first element")
     order = sorted(range(x.rank), key=lambda a: (-layout[a], -x.shape[a]))
@@ -89,7 +87,7 @@ def unfold(x: Tensor, axis: int, size: int, step: int) -> Tensor:
     return build.view(x, shape, index)
 
 
-def diagonal(x: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1) -> Tensor:
+def diagonal(x: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     """The diagonal becomes the last axis."""
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     below, right = max(-offset, 0), max(offset, 0)
@@ -141,9 +139,7 @@ def write_region(x: Tensor, src: Tensor, axis: int, start: int, step: int = 1) -
     return placed(x, src, index, build.within(at, src.shape[axis]), on_grid)
 
 
-def slice_scatter(
-    x: Tensor, src: Tensor, dim: int = 0, start: Bound = None, end: Bound = None, step: int = 1
-) -> Tensor:
+def slice_scatter(x: Tensor, src: Tensor, dim: int, start: Bound, end: Bound, step: int) -> Tensor:
     axis = axis_of(dim, x.rank)
     first, extent = slice_range(x.shape[axis], start, end, step)
     shape = [extent if a == axis else n for a, n in enumerate(x.shape)]
@@ -155,9 +151,7 @@ def select_scatter(x: Tensor, src: Tensor, dim: int, index: int) -> Tensor:
     return write_region(x, build.unsqueeze(src, axis), axis, index % x.shape[axis])
 
 
-def diagonal_scatter(
-    x: Tensor, src: Tensor, offset: int = 0, dim1: int = 0, dim2: int = 1
-) -> Tensor:
+def diagonal_scatter(x: Tensor, src: Tensor, offset: int, dim1: int, dim2: int) -> Tensor:
     a, b = axis_of(dim1, x.rank), axis_of(dim2, x.rank)
     row = affine({a: 1}, -max(-offset, 0))
     on_it = apply(eq, row, affine({b: 1}, -max(offset, 0)))
@@ -168,7 +162,7 @@ def diagonal_scatter(
 # --- padding and resizing -----------------------------------------------------------------------
 
 
-def constant_pad(x: Tensor, amounts: Sequence[int], value: Number = 0) -> Tensor:
+def constant_pad(x: Tensor, amounts: Sequence[int], value: Number) -> Tensor:
     """torch lists (before, after) from the last axis backwards."""
     pairs = list(zip(amounts[::2], amounts[1::2], strict=True))[::-1]
     return build.pad(x, [(0, 0)] * (x.rank - len(pairs)) + pairs, value)
@@ -189,7 +183,7 @@ def edge_pad(before: Edge, beyond: Edge, x: Tensor, amounts: Sequence[int]) -> T
     return build.view(x, shape, index)
 
 
-def cat(tensors: Sequence[Tensor], dim: int = 0) -> Tensor:
+def cat(tensors: Sequence[Tensor], dim: int) -> Tensor:
     pieces = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
     return build.concat(pieces, axis_of(dim, pieces[0].rank))
 

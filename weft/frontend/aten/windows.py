@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from itertools import product
+from typing import Any
 
 from weft.core.node import Node
 from weft.frontend.aten.table import per_axis
@@ -20,7 +21,6 @@ from weft.tensor.build import Extents, Number, Tensor, affine, all_of, view, wit
 from weft.tensor.ops import position, positions
 
 Lead = Sequence[Node]
-Each = int | Extents  # one number is the same for every axis
 # From the first axes of positions and of taps: along each axis the place that is read, and the tap.
 Reads = Callable[[int, int], Iterable[tuple[Node, Node]]]
 Fold = Callable[[Extents, Extents, Reads], Tensor]  # of positions, taps: [lead, positions]
@@ -28,29 +28,22 @@ Fold = Callable[[Extents, Extents, Reads], Tensor]  # of positions, taps: [lead,
 
 @dataclass(frozen=True)
 class Window:
-    """How a window moves over the last axes of a tensor, a number per axis.
+    """How a window moves over the last axes of a tensor, by ATen's arguments, in its order.
 
+    One number for a field is the same for every axis; without a stride windows lie side by side.
     With `ceil_mode` a last one may hang over the end, but it starts inside.
     """
 
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    pad: tuple[int, ...]
-    dilation: tuple[int, ...]
+    kernel: Extents
+    stride: Any
+    pad: Any
+    dilation: Any
     ceil_mode: bool = False
 
-    @staticmethod
-    def of(
-        kernel: Extents,
-        stride: Extents = (),
-        padding: Each = 0,
-        dilation: Each = 1,
-        ceil_mode: bool = False,
-    ) -> Window:
-        """From ATen's arguments, in its order; without a stride windows lie side by side."""
-        n = len(kernel)
-        moves = per_axis(stride or kernel, n), per_axis(padding, n), per_axis(dilation, n)
-        return Window(tuple(kernel), *moves, ceil_mode)
+    def __post_init__(self) -> None:
+        moves = {"stride": self.stride or self.kernel, "pad": self.pad, "dilation": self.dilation}
+        for name, value in moves.items():  # from now on a number per axis
+            object.__setattr__(self, name, per_axis(value, self.rank))
 
     @property
     def rank(self) -> int:
