@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from weft.frontend.schema import KEPT_CALLS
+from weft.frontend.schema import KEPT_CALLS, with_defaults
 from weft.frontend.tracer import Tracer
 
 
@@ -41,11 +41,10 @@ class Composites(TorchFunctionMode):
         given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
         if not given.keys() <= {a.name for a in arguments}:
             return func(*args, **kwargs)
-        positional = [given.get(a.name, a.default_value) for a in arguments if not a.kwarg_only]
-        named = {a.name: given[a.name] for a in arguments if a.kwarg_only and a.name in given}
+        positional = [*with_defaults(op, (), given)]  # which leaves those that only have names
         while positional and positional[-1] == arguments[len(positional) - 1].default_value:
             positional.pop()
-        return self.tracer.record(op, tuple(positional), named)
+        return self.tracer.record(op, tuple(positional), given)
 
     def _transformed(self, args: Any) -> bool:
         """Under autocast, vmap or an inner autograd the call means more than the op."""
