@@ -25,11 +25,6 @@ from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, wi
 from weft.tensor.ops import Extern, Input, Part
 
 Fallback = Literal["aten", "error"]  # what becomes of a call that has no row
-# Where a result lies in memory is not the tensor level's business.
-IGNORED = {
-    *("device", "layout", "pin_memory", "memory_format", "non_blocking"),
-    *("requires_grad", "generator"),
-}
 
 
 def to_tensor(graph: Graph, fallback: Fallback = "aten", library: Collection[str] = ()) -> Graph:
@@ -101,7 +96,6 @@ def _apply_row(aten: Aten, nodes: list[Node], given: Sequence[Node]) -> tuple[No
         if t.dtype.kind == "foreign":
             raise Decline(f"no code is generated for {t.dtype}")
     args, kwargs = aten.arguments.bind([Tensor(n) for n in nodes], _leaf)
-    kwargs = {k: a for k, a in kwargs.items() if k not in IGNORED}
     args = [*with_defaults(operator(aten.target), args, kwargs)]
     args, kwargs = _prepare(row, args, kwargs, aten.results)
     if row.operands == "strided":
