@@ -223,21 +223,17 @@ def _with_fold(cursor: Cursor, scope: NestScope, update: Update) -> Update:
                 told = f"{', '.join(fold.labels)} is a {fold}"
                 cursor.fail(f"{told}, not a {kind} of {', '.join(labels)}")
             return replace(update, fold=fold)
-    listing = [p for p in scope.loops if labels[0] in p.listed]
-    home = listing[-1] if listing else _default_home(cursor, scope, labels)
+    around = takewhile(lambda loop: loop.role != "free", reversed(scope.loops))
+    homes = [p for p in scope.loops if labels[0] in p.listed] or [*around]
+    if not homes:
+        cursor.fail(f"no loop around this update declares {labels[0]}")
     fold = infer_fold(update)
     if fold is None:
         cursor.fail(f"an update of {', '.join(labels)} by no values")
     if len(fold.dtypes) != len(labels):
         cursor.fail(f"{kind} has {len(fold.dtypes)} accumulators, not {len(labels)}")
-    home.folds |= dict.fromkeys(labels, fold)
+    homes[-1].folds |= dict.fromkeys(labels, fold)
     return replace(update, fold=fold)
-
-
-def _default_home(cursor: Cursor, scope: NestScope, labels: tuple[str, ...]) -> Loop:
-    around = list(takewhile(lambda loop: loop.role != "free", reversed(scope.loops)))
-    told = f"no loop around this update declares {labels[0]}"
-    return around[-1] if around else cursor.fail(told)
 
 
 STATEMENTS = {"local": _read_local, "[": _read_store, "<-": _read_update, ",": _read_update}
