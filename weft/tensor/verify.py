@@ -119,21 +119,16 @@ def check_view(node: Node, view: View) -> None:
         require(dtype is boolean, f"its mask is {dtype}, not bool")
     if 0 in view.shape:
         return
+    ranges = box(view.shape)
+    known = narrow(None if view.valid is None else simplify(view.valid, ranges), ranges)
     for axis, (term, extent) in enumerate(zip(view.index, node.args[0].type.shape, strict=True)):
-        if proved_inside(term, view.valid, view.shape, extent):
+        if inside(term, extent, known):  # by interval arithmetic, wherever the mask holds
             continue
         for index, valid, shape, most in at_some_sizes((term, view.valid, view.shape, extent)):
             low, high = index_range(index, valid, shape)
             reached = low > high or (low >= 0 and high < most)
             wrong = low if low < 0 else high
             require(reached, f"view reads index {wrong} of axis {axis}, which has {most} elements")
-
-
-def proved_inside(term: Node, valid: Node | None, shape: Shape, extent: int) -> bool:
-    """Whether interval arithmetic proves 0 <= term < extent wherever the mask holds."""
-    ranges = box(shape)
-    known = narrow(None if valid is None else simplify(valid, ranges), ranges)
-    return inside(term, extent, known)
 
 
 def index_range(term: Node, valid: Node | None, shape: Shape) -> tuple[int, int]:
