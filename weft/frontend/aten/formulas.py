@@ -47,9 +47,7 @@ def is_negative(x: Tensor) -> Tensor:
 
 
 def copysign(x: Tensor, y: Operand) -> Tensor:
-    size = abs(x)
-    if not isinstance(y, Tensor):
-        return -size if math.copysign(1, y) < 0 else size
+    size, y = abs(x), y if isinstance(y, Tensor) else t.literal(y, x.dtype)
     return s.where(is_negative(y), -size, size)
 
 
