@@ -77,9 +77,8 @@ def _gathered(value: Node, given: Node) -> Node:
     Some kernels of ATen count on it, such as that of _embedding_bag, which reads no strides.
     """
     op, rows = value.op, row_major(value.type.shape)
-    if value is given or given.type.layout != rows or not isinstance(op, Input):
-        return value
-    if op.tensor.layout == rows:
+    moved = value is not given and given.type.layout == rows
+    if not moved or not isinstance(op, Input) or op.tensor.layout == rows:
         return value
     arguments, nodes = encode_call((value,), {"memory_format": torch.contiguous_format})
     results = (TensorType(op.tensor.dtype, op.tensor.shape),)
