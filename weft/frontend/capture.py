@@ -213,7 +213,7 @@ def _inputs(tracer: Tracer, inputs: Values, names: Sequence[Name], shared: set[i
             bases[storage] = (ref, start)
         root, start = bases[storage]
         offset = int(leaf.storage_offset()) - start
-        out.append(tracer.part(root, Geometry(tuple(leaf.shape), leaf.stride(), offset)))
+        out.append(Geometry(tuple(leaf.shape), leaf.stride(), offset).of(root.fake))
     return out
 
 

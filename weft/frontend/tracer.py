@@ -192,12 +192,6 @@ class Tracer(TorchDispatchMode):
         self.refs[id(fake)] = ref
         return ref
 
-    def part(self, root: Ref, geometry: Geometry) -> torch.Tensor:
-        """The view of a placeholder that covers several inputs."""
-        shape, strides = list(geometry.shape), list(geometry.strides)
-        with self:
-            return torch.as_strided(root.fake, shape, strides, geometry.offset)
-
     def _new_fake(self, real: torch.Tensor) -> FakeTensor:
         if type(real) not in PLAIN or real.layout is not torch.strided or real.is_quantized:
             raise CaptureError(f"a {type(real).__name__} with layout {real.layout}")
