@@ -6,7 +6,7 @@ graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpErro
 
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
@@ -24,10 +24,8 @@ from weft.scalar.sizes import Size, differ
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.ops import Extern, Input, Part
 
-Fallback = Literal["aten", "error"]  # what becomes of a call that has no row
 
-
-def to_tensor(graph: Graph, fallback: Fallback = "aten", library: Collection[str] = ()) -> Graph:
+def to_tensor(graph: Graph, fallback: str = "aten", library: Collection[str] = ()) -> Graph:
     """The same program in tensor primitives, with the torch names and source lines.
 
     Calls of the `library` stay ATen's where they may, although they have rows.

@@ -6,7 +6,6 @@ groups = partition(graph, price, target)        # price(nest) -> microseconds
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Literal
 
 from weft.core.graph import Graph
 from weft.core.node import Node
@@ -18,7 +17,6 @@ from weft.tensor.join import Joining, is_joinable, join_everything
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import store_recomputed
 
-Fuse = Literal["none", "greedy", "all"]
 SMALL = 64  # vector instructions in a size class: of equal savings, the smaller class comes first
 
 
@@ -26,7 +24,7 @@ def partition(
     graph: Graph,
     price: Price,
     target: Machine,
-    fuse: Fuse = "greedy",
+    fuse: str = "greedy",
     chooser: Chooser | None = None,
 ) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
@@ -54,7 +52,7 @@ def partition(
 # ---- what is stored at first
 
 
-def store_initially(groups: Groups, fuse: Fuse) -> None:
+def store_initially(groups: Groups, fuse: str) -> None:
     """Store each tensor in a kernel of its own, unless `_starts_stored` leaves it inlined."""
     users = groups.graph.users()
     inlined: dict[Node, float] = {}  # weight that inlining a node adds to its reader's kernel
@@ -72,7 +70,7 @@ def store_initially(groups: Groups, fuse: Fuse) -> None:
             groups.put(groups.kernel((node, *parts)))
 
 
-def _starts_stored(node: Node, users: list[Node], fuse: Fuse, long: bool) -> bool:
+def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool:
     """Whether a tensor starts with a buffer; `long`: inlined, it would make a long kernel."""
     if not isinstance(node.op, ops.Map | ops.Reduce | ops.Gather):
         return False
