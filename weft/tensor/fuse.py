@@ -113,8 +113,7 @@ class _Inlining:
         self._drain()
         for node in sorted(groups.stored, key=groups.order.__getitem__):
             if self._is_legal(node) and groups.choices.wanted(f"inline.{groups.name(node)}"):
-                for touched in self._inline(node, groups.readers(node)):
-                    self._push(touched)
+                self._inline(node, groups.readers(node))
         self._drain()
 
     def _drain(self) -> None:
@@ -127,8 +126,7 @@ class _Inlining:
                 self._push(node)
                 continue
             if groups.choices.settle(f"inline.{groups.name(node)}"):
-                for touched in self._inline(node, priced[1:]):
-                    self._push(touched)
+                self._inline(node, priced[1:])
 
     def _push(self, node: Node) -> None:
         groups = self.groups
@@ -181,8 +179,8 @@ class _Inlining:
             return False
         return own.cost + readers[0].cost - self.groups.kernel(outputs, outputs).cost > saved
 
-    def _inline(self, node: Node, readers: Iterable[Kernel]) -> list[Node]:
-        """Inline the node; return the stored tensors whose own inlining has a new price."""
+    def _inline(self, node: Node, readers: Iterable[Kernel]) -> None:
+        """Inline the node, and price anew the tensors that its readers read and store."""
         groups = self.groups
         own = groups.kernels[node]
         groups.remove(node)
@@ -191,4 +189,5 @@ class _Inlining:
             changed = groups.kernel(kernel.outputs)
             groups.put(changed)
             touched |= dict.fromkeys((*changed.reads, *changed.outputs))
-        return [n for n in touched if n in groups.stored]
+        for other in touched:
+            self._push(other)
