@@ -25,6 +25,13 @@ def pooled(x: Tensor, window: Window, fill: Number) -> tuple[Tensor, range]:
     return window.gather(x, shape, positions(lead), range(lead, x.rank), taps, fill), taps
 
 
+def for_each_tap(x: Tensor, window: Window) -> Tensor:
+    """[lead, windows] -> [lead, kernel, windows]."""
+    lead = x.rank - window.rank
+    box = (*x.shape[:lead], *window.kernel, *x.shape[lead:])
+    return build.broadcast_in(x, box, (*range(lead), *range(x.rank, len(box))))
+
+
 def returned(held: Tensor, window: Window, sizes: Extents) -> Tensor:
     """[lead, kernel, windows] -> [lead, sizes]: each place sums what windows hold for it."""
     lead = held.rank - 2 * window.rank
@@ -69,15 +76,13 @@ def max_pool_backward(g: Tensor, x: Tensor, *rest: Any) -> Tensor:
     """
     *moves, indices = rest
     window, lead = Window(*moves), g.rank - len(rest[0])
-    box = (*g.shape[:lead], *window.kernel, *g.shape[lead:])
-    axes = (*range(lead), *range(g.rank, len(box)))
+    held, winners = (for_each_tap(t, window) for t in (g, indices))
     flat, first = dict[int, int](), 0  # the position that a window reads by a tap
     for i in range(window.rank):
         by = math.prod(x.shape[lead + i + 1 :])
         flat |= {lead + i: by * window.dilation[i], g.rank + i: by * window.stride[i]}
         first -= by * window.pad[i]
-    held, winners = (build.broadcast_in(t, box, axes) for t in (g, indices))
-    held = where(eq(winners, index_of(box, affine(flat, first))), held, 0)
+    held = where(eq(winners, index_of(held.shape, affine(flat, first))), held, 0)
     return returned(held, window, x.shape[lead:])
 
 
@@ -125,10 +130,7 @@ def avg_pool(n: int, x: Tensor, *how: Any) -> Tensor:
 def avg_pool_backward(g: Tensor, x: Tensor, kernel: Extents, *rest: Any) -> Tensor:
     """Each input has its share of every average it was in; `rest` is as in `averaging`."""
     window, count = averaging(len(kernel), x, kernel, *rest)
-    lead = x.rank - len(kernel)
-    box = (*x.shape[:lead], *kernel, *g.shape[lead:])
-    axes = (*range(lead), *range(x.rank, len(box)))
-    return returned(build.broadcast_in(divided(g, count), box, axes), window, x.shape[lead:])
+    return returned(for_each_tap(divided(g, count), window), window, x.shape[-window.rank :])
 
 
 POOLING = {
