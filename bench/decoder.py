@@ -9,11 +9,9 @@ its backend. A size that eager refuses is left out.
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,7 +20,7 @@ from torch._inductor.compile_fx import compile_fx
 
 import weft
 from bench.families import difference
-from weft.cli.output import show, table
+from weft.cli.output import show, table, write_json
 from weft.cli.suite_text import machine
 from weft.dynamo import weft_backend
 
@@ -33,11 +31,12 @@ BACKENDS: dict[str, Callable[..., Any]] = {"torch": weft_backend, "inductor": co
 ENTRIES = {"weft": "weft.compile", "torch": "torch.compile, weft", "inductor": "Inductor"}
 
 
-def decoder(width: int) -> torch.nn.Module:
+def decoder(width: int, layers: int = 2, words: int = 32_000) -> torch.nn.Module:
+    """Llama's: rotary positions, causal attention of few keys, a gated MLP."""
     config = transformers.LlamaConfig(
-        hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=2,
+        hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
         num_attention_heads=width // 64, num_key_value_heads=max(1, width // 512),
-        vocab_size=32_000, use_cache=False,
+        vocab_size=words, use_cache=False,
     )  # fmt: skip
     torch.manual_seed(0)
     return transformers.LlamaModel(config).eval()
@@ -78,7 +77,7 @@ def main() -> None:
     parser.add_argument("--entry", nargs="*", choices=[*ENTRIES], default=[*ENTRIES])
     parser.add_argument("--width", type=int, default=2048)
     parser.add_argument("--sizes", type=int, default=40)
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument("--json", help="where to write all figures")
     given = parser.parse_args()
     model = decoder(given.width)
     rows = {e: measure(e, model, given.sizes) for e in given.entry}
@@ -87,8 +86,7 @@ def main() -> None:
     show(table(title, ["entry", "graphs", "error", "seconds"], cells))
     print("eager refuses:", *{r for row in rows.values() for r in row["refused"]})
     if given.json:
-        found = {"machine": machine(on_cpu=True), "entries": rows}
-        given.json.write_text(json.dumps(found, indent=2) + "\n")
+        write_json({"machine": machine(on_cpu=True), "entries": rows}, given.json)
 
 
 if __name__ == "__main__":

@@ -9,13 +9,11 @@ second one for any size: no graph has more than two.
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import sys
 import time
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -23,7 +21,7 @@ import transformers
 from torch.utils._pytree import tree_flatten_with_path
 
 import weft
-from weft.cli.output import show, table
+from weft.cli.output import show, table, write_json
 from weft.cli.suite_text import machine
 
 SIZES = ((2, 17), (3, 24), (5, 41))  # batch and length
@@ -118,7 +116,7 @@ def inputs_of(name: str, model: torch.nn.Module, batch: int, length: int) -> dic
 
 
 def tensors(output: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    for path, leaf in tree_flatten_with_path(dict(output))[0]:
+    for path, leaf in tree_flatten_with_path(output)[0]:
         if torch.is_tensor(leaf):
             yield "".join(map(str, path)), leaf
 
@@ -172,7 +170,7 @@ def names(only: list[str]) -> list[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], help="names of models")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument("--json", help="where to write all figures")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     logging.disable(logging.WARNING)
@@ -196,8 +194,7 @@ def main() -> int:
         for reason in row["reasons"]:
             print(f"{name}: {reason}")
     if given.json:
-        found = {"machine": machine(on_cpu=True), "models": rows}
-        given.json.write_text(json.dumps(found, indent=2) + "\n")
+        write_json({"machine": machine(on_cpu=True), "models": rows}, given.json)
     return int(any(row["verdict"] == "FAILED" for row in rows.values()))
 
 

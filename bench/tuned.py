@@ -9,17 +9,16 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from pathlib import Path
+from statistics import geometric_mean
 from typing import Any
 
 from weft.cli.bench import Bench
-from weft.cli.output import show, table
+from weft.cli.output import show, table, write_json
 from weft.cli.program import SourceSpec
 from weft.cli.suite_text import machine
 from weft.cli.workloads import WORKLOADS
@@ -55,7 +54,7 @@ def main() -> None:
     parser.add_argument("words", nargs="*", help="parts of names; all without")
     parser.add_argument("--seconds", type=float, default=60.0, help="of a search")
     parser.add_argument("--minutes", type=float, help="begin no workload after that long")
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--json")
     chosen = parser.parse_args()
     names = [n for n in WORKLOADS if not chosen.words or any(w in n for w in chosen.words)]
     found: dict[str, dict[str, Any]] = {}
@@ -68,13 +67,12 @@ def main() -> None:
         print(f"{name}: {facts['ratio']:.2f} {facts['decisions']}", file=sys.stderr, flush=True)
     ratios = {name: facts["ratio"] for name, facts in found.items()}
     rows = [[name, f"{ratio:.2f}", str(found[name]["decisions"])] for name, ratio in ratios.items()]
-    mean = math.exp(sum(map(math.log, ratios.values())) / len(ratios))
+    mean = geometric_mean(ratios.values())
     slower = sum(ratio > 1.05 for ratio in ratios.values())
     show(table("", ["workload", "tuned / default", "decisions"], rows))
     show(f"{len(ratios)} of {len(names)} workloads: {mean:.3f} of the time; {slower} over 1.05")
     if chosen.json is not None:
-        facts = {"machine": machine(True), "mean": mean, "workloads": found}
-        chosen.json.write_text(json.dumps(facts, indent=1) + "\n")
+        write_json({"machine": machine(True), "mean": mean, "workloads": found}, chosen.json)
 
 
 if __name__ == "__main__":
