@@ -8,48 +8,39 @@ turn, in one process: weft runs on torch's own threads.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import starmap
-from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
 import torch
-from torch import nn
 from torch.utils._pytree import tree_leaves
 
 import weft
-from bench.forms import Form, Graded, forms
-from weft.cli.output import show, table
+from bench.forms import GRAD, Graded, forms
+from weft.cli.habits import seconds
+from weft.cli.output import show, table, write_json
+from weft.cli.program import Source, SourceSpec
+from weft.cli.source import load
 from weft.cli.suite_text import machine
 from weft.tune.worker import differ
 
 ROUNDS, SECONDS, CLIFF = 5, 0.015, 0.8
 
 
-def seconds(function: Callable[[], Any], calls: int) -> float:
-    start = time.perf_counter()
-    for _ in range(calls):
-        function()
-    return (time.perf_counter() - start) / calls
-
-
 def called(function: Callable[..., Any], *args: Any) -> Any:
     return function(*args)
 
 
-def measure(form: Form, inductor: bool) -> dict[str, Any]:
+def measure(text: str, graded: bool, inductor: bool) -> dict[str, Any]:
     """Microseconds by backend, what differs from eager, and what ran as ATen's; or an error."""
-    torch.manual_seed(0)
     torch.compiler.reset()
-    function, *args = form()
-    graded = isinstance(function, Graded)
-    run, function, args = (function, *args[:1], args[1:]) if graded else (called, function, args)
-    function = function.eval() if isinstance(function, nn.Module) else function
+    source = load(SourceSpec(text))
+    assert isinstance(source, Source)
+    function, args = source.callable, source.args
+    run = Graded(function, args) if graded else called
     compiled = weft.compile(function)
     backends = {"eager": function, "weft": compiled}
     if inductor:
@@ -84,14 +75,14 @@ def main() -> None:
     parser.add_argument("words", nargs="*", default=[""])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--inductor", action="store_true", help="beside it as well")
-    parser.add_argument("--json", type=Path, help="where to write all figures")
+    parser.add_argument("--json", help="where to write all figures")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     rows: dict[str, dict[str, Any]] = {}
-    for name, form in forms().items():
+    for name, text in forms().items():
         if any(word in name for word in given.words):
             print(f"\r{len(rows) + 1} {name:<60}", end="", file=sys.stderr, flush=True)
-            rows[name] = measure(form, given.inductor)
+            rows[name] = measure(text, name.startswith(GRAD), given.inductor)
     print(file=sys.stderr)
     columns = ["eager_us", "weft_us", *["inductor_us"] * given.inductor]
     titles = ["program", *(c.replace("_", " ") for c in columns), "ratio", "", "in ATen"]
@@ -103,7 +94,7 @@ def main() -> None:
     print(f"{mean:.2f} of eager's speed (geomean); {below} below {CLIFF}")
     if given.json:
         facts = {"machine": machine(on_cpu=True), "threads": given.threads, "programs": rows}
-        given.json.write_text(json.dumps(facts, indent=2) + "\n")
+        write_json(facts, given.json)
 
 
 if __name__ == "__main__":
