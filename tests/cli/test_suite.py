@@ -189,6 +189,7 @@ def test_a_missing_peer_is_said_aloud(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(peers.NEEDS, "openvino", ("no_such_module",))
     monkeypatch.setattr(suite, "measure", lambda threads: LIMITS)
     monkeypatch.setattr(suite, "chosen", lambda only, device: {})
+    monkeypatch.setattr(suite, "hot_calls_of", lambda *_: {})  # a process more
     said: list[str] = []
     results = run(Settings("cpu", ("eager", "openvino")), said.append)
     why = "no_such_module not installed (pip install 'weft[bench]')"
@@ -274,5 +275,6 @@ def test_without_a_device_the_bench_says_so(capsys: pytest.CaptureFixture[str]) 
 
 def test_minutes_end_the_bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(suite, "measure", lambda threads: LIMITS)
+    monkeypatch.setattr(suite, "hot_calls_of", lambda *_: {})  # a process more
     results = run(Settings("cpu", ("eager",), "relu|tanh", minutes=0.0))
     assert not results.rows and len(results.not_begun) > 1
