@@ -105,6 +105,20 @@ y[] = acc0
 
 output y
 """,
+    "sweep_rows": """
+program loop columns
+input x: f32[21,300]
+
+kernel y(x: f32[21,300]) -> y: f32[300]
+for a0 in 0..300:  # free
+    for a1 in 0..21:  # reduce
+        in0 = load x[a1, a0]
+        acc0 <- add(acc0, in0)
+    v0 = relu(acc0)
+    y[a0] = v0
+
+output y
+""",
     "stage_rows": """
 program loop softmax
 input x: f32[3,35]
@@ -273,7 +287,11 @@ output y
 """,
 }
 # caches that their 25 KB do not fit
-FACTS = {"stream_stores": {"l3": 16 << 10}, "prefetch_rows": {"l2": 8 << 10, "l3": 16 << 10}}
+FACTS = {
+    "stream_stores": {"l3": 16 << 10},
+    "prefetch_rows": {"l2": 8 << 10, "l3": 16 << 10},
+    "sweep_rows": {"l2": 8 << 10, "l3": 16 << 10},
+}
 NAMES = [name.split("_", 1)[1] for name, _ in CPU_SCHEDULE]
 
 

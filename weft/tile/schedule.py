@@ -39,6 +39,7 @@ CPU_SCHEDULE = scheduled(
     "cpu.tile_dot_products",
     "cpu.block_contraction",
     "cpu.split_reduction",
+    "cpu.sweep_rows",
     "cpu.stage_rows",
     "cpu.stage_transposes",
     "cpu.vectorize_loops",
