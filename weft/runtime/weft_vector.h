@@ -717,9 +717,22 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
         return F(select, d)(F(ne, d)(r, zero) & F(lt, d)(r ^ b, zero), q - 1, q);                  \
     }
 
+// Bytes in a register: those in memory gcc 12 widens lane by lane.
+#if defined(__x86_64__) && !defined(__clang__)
+#define WEFT_HELD(v)                                                                               \
+    ({                                                                                             \
+        __typeof__(v) weft_held = (v);                                                             \
+        if (sizeof weft_held[0] == 1 && sizeof weft_held >= 8 && sizeof weft_held <= WEFT_REGISTER) \
+            WEFT_KEEP(weft_held)                                                                   \
+        weft_held;                                                                                 \
+    })
+#else
+#define WEFT_HELD(v) (v)
+#endif
+
 // Through `via` where the machine has no direct conversion. A float out of range gives anything.
 #define WEFT_CAST(from, via, to)                                                                   \
-    WEFT_FN V(to) F(cast_##from, to)(V(from) a) { return CONVERT(CONVERT(a, V(via)), V(to)); }
+    WEFT_FN V(to) F(cast_##from, to)(V(from) a) { return CONVERT(CONVERT(HELD(a), V(via)), V(to)); }
 #define WEFT_CASTS(from, narrow, f32_via, f64_via)                                                 \
     WEFT_CAST(from, f32_via, f32) WEFT_CAST(from, f64_via, f64)                                    \
     WEFT_CAST(from, narrow, i8) WEFT_CAST(from, narrow, i16) WEFT_CAST(from, narrow, u8)           \
@@ -771,6 +784,7 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #define WIDE(d, x) ((d)(x))
 #define LANE(v, i) (v)
 #define CONVERT(v, T) ((T)(v))
+#define HELD(v) (v)
 #define AS(d, x) ({ union { __typeof__(x) from; d to; } weft_as = {x}; weft_as.to; })
 #define MASK(x) (-(x))
 #define CHOOSE(d, bits, m, a, b) ((m) ? (a) : (b))
@@ -785,6 +799,7 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #define WIDE(d, x) ((x) - (V(d)){})
 #define LANE(v, i) (v)[i]
 #define CONVERT(v, T) __builtin_convertvector(v, T)
+#define HELD(v) WEFT_HELD(v)
 #define AS(d, x) ((V(d))(x))
 #define MASK(x) (x)
 #define CHOOSE(d, bits, m, a, b)                                                                   \
@@ -1057,6 +1072,7 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #undef FMA
 #undef LANE
 #undef CONVERT
+#undef HELD
 #undef AS
 #undef MASK
 #undef CHOOSE
