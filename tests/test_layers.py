@@ -60,7 +60,8 @@ LAYERS: dict[str, set[str]] = {
     "tune.price.cpu": {*PRICED, "tile.lower"},
     "tune.price.work": PRICED,
     "tune.price.traffic": PRICED,
-    "tune.predicted": {"*"},  # schedules and prices a kernel by itself
+    "tune.price.scheduled": {"*"},  # schedules and prices a kernel by itself
+    "tune.predicted": {"*"},
     "driver": {"*"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {

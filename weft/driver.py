@@ -72,7 +72,8 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     chosen = (replace(options, tune="off"), find_target(options.target), tuner.digest(options))
     facts = (layouts, writes, constants, *chosen)
     digest = log.time("g", lambda: program_key(graph, *facts))
-    levels = cache(partial(lower, graph, options, log, Known(layouts, constants, captured.narrows)))
+    make = partial(lower, graph, options, log, Known(layouts, constants, captured.narrows))
+    levels = cache(make)
     met = hints_of(graph) if captured.narrows else {}
     placed = partial(within, digest, met, lambda: levels().near)
     key, ranges = placed(options.verbose == 0)
@@ -91,11 +92,13 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
     trace((*VERIFY, "source"), lambda level: levels().text(level))
     if options.tune == "now" and not (options.simulate or misplaced(*where[:2])):
-        facts = (options.target, captured.narrows)
         again = partial(build_near, graph, captured, replace(options, tune="cached"))
-        return tuner.Tuned(
-            run, lambda tensors: tuner.tune(levels(), tensors, *facts), again
-        ), ranges
+        anew = make if options.fuse == "greedy" else None
+
+        def tune(tensors: Sequence[Any]) -> Any:
+            return tuner.tune(levels(), tensors, options.target, anew)
+
+        return tuner.Tuned(run, tune, again), ranges
     return run, ranges
 
 

@@ -71,6 +71,7 @@ class Levels:
     sizes: tuple[Node, ...] = ()  # the symbols that a call has values for, in order
     near: Mapping[Size, tuple[int, int]] = field(default_factory=dict)  # where it is near the best
     chooser: Chooser = field(default_factory=Chooser)  # what was chosen
+    known: Known = KNOWN  # beside the program
 
     def program(self, level: str) -> Any:
         """The whole program at that level; WeftError where it started below."""
@@ -131,8 +132,10 @@ def scheduling(start: Any, options: Options, target: CPU | GPU) -> tuple[Schedul
     return schedule_for(target, options.left_out, merges=options.fuse == "greedy"), chooser
 
 
-def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
-    """From a program of any level to C: the whole compiler, in order."""
+def lower(
+    start: Any, options: Options, log: PassLog, known: Known = KNOWN, fuses: bool = False
+) -> Levels:
+    """From a program of any level to C: the whole compiler, in order; or only until it is fused."""
     target = find_target(options.target)
     schedule, chooser = scheduling(start, options, target)
     on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
@@ -157,11 +160,15 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         if target.pairs:
             run("n", pair_bf16, "003_pair_bf16")
     if program.level == "tensor":
+        if options.fuse == "greedy":
+            chooser.begin(program)
         groups = log.time("l", lambda: partition(program, price, target, options.fuse, chooser))
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         over = partial(on_program, choices=chooser.program, target=target, price=price)
         for name, step in schedule.program:
             run("l", partial(over, step=step, name=name[4:], constants=known.constants), name)
+    if fuses:
+        return Levels(made, None, {}, {}, {}, target.language, free, near, chooser, known)
     if program.level == "loop":
         if narrows:
             near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))
@@ -180,4 +187,5 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
             run("k", partial(on_kernels, step=step, chooser=chooser, target=target), name)
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
     named = unique.all(symbols) if unique else symbols
-    return Levels(made, unique, sources, named, launches, target.language, free, near, chooser)
+    facts = sources, named, launches, target.language, free, near, chooser, known
+    return Levels(made, unique, *facts)

@@ -21,7 +21,7 @@ from weft.scalar.nest import Kernel
 from weft.sim import SimReport
 from weft.targets.gpu import GPUS
 from weft.tune.price import warps
-from weft.tune.price.gpu import Counts, counts, kernel_us, price
+from weft.tune.price.gpu import Counts, counts, price
 
 simulated = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 ALL = 1 << 20  # iterations that are looked at: no sample
@@ -184,7 +184,7 @@ def test_worse_schedules_are_priced_worse() -> None:
 
     def us(**facts: Any) -> float:
         (kernel,) = kernels_of(torch.mm, "cuda:sm_90a", args, **facts).values()
-        return kernel_us(kernel, GPUS["cuda:sm_90a"])
+        return price(kernel, GPUS["cuda:sm_90a"]).us
 
     assert us(passes="-register_tile") > 1.5 * us()
     assert us(passes="-double_buffer") > 1.1 * us()

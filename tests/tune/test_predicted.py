@@ -20,8 +20,11 @@ from weft.config import config
 from weft.core.errors import CompilerError, WeftError
 from weft.tune import predicted, tuner
 from weft.tune.database import Database, Row, latest
-from weft.tune.predicted import Schedule, alone, beam, scheduled, spills
+from weft.tune.predicted import exactly, machine_of, spills
+from weft.tune.price import scheduled as scheduling
 from weft.tune.price.gpu import Price
+from weft.tune.price.scheduled import alone, scheduled
+from weft.tune.search import Scheduled, beam
 from weft.tune.tuner import Settings
 
 TARGET = "cuda:sm_90a"
@@ -60,7 +63,7 @@ class Fake:
     def __init__(self) -> None:
         self.built: list[dict[str, str]] = []
 
-    def __call__(self, decisions: Mapping[str, str]) -> Schedule | None:
+    def __call__(self, decisions: Mapping[str, str]) -> Scheduled | None:
         self.built.append(dict(decisions))
         taken = {name: decisions.get(name, options[0]) for name, options in OPTIONS.items()}
         if taken["tile"] == "c":
@@ -68,20 +71,19 @@ class Fake:
         us = sum(COSTS[o] for o in taken.values()) - 6 * (taken["tile"] + taken["pad"] == "b1")
         text = "same" if taken["unroll"] == "no" else str(taken)
         options = {n: (taken[n], *(o for o in OPTIONS[n] if o != taken[n])) for n in OPTIONS}
-        price = Price(us, "fma", 1.0, None)  # type: ignore[arg-type]
-        return Schedule(dict(decisions), options, text, price, None)  # type: ignore[arg-type]
+        return Scheduled(dict(decisions), options, text, us)
 
 
 def test_the_beam_finds_what_only_two_decisions_together_give() -> None:
     fake = Fake()
-    found = beam(fake, time.monotonic() + 60)
+    found = beam(fake, time.monotonic() + 60, {})
     assert found[0].decisions == {}
-    assert min(found, key=lambda s: s.price.us).decisions == {"tile": "b", "pad": "1"}
+    assert min(found, key=lambda s: s.us).decisions == {"tile": "b", "pad": "1"}
 
 
 def test_nothing_is_built_twice_and_equal_texts_are_one() -> None:
     fake = Fake()
-    found = beam(fake, time.monotonic() + 60)
+    found = beam(fake, time.monotonic() + 60, {})
     assert len(fake.built) == len({str(sorted(d.items())) for d in fake.built})
     assert len(found) == len({s.text for s in found}) == 5
     assert [s.text for s in found].count("same") == 1
@@ -89,8 +91,8 @@ def test_nothing_is_built_twice_and_equal_texts_are_one() -> None:
 
 def test_no_time_leaves_the_default() -> None:
     fake = Fake()
-    assert [s.decisions for s in beam(fake, 0.0)] == [{}] and len(fake.built) == 1
-    assert beam(lambda decisions: None, time.monotonic() + 60) == []
+    assert [s.decisions for s in beam(fake, 0.0, {})] == [{}] and len(fake.built) == 1
+    assert beam(lambda decisions: None, time.monotonic() + 60, {}) == []
 
 
 # ---- real kernels
@@ -112,7 +114,7 @@ def test_a_pass_that_fails_is_told_and_left_out(
     def broken(*_: Any) -> Any:
         raise ZeroDivisionError("modulo by zero")
 
-    monkeypatch.setattr(predicted, "lower", broken)
+    monkeypatch.setattr(scheduling, "lower", broken)
     with caplog.at_level("WARNING"):
         assert scheduled(kernel, TARGET, {"stage_inputs": "no"}) is None
     assert "please report it: ZeroDivisionError" in caplog.text
@@ -124,14 +126,14 @@ def test_a_wrong_schedule_is_found_in_the_simulator(monkeypatch: pytest.MonkeyPa
     made = scheduled(kernel, TARGET, {"stage_inputs": "no"})
     assert made is not None
     lines = f"{kernel.name}.stage_inputs = no\n"
-    assert simulated(alone(kernel), TARGET, lines, made.price) == ""
+    assert simulated(alone(kernel), TARGET, lines, exactly(made, machine_of(TARGET))) == ""
     run = weft.cli.predicting.run_simulated
 
     def wrong(program: Any, target: str, schedule: str, inputs: Any) -> Any:
         return [out + bool(schedule) for out in run(program, target, schedule, inputs)]
 
     monkeypatch.setattr(weft.cli.predicting, "run_simulated", wrong)
-    told = simulated(alone(kernel), TARGET, lines, made.price)
+    told = simulated(alone(kernel), TARGET, lines, exactly(made, machine_of(TARGET)))
     assert told.startswith("results differ")
 
 
@@ -139,13 +141,13 @@ def slower_default(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prices the default twice as high, so that another schedule is better."""
     real, sure = predicted.scheduled, predicted.surely_us
 
-    def made(kernel: Any, target: str, decisions: Mapping[str, str]) -> Schedule | None:
+    def made(kernel: Any, target: str, decisions: Mapping[str, str]) -> Scheduled | None:
         found = real(kernel, target, decisions)
         if found is None or decisions:
             return found
-        return replace(found, price=found.price._replace(us=2 * found.price.us))
+        return replace(found, us=2 * found.us)
 
-    def surely(schedule: Schedule, machine: Any) -> float:
+    def surely(schedule: Scheduled, machine: Any) -> float:
         return (1 if schedule.decisions else 2) * sure(schedule, machine)
 
     monkeypatch.setattr(predicted, "scheduled", made)
@@ -253,7 +255,10 @@ def test_the_simulator_runs_sizes_at_their_hints() -> None:
     (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
     (kernel,) = levels.unique.program.kernels
     found = scheduled(kernel, TARGET, {})
-    assert found is not None and simulated(alone(kernel), TARGET, "", found.price) == ""
+    assert (
+        found is not None
+        and simulated(alone(kernel), TARGET, "", exactly(found, machine_of(TARGET))) == ""
+    )
 
 
 def test_the_table_of_a_programs_kernels() -> None:

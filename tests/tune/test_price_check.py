@@ -97,9 +97,12 @@ def test_prices_are_measured_on_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert "weft bench --model measures on cpu" in capsys.readouterr().err
 
 
-def test_options_of_the_other_bench_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("other", [["--dynamic"], ["--seconds", "1"]])
+def test_options_of_the_other_bench_are_refused(
+    other: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit):
-        main(["bench", "cpu", "--model", "--dynamic"])
+        main(["bench", "cpu", "--model", *other])
     assert "--model takes --only, --minutes, --rounds and --json" in capsys.readouterr().err
 
 

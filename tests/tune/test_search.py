@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import pytest
 
 from weft.core.errors import WeftError
-from weft.tune.search import Built, Decisions, Priced, Schedule, neighbours, search
+from weft.tune.search import (
+    Built,
+    Decisions,
+    Priced,
+    Schedule,
+    Scheduled,
+    beam,
+    neighbours,
+    search,
+    us_of,
+)
 
 MET = {"vectors": (["4", "1", "2", "8"], "4"), "threads": (["yes", "no"], "yes")}
 Price = Callable[[str, Decisions], float]
@@ -124,8 +135,51 @@ def test_the_exact_price_orders_candidates_and_leaves_out_the_slow() -> None:
     fake = Fake(lambda kernel, decisions: 100.0)
     fake.exact = lambda kernel, d: {"1": 2.0, "2": 1.0, "8": 30.1}.get(d.get("vectors", ""), 10.0)
     found = search(fake, {"a"}, 60, quiet)
-    assert [dict(s["a"]) for s in fake.made if s] == [{"vectors": "2"}, {"vectors": "1"}]
-    assert found["a"].tried == 2  # the others are priced at more than three times the best
+    assert [dict(s["a"]) for s in fake.made if s] == [
+        {"vectors": "2"},
+        {"vectors": "2", "threads": "no"},  # priced alike: fewer decisions first
+        {"vectors": "1"},
+        {"vectors": "1", "threads": "no"},
+    ]
+    assert found["a"].tried == 4  # the others are priced at more than three times the best
+
+
+def test_the_beam_proposes_what_only_two_decisions_together_give() -> None:
+    """Alone, each of the two is slower than the default, and stays a part of the beam."""
+
+    def paired(kernel: str, decisions: Decisions) -> float:
+        both = decisions.get("vectors") == "1", decisions.get("threads") == "no"
+        return 50.0 if all(both) else 120.0 if any(both) else 100.0
+
+    fake = Fake(paired)
+    fake.exact = paired
+    assert search(fake, {"a"}, 60, quiet)["a"].decisions == {"vectors": "1", "threads": "no"}
+    assert search(Fake(paired), {"a"}, 60, quiet)["a"].decisions == {}  # one at a time
+
+
+def test_a_beam_of_one_goes_through_all_choices_once() -> None:
+    built: list[Decisions] = []
+
+    def build(decisions: Decisions) -> Scheduled:
+        built.append(decisions)
+        us = 100.0 - 10 * (decisions.get("b") == "no") - 5 * (decisions.get("c") == "yes")
+        options = {n: (decisions.get(n, o[0]), *o) for n, o in CHOICES.items()}
+        options = {n: tuple(dict.fromkeys(o)) for n, o in options.items()}
+        return Scheduled(decisions, options, str(sorted(decisions.items())), us)
+
+    CHOICES = {"a": ("yes", "no"), "b": ("yes", "no"), "c": ("no", "yes")}
+    found = beam(build, time.monotonic() + 60, {}, width=1)
+    assert min(found, key=us_of).decisions == {"b": "no", "c": "yes"} and len(built) == 4
+
+
+def test_what_was_not_searched_is_told_from_what_has_nothing_to_try() -> None:
+    class Alone(Fake):
+        def build(self, schedules: Sequence[Schedule]) -> list[Built | None]:
+            rows = super().build(schedules)
+            return [r and r._replace(met={name: {} for name in r.met}) for r in rows]
+
+    found = search(Alone(price), {"a", "small"}, 60, quiet)
+    assert (found["a"].tried, found["a"].small) == (0, False) and found["small"].small
 
 
 def test_what_has_one_text_is_tried_once() -> None:

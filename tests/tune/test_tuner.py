@@ -209,11 +209,12 @@ def test_a_program_whose_child_fails_runs_untuned(
 
 
 def test_what_took_little_of_one_program_is_tuned_in_another() -> None:
-    small, large = row(tried=0, default_us=1.0), row(tried=9, default_us=99.0)
+    small, large = row(tried=0, small=True, default_us=1.0), row(tried=9, default_us=99.0)
     untried = tuner._untried  # pyright: ignore[reportPrivateUsage]
     assert untried({"small": small, "large": large}) == []
     assert untried({"small": small}) == ["small"]
     assert untried({"small": small, "new": None}) == ["small", "new"]
+    assert untried({"large": row(tried=0, default_us=99.0)}) == []  # nothing else to try
 
 
 def test_prices_of_alike_kernels_count_as_the_compiler_unites_them(tmp_path: Path) -> None:

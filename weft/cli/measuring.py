@@ -48,7 +48,9 @@ def bench_command(
     minutes: Annotated[
         float | None, typer.Option("--minutes", help="begin no workload after that long")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="of one round")] = 0.1,
+    seconds: Annotated[
+        float | None, typer.Option("--seconds", help="of one round; default: 0.1")
+    ] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="the median counts")] = 5,
     model: Annotated[
         bool, typer.Option("--model", help="exact prices beside times, of candidates as well")
@@ -60,13 +62,13 @@ def bench_command(
     """Time DEVICE's suite, each backend in its own process; exit 1 where weft is wrong."""
     suite = SUITES[choice("device", device, SUITES)]
     if model:
-        if backends or dynamic or threads:
+        if backends or dynamic or threads or seconds:
             raise SourceError("weft bench --model takes --only, --minutes, --rounds and --json")
         bench_prices(device, only, rounds, minutes, json_path)
         return
     default = DYNAMIC if dynamic else suite.backends
     chosen = default if backends is None else tuple(backends.split(","))
-    settings = Settings(device, chosen, only, threads, seconds, rounds, minutes)
+    settings = Settings(device, chosen, only, threads, seconds or 0.1, rounds, minutes)
     results = run_suite(settings, tell)
     if json_path != "-":
         show(suite_table(results), *summary_lines(results))

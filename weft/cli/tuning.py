@@ -68,12 +68,15 @@ def decided(row: Row) -> str:
 
 def summary(rows: Sequence[Row]) -> str:
     """How much of their time the kernels take now, together."""
-    before, after = sum(r.default_us for r in rows), sum(r.us for r in rows)
-    better = sum(bool(r.decisions) for r in rows)
-    if not before:
-        return "nothing new to tune"
+    programs, kernels = [r for r in rows if r.whole], [r for r in rows if not r.whole]
     how = "predicted to be faster" if any(r.predicted for r in rows) else "faster"
-    return f"{better} of {len(rows)} kernels are {how}: all take {after / before:.2f} of their time"
+    told = [
+        f"{sum(bool(r.decisions) for r in some)} of {len(some)} {what} are {how}: "
+        f"all take {sum(r.us for r in some) / before:.2f} of their time"
+        for what, some in (("programs", programs), ("kernels", kernels))
+        if (before := sum(r.default_us for r in some))
+    ]
+    return "; ".join(told) or "nothing new to tune"
 
 
 def maintain(forget: str | None, export: str | None, merge: str | None) -> list[str]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from weft.core.errors import choice
+from weft.core.graph import Graph
 from weft.scalar.nest import Kernel
 
 T = TypeVar("T")
@@ -39,6 +40,7 @@ class Choices:
     known: Decisions = field(default_factory=dict[str, str])
     met: dict[str, Choice] = field(default_factory=dict[str, Choice])
     kernel: str = "kernel"
+    declined: dict[str, None] = field(default_factory=dict[str, None])  # fusions; all are legal
 
     def pick(self, name: str, options: Iterable[T], price: Callable[[T], Any]) -> T:
         """The option decided for this choice, or the first of the least price."""
@@ -67,8 +69,11 @@ class Choices:
 
     def wanted(self, name: str) -> bool:
         """Whether yes was decided for what was never thought best."""
-        late = self.decided.get(name) == "yes" and name not in self.met
-        return late and self.decide(name, False)
+        if name in self.met:
+            return False
+        self.declined[name] = None
+        asked = self.decided.get(name) or self.known.get(name)
+        return asked == "yes" and self.decide(name, False)
 
 
 def _text(option: Any) -> str:
@@ -82,12 +87,12 @@ class Chooser:
     """The choices of a program's kernels, by name.
 
     `decided` is what a schedule's text says, that of "*" for every kernel that has such an option;
-    `known` is what of a kernel was found by measuring. `name` stands for the whole program: of the
-    programs that a function may have, each passes over the lines of the others.
+    `known` is what of a kernel, or of a program, was found by measuring. `name` stands for the
+    whole program: of those that a function may have, each passes over the lines of the others.
     """
 
     decided: Mapping[str, Decisions] = field(default_factory=dict[str, Decisions])
-    known: Callable[[Kernel], Decisions] = lambda kernel: {}
+    known: Callable[[Kernel | Graph], Decisions] = lambda kernel: {}
     kernels: dict[str, Choices] = field(default_factory=dict[str, Choices])
     name: str = "program"
 
@@ -99,6 +104,10 @@ class Chooser:
     def program(self) -> Choices:
         """Those of the whole program: which kernels it has."""
         return self.kernels.get(self.name) or self._begun(self.name, {})
+
+    def begin(self, program: Graph) -> None:
+        """Take what is known of the program, which is as fusion meets it."""
+        self._begun(self.name, self.known(program))
 
     def _begun(self, name: str, known: Decisions) -> Choices:
         known = {**known, **self.decided.get("*", {})}

@@ -79,8 +79,8 @@ class Joining:
             return
         joined = self.both(a, b)
         cheaper = joined.cost < a.cost + b.cost and not recomputes(joined, groups)
-        late = late and joined.cost < NEVER and groups.choices.wanted(name)
-        if late or (cheaper and groups.choices.settle(name)):
+        sound = late and joined.cost < NEVER and not recomputes(joined, groups)
+        if (sound and groups.choices.wanted(name)) or (cheaper and groups.choices.settle(name)):
             self.join(joined, a, b)
             self._push(joined, self._near(joined))
         else:

@@ -5,8 +5,9 @@ database.add([Row(key, "softmax", "cpu", {"vectors": "4"}, 9.1, us=7.4, tried=12
 database.find(key)          # that row, in this process or a later one; None for another kernel
 
 A kernel's key has its text at the loop level, with the names of buffers left out, the machine, and
-the files of weft that schedule it: what another version found does not count. Lines of two files
-can be put together: of several for one key the latest counts, or the latest that was measured.
+the files of weft that schedule it: what another version found does not count. A program's has its
+text at the tensor level, and the files that fuse it as well. Lines of two files can be put
+together: of several for one key the latest counts, or the latest that was measured.
 """
 
 from __future__ import annotations
@@ -17,23 +18,31 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 
 from weft.core.errors import CacheError, WeftError
+from weft.core.graph import Graph
 from weft.scalar.nest import Kernel
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
 from weft.scalar.text.printer import show_kernel
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
+from weft.text import print_program
 
 DECIDERS = ("scalar", "tile", "kernel", "emit", "runtime/weft_vector.h", "runtime/compiler.py")
+FUSING = ("tensor", "loop", *DECIDERS)
+PRICING = ("tune/price", "targets")
 
 
 @dataclass(frozen=True)
 class Row:
-    """A kernel's decisions, none where the default is best; its microseconds before and after."""
+    """A kernel's decisions, none where the default is best; its microseconds before and after.
+
+    Or those of a whole program, which decide what kernels it has.
+    """
 
     key: str
     kernel: str
@@ -41,9 +50,12 @@ class Row:
     decisions: Mapping[str, str]
     default_us: float
     us: float
-    tried: int  # candidates; none where it took little of a program's time
+    tried: int  # candidates
     when: str  # in ISO 8601, so that later ones compare greater
     predicted: bool = False  # with no device, by the exact price; what is measured goes before it
+    price: str = ""  # a digest of the price that predicted: another one's row is stale
+    small: bool = False  # took little of a program's time, and was not searched
+    whole: bool = False  # a program's, whose time is that of all its kernels
 
 
 class Database:
@@ -67,11 +79,13 @@ class Database:
         return self.known
 
     def find(self, key: str) -> Row | None:
-        return self.rows().get(key)
+        row = self.rows().get(key)
+        return row if row is not None and is_fresh(row) else None
 
     def digest(self) -> str:
         """Of all decisions: programs that were compiled by others are compiled again."""
-        decided = {key: row.decisions for key, row in self.rows().items() if row.decisions}
+        rows = {key: row for key, row in self.rows().items() if row.decisions and is_fresh(row)}
+        decided = {key: row.decisions for key, row in rows.items()}
         return hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()[:16]
 
     def add(self, rows: Iterable[Row]) -> None:
@@ -113,12 +127,29 @@ def latest(rows: Iterable[Row]) -> dict[str, Row]:
     return {row.key: row for row in sorted(rows, key=lambda row: (not row.predicted, row.when))}
 
 
+def now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def is_fresh(row: Row) -> bool:
+    """Whether a row was measured, or predicted by the price as it is."""
+    return not row.predicted or row.price == digest_of(PRICING)
+
+
 @cache
-def scheduler_digest() -> str:
-    """A digest of the files that decide what a kernel of the loop level becomes."""
+def digest_of(names: tuple[str, ...]) -> str:
+    """A digest of files of weft, such as those that decide what a kernel becomes."""
     root = Path(__file__).parent.parent
-    found = [p for name in DECIDERS for p in sorted((root / name).rglob("*.py")) or [root / name]]
+    found = [p for name in names for p in sorted((root / name).rglob("*.py")) or [root / name]]
     return hashlib.sha256(b"\0".join(path.read_bytes() for path in found)).hexdigest()
+
+
+def program_key(graph: Graph, target: CPU | GPU) -> str:
+    """A digest of a graph at the tensor level, with its names, which decisions have as well."""
+    sizes = [node.op for node in sizes_of(graph).values()]
+    text = print_program(replace(graph, name="program"))
+    parts = text, repr(sizes), repr(target), digest_of(FUSING)
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]
 
 
 def kernel_key(kernel: Kernel, target: CPU | GPU) -> str:
@@ -127,5 +158,5 @@ def kernel_key(kernel: Kernel, target: CPU | GPU) -> str:
     others = {b: replace(b, name=f"b{i}") for i, b in enumerate(buffers)}
     plain = replace(substituted(kernel, others), name="kernel", origin=())
     sizes = [node.op for node in sizes_of(kernel).values()]
-    parts = (*show_kernel(plain), repr(sizes), repr(target), scheduler_digest())
+    parts = (*show_kernel(plain), repr(sizes), repr(target), digest_of(DECIDERS))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:32]

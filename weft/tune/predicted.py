@@ -2,19 +2,15 @@
 
 rows = tune(levels, "cuda:sm_90a", Settings(seconds=60), check)    # rows that say: predicted
 
-A kernel is scheduled under some decisions, and the first choice that is still free branches: the
-WIDTH cheapest schedules so far go on, each with the likeliest options of that choice. What gives a
-text that was seen is dropped. The cheapest is kept where it is GAIN better than the default, and
-holds: its levels are verified, it does not spill, and `check` finds nothing against it.
+First the program's own choices are searched, then each kernel's, by the beam of search.py. The
+cheapest is kept where it is GAIN better than the default, and holds: its levels are verified, it
+does not spill, and `check` finds nothing against it.
 """
 
 from __future__ import annotations
 
-import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from datetime import datetime, timezone
+from collections.abc import Callable
 from typing import cast
 
 from weft.config import config
@@ -26,100 +22,56 @@ from weft.runtime.cache import Cache
 from weft.runtime.nvrtc import compile_cubin
 from weft.scalar.nest import Kernel, Program
 from weft.targets.gpu import GPU
-from weft.tune.database import Row, kernel_key
+from weft.tune.database import PRICING, Row, digest_of, kernel_key, now, program_key
 from weft.tune.price.gpu import Price, price
+from weft.tune.price.scheduled import Fusing, alone, scheduled
+from weft.tune.search import Scheduled, beam, us_of
 from weft.tune.text import write_schedule
-from weft.tune.tuner import Settings, database
+from weft.tune.tuner import FUSING, Settings, database
 
-logger = logging.getLogger(__name__)
-
-WIDTH = 4  # schedules that go on
-OPTIONS = 4  # of a choice that are tried beside the cheapest one
 GAIN = 0.02  # at least
 LIKELY, FINE = 8, 16  # schedules that are priced again, by so many iterations of a loop
 
 # Of a program, a target, a schedule and its price: what is wrong with its results, or ""
 Check = Callable[[Program, str, str, Price], str]
-Build = Callable[[Mapping[str, str]], "Schedule | None"]
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """A kernel under decisions, which differ from the cheapest options; its text and price.
-
-    `options` are those of each choice that it met, the one taken first.
-    """
-
-    decisions: Mapping[str, str]
-    options: Mapping[str, tuple[str, ...]]
-    text: str
-    price: Price
-    levels: Levels
-    settled: frozenset[str] = frozenset()  # choices that have branched
-
-
-def scheduled(kernel: Kernel, target: str, decisions: Mapping[str, str]) -> Schedule | None:
-    """A kernel of the loop level under decisions; None where they do not fit, or it does not."""
-    text = write_schedule({kernel.name: decisions})
-    try:
-        levels = lower(alone(kernel), Options(target, tune="off", schedule=text), PassLog())
-        found = price(levels.made["kernel"].kernels[0], machine_of(target))
-    except WeftError:
-        return None
-    except Exception as error:  # of passes that decisions bring into a case of their own
-        logger.warning("left out, and please report it: %r, by\n%s", error, text)
-        return None
-    met = levels.chooser.kernels[kernel.name].met
-    options = {n: (c.taken, *(o for o in c.options if o != c.taken)) for n, c in met.items()}
-    (source,) = levels.sources.values()
-    return Schedule(decisions, options, source, found, levels)
-
-
-def alone(kernel: Kernel) -> Program:
-    """A program of one kernel."""
-    return Program("loop", kernel.name, kernel.inputs, kernel.outputs, (kernel,))
 
 
 def machine_of(target: str) -> GPU:
     return cast("GPU", find_target(target))  # the price itself refuses others
 
 
-def beam(build: Build, end: float) -> list[Schedule]:
-    """The default, then the other schedules that were met until then; none without a default."""
-    default = build({})
-    seen = {} if default is None else {default.text: default}
-    front = list(seen.values())
-    while front and time.monotonic() < end:
-        front = [s for one in front for s in branches(one, build, seen, end)]
-        front = sorted(front, key=us_of)[:WIDTH]
-    return list(seen.values())
-
-
-def branches(
-    one: Schedule, build: Build, seen: dict[str, Schedule], end: float
-) -> Iterator[Schedule]:
-    """The schedule with each option of its first free choice; as it is with that one taken."""
-    free = (n for n, o in one.options.items() if len(o) > 1 and n not in one.settled)
-    name = next(free, None)
-    if name is None:
-        return
-    settled = one.settled | {name}
-    yield replace(one, settled=settled)
-    for option in one.options[name][1 : OPTIONS + 1]:
-        other = build({**one.decisions, name: option}) if time.monotonic() < end else None
-        if other is not None and seen.setdefault(other.text, other) is other:
-            yield replace(other, settled=settled)
+def fuse(levels: Levels, target: str, settings: Settings) -> Levels:
+    """Search the choices of a whole program; its levels under what was found, which is kept."""
+    graph = levels.made.get("tensor")
+    if graph is None or database().find(key := program_key(graph, machine_of(target))) is not None:
+        return levels
+    end = time.monotonic() + FUSING * settings.seconds
+    fusing = Fusing(graph, target, levels.known, "cached")
+    found = beam(fusing, end, {}, width=1)
+    if len(found) < 2:
+        return levels
+    best = min(found, key=us_of)
+    best = best if best.us < (1 - GAIN) * found[0].us else found[0]
+    facts = dict(best.decisions), found[0].us, best.us, len(found) - 1, now()
+    row = Row(key, fusing.name, target, *facts, True, digest_of(PRICING), whole=True)
+    database().add([row])
+    settings.rows.append(row)
+    settings.tell(
+        f"{row.kernel}: {row.tried} candidates, {row.us / row.default_us:.2f} of its predicted time"
+    )
+    return lower(graph, Options(target), PassLog(), levels.known) if best.decisions else levels
 
 
 def tune(levels: Levels, target: str, settings: Settings, check: Check) -> list[Row]:
     """Search the choices of a program's kernels; those that the database has stay as they are."""
     machine, rows = machine_of(target), list[Row]()
+    levels = fuse(levels, target, settings)
     assert levels.unique is not None
     kernels = {kernel_key(k, machine): k for k in levels.unique.program.kernels}
     fresh = {key: k for key, k in kernels.items() if database().find(key) is None}
     for key, kernel in fresh.items():
         end = time.monotonic() + settings.seconds / len(fresh)
-        found = beam(lambda d, k=kernel: scheduled(k, target, d), end)
+        found = beam(lambda d, k=kernel: scheduled(k, target, d), end, {})
         if not found:
             settings.tell(f"{kernel.name} is not tuned: its default has no exact price")
             continue
@@ -133,8 +85,7 @@ def tune(levels: Levels, target: str, settings: Settings, check: Check) -> list[
         sure = ((us, likely[i]) for us, i in better)
         sound = (pair for pair in sure if holds(kernel, target, pair[1], check, settings.tell))
         us, best = next(sound, (default_us, found[0]))
-        when = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        facts = dict(best.decisions), default_us, us, tried, when, True
+        facts = dict(best.decisions), default_us, us, tried, now(), True, digest_of(PRICING)
         rows.append(Row(key, kernel.name, target, *facts))
         told = f"{tried} candidates, {us / default_us:.2f} of its predicted time"
         settings.tell(f"{kernel.name}: {told}")
@@ -143,26 +94,26 @@ def tune(levels: Levels, target: str, settings: Settings, check: Check) -> list[
     return rows
 
 
-def us_of(schedule: Schedule) -> float:
-    return schedule.price.us
-
-
-def surely_us(schedule: Schedule, machine: GPU) -> float:
+def surely_us(schedule: Scheduled, machine: GPU) -> float:
     """The predicted time of a schedule, by more iterations of its loops."""
-    return price(schedule.levels.made["kernel"].kernels[0], machine, FINE).us
+    return exactly(schedule, machine).us
+
+
+def exactly(schedule: Scheduled, machine: GPU) -> Price:
+    return price(schedule.made.made["kernel"].kernels[0], machine, FINE)
 
 
 def holds(
-    kernel: Kernel, target: str, found: Schedule, check: Check, tell: Callable[[str], None]
+    kernel: Kernel, target: str, found: Scheduled, check: Check, tell: Callable[[str], None]
 ) -> bool:
     """Whether a schedule is right, as far as can be seen without a device."""
     lines = write_schedule({kernel.name: found.decisions})
     try:
         for level in ("tile", "kernel"):
-            VERIFY[level](found.levels.made[level])
+            VERIFY[level](found.made.made[level])
         spilled = spills(found.text, machine_of(target).arch)
         wrong = f"it spills {spilled} bytes" if spilled else ""
-        wrong = wrong or check(alone(kernel), target, lines, found.price)
+        wrong = wrong or check(alone(kernel), target, lines, exactly(found, machine_of(target)))
     except WeftError as error:
         wrong = error.message
     if wrong:

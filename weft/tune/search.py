@@ -1,22 +1,28 @@
-"""The search for better choices: from the default one decision at a time, all kernels at once.
+"""The search for better choices: a beam by the exact price, then measurement, kernels side by side.
 
 search(bench, {"softmax"}, 60, print)       # {"softmax": Found({"vectors": "4"}, 9.1, 7.4, 12)}
 
-Every kernel goes through the options that its choices had, from the best decisions so far, those of
-the least exact price first (tune/price/), or the likeliest where there is no such price. A program
-is built with the next candidate of every kernel, so that a run measures one of each, with the data
-and the caches that they meet in the program. Candidates and two copies
-of the best so far take turns. A candidate is taken where it is faster by more than the copies
-differ, in two measurements.
+A kernel is scheduled under some decisions, and the first choice that is still free branches: the
+WIDTH cheapest schedules so far go on, each with the likeliest options of that choice. What gives a
+text that was seen is dropped. Without a device the cheapest is taken (predicted.py). With one, the
+LIKELY cheapest are measured, then others at random; where a target has no exact price, decisions
+that differ in one choice, the likeliest first. A program is built with the next candidate of every
+kernel, so that a run measures one of each, with the data and the caches that they meet in the
+program. Candidates and two copies of the best so far take turns. A candidate is taken where it is
+faster by more than the copies differ, in two measurements. The beam then starts from there.
+
+The choices of a whole program, which kernels it has, are searched as if it were one kernel: a beam
+of one schedule goes through them, since it has many, and each matters little for the others.
 """
 
 from __future__ import annotations
 
+import math
+import random
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from operator import itemgetter
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from weft.core.errors import WeftError
@@ -27,6 +33,9 @@ Met = Mapping[str, Sequence[Any]]  # by choice: options, cheapest first, and the
 
 BATCH = 6  # candidates of a kernel that are built and take turns together
 OPTIONS = 6  # of a choice that are tried, the likeliest
+WIDTH = 4  # schedules of a beam that go on
+BRANCHES = 4  # options of a choice that they try, beside the one that was taken
+LIKELY = 12  # schedules that are measured in the order of their prices
 GAIN = 0.02  # at least
 SHARE = 0.02  # of the program's time: a kernel of less is left as it is
 SLOW = 3.0  # times the least price of a kernel: a candidate of more is left out
@@ -68,6 +77,61 @@ class Found(NamedTuple):
     default_us: float
     us: float
     tried: int
+    small: bool = False  # takes little of the program's time, and was not searched
+
+
+@dataclass(frozen=True)
+class Scheduled:
+    """A kernel under decisions, which differ from the likeliest options; its text and exact price.
+
+    `options` are those of each choice that it met, the one taken first.
+    """
+
+    decisions: Decisions
+    options: Mapping[str, Sequence[str]]
+    text: str
+    us: float
+    made: Any = None  # whoever made it wants that again
+    settled: frozenset[str] = frozenset()  # choices that have branched
+
+
+Build = Callable[[Decisions], "Scheduled | None"]
+
+
+def options_of(met: Met) -> dict[str, tuple[str, ...]]:
+    """Of each choice its options, the one taken first."""
+    return {n: (taken, *(o for o in options if o != taken)) for n, (options, taken) in met.items()}
+
+
+def beam(build: Build, end: float, start: Decisions, width: int = WIDTH) -> list[Scheduled]:
+    """The start, then the other schedules that were met until then; none without a start."""
+    first = build(start)
+    seen = {} if first is None else {first.text: first}
+    front = list(seen.values())
+    while front and time.monotonic() < end:
+        front = [s for one in front for s in _branches(one, build, seen, end)]
+        front = sorted(front, key=us_of)[:width]
+    return list(seen.values())
+
+
+def _branches(
+    one: Scheduled, build: Build, seen: dict[str, Scheduled], end: float
+) -> Iterator[Scheduled]:
+    """The schedule with each option of its first free choice; as it is with that one taken."""
+    free = (n for n, o in one.options.items() if len(o) > 1 and n not in one.settled)
+    name = next(free, None)
+    if name is None:
+        return
+    settled = one.settled | {name}
+    yield replace(one, settled=settled)
+    for option in one.options[name][1 : BRANCHES + 1]:
+        other = build({**one.decisions, name: option}) if time.monotonic() < end else None
+        if other is not None and seen.setdefault(other.text, other) is other:
+            yield replace(other, settled=settled)
+
+
+def us_of(schedule: Scheduled) -> float:
+    return schedule.us
 
 
 @dataclass
@@ -75,6 +139,7 @@ class _Kernel:
     """The search of one kernel: the best so far, and what was tried."""
 
     name: str
+    width: int = WIDTH
     best: Decisions = field(default_factory=dict[str, str])
     gain: float = 1.0  # the time with `best`, over the default's
     texts: set[str] = field(default_factory=set[str])
@@ -82,29 +147,36 @@ class _Kernel:
     queue: Iterator[Decisions] = field(default_factory=lambda: iter(()))
 
 
-def follow(bench: Bench, kernel: _Kernel, met: Met, end: float) -> None:
-    """Let a kernel go on from its best decisions, through the options that its choices met.
+def follow(bench: Bench, kernel: _Kernel, met: Met, seconds: float) -> None:
+    """Let a kernel go on from its best decisions, for so many seconds of pricing.
 
-    Those of the least exact price come first; a text that another one has, or that is SLOW, is left
-    out. What has no price after a part of the time until `end` keeps its order, behind the others.
+    What is priced as SLOW is left out. What has no price comes last, in its order.
     """
-    stop = time.monotonic() + PRICING * (end - time.monotonic())
-    options = [*neighbours(kernel.best, met)]
-    texts: dict[str, tuple[float, Decisions]] = {}
-    tried = 0
-    for decisions in (kernel.best, *options):
-        if time.monotonic() > stop:
-            break
+
+    priced: list[Decisions] = []
+
+    def build(decisions: Decisions) -> Scheduled | None:
         (row,) = bench.price([{kernel.name: decisions}])
-        if row is not None and not row.prices:
-            break
-        tried += 1
-        if row is not None:
-            texts.setdefault(row.texts[kernel.name], (row.prices[kernel.name], decisions))
-    limit = SLOW * min((price for price, _ in texts.values()), default=0.0)
-    by_price = sorted(texts.values(), key=itemgetter(0))
-    likely = [d for price, d in by_price if price <= limit and d != kernel.best]
-    kernel.queue = iter([*likely, *options[max(tried - 1, 0) :]])
+        if row is None or row.prices:
+            priced.append(decisions)
+        if row is None:
+            return None
+        met, us = options_of(row.met[kernel.name]), row.prices.get(kernel.name, math.nan)
+        return Scheduled(decisions, met if row.prices else {}, row.texts[kernel.name], us)
+
+    found = beam(build, time.monotonic() + seconds, kernel.best, kernel.width)
+    limit = SLOW * min(map(us_of, found), default=0.0)
+    fast = sorted((s for s in found[1:] if s.us <= limit), key=_rank)
+    rest = [s.decisions for s in fast[LIKELY:]]
+    random.Random(0).shuffle(rest)
+    others = (d for d in neighbours(kernel.best, met) if d not in priced)
+    kernel.queue = iter([*(s.decisions for s in fast[:LIKELY]), *rest, *others])
+
+
+def _rank(schedule: Scheduled) -> tuple[int, int, float]:
+    """By price; of prices that differ by less than GAIN, fewer decisions first."""
+    step = round(math.log(max(schedule.us, 1e-9)) / GAIN)
+    return step, len(schedule.decisions), schedule.us
 
 
 def neighbours(best: Decisions, met: Met) -> Iterator[Decisions]:
@@ -117,7 +189,11 @@ def neighbours(best: Decisions, met: Met) -> Iterator[Decisions]:
 
 
 def search(
-    bench: Bench, wanted: Collection[str], seconds: float, tell: Callable[[str], None]
+    bench: Bench,
+    wanted: Collection[str],
+    seconds: float,
+    tell: Callable[[str], None],
+    width: int = WIDTH,
 ) -> dict[str, Found]:
     """The best decisions for the wanted kernels that were found within so many seconds.
 
@@ -130,10 +206,14 @@ def search(
     default = _medians(bench.times([first.number] * AGAIN))
     total = sum(default.values())
     large = {k for k in first.texts if k in wanted and default[k] >= SHARE * total}
-    small = {k: Found({}, default[k], default[k], 0) for k in wanted if k not in large}
-    kernels = [_Kernel(k) for k in first.texts if k in large]
+    small = {k: Found({}, default[k], default[k], 0, small=True) for k in wanted if k not in large}
+    kernels = [_Kernel(k, width) for k in first.texts if k in large]
+
+    def pricing() -> float:
+        return PRICING * (end - time.monotonic()) / len(kernels)
+
     for kernel in kernels:
-        follow(bench, kernel, first.met[kernel.name], end)
+        follow(bench, kernel, first.met[kernel.name], pricing())
         kernel.texts.add(first.texts[kernel.name])
     base = first
     while time.monotonic() < end:
@@ -142,7 +222,7 @@ def search(
             break
         base, better = _round(bench, kernels, base, batch, tell)
         for kernel in better:
-            follow(bench, kernel, base.met[kernel.name], end)
+            follow(bench, kernel, base.met[kernel.name], pricing())
     rows = bench.times([first.number, base.number] * AGAIN)
     start, final = _medians(rows[::2]), _medians(rows[1::2])
     if sum(final.values()) >= sum(start.values()):  # what one kernel gains others may lose

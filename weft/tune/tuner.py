@@ -1,6 +1,6 @@
 """Tunes a compiled program: its kernels' choices are searched by measuring, and kept.
 
-tune(levels, inputs, "cpu", narrows=False)      # rows of the database, which then has them
+tune(levels, inputs, "cpu")                     # rows of the database, which then has them
 decisions_of(kernel, target)                    # what it has for a kernel, in any program
 """
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from datetime import datetime, timezone
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -23,14 +22,15 @@ import torch
 
 from weft.config import config
 from weft.core.errors import WeftError
+from weft.core.graph import Graph
 from weft.options import Options, find_target
 from weft.runtime.child import Child, ChildError
 from weft.scalar.nest import Kernel
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.text import print_program
-from weft.tune.database import Database, Row, kernel_key
-from weft.tune.search import SHARE, Bench, Built, Priced, Schedule, search
+from weft.tune.database import Database, Row, kernel_key, now, program_key
+from weft.tune.search import SHARE, Bench, Built, Found, Priced, Schedule, search
 from weft.tune.text import write_schedule
 
 Run = Callable[[Sequence[Any]], Sequence[Any]]
@@ -38,6 +38,7 @@ Run = Callable[[Sequence[Any]], Sequence[Any]]
 logger = logging.getLogger(__name__)
 
 BUSY = 0.7  # of the cores: more that others run makes threads look slow
+FUSING = 0.3  # of the time: to search which kernels a program has
 LIMIT = 120  # seconds of a request to the child
 
 
@@ -67,11 +68,12 @@ def _opened(path: Path) -> Database:
     return Database(path)
 
 
-def decisions_of(kernel: Kernel, target: CPU | GPU) -> Mapping[str, str]:
-    """What was found for a kernel of the loop level; nothing where it was never tuned."""
+def decisions_of(kernel: Kernel | Graph, target: CPU | GPU) -> Mapping[str, str]:
+    """What was found for a kernel of the loop level, or a program of the tensor level."""
     if not database().rows():
         return {}
-    row = database().find(kernel_key(kernel, target))
+    key = program_key(kernel, target) if isinstance(kernel, Graph) else kernel_key(kernel, target)
+    row = database().find(key)
     return row.decisions if row else {}
 
 
@@ -99,40 +101,102 @@ class Tuned:
         return self.run(inputs)
 
 
-def tune(levels: Any, inputs: Sequence[Any], target: str, narrows: bool) -> list[Row]:
-    """Search the choices of a program's kernels for these inputs, in another process.
+def tune(
+    levels: Any, inputs: Sequence[Any], target: str, again: Callable[[], Any] | None = None
+) -> list[Row]:
+    """Search the choices of a program for these inputs, in another process.
 
-    Of kernels with one structure one is searched; those that the database has are left as they are.
+    First which kernels it has, where `again` makes its levels anew; then those of its kernels. Of
+    kernels with one structure one is searched; what the database has is left as it is.
     """
-    settings, machine = SETTINGS.get(None) or Settings(), find_target(target)
+    settings, machine, rows = SETTINGS.get(None) or Settings(), find_target(target), list[Row]()
+    if again is not None and settings.study is None:
+        rows = _fused(levels, inputs, target, settings)
+        levels = again() if any(row.decisions for row in rows) else levels
     first: Sequence[Kernel] = levels.unique.program.kernels
     keys = {k.name: kernel_key(k, machine) for k in first}
     wanted = _untried({name: database().find(key) for name, key in keys.items()})
     if not wanted and not settings.study:
-        return []
+        return rows
     load, cores = os.getloadavg()[0], os.cpu_count() or 1
     if load > BUSY * cores:
         settings.tell(f"load {load:.1f} on {cores} cores: a quiet machine may choose otherwise")
+
+    def found(bench: Bench) -> dict[str, Found]:
+        if settings.study is None:
+            return search(bench, wanted, settings.seconds, settings.tell)
+        settings.study(bench, [*keys])
+        return {}
+
+    made = _searched(levels, inputs, {"target": target}, settings, found)
+    return rows + _kept(made, keys, target, settings)
+
+
+def _fused(levels: Any, inputs: Sequence[Any], target: str, settings: Settings) -> list[Row]:
+    """Search which kernels a program has: all of it is as one kernel."""
+    graph, name = levels.made.get("tensor"), levels.chooser.name
+    choices = levels.chooser.program
+    if graph is None or not (choices.met or choices.declined):
+        return []
+    key = program_key(graph, find_target(target))
+    row = database().find(key)
+    if row is not None and not row.predicted:
+        return []
+    request = {
+        "target": target,
+        "constants": [*levels.known.constants],
+        "tune": "cached" if row is None else "off",
+    }
+    seconds = FUSING * settings.seconds
+    found = _searched(
+        levels,
+        inputs,
+        request,
+        settings,
+        lambda bench: search(bench, [name], seconds, settings.tell, width=1),
+        print_program(graph),
+    )
+    return _kept(found, {name: key}, target, settings, whole=True)
+
+
+def _searched(
+    levels: Any,
+    inputs: Sequence[Any],
+    request: Mapping[str, Any],
+    settings: Settings,
+    search: Callable[[Bench], dict[str, Found]],
+    graph: str = "",
+) -> dict[str, Found]:
+    """What a search finds with a bench of its own; nothing, and a warning, where that fails."""
+    text, known = print_program(levels.made["loop"]), levels.known
+    request = {**request, "narrows": known.narrows}
     with tempfile.TemporaryDirectory(prefix="weft-tune-") as folder:
-        text = print_program(levels.made["loop"])
-        request = {"target": target, "narrows": narrows}
+        if graph:
+            request["graph"] = str(Path(folder, "graph.txt"))
+            Path(folder, "graph.txt").write_text(graph)
         try:
             with closing(_Bench(Path(folder), text, inputs, request, settings.tell)) as bench:
-                if settings.study is not None:
-                    settings.study(bench, [*keys])
-                    return []
-                found = search(bench, wanted, settings.seconds, settings.tell)
+                return search(bench)
         except WeftError as error:  # the program runs as it is
             if settings.study is not None:
                 raise
             logger.warning("%s is not tuned: %s", levels.made["loop"].name, error)
             settings.tell(f"not tuned: {error}")
-            return []
-    when = datetime.now(timezone.utc).isoformat(timespec="seconds")
+            return {}
+
+
+def _kept(
+    found: Mapping[str, Found],
+    keys: Mapping[str, str],
+    target: str,
+    settings: Settings,
+    whole: bool = False,
+) -> list[Row]:
     rows = [
-        Row(keys[name], name, target, dict(f.decisions), f.default_us, f.us, f.tried, when)
+        Row(keys[name], name, target, dict(f.decisions), f.default_us, f.us, f.tried, now(),
+            small=f.small, whole=whole)
         for name, f in found.items()
-    ]
+    ]  # fmt: skip
     database().add(rows)
     settings.rows += rows
     return rows
@@ -145,7 +209,7 @@ def _untried(rows: Mapping[str, Row | None]) -> list[str]:
     return [
         name
         for name, row in known.items()
-        if row is None or (not row.tried and row.default_us >= SHARE * total)
+        if row is None or (row.small and row.default_us >= SHARE * total)
     ]
 
 

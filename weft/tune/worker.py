@@ -25,14 +25,15 @@ from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.frontend.graph import KNOWN
 from weft.levels import Levels, lower
-from weft.options import Options, find_target
+from weft.options import Options, Tune, find_target
 from weft.runtime.child import answer
-from weft.scalar.nest import Program
 from weft.scalar.resize import sizes_of
 from weft.scalar.unique import Unique
 from weft.targets.cpu import CPU
 from weft.text import parse_program
-from weft.tune.price.cpu import kernel_us
+from weft.tune.price.scheduled import Fusing, fusions_of, scheduled
+from weft.tune.search import Decisions, Scheduled
+from weft.tune.text import read_schedule
 
 # Times an output's largest value: other schedules add in another order
 CLOSE = {torch.float64: 1e-12, torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -45,15 +46,34 @@ class Session:
         self.made: list[Any] = []  # (Run, Report, kernels by symbol) of each number
         self.expected: list[Any] = []
 
-    def load(self, program: str, inputs: str, target: str, narrows: bool) -> dict[str, Any]:
-        """Read a program of the loop level, and its inputs."""
+    def load(
+        self,
+        program: str,
+        inputs: str,
+        target: str,
+        narrows: bool,
+        graph: str = "",
+        constants: Collection[int] = (),
+        tune: Tune = "off",
+    ) -> dict[str, Any]:
+        """Read a program of the loop level, and its inputs.
+
+        With a `graph`, its text at the tensor level, the choices of the whole program are searched.
+        """
         self.program = parse_program(Path(program).read_text(), program)
         self.inputs = torch.load(inputs, weights_only=True)
         self.target, self.known = target, KNOWN._replace(narrows=narrows)
-        self.machine = find_target(target)
-        starts = isinstance(self.machine, CPU) and not sizes_of(self.program)  # as in levels.py
+        self.tune: Tune = tune
+        machine = find_target(target)
+        starts = isinstance(machine, CPU) and not sizes_of(self.program)  # as in levels.py
         first = Unique(self.program, starts).first
         self.alike = dict(Counter(first.values()))  # kernels of a structure, by the first of them
+        self.whole = None
+        if graph:
+            layouts = tuple(b.type for b in self.program.outputs)
+            self.known = self.known._replace(layouts=layouts, constants=constants)
+            self.program = parse_program(Path(graph).read_text(), graph)
+            self.whole = Fusing(self.program, target, self.known, tune)
         devices = (t.device for t in self.inputs if isinstance(t, torch.Tensor))
         self.place = next(devices, torch.device("cpu"))
         return {}
@@ -67,26 +87,22 @@ class Session:
         return {"rows": [self._priced(*pair) for pair in zip(schedules, kernels, strict=True)]}
 
     def _priced(self, schedule: str, kernels: Collection[str]) -> dict[str, Any]:
-        options = Options(self.target, schedule=schedule, tune="off")
-        try:
-            levels = lower(self._part(kernels), options, PassLog(), self.known)
-        except WeftError as error:
-            return {"refused": error.message}
-        return {**facts_of(levels), "prices": self._prices(levels)}
+        decided = read_schedule(schedule)
+        found: dict[str, Scheduled] = {}
+        for name in kernels:
+            one = self._one(name, decided.get(name, {}))
+            if one is None:
+                return {"refused": name}
+            found[name] = one
+        priced = {k: s.us * self.alike.get(k, 1) for k, s in found.items() if s.us == s.us}
+        met = {k: {n: (o, o[0]) for n, o in s.options.items()} for k, s in found.items()}
+        return {"texts": {k: sha(s.text) for k, s in found.items()}, "met": met, "prices": priced}
 
-    def _prices(self, levels: Levels) -> dict[str, float]:
-        machine = self.machine
-        if not isinstance(machine, CPU):
-            return {}
-        found = levels.made["tile"].kernels
-        return {k.name: self.alike[k.name] * kernel_us(k, machine) for k in found}
-
-    def _part(self, named: Collection[str]) -> Program:
-        """The program with those kernels alone."""
-        steps = tuple(k for k in self.program.kernels if k.name in named)
-        outputs = dict.fromkeys(b for k in steps for b in k.outputs)
-        inputs = dict.fromkeys(b for k in steps for b in k.inputs if b not in outputs)
-        return replace(self.program, inputs=(*inputs,), outputs=(*outputs,), steps=steps)
+    def _one(self, name: str, decisions: Decisions) -> Scheduled | None:
+        if self.whole is not None:
+            return self.whole(decisions)
+        (kernel,) = [k for k in self.program.kernels if k.name == name]
+        return scheduled(kernel, self.target, decisions, self.known)
 
     def build(self, schedules: list[str]) -> dict[str, Any]:
         """Compile the program under schedules, and run it: results have to be the first one's.
@@ -99,7 +115,7 @@ class Session:
         return {"rows": [self._checked(*row) for row in rows]}
 
     def _built(self, schedule: str) -> tuple[dict[str, Any], Any]:
-        options = Options(self.target, schedule=schedule, tune="off", profile=True)
+        options = Options(self.target, schedule=schedule, tune=self.tune, profile=True)
         log = PassLog()
         try:
             levels = lower(self.program, options, log, self.known)
@@ -108,6 +124,11 @@ class Session:
             run, _ = driver.runnable(levels, options, log, {}, self.place)
         except WeftError as error:  # a decision whose choice another one takes away
             return {"refused": error.message}, None
+        if self.whole is not None:
+            names = dict.fromkeys(levels.symbols.values(), self.whole.name)
+            text, met = sha("".join(levels.sources.values())), fusions_of(levels.chooser)
+            facts = {"texts": {self.whole.name: text}, "met": {self.whole.name: met}}
+            return facts, (run, *timed, names)
         facts = facts_of(levels)
         return facts, (run, *timed, {levels.symbols[name]: name for name in facts["texts"]})
 
@@ -142,9 +163,12 @@ class Session:
 def facts_of(levels: Levels) -> dict[str, Any]:
     """Of kernels that stand for others of their structure: a digest of the text, and choices."""
     texts = {k.name: levels.sources[levels.symbols[k.name]] for k in levels.made["tile"].kernels}
-    digests = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in texts.items()}
     met = {name: levels.chooser.kernels[name].met for name in texts}
-    return {"texts": digests, "met": met}
+    return {"texts": {name: sha(text) for name, text in texts.items()}, "met": met}
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def differ(expected: Any, found: Any) -> str:

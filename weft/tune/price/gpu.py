@@ -57,11 +57,6 @@ def counts(kernel: Kernel, target: GPU, most: int = LOOKED_AT) -> Counts:
     return Walk(kernel, target, most).counts
 
 
-def kernel_us(kernel: Kernel, target: GPU) -> float:
-    """The predicted time of one launch in microseconds."""
-    return price(kernel, target).us
-
-
 def price(kernel: Kernel, target: GPU, most: int = LOOKED_AT) -> Price:
     """The predicted time of one launch, and what bounds it; WeftError where no block fits."""
     found = counts(kernel, target, most)
