@@ -3,13 +3,15 @@
 rates = calibrate(host(), print)        # some 20 s; Rates, with what was not measured scaled
 rates_table(default_rates(host()), rates)
 
+samples = samples_of(study, tell)       # kernels of `weft bench cpu --model --json FILE`, for --fit
+
 Each program is compiled by weft with choices that let one rate decide its time. A rate is what
 makes its program's price the measured time; two passes, since programs need several.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -17,10 +19,18 @@ import torch
 
 import weft
 from weft import driver
+from weft.cli.compiling import compile_source
 from weft.cli.output import table
+from weft.cli.program import SourceSpec
+from weft.cli.source import load
+from weft.cli.suite_text import machine
+from weft.cli.workloads import WORKLOADS
+from weft.core.errors import WeftError, choice
+from weft.options import Options
 from weft.scalar.nest import Kernel
 from weft.targets.cpu import CPU
 from weft.tune.price.cpu import kernel_us
+from weft.tune.price.fit import Sample
 from weft.tune.price.rates import Rates, default_rates
 
 CALLS = 15  # of each program, of which the fastest counts
@@ -135,6 +145,28 @@ def solve(one: Measured, rates: Rates, start: Rates, target: CPU) -> float:
         above = price(middle) > one.us
         low, high = (low, middle) if above == rises else (middle, high)
     return (low * high) ** 0.5
+
+
+def samples_of(study: Mapping[str, Any], tell: Callable[[str], None]) -> list[Sample]:
+    """The kernels that `weft bench cpu --model` has timed on this machine, compiled anew.
+
+    WeftError for figures of another machine. A kernel that is gone since then is left out.
+    """
+    own, other = machine(on_cpu=True)["cpu"], study.get("machine", {}).get("cpu")
+    if own != other:
+        raise WeftError(f"the figures are of {other}, and this machine is {own}: measure here")
+    samples: list[Sample] = []
+    for name in dict.fromkeys(row["workload"] for row in study["kernels"]):
+        times = {r["kernel"]: r["measured_us"] for r in study["kernels"] if r["workload"] == name}
+        program: Any = load(SourceSpec(text=WORKLOADS[choice("workload", name, WORKLOADS)].text))
+        made: Any = compile_source(program, Options("cpu", tune="off"))
+        made.prepare(*program.args, **program.kwargs)
+        for part in driver.compilation(made).programs:
+            levels: Any = part.artifact.levels()  # type: ignore[attr-defined]
+            kernels = [k for k in levels.made["tile"].kernels if k.name in times]
+            samples += [Sample(name, k, times.pop(k.name)) for k in kernels]
+        tell(f"compiled {name}")
+    return samples
 
 
 BANDWIDTHS = ("l2", "l3", "memory", "memory_all")

@@ -6,13 +6,15 @@ weft doctor --calibrate
 
 from __future__ import annotations
 
+import json
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from weft.cli.calibrate import calibrate, rates_table
+from weft.cli.calibrate import calibrate, rates_table, samples_of
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json
 from weft.cli.price_check import check_prices, study_json, study_lines, study_tables
@@ -22,7 +24,15 @@ from weft.cli.suite import run as run_suite
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.core.errors import SourceError, WeftError, choice
 from weft.targets.cpu import host
-from weft.tune.price.rates import default_rates, machine_of, rates_path, write_rates
+from weft.tune.price.fit import fit
+from weft.tune.price.rates import (
+    Rates,
+    default_rates,
+    machine_of,
+    rates_of,
+    rates_path,
+    write_rates,
+)
 
 BAD_INPUT, MISSED = 2, 1
 
@@ -95,9 +105,16 @@ def doctor_command(
     measure: Annotated[
         bool, typer.Option("--calibrate", help="measure what the exact price counts with")
     ] = False,
+    fitted: Annotated[
+        Path | None,
+        typer.Option("--fit", metavar="FILE", help="fit that to `weft bench cpu --model --json`"),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="the findings as JSON")] = False,
 ) -> None:
     """What weft needs and what this machine has."""
+    if fitted is not None:
+        fit_rates(fitted, as_json)
+        return
     if measure:
         measure_rates(as_json)
         return
@@ -114,10 +131,32 @@ def doctor_command(
         raise typer.Exit(BAD_INPUT)
 
 
-def measure_rates(as_json: bool) -> None:
-    """Fit the rates of the exact price on this machine, and keep them."""
+def fit_rates(file: Path, as_json: bool) -> None:
+    """Fit the rates to kernels that were timed; kept where others are then predicted better."""
     target = host()
-    start, found = default_rates(target), calibrate(target, tell)
+    try:
+        samples = samples_of(json.loads(file.read_text()), tell)
+    except (OSError, ValueError, KeyError) as error:
+        raise SourceError(
+            f"{file}: {error}; weft bench cpu --model --json writes such files"
+        ) from None
+    found = fit(samples, rates_of(target), target)
+    tell(f"prices of {len(samples)} kernels are off by {found.before:.3f} (root mean square of "
+         f"logs), by {found.after:.3f} where those were held out")  # fmt: skip
+    if found.kept:
+        keep_rates(found.rates, as_json)
+    else:
+        show("no better on what was held out: the rates stay as they are")
+
+
+def measure_rates(as_json: bool) -> None:
+    """Measure the rates of the exact price on this machine, and keep them."""
+    keep_rates(calibrate(host(), tell), as_json)
+
+
+def keep_rates(found: Rates, as_json: bool) -> None:
+    target = host()
+    start = default_rates(target)
     path = rates_path(target)
     write_rates(path, found, machine_of(target))
     if as_json:

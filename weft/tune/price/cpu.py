@@ -40,8 +40,15 @@ HIDDEN, BEHIND = 0.15, 0.03  # instructions, and of instructions for different p
 
 def kernel_us(kernel: Kernel, target: CPU, rates: Rates | None = None) -> float:
     """Microseconds of a kernel at the tile level, sizes at their hints, on all cores."""
-    rates = rates or rates_of(target)
-    body = place(lower_kernel(kernel).body, unnamed)
+    return body_us(placed(kernel), target, rates or rates_of(target))
+
+
+def placed(kernel: Kernel) -> Block:
+    """What the C compiler is given."""
+    return place(lower_kernel(kernel).body, unnamed)
+
+
+def body_us(body: Block, target: CPU, rates: Rates) -> float:
     walk = Walk(target, rates)
     times = walk.block(body), *memory(body, walk.turns, target, rates)
     return rates.launch_us + walk.fork_us + longest(*times) / 1e3
