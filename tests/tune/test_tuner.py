@@ -245,7 +245,8 @@ def test_a_price_that_fails_is_told_and_no_price(tmp_path: Path) -> None:
     text, told = weft.text.print_program(levels.made["loop"]), list[str]()
     request = {"target": "cpu", "narrows": False}
     bench = tuner._Bench(tmp_path, text, [X], request, told.append)  # pyright: ignore[reportPrivateUsage]
-    bench.child.limit = 0.0
+    bench.child.process.kill()
+    bench.child.process.wait()
     assert bench.price([{}]) == [None] and "no price, and please report it" in told[0]
     assert bench.build([{}])[0] is not None  # by another child
     bench.close()
