@@ -128,6 +128,15 @@ def test_reshapes_vanish():
     assert inside(again, rows, S * T)
 
 
+def test_a_square_of_a_rest_is_no_rest():
+    """x // s * s + (x % s) ** 2 is not x."""
+    rest, whole = Size(X) % S, Size(X) // S * S
+    ranges = {X: (0, 10000)}
+    assert simplify((whole + rest).term, ranges) is X
+    squared = Size(simplify((whole + rest * rest).term, ranges))
+    assert at(squared, {X: 7, S.term: 4}) == 13
+
+
 def test_what_lies_inside():
     ranges = {X: (0, S - 1), Y: (0, T - 1)}
     assert inside(flat((X, T), (Y, 1)), ranges, S * T)

@@ -26,13 +26,12 @@ from weft.scalar.affine import (
     linear,
     order,
     plus,
-    product,
     slack,
     times,
 )
 from weft.scalar.divisors import is_multiple, of_terms
 from weft.scalar.ops import Apply, Constant, apply, constant, function_of, value_of
-from weft.scalar.symbols import bounded, divided, linear_bounds, long_division, quotient
+from weft.scalar.symbols import bounded, cofactor, divided, linear_bounds, long_division, quotient
 
 TRUE, FALSE = constant(True), constant(False)
 OPPOSITE = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
@@ -190,20 +189,19 @@ def _rejoin(form: Linear, known: Known) -> Linear | None:
 
 def _rejoin_size(form: Linear, atom: Node, known: Known) -> Linear | None:
     """The same for x // s * s + x % s, where s is a size and the sum may be multiplied."""
-    parts = factors(atom)
-    digit = next((f for f in parts if function_of(f) == "floormod"), None)
+    digit = next((f for f in factors(atom) if function_of(f) == "floormod"), None)
     if digit is None or not has_symbol(digit.args[1]):
         return None
+    part: Linear = ({atom: form[0][atom]}, 0)
+    scale, _ = cofactor(part, digit)
+    if scale is None:  # the digit is squared
+        return None
     x, by = map(linear, digit.args)
-    rest = [f for f in parts if f is not digit]
-    scale: Linear = ({product(rest): 1} if rest else {}, 0 if rest else 1)
-    scale = times(scale, ({}, form[0][atom]))
     quotient = linear(simplify(apply("floordiv", *digit.args), known))
     removed = times(times(quotient, by), scale)
     if not removed[0] or removed[1] or any(form[0].get(a) != k for a, k in removed[0].items()):
         return None
-    left = plus(plus(form, removed, -1), ({atom: form[0][atom]}, 0), -1)
-    return plus(left, times(x, scale))
+    return plus(plus(plus(form, removed, -1), part, -1), times(x, scale))
 
 
 def _compare(name: str, a: Node, b: Node, known: Known) -> Node | None:

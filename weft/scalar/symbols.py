@@ -114,7 +114,7 @@ Lower = tuple[Linear, float]  # a form, and the least that it is
 def _replaced(form: Linear, known: Known, rounds: int) -> Iterator[Lower]:
     """Forms below this one, and what they are at least: by the ends of the first that has any."""
     for atom in _replaceable(form, known) if rounds else ():
-        inside, rest = _coefficient(form, atom)
+        inside, rest = cofactor(form, atom)
         if inside is None:
             continue
         for sign, upper in ((1, False), (-1, True)):
@@ -159,7 +159,7 @@ def _reads(term: Node, known: Known) -> bool:
     return any(n in known.last for n in postorder(term))
 
 
-def _coefficient(form: Linear, factor: Node) -> tuple[Linear | None, Linear]:
+def cofactor(form: Linear, factor: Node) -> tuple[Linear | None, Linear]:
     """The form as inside * factor + rest; None where it has a square of the factor."""
     inside: Linear = ({}, 0)
     rest: Linear = ({}, form[1])
