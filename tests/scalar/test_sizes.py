@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from weft.core.node import make
 from weft.core.types import TensorType, f32, i64, row_major
-from weft.scalar.affine import Known, linear
+from weft.scalar.affine import linear
 from weft.scalar.index import TRUE, simplify
+from weft.scalar.intervals import Known
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import Symbol, apply, axis, constant
 from weft.scalar.sizes import Size, Undecided, at, hint, larger, smaller

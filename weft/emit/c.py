@@ -15,9 +15,10 @@ from weft.emit.spelling import element, suffix
 from weft.emit.terms import Terms, is_dot, unnamed
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.scalar import nest
-from weft.scalar.affine import bounds, has_symbol, linear
+from weft.scalar.affine import linear
 from weft.scalar.blocks import locals_in, nodes
-from weft.scalar.ops import apply
+from weft.scalar.intervals import bounds
+from weft.scalar.ops import apply, has_symbol
 from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import Extent, Size

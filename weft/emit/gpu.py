@@ -23,9 +23,10 @@ from weft.emit.terms import bare, inline, narrows, packed, unnamed
 from weft.kernel import ops as vectors
 from weft.kernel.ops import AsyncWait, Barrier, Box, Mma, VectorLoad, VectorStore
 from weft.scalar import nest
-from weft.scalar.affine import Interval, bounds, from_linear, linear
+from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import locals_in, loops_in, nodes
 from weft.scalar.index import simplify
+from weft.scalar.intervals import Interval, bounds
 from weft.scalar.ops import apply, function_of, subtract
 from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of

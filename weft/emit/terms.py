@@ -11,8 +11,9 @@ from weft.core.types import DType, ScalarType, boolean, f32, i64
 from weft.emit.spelling import Names, c_type, function_name, literal, register, suffix
 from weft.kernel import ops as vectors
 from weft.kernel.ops import VectorLoad, VectorStore
-from weft.scalar.affine import Interval, bounds, function_of, has_symbol
+from weft.scalar.affine import function_of, has_symbol
 from weft.scalar.blocks import nodes
+from weft.scalar.intervals import Interval, bounds
 from weft.scalar.nest import Acc, Block, Buffer, Load, Running, Store, free_variables, walk
 from weft.scalar.ops import CASTS, Apply, Axis, Constant, Symbol, add, dot_bf16, is_index, value_of
 from weft.scalar.sizes import Extent, Size

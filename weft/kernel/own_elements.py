@@ -17,11 +17,12 @@ from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import TensorType
 from weft.kernel.spread_threads import THREAD, runs_once
 from weft.scalar import nest
-from weft.scalar.affine import bounds, function_of, linear
+from weft.scalar.affine import linear
 from weft.scalar.blocks import mask_of, nodes
 from weft.scalar.index import simplify
+from weft.scalar.intervals import bounds
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
-from weft.scalar.ops import apply, constant, value_of
+from weft.scalar.ops import apply, constant, function_of, value_of
 
 MOST = 128  # elements that a thread has of a buffer
 FAR = 4096  # combinations of turns of loops around an access

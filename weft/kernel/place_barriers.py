@@ -31,11 +31,12 @@ from typing import NamedTuple
 from weft.core.node import Node, postorder, substitute
 from weft.kernel.ops import AsyncWait, Barrier, VectorStore
 from weft.kernel.spread_threads import runs_once
-from weft.scalar.affine import Interval, function_of, linear, plus
+from weft.scalar.affine import linear, plus
 from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.index import simplify
+from weft.scalar.intervals import Interval
 from weft.scalar.nest import PIPELINE, Block, Buffer, For, Kernel, Stmt, Store, free_variables, walk
-from weft.scalar.ops import apply, constant, value_of
+from weft.scalar.ops import apply, constant, function_of, value_of
 from weft.scalar.reach import axis_range
 
 

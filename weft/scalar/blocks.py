@@ -11,8 +11,8 @@ from itertools import chain
 from typing import TypeVar
 
 from weft.core.node import Change, Node, make, op_of, postorder, rebuild
-from weft.scalar.affine import Ranges
 from weft.scalar.index import simplify
+from weft.scalar.intervals import Ranges
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, walk
 from weft.scalar.ops import apply, constant
 

@@ -7,9 +7,9 @@ import math
 from collections.abc import Mapping
 
 from weft.core.node import Node
-from weft.scalar.affine import factors, has_symbol, linear, slack
+from weft.scalar.affine import factors, linear, slack
 from weft.scalar.nest import For
-from weft.scalar.ops import Axis, Symbol, function_of, value_of
+from weft.scalar.ops import Axis, Symbol, function_of, has_symbol, value_of
 
 Divisors = Mapping[Node, int]  # axis -> a divisor of all its values; 0: the axis is 0
 

@@ -13,16 +13,9 @@ from weft.core.node import Node, bottom_up, postorder, rebuild
 from weft.core.types import ScalarType, boolean, i64
 from weft.scalar.affine import (
     GREATEST,
-    UNKNOWN,
-    Interval,
-    Known,
     Linear,
-    Ranges,
-    as_known,
-    bounds,
     factors,
     from_linear,
-    has_symbol,
     linear,
     order,
     plus,
@@ -30,7 +23,8 @@ from weft.scalar.affine import (
     times,
 )
 from weft.scalar.divisors import is_multiple, of_terms
-from weft.scalar.ops import Apply, Constant, apply, constant, function_of, value_of
+from weft.scalar.intervals import UNKNOWN, Interval, Known, Ranges, as_known, bounds
+from weft.scalar.ops import Apply, Constant, apply, constant, function_of, has_symbol, value_of
 from weft.scalar.symbols import bounded, cofactor, divided, linear_bounds, long_division, quotient
 
 TRUE, FALSE = constant(True), constant(False)

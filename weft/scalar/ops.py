@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial, reduce
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -339,3 +340,15 @@ def function_of(node: Node) -> str | None:
 def value_of(node: Node) -> int | float | bool | None:
     """The literal's value, None for anything else."""
     return node.op.value if isinstance(node.op, Constant) else None
+
+
+_symbolic: WeakKeyDictionary[Node, bool] = WeakKeyDictionary()
+
+
+def has_symbol(term: Node) -> bool:
+    """Whether a term depends on a size that is no number."""
+
+    def compute(node: Node) -> bool:
+        return isinstance(node.op, Symbol) or any(_symbolic[a] for a in node.args)
+
+    return type(term.op) is not Axis and bottom_up(term, _symbolic, compute)  # type: ignore[arg-type]

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval, Known, Ranges, bounds, has_symbol, linear, plus
+from weft.scalar.affine import linear, plus
+from weft.scalar.intervals import Interval, Known, Ranges, bounds
 from weft.scalar.nest import For, free_variables
-from weft.scalar.ops import apply, apply_all, constant, function_of, subtract
+from weft.scalar.ops import apply, apply_all, constant, function_of, has_symbol, subtract
 from weft.scalar.sizes import size
 from weft.scalar.symbols import furthest
 

@@ -16,8 +16,9 @@ from typing import Any, SupportsIndex
 from weft.core.errors import WeftError
 from weft.core.node import Node, postorder
 from weft.core.types import Symbolic
-from weft.scalar.affine import Known, Linear, from_linear, linear, plus, times
+from weft.scalar.affine import Linear, from_linear, linear, plus, times
 from weft.scalar.index import simplify
+from weft.scalar.intervals import Known
 from weft.scalar.ops import Symbol, apply, constant, evaluate_term, function_of, value_of
 from weft.scalar.symbols import difference, least, negative
 from weft.scalar.text.terms import show_term

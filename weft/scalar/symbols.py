@@ -16,25 +16,9 @@ from operator import itemgetter
 
 from weft.core.node import Node, postorder
 from weft.core.types import Symbolic
-from weft.scalar.affine import (
-    UNKNOWN,
-    Interval,
-    Known,
-    Linear,
-    Ranges,
-    as_known,
-    bounds,
-    factors,
-    from_linear,
-    has_symbol,
-    in_range,
-    linear,
-    order,
-    plus,
-    product,
-    times,
-)
-from weft.scalar.ops import function_of
+from weft.scalar.affine import Linear, factors, from_linear, linear, order, plus, product, times
+from weft.scalar.intervals import UNKNOWN, Interval, Known, Ranges, as_known, bounds, in_range
+from weft.scalar.ops import function_of, has_symbol
 
 ROUNDS = 24  # most variables that one bound replaces by their ends
 ONE: Linear = ({}, 1)

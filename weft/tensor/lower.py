@@ -13,8 +13,8 @@ from weft.core.node import Node, bottom_up, make, op_of, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import Symbolic, TensorType
 from weft.scalar import nest
-from weft.scalar.affine import Interval
 from weft.scalar.blocks import Index, loads, nodes, substitute_block
+from weft.scalar.intervals import Interval
 from weft.scalar.ops import Axis, apply, axis, checked_index, constant
 from weft.scalar.sizes import larger
 from weft.scalar.structure import renumber

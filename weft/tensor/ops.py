@@ -13,7 +13,7 @@ import numpy as np
 from weft.core.arguments import Arguments
 from weft.core.node import Node, Op, op, require, substitute
 from weft.core.types import DType, Symbolic, TensorType, TupleType, i64
-from weft.scalar.affine import Interval
+from weft.scalar.intervals import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.ops import Constant, Function, axis, checked_index, evaluate_term
 from weft.scalar.sizes import differ, hint

@@ -13,8 +13,9 @@ import numpy as np
 from weft.core.node import Node, Nodes, make, postorder
 from weft.core.rules import Number, Rule, Vocabulary, call, literal_value
 from weft.core.types import boolean, i64
-from weft.scalar.affine import bounds, from_linear, linear, plus
+from weft.scalar.affine import from_linear, linear, plus
 from weft.scalar.index import simplify
+from weft.scalar.intervals import bounds
 from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, apply, constant
 from weft.scalar.rules import fold
 from weft.scalar.sizes import hint, repeats

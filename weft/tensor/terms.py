@@ -10,8 +10,8 @@ from functools import partial
 from weft.core.node import Node, Nodes, Op, bottom_up, make, op
 from weft.core.types import DType, ScalarType
 from weft.scalar import ops as scalar
-from weft.scalar.affine import Interval
 from weft.scalar.index import FALSE, TRUE, inside, simplify
+from weft.scalar.intervals import Interval
 from weft.scalar.monoid import Monoid
 from weft.scalar.nest import Buffer, Load
 from weft.scalar.ops import CASTS, SAFE, Function, apply, axis, cast, constant, function_of, guarded

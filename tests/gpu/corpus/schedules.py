@@ -24,10 +24,10 @@ from weft.driver import Levels
 from weft.emit.gpu import Launch
 from weft.frontend.graph import Captured, Known
 from weft.options import Options
-from weft.scalar.affine import Ranges, bounds, function_of
 from weft.scalar.index import simplify
+from weft.scalar.intervals import Ranges, bounds
 from weft.scalar.nest import Block, For, Kernel, Program
-from weft.scalar.ops import apply
+from weft.scalar.ops import apply, function_of
 from weft.scalar.reach import axis_range
 from weft.scalar.text.printer import show_kernel
 from weft.targets.gpu import GPU, GPUS

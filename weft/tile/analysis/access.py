@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from weft.core.node import Node, bottom_up, postorder, substitute
-from weft.scalar.affine import Interval, function_of, has_symbol, linear
 from weft.scalar.affine import factors as parts_of
+from weft.scalar.affine import function_of, has_symbol, linear
 from weft.scalar.blocks import access, accesses, address, loops_from, loops_in, mask_of, nodes
 from weft.scalar.divisors import Divisors, condition_of_all, divisor
 from weft.scalar.index import simplify
+from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Acc, Block, For, Load, Stmt, Store, Update, free_variables, walk
 from weft.scalar.ops import CASTS, Apply, apply, apply_all, axis, constant, is_index

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, substitute
-from weft.scalar.affine import function_of, linear, plus, slack
+from weft.scalar.affine import linear, plus, slack
 from weft.scalar.blocks import loops_from, loops_in, mask_of
 from weft.scalar.nest import Block, Buffer, For, Load, Stmt, Store
-from weft.scalar.ops import apply, constant, value_of
+from weft.scalar.ops import apply, constant, function_of, value_of
 from weft.tile.analysis.access import WIDEST, stride_along, trips
 
 MOST = 256  # elements along a side of a box

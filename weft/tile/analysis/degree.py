@@ -8,9 +8,8 @@ import math
 from dataclasses import dataclass, field
 
 from weft.core.node import Node, bottom_up
-from weft.scalar.affine import function_of
 from weft.scalar.nest import Acc, Buffer, Load
-from weft.scalar.ops import CASTS, Apply, apply, constant, value_of
+from weft.scalar.ops import CASTS, Apply, apply, constant, function_of, value_of
 
 
 class NotByChunks(Exception):

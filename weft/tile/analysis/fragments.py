@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 from weft.core.node import Node, substitute
 from weft.core.types import bf16, f16, f32
-from weft.scalar.affine import function_of
 from weft.scalar.nest import For, Load, Stmt, Update, free_variables
-from weft.scalar.ops import CASTS, Apply, apply, constant
+from weft.scalar.ops import CASTS, Apply, apply, constant, function_of
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_of, trips
 from weft.tile.moves.loops import past

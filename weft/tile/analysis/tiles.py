@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval
 from weft.scalar.blocks import loops_in
+from weft.scalar.intervals import Interval
 from weft.scalar.nest import Block, For, Kernel, Local, Stmt, free_variables
 from weft.tile.analysis.access import ranges_in
 from weft.tile.moves.loops import Labels, around, nested

@@ -9,9 +9,10 @@ from dataclasses import dataclass, replace
 from weft.core.node import Node, bottom_up, make
 from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
-from weft.scalar.affine import Interval, from_linear, function_of, linear, plus
+from weft.scalar.affine import from_linear, function_of, linear, plus
 from weft.scalar.blocks import address
 from weft.scalar.index import TRUE, simplify
+from weft.scalar.intervals import Interval
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
 from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded, value_of
 from weft.scalar.reach import bounds

@@ -19,11 +19,10 @@ before  for a0 in b0..b0 + 64:  # thread    after  for w0 in b0..b0 + 64 by 32: 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.scalar.affine import function_of
 from weft.scalar.blocks import locals_in, loops_in, map_loops, reads_again, rebound
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Stmt
-from weft.scalar.ops import apply, constant
+from weft.scalar.ops import apply, constant, function_of
 from weft.scalar.reach import longest
 from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import trips

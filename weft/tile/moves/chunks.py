@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from weft.core.node import Node, make, substitute
 from weft.core.types import TensorType
-from weft.scalar.affine import function_of, slack
+from weft.scalar.affine import slack
 from weft.scalar.index import simplify
 from weft.scalar.monoid import MAX, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Stmt, Store, Update, free_variables
-from weft.scalar.ops import apply, axis, constant, value_of
+from weft.scalar.ops import apply, axis, constant, function_of, value_of
 from weft.scalar.updates import guarded
 from weft.tile.analysis.access import narrow
 from weft.tile.analysis.degree import Degrees, NotByChunks, finite

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from weft.core.node import Node, postorder
-from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_each, only_loop, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Store, free_variables
-from weft.scalar.ops import apply, constant, floordiv, floormod
+from weft.scalar.ops import apply, constant, floordiv, floormod, has_symbol
 from weft.scalar.reach import extent_of
 from weft.tile.analysis.access import Contraction, is_even, ranges_in, span, trips, value_uses
 from weft.tile.moves.loops import Labels

@@ -12,10 +12,9 @@ from typing import Any
 from weft.core.node import Node, rebuild
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
-from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import access, accesses, locals_in, loops_in, map_statements, masked
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt, Store, free_variables, walk
-from weft.scalar.ops import apply, axis, constant, minimum
+from weft.scalar.ops import apply, axis, constant, has_symbol, minimum
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted
 from weft.tile.analysis.access import trips

@@ -14,11 +14,10 @@ from itertools import count
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
 from weft.scalar import nest
-from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import loads, locals_in, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
-from weft.scalar.ops import apply, apply_all, axis, cast, constant, multiply
+from weft.scalar.ops import apply, apply_all, axis, cast, constant, has_symbol, multiply
 from weft.scalar.structure import renumber
 from weft.tile.analysis.access import factors, folded, narrow, trips
 from weft.tile.analysis.degree import NotByChunks

@@ -19,10 +19,10 @@ from dataclasses import replace
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.scalar import blocks
-from weft.scalar.affine import function_of, linear
+from weft.scalar.affine import linear
 from weft.scalar.blocks import loops_in, map_each, nodes, rewrite_block, substitute_block
 from weft.scalar.nest import Block, Buffer, For, Load, Store, Update, free_variables, walk
-from weft.scalar.ops import apply, constant
+from weft.scalar.ops import apply, constant, function_of
 
 
 def starting(body: Block, axis: Node) -> list[For]:

@@ -14,12 +14,12 @@ from dataclasses import replace
 from functools import reduce
 
 from weft.core.node import Node, make, postorder, rebuild, substitute
-from weft.scalar.affine import function_of, has_symbol, linear, slack
+from weft.scalar.affine import linear, slack
 from weft.scalar.blocks import expand_loops, substitute_block
 from weft.scalar.divisors import Divisors, divisor, is_multiple
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.nest import Block, For, Load, Stmt, free_variables, walk
-from weft.scalar.ops import Constant, apply, axis, constant, is_index
+from weft.scalar.ops import Constant, apply, axis, constant, function_of, has_symbol, is_index
 from weft.scalar.reach import axis_range, ranges_inside
 from weft.scalar.sizes import Extent, Size, hint, size, size_of, smaller
 from weft.scalar.symbols import linear_bounds

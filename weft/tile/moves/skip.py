@@ -21,9 +21,10 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, postorder, rebuild, substitute
 from weft.scalar import nest
-from weft.scalar.affine import Linear, bounds, from_linear, function_of, has_symbol, slack
+from weft.scalar.affine import Linear, from_linear, function_of, has_symbol, slack
 from weft.scalar.blocks import accesses, locals_in, loops_in, map_loops, map_outermost, nodes
 from weft.scalar.index import simplify
+from weft.scalar.intervals import bounds
 from weft.scalar.nest import Block, For, Stmt
 from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, value_of
 from weft.scalar.reach import ranges_inside

@@ -10,8 +10,8 @@ from operator import itemgetter
 
 from weft.core.node import Node, postorder
 from weft.scalar import nest
-from weft.scalar.affine import Ranges
 from weft.scalar.blocks import locals_in, loops_in
+from weft.scalar.intervals import Ranges
 from weft.scalar.nest import For, Load, Stmt, Store, free_variables, walk
 from weft.scalar.ops import Apply
 from weft.scalar.placing import place

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from weft.core.node import Node, postorder
-from weft.scalar.affine import has_symbol
 from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Load, Update
+from weft.scalar.ops import has_symbol
 from weft.scalar.sizes import hint
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from weft.core.types import f32
-from weft.scalar.affine import bounds
+from weft.scalar.intervals import bounds
 from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, For, Kernel
 from weft.scalar.ops import Symbol, constant, make

@@ -22,9 +22,8 @@ from weft.emit.gpu import GPUEmitter
 from weft.emit.languages import LANGUAGES
 from weft.kernel.ops import AsyncWait, Barrier, Box, Matrix, Mma, VectorLoad, VectorStore
 from weft.scalar import nest
-from weft.scalar.affine import function_of
 from weft.scalar.nest import For, Store, Update, free_variables
-from weft.scalar.ops import apply, is_index, value_of
+from weft.scalar.ops import apply, function_of, is_index, value_of
 from weft.scalar.placing import place
 from weft.scalar.sizes import hint
 from weft.scalar.updates import combined

@@ -18,11 +18,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from weft.core.types import f32, f64
-from weft.scalar.affine import bounds, has_symbol
 from weft.scalar.blocks import loops_in, map_loops
+from weft.scalar.intervals import bounds
 from weft.scalar.monoid import SUM, WELFORD
 from weft.scalar.nest import Block, For, Kernel, Update
-from weft.scalar.ops import apply, subtract
+from weft.scalar.ops import apply, has_symbol, subtract
 from weft.scalar.reach import longest, ranges_inside
 from weft.scalar.sizes import Size
 from weft.tile.analysis.access import Ranges

@@ -18,11 +18,10 @@ from dataclasses import replace
 from functools import partial
 
 from weft.core.node import Node
-from weft.scalar.affine import has_symbol
 from weft.scalar.blocks import map_outermost, rebound
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Load, Update
-from weft.scalar.ops import apply, constant
+from weft.scalar.ops import apply, constant, has_symbol
 from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine

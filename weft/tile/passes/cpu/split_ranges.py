@@ -17,10 +17,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from weft.scalar.affine import function_of
 from weft.scalar.blocks import expand_loops, nodes, substitute_block
 from weft.scalar.nest import Block, For, Kernel, walk
-from weft.scalar.ops import add, apply, constant, value_of
+from weft.scalar.ops import add, apply, constant, function_of, value_of
 from weft.scalar.reach import ranges_inside
 from weft.scalar.sizes import hint, larger, smaller
 from weft.scalar.structure import renumber

@@ -15,11 +15,12 @@ from dataclasses import replace
 
 from weft.core.node import Node
 from weft.core.types import f32, f64
-from weft.scalar.affine import GREATEST, bounds, has_symbol
+from weft.scalar.affine import GREATEST
 from weft.scalar.blocks import loops_in, map_each
+from weft.scalar.intervals import bounds
 from weft.scalar.monoid import PRODUCT, SUM
 from weft.scalar.nest import Fold, For, Kernel, Update
-from weft.scalar.ops import cast, constant, value_of
+from weft.scalar.ops import cast, constant, has_symbol, value_of
 from weft.scalar.reach import longest
 from weft.scalar.substitution import substituted
 

@@ -17,11 +17,11 @@ before  for a0 in b0..min(b0 + 256, 4096):  # thread   after  for c0 in b0.. by 
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node
-from weft.scalar.affine import Interval, has_symbol
 from weft.scalar.blocks import loops_in, map_loops, nodes
 from weft.scalar.divisors import of_axis
+from weft.scalar.intervals import Interval
 from weft.scalar.nest import Block, For, Kernel, Stmt, walk
-from weft.scalar.ops import Constant
+from weft.scalar.ops import Constant, has_symbol
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, strip_width, trips
 from weft.tile.analysis.tiles import Tile, on_tiles, register_split, tile_of

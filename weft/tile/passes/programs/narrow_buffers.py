@@ -10,10 +10,9 @@ from dataclasses import replace
 
 from weft.core.node import Node, make
 from weft.core.types import DType, bf16, f16
-from weft.scalar.affine import function_of
 from weft.scalar.blocks import map_each, nodes, rewrite_block
 from weft.scalar.nest import Block, Buffer, Call, Kernel, Load, Program, Store, walk
-from weft.scalar.ops import CASTS, apply, value_of
+from weft.scalar.ops import CASTS, apply, function_of, value_of
 
 ROUNDED: dict[str | None, DType] = {"round_bf16": bf16, "round_f16": f16}
 EXACT = (0.0, float("inf"), float("-inf"))  # in 16 bits
