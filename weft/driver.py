@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from weft.config import config
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.core.passes import PassLog
 from weft.core.text import located
 from weft.frontend import autograd

@@ -9,8 +9,7 @@ from functools import partial
 from typing import Any
 
 from weft.core.errors import WeftError, choice
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.core.passes import PassLog, call_by_name
 from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES

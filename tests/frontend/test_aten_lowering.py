@@ -11,7 +11,7 @@ import torch
 
 from tests.captures import capture_call
 from weft.core.errors import UnsupportedOpError
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.frontend.lower import to_tensor
 from weft.interpret import tensors as tensor_level
 from weft.interpret.calls import evaluate

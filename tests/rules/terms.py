@@ -11,8 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from weft.core.errors import VerifyError
-from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Graph, Node, make
 from weft.core.rules import Call, Literal, Pattern, Rule, RuleSet, Vocabulary, Wildcard
 from weft.core.types import DTYPES, DType, TensorType, boolean, f32
 from weft.interpret.tensors import evaluate

@@ -23,8 +23,7 @@ from tests.rules.terms import (
     values,
     written,
 )
-from weft.core.graph import Graph
-from weft.core.node import Node, make, postorder
+from weft.core.node import Graph, Node, make, postorder
 from weft.core.rules import Rule, RuleSet
 from weft.core.types import ScalarType
 from weft.scalar.rules import VOCABULARY

@@ -9,8 +9,7 @@ import torch
 
 from weft.core.arguments import Arguments
 from weft.core.errors import UnsupportedOpError, VerifyError
-from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Graph, Node, make
 from weft.core.types import TensorType, bf16, f16, f32, i64
 from weft.interpret.tensors import evaluate, to_numpy, to_torch
 from weft.tensor import build

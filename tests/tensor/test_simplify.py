@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.rules.samples import relu, samples, tensor
 from tests.rules.terms import assert_rewritten, rounds
 from tests.work import calls
-from weft.core.graph import Graph
-from weft.core.node import postorder
+from weft.core.node import Graph, postorder
 from weft.core.rules import RuleSet
 from weft.core.types import f32, i64
 from weft.interpret.tensors import evaluate

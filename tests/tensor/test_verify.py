@@ -6,8 +6,7 @@ import pytest
 
 from weft.core.arguments import Arguments
 from weft.core.errors import VerifyError
-from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Graph, Node, make
 from weft.core.types import TensorType, boolean, f32, i64
 from weft.scalar.monoid import MONOIDS, SUM
 from weft.scalar.ops import Axis, add, apply, axis, constant, exp

@@ -10,8 +10,7 @@ import torch
 
 import weft
 from tests.rules.samples import tensor
-from weft.core.graph import Graph
-from weft.core.node import postorder
+from weft.core.node import Graph, postorder
 from weft.core.types import f32
 from weft.scalar.blocks import nodes
 from weft.scalar.nest import Block

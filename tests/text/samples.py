@@ -6,8 +6,7 @@ from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Graph, Node, make
 from weft.core.types import TensorType, f32
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Buffer, Fold, For, Kernel, Load, Program, Store, Update

@@ -6,8 +6,7 @@ import pytest
 
 from tests.text.samples import SAMPLES, f, i0, relu, same
 from weft.core.errors import ParseError
-from weft.core.graph import Graph
-from weft.core.node import Node, Op, make, op
+from weft.core.node import Graph, Node, Op, make, op
 from weft.core.types import DType, ScalarType, TensorType, bf16, f32
 from weft.scalar.monoid import SUM, Monoid
 from weft.scalar.nest import Buffer, Kernel, Load, Local, Program, Store

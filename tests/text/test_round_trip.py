@@ -8,8 +8,7 @@ import pytest
 
 from tests.text.samples import SAMPLES, mapped, same, scalar
 from tests.work import calls
-from weft.core.graph import Graph
-from weft.core.node import make
+from weft.core.node import Graph, make
 from weft.core.types import TensorType, f32
 from weft.tensor.ops import Input
 from weft.text import parse_program, print_program

@@ -10,8 +10,7 @@ import torch
 from tests.captures import capture_call
 from weft.core.arguments import Arguments
 from weft.core.errors import ParseError, VerifyError, WeftError
-from weft.core.graph import Graph
-from weft.core.node import make
+from weft.core.node import Graph, make
 from weft.core.types import TensorType, f32
 from weft.frontend.torch_level import Aten
 from weft.tensor.ops import Input

@@ -1,14 +1,16 @@
-"""The immutable, interned node that terms of every level consist of: `is` is equality.
+"""The immutable, interned node that terms of every level consist of, and graphs of such nodes.
 
 x = make(Input("x", TensorType(f32, (4,))))
 y = make(Map(add), x, x)
-assert y is make(Map(add), x, x) and str(y.type) == "f32[4]"
+assert y is make(Map(add), x, x) and str(y.type) == "f32[4]"    # `is` is equality
+g = Graph("tensor", "main", inputs=(x,), outputs=(y,))
+for node in g.nodes(): ...          # inputs first, arguments before users
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any, ClassVar, TypeVar
 from weakref import WeakValueDictionary
@@ -168,3 +170,37 @@ def rebuild(roots: Nodes, change: Change, memo: dict[Node, Node] | None = None) 
 def substitute(roots: Nodes, values: dict[Node, Node]) -> Nodes:
     """Replaces each node of the roots that `values` maps to another one."""
     return rebuild(roots, lambda n: None, dict(values))
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A program of whole tensors, as at the torch and tensor levels; inputs and outputs are nodes.
+
+    `names` holds names of nodes, `origin` their torch source lines. Neither affects the meaning.
+    """
+
+    level: str
+    name: str
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    names: dict[Node, str] = field(default_factory=dict, compare=False)
+    origin: dict[Node, str] = field(default_factory=dict, compare=False)
+
+    def nodes(self) -> Iterator[Node]:
+        return postorder(*self.inputs, *self.outputs)
+
+    def rewrite(self, change: Change) -> Graph:
+        """Rewrites every node as `rebuild` does; new nodes take over names and origins."""
+        memo: dict[Node, Node] = {}
+        outputs = rebuild(self.outputs, change, memo)
+        names = {memo.get(n, n): name for n, name in self.names.items()} | self.names
+        made = {memo[n]: self.origin[n] for n in reversed(memo) if n in self.origin}
+        return Graph(self.level, self.name, self.inputs, outputs, names, made | self.origin)
+
+    def users(self) -> dict[Node, list[Node]]:
+        """For each node the nodes that read it, each once."""
+        users: dict[Node, list[Node]] = {n: [] for n in self.nodes()}
+        for n in self.nodes():
+            for a in dict.fromkeys(n.args):
+                users[a].append(n)
+        return users

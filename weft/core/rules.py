@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.core.errors import WeftError
-from weft.core.graph import Graph
-from weft.core.node import Node, Nodes, bottom_up, make, postorder
+from weft.core.node import Graph, Node, Nodes, bottom_up, make, postorder
 from weft.core.operators import Operators
 from weft.core.passes import call_by_name
 

@@ -26,8 +26,7 @@ from torch.fx.experimental.symbolic_shapes import guard_scalar
 from torch.utils._pytree import tree_flatten
 
 from weft.core.errors import CaptureError, sentence
-from weft.core.graph import Graph
-from weft.core.node import Node, postorder
+from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing

@@ -11,8 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch.utils._pytree import TreeSpec
 
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.core.types import TensorType
 from weft.frontend.extents import Source
 

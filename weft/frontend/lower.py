@@ -12,8 +12,7 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from weft.core.errors import UnsupportedOpError, VerifyError
-from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up, make
+from weft.core.node import Graph, Node, bottom_up, make
 from weft.core.types import DType, TensorType, boolean, row_major
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row

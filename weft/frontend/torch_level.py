@@ -13,8 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from weft.core.arguments import Arguments
 from weft.core.errors import UnsupportedOpError, VerifyError
-from weft.core.graph import Graph
-from weft.core.node import Node, Nodes, op
+from weft.core.node import Graph, Node, Nodes, op
 from weft.core.types import DTYPES, FOREIGN, DType, TensorType, f32, row_major
 from weft.frontend.extents import extent
 from weft.library.calls import TORCH_DTYPES, encode, operator, torch_object

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.library.calls import operator, torch_object
 from weft.scalar.resize import at_shapes
 from weft.tensor.ops import LibraryCall

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 
 from weft.core.errors import VerifyError
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.interpret.calls import widened
 from weft.interpret.memory import as_array, as_tensor
 from weft.library.calls import operator, torch_object

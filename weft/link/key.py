@@ -13,8 +13,7 @@ from typing import Any
 
 import torch
 
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.link import cpu, gpu
 from weft.link.program import Linked
 from weft.scalar.ops import Symbol

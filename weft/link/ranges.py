@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any
 
 from weft.config import config
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.runtime.cache import Cache
 from weft.runtime.sizes import value
 from weft.scalar.ops import Symbol

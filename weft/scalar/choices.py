@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from weft.core.errors import choice
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.scalar.nest import Kernel
 
 T = TypeVar("T")

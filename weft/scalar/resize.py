@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
-from weft.core.graph import Graph
-from weft.core.node import Node, make, postorder, require
+from weft.core.node import Graph, Node, make, postorder, require
 from weft.core.types import ScalarType, i64
 from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols

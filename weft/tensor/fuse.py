@@ -7,8 +7,7 @@ import heapq
 import itertools
 from collections.abc import Iterable, Sequence
 
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.scalar.choices import Chooser
 from weft.targets.machine import Machine
 from weft.tensor import ops

@@ -10,8 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up
+from weft.core.node import Graph, Node, bottom_up
 from weft.scalar.affine import linear
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, Buffer

@@ -8,8 +8,7 @@ reductions over the same axes share a loop, a loop is opened where an output fir
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
-from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up, make, op_of, postorder
+from weft.core.node import Graph, Node, bottom_up, make, op_of, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import Symbolic, TensorType
 from weft.scalar import nest

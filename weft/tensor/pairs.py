@@ -11,8 +11,7 @@ the order of the sums changes. If K is odd, the last word is padded with 0.
 
 from dataclasses import dataclass
 
-from weft.core.graph import Graph
-from weft.core.node import Node, make
+from weft.core.node import Graph, Node, make
 from weft.core.rules import function_name
 from weft.core.types import bf16
 from weft.scalar.affine import from_linear, linear

@@ -7,8 +7,7 @@ Equal in real arithmetic, rounded differently; Welford 1962, Milakov and Gimelsh
 
 import math
 
-from weft.core.graph import Graph
-from weft.core.node import Node, bottom_up, make
+from weft.core.node import Graph, Node, bottom_up, make
 from weft.core.rules import function_name
 from weft.scalar.monoid import MAX, SUM, SUMEXP, WELFORD, Monoid
 from weft.scalar.nest import Buffer

@@ -14,8 +14,7 @@ import math
 import numpy as np
 
 from weft.core.errors import VerifyError
-from weft.core.graph import Graph
-from weft.core.node import OPS, Node, postorder, require
+from weft.core.node import OPS, Graph, Node, postorder, require
 from weft.core.types import TensorType, TupleType, boolean, i64
 from weft.scalar.index import inside, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant, Symbol, evaluate_term

@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 
 from weft.core.errors import CacheError, WeftError
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.scalar.nest import Kernel
 from weft.scalar.resize import sizes_of
 from weft.scalar.substitution import substituted

@@ -22,7 +22,7 @@ import torch
 
 from weft.config import config
 from weft.core.errors import WeftError
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.options import Options, find_target
 from weft.runtime.child import Child, ChildError
 from weft.scalar.nest import Kernel

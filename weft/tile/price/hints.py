@@ -8,8 +8,7 @@ but what is chosen for small ones takes up to ten times as long at large ones.
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
 
-from weft.core.graph import Graph
-from weft.core.node import Node
+from weft.core.node import Graph, Node
 from weft.core.types import TensorType
 from weft.scalar.nest import Block, Program
 from weft.scalar.ops import Symbol

@@ -11,7 +11,7 @@ import logging
 import math
 
 from weft.core.errors import WeftError
-from weft.core.graph import Graph
+from weft.core.node import Graph
 from weft.core.passes import PassLog
 from weft.frontend.graph import KNOWN, Known
 from weft.levels import Levels, lower
