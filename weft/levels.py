@@ -25,8 +25,7 @@ from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
-from weft.scalar.structure import is_same
-from weft.scalar.unique import Unique
+from weft.scalar.structure import Unique, is_same
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower

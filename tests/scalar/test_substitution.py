@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.nest.build import a0, a1, a2, buffer, c, fold, load, loop, reduce
 from weft.scalar.nest import Local, Store, Update, walk
 from weft.scalar.ops import apply
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 
 x, y, z = buffer("x", 4), buffer("y", 4), buffer("z", 4, space="local")
 total, own = fold("acc0"), fold("acc0_own")

@@ -9,7 +9,7 @@ import weft
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.scalar.nest import Program
-from weft.scalar.unique import Unique
+from weft.scalar.structure import Unique
 from weft.text import parse_program
 
 STEPS = """program loop steps

@@ -28,7 +28,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Stmt, Store, Update, walk
 from weft.scalar.ops import Constant, apply, axis, constant
 from weft.scalar.reach import longest
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.scalar.updates import guarded
 from weft.targets.gpu import GPU
 

@@ -12,7 +12,7 @@ from weft.core.node import Graph, Node, make, postorder, require
 from weft.core.types import ScalarType, i64
 from weft.scalar.ops import Apply, Constant, Symbol, constant, evaluate_term
 from weft.scalar.sizes import Size, size, symbols
-from weft.scalar.substitution import Substitution
+from weft.scalar.structure import Substitution
 
 T = TypeVar("T")
 U = TypeVar("U")

@@ -26,7 +26,7 @@ from weft.core.errors import CacheError, WeftError
 from weft.core.node import Graph
 from weft.scalar.nest import Kernel
 from weft.scalar.resize import sizes_of
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.scalar.text.printer import show_kernel
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU

@@ -28,7 +28,7 @@ from weft.levels import Levels, lower
 from weft.options import Options, Tune, find_target
 from weft.runtime.child import answer
 from weft.scalar.resize import sizes_of
-from weft.scalar.unique import Unique
+from weft.scalar.structure import Unique
 from weft.targets.cpu import CPU
 from weft.text import parse_program
 from weft.tune.price.scheduled import Fusing, fusions_of, scheduled

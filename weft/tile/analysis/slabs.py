@@ -23,7 +23,7 @@ from weft.scalar.affine import linear
 from weft.scalar.blocks import accesses, address, loops_from, loops_in
 from weft.scalar.nest import Block, Buffer, For, Kernel, Local, Store, free_variables, walk
 from weft.scalar.ops import apply, constant, evaluate_term
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import WIDEST, stride_along, trips
 from weft.tile.analysis.boxes import swizzles

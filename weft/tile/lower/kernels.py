@@ -21,7 +21,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Local, Program, Stmt, Store, Update
 from weft.scalar.ops import Constant, apply, constant, lt
 from weft.scalar.reach import ranges_inside
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.scalar.updates import fused, guarded
 from weft.tile.analysis.access import Ranges, trips
 from weft.tile.analysis.boxes import box_of

@@ -24,7 +24,7 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Stmt
 from weft.scalar.ops import apply, constant, function_of
 from weft.scalar.reach import longest
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.fragments import COLUMNS, PAIRS, ROWS
 from weft.tile.analysis.tiles import Tile, is_frame, on_nests, tile_of

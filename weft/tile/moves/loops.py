@@ -16,7 +16,7 @@ from weft.scalar.blocks import access, accesses, locals_in, loops_in, map_statem
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, axis, constant, has_symbol, minimum
 from weft.scalar.resize import sizes_of
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.tile.analysis.access import trips
 
 Steps = Sequence[tuple[int, int]]  # each a number of a loop, and a width

@@ -21,8 +21,7 @@ from weft.scalar.blocks import Index, accesses, loads, redirect, substitute_bloc
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
-from weft.scalar.structure import renumber
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import renumber, substituted
 from weft.tile.analysis.access import chain, span
 
 Run = tuple[Sequence[Any], Sequence[Any]]  # steps, and what stands for them

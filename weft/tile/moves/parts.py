@@ -15,7 +15,7 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import Index, substitute_block
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Running, Store, Update
 from weft.scalar.ops import apply, constant
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 

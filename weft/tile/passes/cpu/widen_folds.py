@@ -22,7 +22,7 @@ from weft.scalar.monoid import PRODUCT, SUM
 from weft.scalar.nest import Fold, For, Kernel, Update
 from weft.scalar.ops import cast, constant, has_symbol, value_of
 from weft.scalar.reach import longest
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 
 LONG = 1 << 16  # factors whose roundings are not small any more, of as many as most sizes have
 

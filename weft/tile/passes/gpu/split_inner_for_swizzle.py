@@ -16,7 +16,7 @@ from weft.core.types import TensorType
 from weft.scalar.blocks import Index, map_statements, redirect
 from weft.scalar.nest import Buffer, For, Kernel, Local, Stmt
 from weft.scalar.ops import apply, constant
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import box_of, boxed
 from weft.tile.analysis.slabs import accesses_of, best_swizzle
