@@ -12,10 +12,9 @@ import torch
 
 from weft.core.arguments import Arguments, with_operands
 from weft.core.node import Node, op_of
-from weft.core.text.attributes import make_node, show_op
 from weft.core.text.cursor import Cursor, show_number, show_string
 from weft.core.text.graph import GraphScope, read_graph, show_graph
-from weft.core.text.level import Forms, Level, Ref
+from weft.core.text.level import Forms, Level, Ref, make_node, show_op
 from weft.core.types import TupleType
 from weft.frontend.torch_level import Aten
 from weft.library.calls import TAGS, encode

@@ -13,9 +13,8 @@ The other ops have the generic form: shuffle{8}(v0), extract{0}(v0), splat{16}(v
 from functools import partial
 
 from weft.core.node import Node, op_of
-from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor, show_name
-from weft.core.text.level import Forms, Level, Ref
+from weft.core.text.level import Forms, Level, Ref, make_node
 from weft.kernel.ops import AsyncWait, Barrier, Mma, VectorLoad, VectorStore
 from weft.scalar.nest import Fold, Stmt
 from weft.scalar.text.parser import read_nest

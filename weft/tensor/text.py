@@ -6,10 +6,9 @@ v2 = index{[4] -> i0 * 2}: i64[4]
 """
 
 from weft.core.node import Node, op_of
-from weft.core.text.attributes import make_node, show_arguments
 from weft.core.text.cursor import Cursor, show_number
 from weft.core.text.graph import GraphScope, read_graph, show_graph
-from weft.core.text.level import Forms, Level, Ref
+from weft.core.text.level import Forms, Level, Ref, make_node, show_arguments
 from weft.scalar.ops import Axis
 from weft.scalar.text.terms import SIZES, NameReader, show_term
 from weft.tensor.ops import Index, Shape, View, positions

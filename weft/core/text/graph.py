@@ -11,9 +11,8 @@ from itertools import count
 from typing import NoReturn
 
 from weft.core.node import OPS, Graph, Node
-from weft.core.text.attributes import Scope, make_node, read_op, show_op
 from weft.core.text.cursor import WORDS, Cursor, Line, is_identifier, show_literal, show_name
-from weft.core.text.level import Level, Ref
+from weft.core.text.level import Level, Ref, Scope, make_node, read_op, show_op
 
 UNNAMED = re.compile(r"v\d+")
 

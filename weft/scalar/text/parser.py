@@ -6,10 +6,9 @@ A let only names a term: statements hold the terms themselves, the same nodes th
 
 from collections import deque
 
-from weft.core.text.attributes import make_node, read_arguments
 from weft.core.text.cursor import Cursor, Line
 from weft.core.text.graph import no_output
-from weft.core.text.level import Level
+from weft.core.text.level import Level, make_node, read_arguments
 from weft.core.types import ScalarType
 from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Stmt

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from weft.core.node import Node
-from weft.core.text.attributes import make_node
 from weft.core.text.cursor import READ_SIZE, Cursor, Line
+from weft.core.text.level import make_node
 from weft.scalar.ops import Symbol
 from weft.scalar.resize import sizes_of
 from weft.scalar.sizes import size

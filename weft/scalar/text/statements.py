@@ -10,9 +10,8 @@ from itertools import takewhile
 from typing import Any
 
 from weft.core.node import Node
-from weft.core.text.attributes import make_node
 from weft.core.text.cursor import Cursor
-from weft.core.text.level import Forms, Level, Ref
+from weft.core.text.level import Forms, Level, Ref, make_node
 from weft.scalar.monoid import MONOIDS, SUM
 from weft.scalar.nest import Buffer, Fold, For, Load, Local, Stmt, Store, Update
 from weft.scalar.text.terms import SHOW, SIZES, TermReader

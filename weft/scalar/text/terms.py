@@ -10,9 +10,8 @@ from contextvars import ContextVar
 from typing import Any
 
 from weft.core.node import OPS, Node, op_of
-from weft.core.text.attributes import CODECS, Codec, Scope, make_node, read_op, show_op
 from weft.core.text.cursor import Cursor, show_literal, show_name
-from weft.core.text.level import Ref
+from weft.core.text.level import CODECS, Codec, Ref, Scope, make_node, read_op, show_op
 from weft.core.types import boolean, i64
 from weft.scalar.monoid import MONOIDS, Monoid
 from weft.scalar.nest import Acc, Buffer, Load, Running
