@@ -63,10 +63,7 @@ def compose(node: Node, op: View) -> Node | None:
     if both and not same_number(op.fill, inner.fill):
         return None
     index = moved(inner.index, op.index)
-    valid = op.valid
-    if inner.valid is not None:
-        (seen,) = moved((inner.valid,), op.index)
-        valid = seen if valid is None else apply(bitand, valid, seen)
+    valid = apply(bitand, op.valid or TRUE, *moved((inner.valid or TRUE,), op.index))
     fill = inner.fill if op.valid is None else op.fill
     return viewed(node.args[0].args[0], op.shape, index, valid, fill)
 

@@ -118,9 +118,7 @@ class Terms:
     def _view(self, node: Node, view: View, index: Nodes, mask: Node | None) -> Steps:
         inner = tuple(simplify(t, self.ranges) for t in moved(view.index, index))
         source = node.args[0]
-        if view.valid is None:
-            return (yield (source, inner, mask))
-        valid = simplify(moved((view.valid,), index)[0], self.ranges)
+        valid = simplify(moved((view.valid or TRUE,), index)[0], self.ranges)
         fill = constant(view.fill, node.type.dtype.compute)
         if valid is FALSE:
             return fill
