@@ -29,13 +29,8 @@ def linear(node: Node) -> Linear:
         return {}, int(value)
     if name in ("add", "subtract"):
         return plus(linear(node.args[0]), linear(node.args[1]), 1 if name == "add" else -1)
-    if name == "multiply":
-        for x, y in (node.args, node.args[::-1]):
-            k = value_of(y)
-            if k is not None:
-                return plus(({}, 0), linear(x), int(k))
-        if any(map(has_symbol, node.args)):
-            return times(linear(node.args[0]), linear(node.args[1]))
+    if name == "multiply" and any(value_of(a) is not None or has_symbol(a) for a in node.args):
+        return times(linear(node.args[0]), linear(node.args[1]))
     return {node: 1}, 0
 
 
