@@ -11,7 +11,7 @@ The model is of the CUDA C++ Programming Guide: 32 banks of 4 bytes; accesses of
 warps, those of 16 by quarters; threads that touch the same word share it.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,14 +21,13 @@ from weft.core.node import Node, substitute
 from weft.core.types import row_major
 from weft.scalar.affine import linear
 from weft.scalar.blocks import accesses, address, loops_from, loops_in
-from weft.scalar.nest import Block, Buffer, For, Kernel, Local, Store, free_variables, walk
+from weft.scalar.nest import Block, Buffer, For, Kernel, Store, free_variables
 from weft.scalar.ops import apply, constant, evaluate_term
-from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import WIDEST, stride_along, trips
 from weft.tile.analysis.boxes import swizzles
 from weft.tile.analysis.fragments import column_of, operands, pairs
-from weft.tile.analysis.tiles import Tile, is_frame, nests_of, tile_of, tiles_of
+from weft.tile.analysis.tiles import Tile, nests_of, tile_of, tiles_of
 
 BANKS, BYTES = 32, 4
 ISSUE = 0.25  # wavefronts that issuing an instruction counts as
@@ -68,21 +67,15 @@ def accesses_of(tile: Tile) -> Iterator[Access]:
         yield from _fills(stmt)
 
 
-def intermediates(kernel: Kernel) -> set[Buffer]:
-    """The buffers of shared memory that several nests of a block use."""
-    frames = (s for s in walk(kernel.body) if is_frame(s))
-    inner = (s.buffer for frame in frames for s in frame.body if isinstance(s, Local))
-    return {b for b in inner if b.type.rank > 1}
-
-
 def accesses_of_block(kernel: Kernel) -> Iterator[Access]:
     """The accesses of slabs and intermediates in one chunk."""
     tiles = list(tiles_of(kernel.body))
     threads = max((trips(*t.threads) for t in tiles), default=0)
     for tile in tiles:
         yield from accesses_of(tile)
-        results = tuple(s for s in tile.body if not isinstance(s, For))
-        yield from _shared(results, tile, _warps(tile.threads))
+        if tile.sum is not None:  # else its stores are among those
+            results = tuple(s for s in tile.body if not isinstance(s, For))
+            yield from _shared(results, tile, _warps(tile.threads))
     for rows in nests_of(kernel.body):
         if isinstance(rows, For) and rows.bind == "thread" and tile_of(rows) is None:
             lanes = max(1, threads // trips(rows))  # the group of a row
@@ -174,15 +167,6 @@ def best_pad(slab: Buffer, found: Sequence[Access], target: GPU) -> tuple[float,
     unit = max(1, WIDEST // slab.type.dtype.bytes) if wide else 1
     pads = [n * unit for n in range(4)]
     return min((sum(a.turns(padded(slab, p), target) for a in own), p) for p in pads)
-
-
-def with_best_pads(
-    block: Block, slabs: Collection[Buffer], accesses: Iterable[Access], target: GPU
-) -> Block:
-    """The block with these slabs padded, each as is best for its accesses."""
-    found = list(accesses) if slabs else []
-    pads = {b: padded(b, best_pad(b, found, target)[1]) for b in slabs}
-    return substituted(block, pads)
 
 
 def best_swizzle(slab: Buffer, found: Sequence[Access], target: GPU) -> tuple[float, int]:

@@ -7,20 +7,16 @@ from dataclasses import replace
 
 from weft.scalar.blocks import locals_in
 from weft.scalar.nest import Kernel
+from weft.scalar.substitution import substituted
 from weft.targets.gpu import GPU
-from weft.tile.analysis import slabs
 from weft.tile.analysis.boxes import boxed
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.slabs import accesses_of_block, best_pad, padded
 
 
 def pad_smem(kernel: Kernel, target: GPU) -> Kernel:
     """Pad slabs and intermediates by the least wavefronts of their reads and writes."""
-    passed, found = slabs.intermediates(kernel), slabs.accesses_of_block(kernel)
-    body = slabs.with_best_pads(kernel.body, passed, found, target)
-
-    def apart(tile: Tile, _: object) -> Tile:
-        own = {*locals_in(tile.body)} - boxed(tile.body)
-        found = slabs.accesses_of(tile)
-        return replace(tile, body=slabs.with_best_pads(tile.body, own, found, target))
-
-    return on_tiles(replace(kernel, body=body), apart)
+    held = (b for b in locals_in(kernel.body) if b.space == "shared" and b.type.rank > 1)
+    own = {*held} - boxed(kernel.body)
+    found = list(accesses_of_block(kernel)) if own else []
+    pads = {b: padded(b, best_pad(b, found, target)[1]) for b in own}
+    return replace(kernel, body=substituted(kernel.body, pads))
