@@ -1,6 +1,6 @@
 """The price of running an axis of a nest over lanes, of a vector or of a warp, and the best axes.
 
-best_axis(nest, target, ranges)     # (1200.0, {a1}): in vector instructions
+best_axis_alone(nest, target)       # (1200.0, {a1}): in vector instructions
 access_cost(load, a1, 8, ranges)    # 0.0 where elements lie side by side, 8.0 where they are apart
 """
 
@@ -23,21 +23,19 @@ Axes = frozenset[Node]
 Priced = tuple[float, Axes]
 
 
-def best_axis(stmt: For, target: Machine, ranges: Ranges) -> Priced:
-    """Cheapest set of vector axes of a nest (one per path inwards), with its cost."""
-    return every_axis(stmt, target, ranges)[0]
-
-
 def every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Priced]:
-    """Sets of vector axes with their costs, the cheapest first: what one path may have instead."""
+    """Sets of vector axes of a nest (one per path inwards) with their costs, the cheapest first.
+
+    After that follow sets with what one path may have instead.
+    """
     placed = next(s for s in place((stmt,), partial=True) if isinstance(s, For))
     return _every_axis(placed, target, ranges)
 
 
 @lru_cache(256)
 def best_axis_alone(stmt: For, target: Machine) -> Priced:
-    """The same for an outermost nest, cached: several prices need it."""
-    return best_axis(stmt, target, ranges_in((stmt,)))
+    """The cheapest set for an outermost nest, cached: several prices need it."""
+    return every_axis(stmt, target, ranges_in((stmt,)))[0]
 
 
 def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Priced]:

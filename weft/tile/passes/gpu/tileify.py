@@ -19,7 +19,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import Contraction, contraction, crossing, ranges_in, trips
 from weft.tile.analysis.tiles import Tile, nests_of, on_nests, tile_of
 from weft.tile.moves.loops import nested
-from weft.tile.price.axes import best_axis
+from weft.tile.price.axes import every_axis
 
 LEAST = 8  # rows, columns and products to a sum from which on what a tile shares is worth it
 
@@ -64,7 +64,7 @@ def bound(body: tuple[Stmt, ...], target: GPU, role: str) -> tuple[Stmt, ...]:
     chosen: set[Node] = set()
     for stmt in nests_of(body):
         if isinstance(stmt, For) and tile_of(stmt) is None:
-            chosen |= best_axis(stmt, target, ranges)[1]
+            chosen |= every_axis(stmt, target, ranges)[0][1]
 
     def one(loop: For) -> For:
         picked = loop.axis in chosen and loop.role == role
