@@ -130,25 +130,21 @@ class Lowering:
         return compare_lanes(name, v.lanes, limit)
 
     def _load(self, node: Node, load: Load) -> Node:
-        rank = load.buffer.type.rank
+        rank, target, v = load.buffer.type.rank, flat(load.buffer), self.vector
         where = address(load.buffer, node.args[:rank], self.ranges)
-        target = flat(load.buffer)
-        condition = self.term(node.args[rank]) if load.masked else None
-        condition = None if condition is TRUE else condition
-        other = node.args[rank + 1] if load.masked else None
-        v = self.vector
-        depends = self._varies(where)
-        if v is None or (not depends and (condition is None or condition.type.lanes == 1)):
-            extra = () if condition is None or other is None else (condition, other)
-            return make(Load(target, bool(extra)), self.term(where), *extra)
+        condition, fill = node.args[rank:] or (TRUE, constant(0, target.type.dtype))
+        condition = self.term(condition)
+        always = condition is TRUE
+        if v is None or (not self._varies(where) and condition.type.lanes == 1):
+            guard = () if always else (condition, fill)
+            return make(Load(target, not always), self.term(where), *guard)
         index, step = self._lane_places(where, v)
-        if condition is None and (step or v.count is None):
+        if always and (step or v.count is None):
             counted = () if v.count is None else (v.count,)
             ahead = 0 if counted else load.ahead
             wide = VectorLoad(target, v.lanes, step, bool(counted), ahead=ahead if step else 0)
             return make(wide, index, *counted)
-        fill = constant(0, target.type.dtype) if other is None else other
-        active = self._active(condition)
+        active = self._active(None if always else condition)
         return make(VectorLoad(target, v.lanes, step, masked=True), index, active, fill)
 
     def _varies(self, where: Node) -> bool:
@@ -207,7 +203,5 @@ def compare_lanes(name: str, lanes: int, limit: Node) -> Node:
 def count_of(lo: Node, hi: Node, lanes: int, ranges: Mapping[Node, Interval]) -> Node | None:
     """Active lanes of hi - lo, None when all are."""
     left = simplify(apply("subtract", hi, lo), ranges)
-    if isinstance(left.op, Constant):
-        return None if int(left.op.value) >= lanes else left
     least = simplify(apply("minimum", left, constant(lanes)), ranges)
-    return None if isinstance(least.op, Constant) and int(least.op.value) >= lanes else least
+    return None if least is constant(lanes) else least
