@@ -92,7 +92,10 @@ class Chunks:
         return (For(ROW, constant(0), constant(self.block), body),)
 
     def is_weight(self, value: Node) -> bool:
-        """Whether a term is exp(s - maximum): no product of it, which may be NaN where it is 0."""
+        """Whether a term of degree 1 is exp(s - maximum), or 0: from 0 to 1.
+
+        No product of it is, which may be NaN where that is 0.
+        """
         if function_of(value := narrow(value)) == "where":
             return self.is_weight(value.args[1])
         held = isinstance(value.op, Load) and self.values.get(value.op.buffer)
@@ -163,12 +166,6 @@ class Chunks:
         condition = slack(value.args[0])
         last = condition and ruled_out(condition, (AT, COLUMN), {ROW: (0, self.block - 1)})
         return simplify(last, {}) if last else None
-
-    def between_0_and_1(self, value: Node) -> bool:
-        """Whether a value is exp(s - maximum), or 0."""
-        if function_of(value) == "where" and value_of(value.args[2]) == 0:
-            value = value.args[1]
-        return function_of(value) == "exp" and self.degrees.of(value) == 1
 
     def inside(self, update: Update) -> Update:
         """The update, of columns that there are."""

@@ -102,23 +102,17 @@ def touches(block: Block, buffer: Buffer) -> list[Index]:
     return [index for b, index in accesses(block) if b == buffer]
 
 
-class Rows:
-    """What stands for a buffer within a block: its rows, the outer loops' positions left out."""
+def rows_of(members: Sequence[Kernel], depth: int) -> dict[Buffer, dict[int, Any]]:
+    """Of every intermediate the positions along a row, with their sizes.
 
-    def __init__(self, buffer: Buffer, members: Sequence[Kernel], depth: int) -> None:
-        member = next(m for m in members if buffer in m.outputs)
-        index, levels = touches(member.body, buffer)[0], _levels(member, depth)
-        sizes = enumerate(buffer.type.shape)
-        self.others = [p for p, size in sizes if index[p] not in levels and size not in (0, 1)]
-        self.shape = tuple(buffer.type.shape[p] for p in self.others)
-
-    def index(self, index: Index) -> Index:
-        return (ROW, *(index[p] for p in self.others))
-
-
-def rows_of(members: Sequence[Kernel], depth: int) -> dict[Buffer, Rows]:
-    """The rows of every intermediate, under so many shared loops."""
-    return {b: Rows(b, members, depth) for b in passed(members)}
+    Those are all but the positions of so many shared loops.
+    """
+    found: dict[Buffer, dict[int, Any]] = {}
+    for member, b in ((m, b) for m in members for b in m.outputs if b in passed(members)):
+        index, levels = touches(member.body, b)[0], _levels(member, depth)
+        sizes = enumerate(b.type.shape)
+        found[b] = {p: n for p, n in sizes if index[p] not in levels and n not in (0, 1)}
+    return found
 
 
 def merged_kernel(members: Sequence[Kernel], inside: Container[Buffer], body: Block) -> Kernel:
@@ -132,7 +126,8 @@ def merged_kernel(members: Sequence[Kernel], inside: Container[Buffer], body: Bl
 def over_rows(members: Sequence[Kernel], depth: int, block: int) -> Kernel:
     """The members as one kernel, over blocks of so many rows: of the last loop that they share."""
     handed = rows_of(members, depth)
-    types = {b: TensorType(b.type.dtype, (block, *rows.shape)) for b, rows in handed.items()}
+    shapes = {b: (block, *along.values()) for b, along in handed.items()}
+    types = {b: TensorType(b.type.dtype, shape) for b, shape in shapes.items()}
     local = {b: Buffer(f"{b.name}_rows", t, "local") for b, t in types.items()}
     axes, accs = count(), count()
 
@@ -142,7 +137,7 @@ def over_rows(members: Sequence[Kernel], depth: int, block: int) -> Kernel:
         values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
         first = apply(multiply, values[loops[-1].axis], constant(block))
         values[loops[-1].axis] = apply(add, first, ROW)
-        own = redirect(loops[-1].body, local, lambda b, index: handed[b].index(index))
+        own = redirect(loops[-1].body, local, lambda b, at: (ROW, *map(at.__getitem__, handed[b])))
         end = constant(block)
         if loops[-1].extent is None:
             end = apply(minimum, end, apply(subtract, loops[-1].hi, first))

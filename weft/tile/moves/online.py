@@ -44,7 +44,7 @@ class _Online(Chunks):
     def __init__(self, members: Sequence[Kernel], sides: Sides, units: bool) -> None:
         depth = shared_depth(members)
         handed = rows_of(members, depth)
-        long = {h.shape for h in handed.values() if h.shape}
+        long = {tuple(along.values()) for along in handed.values() if along}
         if len(long) != 1 or any(len(shape) != 1 for shape in long):
             raise NotByChunks
         (length,) = long.pop()
@@ -187,7 +187,8 @@ class _Online(Chunks):
             return apply_all(multiply, parts)
         side, dtype = apply_all(multiply, left), left[0].type.dtype
         results = {narrow(p).type.dtype for p in right} | {s.buffer.type.dtype for s in stores}
-        fits = [bf16, f16] if self.between_0_and_1(side) else [bf16]  # in their range
+        weight = self.degrees.of(side) == 1 and self.is_weight(side)
+        fits = [bf16, f16] if weight else [bf16]  # in their range
         narrower = next((d for d in fits if results == {d}), dtype)
         held = narrower if self.units and dtype is f32 else dtype
         if isinstance(narrow(side).op, Load) and narrow(side).type.dtype is held:
@@ -214,7 +215,7 @@ class _Online(Chunks):
             buffer = node.op.buffer
             if buffer in self.scalars:
                 return self.scalars[buffer]
-            others = [node.args[p] for p in self.handed[buffer].others]
+            others = [node.args[p] for p in self.handed[buffer]]
             if buffer not in self.local or others != [column] or node.op.masked:
                 raise NotByChunks
             load = make(Load(self.local[buffer]), ROW, COLUMN)
