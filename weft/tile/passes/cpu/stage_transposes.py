@@ -14,7 +14,7 @@ first, and the computation reads its rows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from weft.core.node import Node
 from weft.scalar.blocks import map_outermost, substitute_block
@@ -53,42 +53,36 @@ def _tile(stmt: For, near: bool, target: Machine, labels: Labels, choices: Choic
     line = step * store.buffer.type.dtype.bytes
     aligned = line % target.vector_bytes == 0
     whole = aligned and near and trips(found.across) < 2 * trips(found.along)
-    return _Squares(found, lanes, choices.decide("whole_lines", whole), labels).nest()[0]
+    return _squares(found, lanes, choices.decide("whole_lines", whole), labels)[0]
 
 
-@dataclass
-class _Squares:
-    """A nest in squares of lanes, along the loop it stores along and across to the other."""
+def _squares(copied: Crossing, lanes: int, whole: bool, labels: Labels) -> Block:
+    """A nest in squares of lanes, along the loop it stores along and across to the other.
 
-    copied: Crossing
-    lanes: int
-    whole: bool  # it stores whole lines, and reads short pieces of many rows
-    labels: Labels
+    Squares are in blocks: whole pages are read before others are written. If `whole` it stores
+    whole lines, and reads short pieces of many rows.
+    """
+    loops, along, across, loads, stores = copied
 
-    def nest(self) -> Block:
-        """Squares in blocks: whole pages are read before others are written."""
-        loops, along, across, *_ = self.copied
-        lanes = self.lanes
-        # a block writes to as many rows as a TLB holds: lines of them side by side, where rows
-        # start with one, or parts of lines while it reads long pieces of few rows
-        squares = ((1, lanes), (0, lanes))[:: -1 if self.whole else 1]
-        steps = (1, (8 if self.whole else 4) * lanes), (0, 16 * lanes), *squares
-        nest = tiled((across, along), steps, self.labels, self.block)
-        return nested([f for f in loops if f not in (along, across)], nest, bind="serial")
-
-    def block(self, rows: For, columns: For) -> Block:
+    def block(rows: For, columns: For) -> Block:
         """Fill a tile, as registers that a load crosses, then store from it; a copy needs none."""
-        loads, stores, labels = self.copied.loads, self.copied.stores, self.labels
 
         def crossed(bind: str) -> list[For]:
-            return [replace(rows, bind=bind), replace(columns, bind=f"vector{self.lanes}")]
+            return [replace(rows, bind=bind), replace(columns, bind=f"vector{lanes}")]
 
         if all(s.value in loads and s.mask is None for s in stores):
             return nested(crossed("register"), stores)
         before: list[Stmt] = []
         reads: dict[Node, Node] = {}
         for load in loads:
-            tile = labels.buffer("tile", load.type.dtype, (self.lanes, self.lanes))
+            tile = labels.buffer("tile", load.type.dtype, (lanes, lanes))
             fill, reads[load] = staged(tile, load, crossed("register"), labels)
             before += fill
         return (*before, *nested(crossed("serial"), substitute_block(stores, reads)))
+
+    # a block writes to as many rows as a TLB holds: lines of them side by side, where rows
+    # start with one, or parts of lines while it reads long pieces of few rows
+    squares = ((1, lanes), (0, lanes))[:: -1 if whole else 1]
+    steps = (1, (8 if whole else 4) * lanes), (0, 16 * lanes), *squares
+    nest = tiled((across, along), steps, labels, block)
+    return nested([f for f in loops if f not in (along, across)], nest, bind="serial")
