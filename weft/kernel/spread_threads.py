@@ -37,7 +37,8 @@ THREAD = axis("t0")  # the number of a thread in its block
 
 def spread_threads(kernel: Kernel, target: GPU) -> Kernel:
     """One thread's program, inside a loop over the threads of a block and the loops of the grid."""
-    block = _Block(threads_of(kernel.body, target), target.warp, target.exchanges)
+    threads = threads_of(kernel.body, target)
+    block = _Block(threads, target.warp, target.exchanges, threads)
     return replace(kernel, body=block.grid(kernel.body))
 
 
@@ -99,13 +100,10 @@ class _Block:
     threads: int
     warp: int
     exchanges: bool
+    all: int  # threads of the whole block
     own: set[Fold] = field(default_factory=set[Fold])  # of each thread alone
     me: Node = THREAD
-    all: int = 0  # threads of the whole block
     apart: int = 1  # how far neighbours in the group are from each other in the block
-
-    def __post_init__(self) -> None:
-        self.all = self.all or self.threads
 
     def grid(self, stmts: Block) -> Block:
         """The loops of the grid, around the one over threads."""
@@ -172,7 +170,7 @@ class _Block:
             return tuple(map(self.part_of, rebound(body, bind, "serial")))
         name, by = ("floormod", lanes) if apart == 1 else ("floordiv", apart)
         me, near = apply(name, self.me, constant(by)), self.exchanges and apart == 1
-        group = _Block(lanes, self.warp, near, self.own, me, self.threads, apart)
+        group = _Block(lanes, self.warp, near, self.threads, self.own, me, apart)
         return tuple(group.block(rebound(body, bind, "thread")))
 
     def part_of(self, stmt: Stmt) -> Stmt:

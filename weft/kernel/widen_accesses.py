@@ -109,11 +109,9 @@ def _wide_stores(stmts: Block, known: Divisors) -> Iterator[Stmt]:
         if isinstance(stmt, Store):
             group.append(stmt)
             continue
-        if isinstance(stmt, Update) and group and _may_go_before(stmt, group):
-            yield stmt
-            continue
-        yield from _joined(group, known)
-        group = []
+        if not (isinstance(stmt, Update) and _may_go_before(stmt, group)):
+            yield from _joined(group, known)
+            group = []
         yield stmt
     yield from _joined(group, known)
 
