@@ -274,7 +274,26 @@ def contraction(stmt: For) -> Contraction | None:
         columns = max(reversed(free), key=trips)
     if columns is None or len(reduce[0].folds) != 1 or trips(columns) < 4:
         return None
-    return _roles(free, columns, reduce, update, stores)
+    value = update.values[0]
+    paired = function_of(value) == "dot_bf16"
+    parts = list(value.args) if paired else factors(value)
+    right = [p for p in parts if columns.axis in free_variables(p)]
+    left = [p for p in parts if columns.axis not in free_variables(p)]
+    if not right or not left:
+        return None
+    of_left, of_right = free_variables(*left), free_variables(*right)
+    if not any(r.axis in of_left and r.axis in of_right for r in reduce):
+        return None
+    if any(isinstance(n.op, Acc) for n in postorder(*parts)):
+        return None
+    rows = [f for f in free if f is not columns and f.axis not in of_right and f.axis in of_left]
+    if not rows:
+        return None
+    best = max(rows, key=lambda f: (trips(f), free.index(f)))
+    around = parted((f for f in free if f is not best and f is not columns), of_right)
+    sides = apply_all("multiply", left), apply_all("multiply", right)
+    times = "dot_bf16" if paired else "multiply"
+    return Contraction(best, columns, *around, tuple(reduce), update, *sides, tuple(stores), times)
 
 
 class Crossing(NamedTuple):
@@ -306,31 +325,6 @@ def crossing(stmt: For) -> Crossing | None:
                 found[term] = other
     across = set(found.values())
     return Crossing(loops, along, across.pop(), list(found), stores) if len(across) == 1 else None
-
-
-def _roles(
-    free: list[For], columns: For, reduce: list[For], update: Update, stores: list[Store]
-) -> Contraction | None:
-    value = update.values[0]
-    paired = function_of(value) == "dot_bf16"
-    parts = list(value.args) if paired else factors(value)
-    right = [p for p in parts if columns.axis in free_variables(p)]
-    left = [p for p in parts if columns.axis not in free_variables(p)]
-    if not right or not left:
-        return None
-    of_left, of_right = free_variables(*left), free_variables(*right)
-    if not any(r.axis in of_left and r.axis in of_right for r in reduce):
-        return None
-    if any(isinstance(n.op, Acc) for n in postorder(*parts)):
-        return None
-    rows = [f for f in free if f is not columns and f.axis not in of_right and f.axis in of_left]
-    if not rows:
-        return None
-    best = max(rows, key=lambda f: (trips(f), free.index(f)))
-    around = parted((f for f in free if f is not best and f is not columns), of_right)
-    sides = apply_all("multiply", left), apply_all("multiply", right)
-    times = "dot_bf16" if paired else "multiply"
-    return Contraction(best, columns, *around, tuple(reduce), update, *sides, tuple(stores), times)
 
 
 def parted(loops: Iterable[For], axes: Container[Node]) -> tuple[tuple[For, ...], tuple[For, ...]]:

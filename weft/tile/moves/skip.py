@@ -75,21 +75,16 @@ def halfway(block: Block, middle: Mapping[Node, Node] = {}) -> Block:
 
 def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
     """Each condition by which columns from some end on are ruled out."""
-    roots, inside = _roots(block), ranges_in(block, ranges)
+    roots: dict[Node, For] = {}  # the outermost loop that each axis runs in blocks of
+    for loop in loops_in(block):
+        roots[loop.axis] = roots.get(loop.lo, loop)
+    inside = ranges_in(block, ranges)
     rows = {a: inside[a] for a in roots}
     for condition in filter(None, map(slack, nodes(block))):
         for column in (a for a in condition[0] if a in roots):
             end = ruled_out(condition, (column,), rows)
             if end is not None:
                 yield _Columns(block, ranges, inside, roots, roots[column], end)
-
-
-def _roots(block: Block) -> dict[Node, For]:
-    """The outermost loop that each axis runs in blocks of."""
-    found: dict[Node, For] = {}
-    for loop in loops_in(block):
-        found[loop.axis] = found.get(loop.lo, loop)
-    return found
 
 
 @dataclass

@@ -35,25 +35,20 @@ def stage_transposes(kernel: Kernel, target: Machine, choices: Choices) -> Kerne
     def one(stmt: For) -> Stmt | None:
         if stmt.bind not in ("", "serial"):
             return stmt
-        return None if stmt.bind else _tile(stmt, cached, target, labels, choices)
+        found = None if stmt.bind else crossing(stmt)
+        if found is None:
+            return None
+        lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in found.loads))))
+        if min(length(f) or 0 for f in (found.along, found.across)) < lanes:
+            return None
+        store = found.stores[0]
+        step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
+        line = step * store.buffer.type.dtype.bytes
+        aligned = line % target.vector_bytes == 0
+        whole = aligned and cached and trips(found.across) < 2 * trips(found.along)
+        return _squares(found, lanes, choices.decide("whole_lines", whole), labels)[0]
 
     return replace(kernel, body=map_outermost(kernel.body, one))
-
-
-def _tile(stmt: For, near: bool, target: Machine, labels: Labels, choices: Choices) -> Stmt | None:
-    """The nest in squares; `near` where a cache holds what it touches."""
-    found = crossing(stmt)
-    if found is None:
-        return None
-    lanes = target.lanes(max((4, *(t.type.dtype.bytes for t in found.loads))))
-    if min(length(f) or 0 for f in (found.along, found.across)) < lanes:
-        return None
-    store = found.stores[0]
-    step = stride_of(store, found.across.axis, ranges_in((stmt,))) or 0
-    line = step * store.buffer.type.dtype.bytes
-    aligned = line % target.vector_bytes == 0
-    whole = aligned and near and trips(found.across) < 2 * trips(found.along)
-    return _squares(found, lanes, choices.decide("whole_lines", whole), labels)[0]
 
 
 def _squares(copied: Crossing, lanes: int, whole: bool, labels: Labels) -> Block:

@@ -45,12 +45,26 @@ def tile_dot_products(kernel: Kernel, target: Machine, choices: Choices) -> Kern
 
 def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) -> Stmt:
     """Strips of columns, and in them blocks of rows; the strips are what threads share."""
-    strip = strip_columns(tile.columns, target.lanes(c.bytes))
+    lanes, (acc,) = target.lanes(c.bytes), c.update.fold.accs
+    strip = strip_columns(tile.columns, lanes)
     most = -(-tile_length(c.rows, ROWS) // tile.rows) * tile.rows
 
     def block(rows: For, columns: For) -> Block:
-        part = replace(c, rows=rows, columns=columns)
-        return _block(part, tile, (most, strip), target.lanes(c.bytes), labels)
+        """The dot products of some rows and columns, and then the epilogue over them by rows."""
+        dots = labels.buffer("dots", c.update.fold.dtypes[0], (most, strip))
+        index = past(rows.axis, rows.lo), past(columns.axis, columns.lo)
+        inner = (_sum(c, lanes, labels), Store(dots, index, acc))
+
+        def in_registers(*registers: For) -> Block:
+            return nested(registers, inner, bind="register")
+
+        fill = tiled((rows, columns), ((1, tile.columns), (0, tile.rows)), labels, in_registers)
+        row, column = labels.axis("e"), labels.axis("e")
+        places = {rows.axis: row, columns.axis: column}
+        read = make(Load(dots), *substitute(index, places))
+        epilogue = substitute_block(c.stores, {**places, acc: read})
+        loops = replace(rows, axis=row), replace(columns, axis=column)
+        return (Local(dots), *fill, *nested(loops, epilogue))
 
     def strips(columns: For) -> Block:
         nest = tiled((c.rows, columns), ((0, most),), labels, block)
@@ -58,28 +72,6 @@ def _schedule(c: Contraction, tile: DotTile, target: Machine, labels: Labels) ->
 
     nest = tiled((c.columns,), ((0, strip),), labels, strips)
     return nested(c.outer, nest, bind="serial")[0]
-
-
-def _block(
-    c: Contraction, tile: DotTile, shape: tuple[int, int], lanes: int, labels: Labels
-) -> Block:
-    """The dot products of some rows and columns, and then the epilogue over them by rows."""
-    dots = labels.buffer("dots", c.update.fold.dtypes[0], shape)
-    index = past(c.rows.axis, c.rows.lo), past(c.columns.axis, c.columns.lo)
-    (acc,) = c.update.fold.accs
-    inner = (_sum(c, lanes, labels), Store(dots, index, acc))
-
-    def in_registers(*tile: For) -> Block:
-        return nested(tile, inner, bind="register")
-
-    steps = (1, tile.columns), (0, tile.rows)
-    fill = tiled((c.rows, c.columns), steps, labels, in_registers)
-    row, column = labels.axis("e"), labels.axis("e")
-    places = {c.rows.axis: row, c.columns.axis: column}
-    read = make(Load(dots), *substitute(index, places))
-    epilogue = substitute_block(c.stores, {**places, acc: read})
-    loops = replace(c.rows, axis=row), replace(c.columns, axis=column)
-    return (Local(dots), *fill, *nested(loops, epilogue))
 
 
 def _sum(c: Contraction, lanes: int, labels: Labels) -> For:

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from weft.core.text.graph import fresh
 from weft.scalar.blocks import substitute_block, with_body
-from weft.scalar.nest import Block, For, Kernel, Program, Store
+from weft.scalar.nest import For, Kernel, Program, Store
 from weft.scalar.ops import constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import chain, contraction, divisors, trips
@@ -42,7 +42,20 @@ def _split(kernel: Kernel, names: set[str], target: GPU) -> list[Kernel]:
     plain = all(not f.folds for f in loops[1:])
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, *loops))
     found = _parts((around or loops)[0], around, loops, target) if plain and even else None
-    return _kernels(kernel, around, loops, *found, names) if found else [kernel]
+    if found is None:
+        return [kernel]
+    (split, length), (_, *rest) = found, body
+    folds, part, index = loops[0].folds, Labels(kernel.body).axis("s"), [f.axis for f in around]
+    outer, end, place = cut(split, part, length)
+    stored = buffers(kernel, "part", folds, (trips(outer), *map(trips, around)), names)
+    stores = tuple(Store(b, (part, *index), acc) for acc, b in stored.items())
+    sums = [replace(f, hi=end) if f is split else f for f in loops]
+    parts = (*nested(sums, substitute_block(loops[-1].body, place)), *stores)
+    first = with_body(kernel, nested([outer, *around], parts))
+    name = fresh(f"{kernel.name}_parts", names)
+    first = replace(first, name=name, outputs=tuple(stored.values()))
+    combine = combining(folds, stored, part, trips(outer), tuple(index))
+    return [first, with_body(kernel, nested(around, (combine, *rest)), *stored.values())]
 
 
 def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple[For, int] | None:
@@ -71,20 +84,3 @@ def _parts(nest: For, around: list[For], loops: list[For], target: GPU) -> tuple
         loop = max(loops, key=trips)
         length = 4 * -(-trips(loop) // (4 * wanted))
     return (loop, length) if length < trips(loop) else None
-
-
-def _kernels(
-    kernel: Kernel, around: list[For], loops: list[For], split: For, length: int, names: set[str]
-) -> list[Kernel]:
-    folds, (_, *rest) = loops[0].folds, around[-1].body if around else kernel.body
-    part, index = Labels(kernel.body).axis("s"), tuple(f.axis for f in around)
-    outer, end, place = cut(split, part, length)
-    stored = buffers(kernel, "part", folds, (trips(outer), *map(trips, around)), names)
-    stores = tuple(Store(b, (part, *index), acc) for acc, b in stored.items())
-    body: Block = substitute_block(loops[-1].body, place)
-    body = nested([replace(f, hi=end) if f is split else f for f in loops], body)
-    first = with_body(kernel, nested([outer, *around], (*body, *stores)))
-    name = fresh(f"{kernel.name}_parts", names)
-    first = replace(first, name=name, outputs=tuple(stored.values()))
-    body = nested(around, (combining(folds, stored, part, trips(outer), index), *rest))
-    return [first, with_body(kernel, body, *stored.values())]
