@@ -60,7 +60,7 @@ def ranges_around(
         return {}, None
     thought = hints_of(program)
     larger = {label for label, n in thought.items() if n != met[label]}
-    nests = [n for n, _ in nests_of(program.kernels, target)] if larger else []
+    nests = [n for n, _ in nests_of(program.kernels)] if larger else []
     ending = [n.rows if isinstance(n, Contraction) else n for n in nests]  # rows, and long sums
     rows = {*sizes_of(tuple(map(span, ending)))}
     first = with_hints(program, {label: met[label] for label in larger & rows})

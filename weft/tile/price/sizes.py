@@ -35,7 +35,7 @@ BLOCKS_NS = 2.0  # what the blocks of a sum take where there is one of them
 
 def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[int, int]]:
     """By number of rows or of summands that is a size: the range around its hint that is good."""
-    nests = nests_of(kernels, target)
+    nests = nests_of(kernels)
     found = [c for c, _ in nests if isinstance(c, Contraction)]
     sums = [(n, times) for s, times in nests for n in _summed(s) if isinstance(n, Size)]
     sizes = {c.rows.hi: span(c.rows) for c in found if c.rows.lo is constant(0)}
@@ -47,7 +47,7 @@ def good_ranges(kernels: Iterable[Kernel], target: Machine) -> dict[Size, tuple[
     return {n: ends for n, ends in ranges.items() if ends != _bounds(n)}
 
 
-def nests_of(kernels: Iterable[Kernel], target: Machine) -> list[tuple[Contraction | For, int]]:
+def nests_of(kernels: Iterable[Kernel]) -> list[tuple[Contraction | For, int]]:
     return [n for k in kernels for n in _nests(collapse(k.body))]
 
 
