@@ -51,6 +51,11 @@ def scans(x):
     return *(x.cumsum(d) for d in range(3)), x.flip(1).cumsum(1).exp(), x.cumsum(2).sum(2)
 
 
+def running_extremes(x):
+    ends = (*x.cummax(0), *x.cummin(-1))
+    return *ends, x.cummax(1).indices, x.cummin(1).values
+
+
 def layer_norm(x):
     return F.layer_norm(x, x.shape[-1:])
 
@@ -124,6 +129,27 @@ FOLDS = by_dtype() + cases(
     scans=(scans, f32(3, 5, 37)),
     scans_i64=(lambda x: (x.cumsum(0), x.cumsum(1), (x > 0).cumsum(1)), i64(5, 37)),
     scans_f16=(lambda x: (x.cumsum(0), x.cumsum(-1)), f16(5, 37)),
+    running_extremes=(running_extremes, f32(5, 37)),
+    running_extremes_ties=(running_extremes, f32(3, 5, 37, of=(1.0, -2.0, 1.0, 0.5))),
+    running_extremes_specials=(
+        running_extremes,
+        f32(5, 37, of=(float("-inf"), 1.0, float("inf"), 2.0, float("nan"), 3.0)),
+    ),
+    running_extremes_bool=(running_extremes, boolean(5, 37)),
+    running_extremes_u8=(running_extremes, u8(5, 37)),
+    running_extremes_i64=(running_extremes, i64(5, 37, below=4)),
+    running_extremes_bf16=(running_extremes, bf16(5, 37)),
+    running_extremes_f64=(running_extremes, f64(5, 37)),
+    running_extremes_empty=(lambda x: (*x.cummax(0), *x.cummin(1), x.logcumsumexp(1)), f32(3, 0)),
+    running_extremes_one=(lambda x: (*x.cummax(0), x.logcumsumexp(1)), f32(1, 7)),
+    running_rank_0=(lambda x: (*x.cummax(0), *x.cummin(-1), x.logcumsumexp(0)), f32()),
+    running_logsumexp=(lambda x: (x.logcumsumexp(0), x.logcumsumexp(-1)), f32(5, 37)),
+    running_logsumexp_f64=(lambda x: (x.logcumsumexp(0), x.logcumsumexp(-1)), f64(5, 37)),
+    running_logsumexp_f16=(lambda x: (x.logcumsumexp(0), x.logcumsumexp(-1)), f16(5, 37)),
+    running_logsumexp_of_inf=(
+        lambda x: (x.logcumsumexp(0), x.logcumsumexp(1)),
+        f32(5, 37, of=(float("-inf"), float("-inf"), 1.0, float("inf"), 2.0)),
+    ),
     scan_products=(lambda x: (x.cumprod(0), x.cumprod(1)), f32(5, 7)),
     scan_of_softmax=(lambda x: x.softmax(-1).cumsum(-1) < 0.9, f32(5, 37)),
     layer_norm=(lambda x, w, b: F.layer_norm(x, (37,), w, b), f32(3, 5, 37), f32(37), f32(37)),

@@ -46,7 +46,7 @@ PROGRAMS: dict[str, tuple[str, Callable[..., Any], Make]] = {
         bf16(*[(1, 2, 128, 64)] * 3),
     ),
     "cross_entropy": ("cuda:sm_90a", F.cross_entropy, targets(8, 1000)),
-    "cumsum": ("cuda:sm_90a", lambda x: x.cumsum(-1), f32((64, 256))),
+    "cumsum": ("cuda:sm_90a", lambda x: x.cumsum(-1), f32((64, 128))),
     "layer_norm": ("cuda:sm_120", lambda x: F.layer_norm(x, (600,)), f32((3, 600))),
 }
 
@@ -167,6 +167,21 @@ def test_attention_has_no_bank_conflicts() -> None:
     conflicts, loads = attention_conflicts()
     assert conflicts == 0 and loads == 416  # a third of what a review of 2026-11-22 counted, 1312
     assert attention_conflicts(passes="-pad_smem")[0] > 0
+
+
+@pytest.mark.parametrize("name", ("cumsum", "cumprod", "cummax"))
+def test_a_block_scans_neighbours(name: str) -> None:
+    """A request is whole lines, 16 bytes to a lane; shared memory has no more than a conflict."""
+    args = [torch.empty(4096, 4096, device="meta")]
+    (kernel,) = kernels_of(lambda x: getattr(x, name)(1), "cuda:sm_90a", args).values()
+    found = counts(kernel, GPUS["cuda:sm_90a"])
+    loads = [t for t in found.touches if t.buffer.name == "x"]
+    assert loads and all(t.units == 16 * t.requests for t in loads)
+    stores = [t for t in found.touches if t.buffer.space == "global" and t.kind == "store"]
+    assert stores and all(t.bytes == 16 for t in stores)
+    shared = [t for t in found.touches if t.buffer.space == "shared"]
+    assert shared and all(t.units <= t.requests * (1 + t.bytes // 4) for t in shared)
+    assert price(kernel, GPUS["cuda:sm_90a"]).bound == "memory"
 
 
 def test_a_sample_of_iterations_is_enough() -> None:

@@ -7,14 +7,14 @@ MONOIDS["welford"].carriers((f32,))      # 3 of f32: count, mean, sum of squared
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from weft.core.node import Node
 from weft.core.types import DType, i64
-from weft.scalar.ops import apply, constant
+from weft.scalar.ops import apply, cast, constant
 
 Terms = tuple[Node, ...]
 
@@ -31,6 +31,8 @@ class Monoid:
     function  name of the pointwise function where combine is a single one, else None
     indexed   the values of an element are the element and its flat position
     reference the meaning in NumPy: (array, axes) -> array with folded axes of length 1
+    append    combine, where the second part is one element that comes after all of the first
+    scan      the meaning of running folds: (array, axis) -> results; None where there are none
     """
 
     name: str
@@ -43,6 +45,8 @@ class Monoid:
     indexed: bool = False
     cost: float = field(default=1.0, compare=False)
     function: str | None = field(default=None, compare=False, repr=False)
+    scan: Callable[..., Any] | None = field(default=None, compare=False, repr=False)
+    append: Callable[[Terms, Terms], Terms] | None = field(default=None, compare=False, repr=False)
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -79,7 +83,12 @@ def _simple(name: str, function: str, ufunc: Any, start: Extreme) -> Monoid:
     def combine(a: Terms, b: Terms) -> Terms:
         return (apply(function, a[0], b[0]),)
 
-    MONOIDS[name] = Monoid(name, lambda d: d[:1], identity, combine, reference, function=function)
+    def scan(x: Any, axis: int) -> tuple[Any]:
+        return (ufunc.accumulate(x, axis=axis).astype(x.dtype),)
+
+    MONOIDS[name] = Monoid(
+        name, lambda d: d[:1], identity, combine, reference, function=function, scan=scan
+    )
     return MONOIDS[name]
 
 
@@ -91,36 +100,58 @@ ANY = _simple("any", "or", np.logical_or, lambda d: False)
 ALL = _simple("all", "and", np.logical_and, lambda d: True)
 
 
-def _argument(name: str, better: str, worst: Extreme, best: Any) -> None:
+def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = None) -> Monoid:
+    """Register the fold to the position of the best value, and to that value.
+
+    Of equals the first wins; with `last`, the function that accumulates values, the last one does.
+    """
+    sooner, nowhere = ("gt", -1) if last else ("lt", np.iinfo(np.int64).max)
+
+    def scan(x: Any, axis: int) -> tuple[Any, Any]:
+        value = last.accumulate(x, axis=axis)
+        at = np.where((x == value) | (x != x), np.indices(x.shape, sparse=True)[axis], 0)
+        return np.maximum.accumulate(at, axis=axis), value
+
     def reference(x: Any, axes: tuple[int, ...]) -> Any:
         kept = [i for i in range(x.ndim) if i not in axes]
-        last = np.transpose(x, (*kept, *sorted(axes)))
-        flat = last.reshape(*last.shape[: len(kept)], -1)
-        return np.expand_dims(best(flat, axis=-1).astype(np.int64), axes)
+        ordered = np.transpose(x, (*kept, *sorted(axes)))
+        flat = ordered.reshape(*ordered.shape[: len(kept)], -1)
+        at = flat.shape[-1] - 1 - best(flat[..., ::-1], -1) if last else best(flat, -1)
+        return np.expand_dims(at.astype(np.int64), axes)
 
     def combine(a: Terms, b: Terms) -> Terms:
-        """Keep the better value; a NaN beats any number; of equals the lower position wins."""
+        """Keep the better value; a NaN beats any number; of equals the position decides."""
         (v, i), (w, j) = a, b
         w_nan, v_number = apply("ne", w, w), apply("eq", v, v)
         wins = apply("or", apply(better, w, v), apply("and", w_nan, v_number))
         same = apply("or", apply("eq", v, w), apply("and", w_nan, apply("ne", v, v)))
-        wins = apply("or", wins, apply("and", same, apply("lt", j, i)))
+        wins = apply("or", wins, apply("and", same, apply(sooner, j, i)))
+        return apply("where", wins, w, v), apply("where", wins, j, i)
+
+    def append(a: Terms, b: Terms) -> Terms:
+        (v, i), (w, j) = a, b
+        wins = apply("or", apply(better.replace("t", "e"), w, v), apply("ne", w, w))
         return apply("where", wins, w, v), apply("where", wins, j, i)
 
     MONOIDS[name] = Monoid(
         name,
         lambda d: (d[0], i64),
-        lambda d: (constant(worst(d[0].numpy), d[0]), constant(np.iinfo(np.int64).max)),
+        lambda d: (constant(worst(d[0].numpy), d[0]), constant(nowhere)),
         combine,
         reference,
-        project=lambda c: (c[1],),
+        project=lambda c: (c[1], c[0]),
         indexed=True,
         cost=6.0,
+        scan=scan if last else None,
+        append=append if last else None,
     )
+    return MONOIDS[name]
 
 
 _argument("argmax", "gt", lowest, np.argmax)
 _argument("argmin", "lt", highest, np.argmin)
+LAST_MAX = _argument("last_argmax", "gt", lowest, np.argmax, np.maximum)
+LAST_MIN = _argument("last_argmin", "lt", highest, np.argmin, np.minimum)
 
 
 def _welford_combine(a: Terms, b: Terms) -> Terms:
@@ -162,7 +193,7 @@ def _logsumexp_combine(a: Terms, b: Terms) -> Terms:
         """value * exp(at - top), which is `value` itself when both are the same infinity."""
         same = apply("eq", at, top)
         gap = apply("where", same, constant(0, dtype), apply("subtract", at, top))
-        return apply("multiply", value, apply("exp", gap))
+        return apply("multiply", value, cast(apply("exp", gap), value.type.dtype))
 
     return top, apply("add", scaled(s, m), scaled(t, n))
 
@@ -182,4 +213,14 @@ SUMEXP = MONOIDS["sumexp"] = Monoid(
     lift=lambda x: (x[0], constant(1, x[0].type.dtype)),
     project=lambda c: (c[1],),
     cost=30.0,
+)
+
+LOGSUMEXP = MONOIDS["logsumexp"] = replace(
+    SUMEXP,
+    name="logsumexp",
+    carriers=lambda d: (d[0], d[-1]),  # the sum in f64 where roundings would add up
+    identity=lambda d: (constant(-math.inf, d[0]), constant(0, d[-1])),
+    reference=lambda x, axes: np.logaddexp.reduce(x, axis=axes, keepdims=True),
+    project=lambda c: (apply("add", c[0], apply("log", c[1])),),
+    scan=lambda x, axis: (np.logaddexp.accumulate(x, axis=axis),),
 )

@@ -49,7 +49,9 @@ def combined(update: Update) -> Terms:
     """The new values of the accumulators."""
     if is_product(update):
         return (apply(fma, *update.values, *update.fold.accs),)
-    return update.fold.monoid.combine(update.fold.accs, lifted(update))
+    monoid = update.fold.monoid
+    combine = monoid.combine if update.partial else monoid.append or monoid.combine
+    return combine(update.fold.accs, lifted(update))
 
 
 def guarded(update: Update, condition: Node) -> Update:

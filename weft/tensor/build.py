@@ -263,8 +263,8 @@ def reduce(
     return out if keep else squeeze(out, axes)
 
 
-def scan(monoid: Monoid, x: Tensor, axis: int) -> Tensor:
-    return Tensor(make(ops.Scan(monoid, axis), x.node))
+def scan(monoid: Monoid, x: Tensor, axis: int, result: int = 0) -> Tensor:
+    return Tensor(make(ops.Scan(monoid, axis, result), x.node))
 
 
 def scatter_sum(base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:

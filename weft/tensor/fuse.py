@@ -6,6 +6,7 @@ groups = partition(graph, price, target)        # price(nest) -> microseconds
 import heapq
 import itertools
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from weft.core.node import Graph, Node
 from weft.scalar.choices import Chooser
@@ -64,9 +65,10 @@ def store_initially(groups: Groups, fuse: str) -> None:
         if node in groups.stored or node in groups.inputs:
             inlined[node] = 1.0
     for node in sorted(groups.stored, key=groups.order.__getitem__):
-        if not isinstance(node.op, ops.Part):
+        if not isinstance(node.op, ops.Part) and node not in groups.kernels:
             parts = [u for u in users[node] if isinstance(u.op, ops.Part)]
-            groups.put(groups.kernel((node, *parts)))
+            scans = [n for a in node.args for n in users[a] if _is_same_scan(n, node)]
+            groups.put(groups.kernel((*(scans or (node,)), *parts)))
 
 
 def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool:
@@ -79,6 +81,13 @@ def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool
         return long
     direct = len(users) == 1 and isinstance(users[0].op, ops.Map | ops.Reduce)
     return long or fuse == "none" or isinstance(node.op, ops.Reduce) or not direct
+
+
+def _is_same_scan(a: Node, b: Node) -> bool:
+    """Whether both are results of one running fold."""
+    if not (isinstance(a.op, ops.Scan) and isinstance(b.op, ops.Scan)):
+        return False
+    return replace(a.op, result=0) == replace(b.op, result=0)
 
 
 def _is_contraction(node: Node, users: list[Node]) -> bool:

@@ -157,7 +157,7 @@ def lower_group(
     if isinstance(op, Scan | Scatter) and 0 in outputs[0].type.shape:
         return ()
     if isinstance(op, Scan):
-        return _lower_scan(outputs[0], op, buffers, written)
+        return _lower_scan(outputs, op, buffers, written)
     if isinstance(op, Scatter):
         return _lower_scatter(outputs[0], op, buffers, written, tables)
     ranges, wanted = elements(outputs)
@@ -173,18 +173,23 @@ def lower_group(
     return renumber(_Nest().block(leaves, frozenset()))
 
 
-def _lower_scan(node: Node, scan: Scan, buffers: Buffers, written: Buffers) -> nest.Block:
-    shape = node.type.shape
+def _lower_scan(outputs: Group, scan: Scan, buffers: Buffers, written: Buffers) -> nest.Block:
+    """One fold, whose results the outputs are."""
+    shape = outputs[0].type.shape
     ranges = box(shape, "o")
     index = tuple(ranges)
-    value = Terms(buffers, ranges).of(node.args[0], index)
+    value = Terms(buffers, ranges).of(outputs[0].args[0], index)
     dtypes = scan.monoid.carriers((value.type.dtype,))
     fold = nest.Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
-    result = scan.monoid.project(fold.running)[0]
-    store = nest.Store(written[node], index, stored(result, node.type.dtype))
+    results = scan.monoid.project(fold.running)
+    folded = (value, index[scan.axis]) if scan.monoid.indexed else (value,)
+    stmts: list[nest.Update | nest.Store] = [nest.Update(fold, folded)]
+    for node in outputs:
+        value = stored(results[op_of(node, Scan).result], node.type.dtype)
+        stmts.append(nest.Store(written[node], index, value))
     loops = [(a, d, "free") for a, d in zip(index, shape, strict=True)]
     loops.append((*loops.pop(scan.axis)[:2], "scan"))
-    leaves = [Leaf(tuple(loops), stmt) for stmt in (nest.Update(fold, (value,)), store)]
+    leaves = [Leaf(tuple(loops), stmt) for stmt in stmts]
     return renumber(_Nest(len(dtypes)).block(leaves, frozenset()))
 
 

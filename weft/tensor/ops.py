@@ -213,22 +213,27 @@ class Gather(Op):
         return np.broadcast_to(x[tuple(indices)], rows[0].shape)
 
 
-SCANNING = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
-
-
 @op("scan")
 class Scan(Op):
-    """Running fold along one axis: out[..., i, ...] folds elements 0 to i, both included."""
+    """Running fold along one axis: out[..., i, ...] folds elements 0 to i, both included.
+
+    `result` counts what the monoid projects to: the position, then the value of an indexed one.
+    Scans of one tensor that differ in it alone are one kernel.
+    """
 
     monoid: Monoid
     axis: int
+    result: int = 0
 
     def infer(self, x: TensorType) -> TensorType:
         require(0 <= self.axis < x.rank, f"scan along axis {self.axis} of a rank-{x.rank} tensor")
-        return TensorType(x.dtype, x.shape)
+        return TensorType(i64 if self.monoid.indexed and not self.result else x.dtype, x.shape)
 
     def evaluate(self, x: Any) -> Any:
-        return SCANNING[self.monoid.name].accumulate(x, axis=self.axis).astype(x.dtype)
+        return self.monoid.scan(x, self.axis)[self.result]  # type: ignore[misc]
+
+
+SCATTERED = {"sum": np.add, "product": np.multiply, "max": np.maximum, "min": np.minimum}
 
 
 @op("scatter")
@@ -255,7 +260,7 @@ class Scatter(Op):
         place = list(np.indices(index.shape, sparse=True))
         place[self.axis] = checked_index.evaluate(index, base.shape[self.axis])
         out = base.copy()
-        SCANNING[self.monoid.name].at(out, tuple(place), x)
+        SCATTERED[self.monoid.name].at(out, tuple(place), x)
         return out
 
 

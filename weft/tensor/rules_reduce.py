@@ -112,7 +112,7 @@ def negate_after(op: Reduce, x: Node, build: Vocabulary) -> Node | None:
 
 
 def scan_unit(node: Node, op: Scan) -> Node | None:
-    return node.args[0] if node.type.shape[op.axis] == 1 else None
+    return node.args[0] if op.monoid.function and node.type.shape[op.axis] == 1 else None
 
 
 OF_VIEW = call("reduce", call("view"))

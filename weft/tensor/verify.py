@@ -6,7 +6,7 @@
 4. Outputs are tensors; only a `part` reads an extern of several results, within their number.
 5. Index terms read the output's own axes i0, i1, ... alone; a view's are i64, its mask is bool.
 6. A view reads inside its source wherever its mask holds.
-7. Folded axes differ; a scan or scatter has a monoid of SCANNING; a scalar's value fits its dtype.
+7. Folded axes differ; a scan or scatter has a monoid with a scan; a scalar's value fits its dtype.
 """
 
 import math
@@ -85,8 +85,10 @@ def check_attributes(node: Node, graph: Graph) -> None:
         check_term(op.term, op.shape)
     if isinstance(op, ops.Reduce):
         require(len(set(op.axes)) == len(op.axes), f"folds an axis twice: {op.axes}")
+        require(op.monoid.append is None, f"{op.monoid} is a monoid of scans alone")
     if isinstance(op, ops.Scan | ops.Scatter):
-        require(op.monoid.name in ops.SCANNING, f"{op.monoid} is not a monoid of scans")
+        scans = isinstance(op, ops.Scan) or op.monoid.name in ops.SCATTERED
+        require(scans and op.monoid.scan is not None, f"{op.monoid} is not a monoid of scans")
     if isinstance(op, ops.Scalar):
         fits = type(op.value) is op.dtype.python
         if fits and op.dtype.is_integer:

@@ -9,7 +9,19 @@ from typing import Any
 
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, axes_of, on_axis, rows
-from weft.scalar.monoid import ALL, ANY, MAX, MIN, MONOIDS, PRODUCT, SUM, Monoid
+from weft.scalar.monoid import (
+    ALL,
+    ANY,
+    LAST_MAX,
+    LAST_MIN,
+    LOGSUMEXP,
+    MAX,
+    MIN,
+    MONOIDS,
+    PRODUCT,
+    SUM,
+    Monoid,
+)
 from weft.tensor.build import Axes, Number, Tensor, cast, mean, reduce, scan, total, variance
 
 Dim = int | Axes | None
@@ -47,6 +59,15 @@ def running(monoid: Monoid) -> Callable[..., Tensor]:
     return on_axis(lambda x, axis, dtype=None: scan(monoid, x, axis) if x.rank else x)
 
 
+def running_best(monoid: Monoid) -> Callable[..., Any]:
+    """cummax and cummin: values and the last position of each so far."""
+
+    def row(x: Tensor, axis: int) -> tuple[Tensor, Tensor | int]:
+        return (scan(monoid, x, axis, 1), scan(monoid, x, axis)) if x.rank else (x, 0)
+
+    return on_axis(row)
+
+
 REDUCTIONS = {
     "sum sum.dim_IntList": over(total),
     "mean mean.dim": over(mean),
@@ -55,11 +76,14 @@ REDUCTIONS = {
     "var_mean.correction": over(lambda x, *how, **by: (variance_of(x, *how, **by), mean(x, *how))),
     "cumsum": running(SUM),
     "cumprod": running(PRODUCT),
+    "logcumsumexp": running(LOGSUMEXP),
 }
 
 BEST = {
     "amax max": folding(MAX),
     "amin min": folding(MIN),
+    "cummax": running_best(LAST_MAX),
+    "cummin": running_best(LAST_MIN),
     "max.dim": best_of(MAX, "argmax"),
     "min.dim": best_of(MIN, "argmin"),
     "argmax": over(partial(first_of, "argmax")),

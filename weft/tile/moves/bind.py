@@ -42,6 +42,8 @@ def framed(body: Block) -> Block:
     def one(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For) or stmt.bind or tile_of(stmt) is not None:
             return stmt
+        if stmt.role == "scan":  # in order
+            return stmt
         body = rebound(stmt.body, "thread", "lane")
         if function_of(stmt.hi) != "minimum":
             return replace(stmt, body=body, bind="thread")
@@ -53,7 +55,10 @@ def framed(body: Block) -> Block:
 
 def shared(body: Block) -> Block:
     """The body with what its nests hand over in shared memory."""
-    return substituted(body, {b: replace(b, space="shared") for b in locals_in(body)})
+    own = {b for f in loops_in(body, "thread") for b in locals_in(f.body)}  # of one thread
+    return substituted(
+        body, {b: replace(b, space="shared") for b in locals_in(body) if b not in own}
+    )
 
 
 def whole_blocks(loop: For, width: int, labels: Labels, body: Block) -> tuple[For, For, Block]:

@@ -12,14 +12,30 @@ from itertools import chain
 from weft.core.node import Node, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
-from weft.scalar.blocks import Index, substitute_block
-from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Running, Store, Update
+from weft.scalar.blocks import Index, nodes, substitute_block
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    Fold,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Program,
+    Running,
+    Stmt,
+    Store,
+    Update,
+)
 from weft.scalar.ops import apply, constant
 from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import trips
+from weft.tile.analysis.access import ranges_in, strides, trips
+from weft.tile.moves.loops import Labels
 
 PART = 128  # elements at least that a thread scans
+OF_BLOCK = 4096  # elements at most that the threads of a block scan together
+GROUP = 33  # totals that one thread scans: odd, so that threads meet in no bank
 
 
 def split_kernels(program: Program, split: Callable[[Kernel, set[str]], list[Kernel]]) -> Program:
@@ -60,6 +76,67 @@ def part_length(scan: For, around: list[For], target: GPU) -> int:
         return trips(scan)
     wanted = -(-target.fewest_threads // trips(*around))  # parts of a row
     return PART * -(-trips(scan) // (wanted * PART))
+
+
+def lies_along(scan: For) -> bool:
+    """Whether neighbours in a long scan are neighbours in memory: threads take strips of it."""
+    ranges = ranges_in((scan,))
+    steps = [step for s in scan.body for _, step in strides(s, scan.axis, ranges)]
+    return trips(scan) > GROUP * strip(scan) and set(steps) <= {0, 1, -1}
+
+
+def of_block(scan: For, target: GPU) -> int:
+    """How many elements the threads of a block scan together: twice their totals fit in shared."""
+    each = 2 * sum(d.bytes for f in scan.folds for d in f.dtypes)
+    fit = strip(scan) * (target.shared // 4 // each)
+    return min(OF_BLOCK, 1 << fit.bit_length() - 1)
+
+
+def strip(scan: For) -> int:
+    """The elements of a scan that are 16 bytes of what it reads and writes."""
+    sizes = [t.op.buffer.type.dtype.bytes for t in nodes(scan.body) if isinstance(t.op, Load)]
+    return 16 // min(sizes, default=4)
+
+
+def stored_at_once(scan: For, labels: Labels) -> Block:
+    """The scan in registers, and the stores of what it left in them: as wide as they can be."""
+    stores = [s for s in scan.body if isinstance(s, Store) and s.buffer.space == "global"]
+    held = [labels.buffer("held", s.value.type.dtype, (trips(scan),)) for s in stores]
+    inside = dict(zip(stores, held, strict=True))
+    kept: dict[Stmt, Stmt] = {
+        s: replace(s, buffer=b, index=(scan.axis,), mask=None) for s, b in inside.items()
+    }
+    body = (kept.get(s, s) for s in scan.body)
+    after = (replace(s, value=make(Load(b), scan.axis)) for s, b in inside.items())
+    at = labels.axis("e")
+    copy = replace(scan, body=tuple(after), folds=(), bind="register")
+    copy = substituted(copy, {scan.axis: at})
+    return (*map(Local, held), replace(scan, body=tuple(body)), copy)
+
+
+def of_scan(
+    scan: For,
+    part: Node,
+    length: int,
+    totals: Mapping[Node, Buffer],
+    before: Mapping[Node, Buffer],
+    index: Index,
+) -> tuple[Block, Block, Block]:
+    """What makes the total of a part, what scans these, and what scans a part after them."""
+    outer, end, place = cut(scan, part, length)
+    stmts = substitute_block(scan.body, place)
+    fold = replace(scan, hi=end, role="reduce", body=updates_in(stmts))
+    first = (fold, *(Store(b, (part, *index), acc) for acc, b in totals.items()))
+    # each accumulator, what reads it in the loop, and what it is before any element
+    each = (zip(f.accs, f.running, f.monoid.identity(f.dtypes), strict=True) for f in scan.folds)
+    carriers = [one for fold in each for one in fold]
+    loop = combining(scan.folds, totals, part, trips(outer), index)
+    stores = (Store(before[acc], (part, *index), running) for acc, running, _ in carriers)
+    loop = replace(loop, role="scan", body=(*loop.body, *stores))
+    some, behind = apply("ge", part, constant(1)), apply("add", part, constant(-1))
+    reads = {r: make(Load(before[a], True), behind, *index, some, n) for a, r, n in carriers}
+    inner, _ = own_part(replace(scan, hi=end, body=stmts), scan.folds, str(part.op.label))  # type: ignore[attr-defined]
+    return first, (loop,), (replace(inner, body=substitute_block(inner.body, reads)),)
 
 
 def updates_in(block: Block) -> tuple[Update, ...]:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from weft.scalar.blocks import locals_in
 from weft.scalar.nest import Kernel
-from weft.scalar.substitution import substituted
+from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import boxed
 from weft.tile.analysis.slabs import accesses_of_block, best_pad, padded

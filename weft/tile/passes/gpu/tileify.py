@@ -63,7 +63,7 @@ def bound(body: tuple[Stmt, ...], target: GPU, role: str) -> tuple[Stmt, ...]:
     ranges = ranges_in(body)
     chosen: set[Node] = set()
     for stmt in nests_of(body):
-        if isinstance(stmt, For) and tile_of(stmt) is None:
+        if isinstance(stmt, For) and not stmt.bind and tile_of(stmt) is None:
             chosen |= every_axis(stmt, target, ranges)[0][1]
 
     def one(loop: For) -> For:
