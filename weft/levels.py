@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.errors import WeftError, choice
 from weft.core.node import Graph, Node
-from weft.core.passes import PassLog, call_by_name
+from weft.core.passes import Passes, PassLog, call_by_name
 from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
@@ -20,7 +20,7 @@ from weft.frontend.lower import to_tensor
 from weft.kernel import verify as kernel_verify
 from weft.kernel.schedule import GPU_THREADS
 from weft.loop import verify as loop_verify
-from weft.options import Options, find_target
+from weft.options import Fuse, Options, find_target
 from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
@@ -31,6 +31,7 @@ from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import verify as tensor_verify
 from weft.tensor.fuse import partition
+from weft.tensor.groups import Group
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
@@ -130,10 +131,26 @@ def scheduling(start: Any, options: Options, target: CPU | GPU) -> tuple[Schedul
     return schedule_for(target, options.left_out, merges=options.fuse == "greedy"), chooser
 
 
-def lower(
-    start: Any, options: Options, log: PassLog, known: Known = KNOWN, fuses: bool = False
-) -> Levels:
-    """From a program of any level to C: the whole compiler, in order; or only until it is fused."""
+def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog) -> Passes:
+    """The passes of the tensor level, each with its name."""
+    steps: Passes = (
+        ("001_simplify", lambda graph: simplify(graph, log.fired)),
+        ("002_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
+    )
+    return (*steps, ("003_pair_bf16", pair_bf16)) if target.pairs else steps
+
+
+def groups_of(
+    graph: Graph, price: Any, target: CPU | GPU, fuse: Fuse, chooser: Chooser
+) -> list[Group]:
+    """Which tensors are computed by one kernel, as was found for this graph or by the price."""
+    if fuse == "greedy":
+        chooser.begin(graph)
+    return partition(graph, price, target, fuse, chooser)
+
+
+def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
+    """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule, chooser = scheduling(start, options, target)
     on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
@@ -153,19 +170,15 @@ def lower(
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price = price_for(target, free)
     if start.level == "torch":
-        run("n", lambda graph: simplify(graph, log.fired), "001_simplify")
-        run("n", partial(fold_in_one_pass, price=price), "002_fold_in_one_pass")
-        if target.pairs:
-            run("n", pair_bf16, "003_pair_bf16")
+        for name, step in steps_on_tensors(target, price, log):
+            run("n", step, name)
     if program.level == "tensor":
-        if options.fuse == "greedy":
-            chooser.begin(program)
-        groups = log.time("l", lambda: partition(program, price, target, options.fuse, chooser))
+        groups = log.time("l", lambda: groups_of(program, price, target, options.fuse, chooser))
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
         over = partial(on_program, choices=chooser.program, target=target, price=price)
         for name, step in schedule.program:
             run("l", partial(over, step=step, name=name[4:], constants=known.constants), name)
-    if fuses:
+    if known.fused:
         return Levels(made, None, {}, {}, {}, target.language, free, near, chooser, known)
     if program.level == "loop":
         if narrows:
@@ -184,6 +197,5 @@ def lower(
         for name, step in GPU_THREADS if on_gpu else ():
             run("k", partial(on_kernels, step=step, chooser=chooser, target=target), name)
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
-    named = unique.all(symbols) if unique else symbols
-    facts = sources, named, launches, target.language, free, near, chooser, known
-    return Levels(made, unique, *facts)
+    texts = sources, unique.all(symbols) if unique else symbols, launches
+    return Levels(made, unique, *texts, target.language, free, near, chooser, known)

@@ -79,13 +79,14 @@ class Leaf:
 class Known(NamedTuple):
     """What lowering may use beside a graph: layouts of its outputs, the inputs that are constants,
     whether the program may be one for a part of the sizes, and which sizes are few there: None
-    where it is one for all after all.
+    where it is one for all after all; whether it shall only be fused.
     """
 
     layouts: tuple[TensorType, ...] | None = None
     constants: Collection[int] = ()
     narrows: bool = False
     few: Collection[str] | None = ()
+    fused: bool = False
 
 
 KNOWN = Known()

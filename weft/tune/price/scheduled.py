@@ -74,18 +74,17 @@ class Fusing:
     """
 
     def __init__(self, graph: Graph, target: str, known: Known, tune: Tune) -> None:
-        self.graph, self.target, self.known = graph, target, known
+        self.graph, self.target, self.known = graph, target, known._replace(fused=True)
         self.tune: Tune = tune
         self.machine, self.prices = find_target(target), dict[str, float]()
-        facts = Options(target, tune=tune), PassLog(), known, True
-        self.name = lower(graph, *facts).chooser.name
+        self.name = lower(graph, Options(target, tune=tune), PassLog(), self.known).chooser.name
 
     def __call__(self, decisions: Decisions) -> Scheduled | None:
         """None where decisions do not fit, or a kernel has no price."""
         text = write_schedule({self.name: decisions})
         options = Options(self.target, tune=self.tune, schedule=text)
         try:
-            levels = lower(self.graph, options, PassLog(), self.known, True)
+            levels = lower(self.graph, options, PassLog(), self.known)
             met = fusions_of(levels.chooser.checked())
         except WeftError:
             return None
