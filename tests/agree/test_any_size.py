@@ -44,6 +44,7 @@ EACH_SIZE = {
     "index_and_float",
     "one_sums",
     "parted",
+    "reshaped",
 }
 
 
