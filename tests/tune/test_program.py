@@ -15,7 +15,6 @@ from typer.testing import CliRunner
 import weft
 from weft.cli.main import app
 from weft.cli.tuning import summary
-from weft.config import config
 from weft.options import find_target
 from weft.scalar.nest import Kernel
 from weft.text import print_program
@@ -26,12 +25,6 @@ from weft.tune.tuner import SETTINGS, Settings
 
 X = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
 GPU = "cuda:sm_90a"
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tuner, "config", replace(config, cache=tmp_path))
-    return tmp_path
 
 
 @pytest.fixture

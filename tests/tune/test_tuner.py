@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from typer.testing import CliRunner
 
 import weft
 from weft.cli.main import app
-from weft.config import config
 from weft.core.errors import WeftError
 from weft.options import find_target
 from weft.runtime.child import ChildError
@@ -24,12 +22,6 @@ from weft.tune.tuner import SETTINGS, Settings
 from weft.tune.worker import Session, differ
 
 X = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
-
-
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(tuner, "config", replace(config, cache=tmp_path))
-    return tmp_path
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make
-from weft.scalar.blocks import accesses, address, loops_in, map_outermost, substitute_block
+from weft.scalar.blocks import accesses, address, map_outermost, substitute_block
 from weft.scalar.choices import Choices
 from weft.scalar.monoid import PRODUCT
 from weft.scalar.nest import Block, Fold, For, Kernel, Load, Local, Stmt, Store
@@ -55,23 +55,26 @@ def sweep_rows(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
 
 def _sweep(stmt: For, target: Machine, labels: Labels) -> _Sweep | None:
     found = folded(stmt)
-    if found is None or found[0][-1] is not found[4] or len(found[1]) > 1:
+    if found is None:
         return None
-    free, (rows,), updates, _, _ = found
-    lanes = lanes_for(free[-1], target)
+    free, (rows, *others), updates, _, contiguous = found
+    columns = free[-1]
+    if others or contiguous is not columns:
+        return None
+    lanes = lanes_for(columns, target)
+    # one value a column; products are left to `widen_folds`, which accumulates them in f64
     simple = all(f.monoid.function and f.monoid is not PRODUCT for f in rows.folds)
-    enough = trips(rows) >= 2 * ROWS and trips(free[-1]) > SHORT * lanes
-    if not simple or not enough or any(True for _ in loops_in(rows.body)):
+    if not simple or trips(rows) < 2 * ROWS or trips(columns) <= SHORT * lanes:
         return None
     ranges, size = ranges_in((stmt,)), 0
     for buffer, index in accesses(tuple(updates)):
         where = address(buffer, index, ranges)
-        along, down = (stride_along(where, f.axis) for f in (free[-1], rows))
+        along, down = (stride_along(where, f.axis) for f in (columns, rows))
         if along not in (0, 1) or down is None:
             return None
         size += buffer.type.dtype.bytes if along and abs(down) > SHORT * lanes else 0
     more = (1 + 2 / ROWS) * trips(*free, rows) / lanes
-    return _Sweep(found, lanes, size * trips(rows, free[-1]) > target.l2, more, labels)
+    return _Sweep(found, lanes, size * trips(rows, columns) > target.l2, more, labels)
 
 
 @dataclass
