@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -43,6 +44,19 @@ def test_simulated_as_eager(name: str, shape: tuple[int, ...]) -> None:
     torch.testing.assert_close(f(x), exact, rtol=1e-5, atol=1e-5 if name != "halves" else 0.02)
     length = {"columns": shape[0], "flat": x.numel()}.get(name, shape[1])
     assert length <= 256 or "_part" in f.ir("loop") or "local part0" in f.ir("loop")
+
+
+@needs_compiler
+@pytest.mark.parametrize("target", ["cuda:sm_90a", "metal"])
+def test_truths_that_are_read_several_at_once(target: str) -> None:
+    x, y = torch.randn(2, 1056) > 0, torch.randn(2, 1056) > 1
+    facts = {"target": target, "simulate": True, "fallback": "error"}
+    for better in ("cummax", "cummin"):
+        scan = partial(getattr(torch, better), dim=1)
+        torch.testing.assert_close(tuple(weft.compile(scan, **facts)(x)), tuple(scan(x)))
+    x, y = (t.repeat(64, 1).flatten() for t in (x, y))  # as many as make a thread read several
+    for compare in (torch.gt, torch.ge, torch.lt, torch.le, torch.eq, torch.ne, torch.logical_xor):
+        torch.testing.assert_close(weft.compile(compare, **facts)(x, y), compare(x, y))
 
 
 def test_over_the_grid() -> None:

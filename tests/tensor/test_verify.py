@@ -59,6 +59,7 @@ INVALID = {
     "v0: index term is f32, neither i64 nor bool": lambda: make(ops.Index((4,), constant(1.0))),
     "v0: folds an axis twice: (0, 0)": lambda: make(ops.Reduce(SUM, (0, 0)), X),
     "v0: welford is not a monoid of scans": lambda: make(ops.Scan(MONOIDS["welford"], 0), X),
+    "v0: max has 1 results, no 5": lambda: make(ops.Scan(MONOIDS["max"], 0, 5), X),
     "v0: 1 is not a value of bool": lambda: make(ops.Scalar(1, boolean)),
     "v0: reads y, which is not an input of the graph": lambda: make(
         ops.Input("y", TensorType(f32, (2,)))

@@ -158,7 +158,7 @@ class GPUEmitter(Emitter):
     def out_of(self, text: str, dtype: DType) -> str:
         """An element of a vector as a value in a register."""
         if dtype is boolean:
-            return f"{text} != 0"
+            return f"({text} != 0)"
         return text if register(dtype) is dtype else f"cast_{dtype}_{register(dtype)}({text})"
 
     def vector(self, values: list[Node], type_: ScalarType) -> str:

@@ -89,6 +89,9 @@ def check_attributes(node: Node, graph: Graph) -> None:
     if isinstance(op, ops.Scan | ops.Scatter):
         scans = isinstance(op, ops.Scan) or op.monoid.name in ops.SCATTERED
         require(scans and op.monoid.scan is not None, f"{op.monoid} is not a monoid of scans")
+    if isinstance(op, ops.Scan):
+        has = 1 + op.monoid.indexed
+        require(0 <= op.result < has, f"{op.monoid} has {has} results, no {op.result}")
     if isinstance(op, ops.Scalar):
         fits = type(op.value) is op.dtype.python
         if fits and op.dtype.is_integer:
