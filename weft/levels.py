@@ -121,11 +121,9 @@ def on_program(
     return made if made.steps == program.steps or choices.decide(name, True) else program
 
 
-def scheduling(start: Any, options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
+def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     """The passes, and what chooses between their options: text, what was measured, the price."""
     chooser = Chooser(read_schedule(options.schedule))
-    if isinstance(start, Graph):  # by its first output, as its kernels are
-        chooser.name = "_".join(["program", *(start.names.get(n, "0") for n in start.outputs[:1])])
     if options.tune != "off":
         chooser.known = partial(decisions_of, target=target)
     return schedule_for(target, options.left_out, merges=options.fuse == "greedy"), chooser
@@ -144,15 +142,14 @@ def groups_of(
     graph: Graph, price: Any, target: CPU | GPU, fuse: Fuse, chooser: Chooser
 ) -> list[Group]:
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
-    if fuse == "greedy":
-        chooser.begin(graph)
+    chooser.begin(graph, searched=fuse == "greedy")
     return partition(graph, price, target, fuse, chooser)
 
 
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
-    schedule, chooser = scheduling(start, options, target)
+    schedule, chooser = scheduling(options, target)
     on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
     narrows, program = known.narrows and not on_gpu, start
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()

@@ -115,6 +115,13 @@ def test_a_fusion_that_cannot_be_is_told() -> None:
         weft.compile(sums, schedule=f"{name}.join.sum.nothing = yes")(*args)
 
 
+@pytest.mark.parametrize("line", ["inlien.t0 = no", "split_matmul_kk = no"])
+def test_a_name_that_is_none_is_told(line: str) -> None:
+    f = weft.compile(lambda x: x.softmax(-1), target="cpu", schedule=f"program_softmax.{line}")
+    with pytest.raises(WeftError, match="unknown choice of kernel program_softmax"):
+        f(torch.randn(4, 8))
+
+
 def test_a_chunk_that_leaves_no_registers_for_strips() -> None:
     """Each thread holds more of a chunk than 64 values: it reads them one by one."""
     args = [torch.empty(n, 4096, dtype=torch.bfloat16, device="meta") for n in (512, 11008)]

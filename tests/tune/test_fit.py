@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -65,24 +66,45 @@ def test_a_rate_stays_near_its_start() -> None:
     assert max(ratios) <= FACTOR * 1.001 and min(ratios) >= 0.999 / FACTOR and max(ratios) > 2
 
 
-def test_doctor_fits_rates_to_a_bench(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_doctor_fits_rates_to_a_bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rates_file, "config", replace(config, cache=tmp_path))
     rows = [{"workload": WORKLOAD, "kernel": "relu", "measured_us": 0.1}]
     study = {"machine": machine(on_cpu=True), "kernels": rows}
-    (sample,) = calibrate.samples_of(study, print)
+    (sample,) = calibrate.samples_of(calibrate.times_in(json.dumps(study), print), print)
     assert sample.kernel.name == "relu" and sample.us == 0.1
     file = tmp_path / "study.json"
     file.write_text(json.dumps(study))
     made = CliRunner().invoke(app, ["doctor", "--fit", str(file)])
     assert made.exit_code == 0 and "no better on what was held out" in made.output
     assert not [*tmp_path.glob("rates-*.json")]  # one workload: nothing could be held out
-    for wrong, told in (
-        ({"machine": {"cpu": "another"}, "kernels": rows}, "the figures are of another"),
-        ({"machine": machine(on_cpu=True)}, "--json writes such files"),
-    ):
-        file.write_text(json.dumps(wrong))
-        with pytest.raises(SystemExit):
-            main(["doctor", "--fit", str(file)])
-        assert told in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"machine": {**machine(True), "cpu": "another"}}, "figures of another with"),
+        ({"machine": {**machine(True), "processors": 512}}, "with 512, this machine"),
+        ({"machine": None}, "is not what weft bench cpu --model --json writes"),
+        ({"kernels": [1]}, "is not what weft bench cpu --model --json writes"),
+        ({"kernels": []}, "measure here"),
+        ({"kernels": [{"workload": WORKLOAD, "kernel": "relu", "measured_us": 0}]}, "took 0 us"),
+        ({"kernels": [{"workload": WORKLOAD, "kernel": "relu", "measured_us": "a"}]}, "TypeError"),
+    ],
+)
+def test_figures_that_cannot_be_fitted_to(
+    wrong: dict[str, Any], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [{"workload": WORKLOAD, "kernel": "relu", "measured_us": 0.1}]
+    file = tmp_path / "study.json"
+    file.write_text(json.dumps({"machine": machine(on_cpu=True), "kernels": rows, **wrong}))
+    with pytest.raises(SystemExit):
+        main(["doctor", "--fit", str(file)])
+    assert told in " ".join(capsys.readouterr().err.split())
+
+
+def test_figures_of_another_commit_are_told() -> None:
+    rows = [{"workload": WORKLOAD, "kernel": "relu", "measured_us": 0.1}]
+    facts, told = {**machine(on_cpu=True), "commit": "abc"}, list[str]()
+    text = json.dumps({"machine": facts, "kernels": rows})
+    assert calibrate.times_in(text, told.append) == {WORKLOAD: {"relu": 0.1}}
+    assert "commit abc" in told[0]

@@ -13,18 +13,21 @@ import torch
 from typer.testing import CliRunner
 
 import weft
+from weft.cli import tuning
 from weft.cli.main import app
+from weft.cli.program import SourceSpec
 from weft.cli.tuning import summary
-from weft.options import find_target
+from weft.options import Options, find_target
 from weft.scalar.nest import Kernel
 from weft.text import print_program
 from weft.tune import database, predicted, tuner
-from weft.tune.database import PRICING, Row, digest_of, program_key
+from weft.tune.database import PRICING, Row, digest_of, kernel_key, program_key
 from weft.tune.price.scheduled import Fusing
 from weft.tune.tuner import SETTINGS, Settings
 
 X = torch.randn(64, 512, generator=torch.Generator().manual_seed(0))
 GPU = "cuda:sm_90a"
+TWICE = "(lambda x: x.exp().sum(0) / x.sum())(torch.randn(64, 512))"
 
 
 @pytest.fixture
@@ -177,23 +180,45 @@ def test_a_better_program_is_kept_and_its_kernels_are_tuned(
 
 
 def test_without_a_device_the_exact_price_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Here each kernel has one price, so that the program of fewest or of most kernels is best."""
+    """Here the kernels of the default are dear: one fusion other than it has is better."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    levels, settings = levels_of(GPU), Settings(30)
-    default = len(levels.made["loop"].kernels)
+    levels, settings, machine = levels_of(GPU), Settings(30), find_target(GPU)
+    default = {kernel_key(k, machine) for k in levels.made["loop"].kernels}
 
     def dear(self: Fusing, kernel: Kernel) -> str:
-        self.prices[kernel.name] = 1.0 if len(kernel.outputs) == 1 else 9.0
-        return kernel.name
+        key = kernel_key(kernel, machine)
+        self.prices[key] = 100.0 if key in default else 1.0
+        return key
 
     monkeypatch.setattr(Fusing, "priced", dear)
     changed = predicted.fuse(levels, GPU, settings)
     (row,) = settings.rows
-    counts = [len(k.outputs) for k in changed.made["loop"].kernels]
+    found = {kernel_key(k, machine) for k in changed.made["loop"].kernels}
     assert row.predicted and row.whole and row.price == digest_of(PRICING)
-    assert (row.decisions != {}) == (row.us < row.default_us)
-    assert row.us <= sum(1.0 if n == 1 else 9.0 for n in counts) and default >= 1
+    assert row.decisions and row.default_us == 100.0 * len(default)
+    assert row.us == sum(100.0 if key in default else 1.0 for key in found) < row.default_us
     assert predicted.fuse(levels, GPU, settings) is levels and len(settings.rows) == 1
+
+
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1).t().contiguous()
+
+
+@pytest.mark.parametrize("function", [turned, lambda x: x.relu().relu()])
+def test_a_program_whose_last_call_is_simplified_away(function: Any, settings: Settings) -> None:
+    """The child, which has the tensor level's graph, names the program as its parent does."""
+    f = weft.compile(function, target="cpu", tune="now")
+    torch.testing.assert_close(f(X), function(X))
+    (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
+    fusing = Fusing(levels.made["tensor"], "cpu", levels.known, "off")
+    assert fusing.name == levels.chooser.name
+    assert [r.kernel for r in settings.rows if not r.whole]
+
+
+def test_fusion_that_was_chosen_otherwise_is_not_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    rows = tuning.tune(SourceSpec(TWICE), Options(GPU, fuse="none"), 2.0, lambda line: None)
+    assert rows and not any(row.whole for row in rows)
 
 
 def test_what_an_older_price_predicted_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

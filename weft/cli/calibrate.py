@@ -3,7 +3,7 @@
 rates = calibrate(host(), print)        # some 20 s; Rates, with what was not measured scaled
 rates_table(default_rates(host()), rates)
 
-samples = samples_of(study, tell)       # kernels of `weft bench cpu --model --json FILE`, for --fit
+samples = samples_of(times_in(text, tell), tell)    # what `weft bench cpu --model` timed, for --fit
 
 Each program is compiled by weft with choices that let one rate decide its time. A rate is what
 makes its program's price the measured time; two passes, since programs need several.
@@ -11,6 +11,8 @@ makes its program's price the measured time; two passes, since programs need sev
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -147,17 +149,39 @@ def solve(one: Measured, rates: Rates, start: Rates, target: CPU) -> float:
     return (low * high) ** 0.5
 
 
-def samples_of(study: Mapping[str, Any], tell: Callable[[str], None]) -> list[Sample]:
-    """The kernels that `weft bench cpu --model` has timed on this machine, compiled anew.
+Times = Mapping[str, Mapping[str, float]]  # microseconds by workload and kernel
 
-    WeftError for figures of another machine. A kernel that is gone since then is left out.
+
+def times_in(text: str, tell: Callable[[str], None]) -> Times:
+    """The times in what `weft bench cpu --model --json` has written on this machine.
+
+    WeftError for another text, and for figures of another machine; those of another commit, whose
+    kernels may have been others, are told.
     """
-    own, other = machine(on_cpu=True)["cpu"], study.get("machine", {}).get("cpu")
-    if own != other:
-        raise WeftError(f"the figures are of {other}, and this machine is {own}: measure here")
+    own, times = machine(on_cpu=True), dict[str, dict[str, float]]()
+    try:
+        study = json.loads(text)
+        facts = [study["machine"][name] for name in ("cpu", "processors", "commit")]
+        for row in study["kernels"]:
+            us = times.setdefault(str(row["workload"]), {})[str(row["kernel"])] = row["measured_us"]
+            if not 0 < us < math.inf:
+                raise ValueError(f"{row['kernel']} took {us} us")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        told = "it is not what weft bench cpu --model --json writes"
+        raise WeftError(f"{told}: {type(error).__name__}, {error}") from None
+    if facts[:2] != [own["cpu"], own["processors"]] or not times:
+        here = f"this machine is {own['cpu']} with {own['processors']} processors"
+        raise WeftError(f"figures of {facts[0]} with {facts[1]}, {here}: measure here")
+    if facts[2] != own["commit"]:
+        tell(f"the figures are of commit {facts[2]}: its kernels may have been others")
+    return times
+
+
+def samples_of(found: Times, tell: Callable[[str], None]) -> list[Sample]:
+    """The timed kernels, compiled anew; one that is gone since then is left out."""
     samples: list[Sample] = []
-    for name in dict.fromkeys(row["workload"] for row in study["kernels"]):
-        times = {r["kernel"]: r["measured_us"] for r in study["kernels"] if r["workload"] == name}
+    for name, us in found.items():
+        times = dict(us)
         program: Any = load(SourceSpec(text=WORKLOADS[choice("workload", name, WORKLOADS)].text))
         made: Any = compile_source(program, Options("cpu", tune="off"))
         made.prepare(*program.args, **program.kwargs)

@@ -6,7 +6,6 @@ weft doctor --calibrate
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from weft.cli.calibrate import calibrate, rates_table, samples_of
+from weft.cli.calibrate import calibrate, rates_table, samples_of, times_in
 from weft.cli.doctor import examine
 from weft.cli.output import show, show_error, table, working, write_json
 from weft.cli.price_check import check_prices, study_json, study_lines, study_tables
@@ -135,18 +134,17 @@ def fit_rates(file: Path, as_json: bool) -> None:
     """Fit the rates to kernels that were timed; kept where others are then predicted better."""
     target = host()
     try:
-        samples = samples_of(json.loads(file.read_text()), tell)
-    except (OSError, ValueError, KeyError) as error:
-        raise SourceError(
-            f"{file}: {error}; weft bench cpu --model --json writes such files"
-        ) from None
+        times = times_in(file.read_text(), tell)
+    except (OSError, UnicodeError, WeftError) as error:
+        raise SourceError(f"{file}: {error}") from None
+    samples = samples_of(times, tell)
     found = fit(samples, rates_of(target), target)
     tell(f"prices of {len(samples)} kernels are off by {found.before:.3f} (root mean square of "
          f"logs), by {found.after:.3f} where those were held out")  # fmt: skip
     if found.kept:
         keep_rates(found.rates, as_json)
     else:
-        show("no better on what was held out: the rates stay as they are")
+        tell("no better on what was held out: the rates stay as they are")
 
 
 def measure_rates(as_json: bool) -> None:

@@ -38,7 +38,8 @@ def tune(
     if without_device(options):
         tell(f"PyTorch finds no device: {options.target} is tuned by its predicted times")
         for levels in levels_of(program, options):
-            predicted.tune(levels, options.target, settings, simulated)
+            greedy = options.fuse == "greedy"
+            predicted.tune(levels, options.target, settings, simulated, greedy)
         return settings.rows
     token = SETTINGS.set(settings)
     try:

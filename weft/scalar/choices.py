@@ -19,6 +19,7 @@ from weft.core.node import Graph
 from weft.scalar.nest import Kernel
 
 T = TypeVar("T")
+FUSIONS = ("inline.", "join.", "merge.")  # what the choices of a program begin with
 Decisions = Mapping[str, str]  # of one kernel: options by choice
 
 
@@ -105,9 +106,10 @@ class Chooser:
         """Those of the whole program: which kernels it has."""
         return self.kernels.get(self.name) or self._begun(self.name, {})
 
-    def begin(self, program: Graph) -> None:
-        """Take what is known of the program, which is as fusion meets it."""
-        self._begun(self.name, self.known(program))
+    def begin(self, program: Graph, searched: bool) -> None:
+        """Name the program, as fusion meets it, by its first output; take what is known of it."""
+        self.name = "_".join(["program", *(program.names.get(n, "0") for n in program.outputs[:1])])
+        self._begun(self.name, self.known(program) if searched else {})
 
     def _begun(self, name: str, known: Decisions) -> Choices:
         known = {**known, **self.decided.get("*", {})}
@@ -121,6 +123,6 @@ class Chooser:
         """
         for kernel, choices in self.kernels.items():
             for name, option in self.decided.get(kernel, {}).items():
-                if kernel != self.name or option != "no":
+                if option != "no" or not name.startswith(FUSIONS):
                     choice(f"choice of kernel {kernel}", name, choices.met)
         return self

@@ -123,8 +123,9 @@ def read_rows(path: Path) -> list[Row]:
 
 
 def latest(rows: Iterable[Row]) -> dict[str, Row]:
-    """By key the row that was written last, of the measured ones where there are some."""
-    return {row.key: row for row in sorted(rows, key=lambda row: (not row.predicted, row.when))}
+    """By key the last measured row, else the last one by the price as it is, else the last."""
+    counts = sorted(rows, key=lambda row: (not row.predicted, is_fresh(row), row.when))
+    return {row.key: row for row in counts}
 
 
 def now() -> str:

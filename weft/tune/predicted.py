@@ -62,15 +62,21 @@ def fuse(levels: Levels, target: str, settings: Settings) -> Levels:
     return lower(graph, Options(target), PassLog(), levels.known) if best.decisions else levels
 
 
-def tune(levels: Levels, target: str, settings: Settings, check: Check) -> list[Row]:
-    """Search the choices of a program's kernels; those that the database has stay as they are."""
-    machine, rows = machine_of(target), list[Row]()
-    levels = fuse(levels, target, settings)
+def tune(
+    levels: Levels, target: str, settings: Settings, check: Check, fuses: bool = True
+) -> list[Row]:
+    """Search the choices of a program's kernels; those that the database has stay as they are.
+
+    First which kernels it has, unless it is compiled with other fusion than the default.
+    """
+    machine, rows, start = machine_of(target), list[Row](), time.monotonic()
+    levels = fuse(levels, target, settings) if fuses else levels
+    seconds = settings.seconds - (time.monotonic() - start)
     assert levels.unique is not None
     kernels = {kernel_key(k, machine): k for k in levels.unique.program.kernels}
     fresh = {key: k for key, k in kernels.items() if database().find(key) is None}
     for key, kernel in fresh.items():
-        end = time.monotonic() + settings.seconds / len(fresh)
+        end = time.monotonic() + seconds / len(fresh)
         found = beam(lambda d, k=kernel: scheduled(k, target, d), end, {})
         if not found:
             settings.tell(f"{kernel.name} is not tuned: its default has no exact price")

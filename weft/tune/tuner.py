@@ -124,7 +124,8 @@ def tune(
 
     def found(bench: Bench) -> dict[str, Found]:
         if settings.study is None:
-            return search(bench, wanted, settings.seconds, settings.tell)
+            share = 1 - FUSING if rows else 1.0
+            return search(bench, wanted, share * settings.seconds, settings.tell)
         settings.study(bench, [*keys])
         return {}
 

@@ -88,6 +88,9 @@ class Fusing:
             met = fusions_of(levels.chooser.checked())
         except WeftError:
             return None
+        except Exception as error:  # of fusions that nothing else asks for
+            logger.warning("left out, and please report it: %r, by\n%s", error, text)
+            return None
         keys = [self.priced(kernel) for kernel in levels.made["loop"].kernels]
         us = sum(self.prices[key] for key in keys)
         text = hashlib.sha256("".join(keys).encode()).hexdigest()
