@@ -100,7 +100,7 @@ SPECIALS = (
     lambda a: torch.logsumexp(a, 0),
     lambda a: torch.heaviside(a, torch.tensor(0.5)),
     lambda a: torch.copysign(torch.ones(9), a),
-    lambda a: (torch.copysign(a.abs(), -math.nan), torch.copysign(a.abs(), -0.0)),
+    lambda a: (torch.copysign(a.abs(), -0.0), torch.copysign(a.abs(), 2.0)),
     lambda a: (torch.fmax(a, a.flip(0)), torch.fmin(a, a.flip(0))),
     lambda a: (torch.maximum(a, a.flip(0)), torch.minimum(a, a.flip(0))),
     lambda a: torch.logaddexp(a, a.flip(0)),

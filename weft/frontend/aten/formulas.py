@@ -47,9 +47,7 @@ def is_negative(x: Tensor) -> Tensor:
 
 
 def copysign(x: Tensor, y: Operand) -> Tensor:
-    if not isinstance(y, Tensor):
-        y = t.literal(math.copysign(1, y), x.dtype)  # a literal keeps no sign of a NaN
-    size = abs(x)
+    size, y = abs(x), y if isinstance(y, Tensor) else t.literal(y, x.dtype)
     return s.where(is_negative(y), -size, size)
 
 
