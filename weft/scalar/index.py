@@ -11,19 +11,9 @@ from functools import lru_cache, partial
 
 from weft.core.node import Node, bottom_up, postorder, rebuild
 from weft.core.types import ScalarType, boolean, i64
-from weft.scalar.affine import (
-    GREATEST,
-    Linear,
-    factors,
-    from_linear,
-    linear,
-    order,
-    plus,
-    slack,
-    times,
-)
+from weft.scalar.affine import Linear, factors, from_linear, linear, order, plus, slack, times
 from weft.scalar.divisors import is_multiple, of_terms
-from weft.scalar.intervals import UNKNOWN, Interval, Known, Ranges, as_known, bounds
+from weft.scalar.intervals import GREATEST, UNKNOWN, Interval, Known, Ranges, as_known, bounds
 from weft.scalar.ops import Apply, Constant, apply, constant, function_of, has_symbol, value_of
 from weft.scalar.symbols import bounded, cofactor, divided, linear_bounds, long_division, quotient
 

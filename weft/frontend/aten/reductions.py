@@ -9,19 +9,8 @@ from typing import Any
 
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, axes_of, on_axis, rows
-from weft.scalar.monoid import (
-    ALL,
-    ANY,
-    LAST_MAX,
-    LAST_MIN,
-    LOGSUMEXP,
-    MAX,
-    MIN,
-    MONOIDS,
-    PRODUCT,
-    SUM,
-    Monoid,
-)
+from weft.scalar import monoid as m
+from weft.scalar.monoid import MAX, MIN, MONOIDS, Monoid
 from weft.tensor.build import Axes, Number, Tensor, cast, mean, reduce, scan, total, variance
 
 Dim = int | Axes | None
@@ -37,7 +26,7 @@ def over(fold: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def folding(monoid: Monoid) -> Callable[..., Tensor]:
-    truth = monoid in (ANY, ALL)
+    truth = monoid in (m.ANY, m.ALL)
     return over(lambda x, *how: reduce(monoid, cast(x, boolean) if truth else x, *how))
 
 
@@ -71,25 +60,25 @@ def running_best(monoid: Monoid) -> Callable[..., Any]:
 REDUCTIONS = {
     "sum sum.dim_IntList": over(total),
     "mean mean.dim": over(mean),
-    "prod prod.dim_int": folding(PRODUCT),
+    "prod prod.dim_int": folding(m.PRODUCT),
     "var.correction": over(variance_of),
     "var_mean.correction": over(lambda x, *how, **by: (variance_of(x, *how, **by), mean(x, *how))),
-    "cumsum": running(SUM),
-    "cumprod": running(PRODUCT),
-    "logcumsumexp": running(LOGSUMEXP),
+    "cumsum": running(m.SUM),
+    "cumprod": running(m.PRODUCT),
+    "logcumsumexp": running(m.LOGSUMEXP),
 }
 
 BEST = {
     "amax max": folding(MAX),
     "amin min": folding(MIN),
-    "cummax": running_best(LAST_MAX),
-    "cummin": running_best(LAST_MIN),
+    "cummax": running_best(m.LAST_MAX),
+    "cummin": running_best(m.LAST_MIN),
     "max.dim": best_of(MAX, "argmax"),
     "min.dim": best_of(MIN, "argmin"),
     "argmax": over(partial(first_of, "argmax")),
     "argmin": over(partial(first_of, "argmin")),
-    "any any.dim,dims": folding(ANY),
-    "all all.dim,dims": folding(ALL),
+    "any any.dim,dims": folding(m.ANY),
+    "all all.dim,dims": folding(m.ALL),
 }
 
 ROWS: dict[str, Row] = {**rows("promoted", REDUCTIONS), **rows("widened", BEST)}

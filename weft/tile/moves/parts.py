@@ -12,21 +12,9 @@ from itertools import chain
 from weft.core.node import Node, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
+from weft.scalar import nest
 from weft.scalar.blocks import Index, nodes, substitute_block
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    Fold,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Program,
-    Running,
-    Stmt,
-    Store,
-    Update,
-)
+from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, constant
 from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
@@ -71,7 +59,7 @@ def part_length(scan: For, around: list[For], target: GPU) -> int:
     even = all(f.lo is constant(0) and f.extent and f.step == 1 for f in (*around, scan))
     values = [v for s in updates_in(scan.body) for v in s.values]
     flat = all(isinstance(s, Update | Store) for s in scan.body)
-    free = flat and not any(isinstance(n.op, Running) for n in postorder(*values))
+    free = flat and not any(isinstance(n.op, nest.Running) for n in postorder(*values))
     if not even or not free or scan.role != "scan":
         return trips(scan)
     wanted = -(-target.fewest_threads // trips(*around))  # parts of a row
@@ -103,7 +91,7 @@ def stored_at_once(scan: For, labels: Labels) -> Block:
     stores = [s for s in scan.body if isinstance(s, Store) and s.buffer.space == "global"]
     held = [labels.buffer("held", s.value.type.dtype, (trips(scan),)) for s in stores]
     inside = dict(zip(stores, held, strict=True))
-    kept: dict[Stmt, Stmt] = {
+    kept: dict[nest.Stmt, nest.Stmt] = {
         s: replace(s, buffer=b, index=(scan.axis,), mask=None) for s, b in inside.items()
     }
     body = (kept.get(s, s) for s in scan.body)
@@ -111,7 +99,7 @@ def stored_at_once(scan: For, labels: Labels) -> Block:
     at = labels.axis("e")
     copy = replace(scan, body=tuple(after), folds=(), bind="register")
     copy = substituted(copy, {scan.axis: at})
-    return (*map(Local, held), replace(scan, body=tuple(body)), copy)
+    return (*map(nest.Local, held), replace(scan, body=tuple(body)), copy)
 
 
 def of_scan(
