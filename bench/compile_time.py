@@ -5,8 +5,6 @@ Each row is a fresh process with an empty cache: capture, every level, the C com
 checked against eager. Where the machine is shared, CPU seconds tell more than the clock.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -6,8 +6,6 @@ and graphs are counted: those that weft.compile makes programs of, or that torch
 its backend. A size that eager refuses is left out.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import time

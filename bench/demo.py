@@ -3,8 +3,6 @@
 python -m bench.demo
 """
 
-from __future__ import annotations
-
 import platform
 import sys
 

@@ -6,8 +6,6 @@ through weft.compile, and compared with eager. The first sizes make a program of
 second one for any size: no graph has more than two.
 """
 
-from __future__ import annotations
-
 import argparse
 import logging
 import sys

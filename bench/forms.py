@@ -5,8 +5,6 @@ A name says what is in it: `grad` is of a forward and a backward pass, dtypes ar
 and a shape is written 4x64x56x56.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path

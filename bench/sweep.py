@@ -5,8 +5,6 @@ A ratio to eager under 0.8 is a cliff; so are an error and other values. The bes
 turn, in one process: weft runs on torch's own threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable

@@ -5,8 +5,6 @@ Each workload is searched for so many seconds, with a database of its own; then 
 turns, one with what was found and one without, on torch's own threads.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ python -m weft.cli.bench_worker
 {"do": "round", "seconds": 0.2}
 """
 
-from __future__ import annotations
-
 import gc
 import re
 import time

@@ -9,8 +9,6 @@ Each program is compiled by weft with choices that let one rate decide its time.
 makes its program's price the measured time; two passes, since programs need several.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Callable, Mapping

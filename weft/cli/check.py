@@ -4,8 +4,6 @@ verdict = check(out, eager, reference)
 verdict.passed, verdict.error, verdict.limit
 """
 
-from __future__ import annotations
-
 import copy
 import math
 from collections.abc import Callable

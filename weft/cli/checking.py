@@ -10,8 +10,6 @@ and not one before it. Schedule, lowering and emission are between the two; the 
 whether what stands above the loop level is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial

@@ -4,8 +4,6 @@ CPUClock().median(call, seconds=0.1)                            # seconds, wall 
 CUDAClock(torch.device("cuda", 0)).median(call, seconds=0.1)    # seconds, CUDA events, cold caches
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ compiled = compile_program(load(spec), Options(target="cpu"))
 compiled.ir("loop"), compiled.report.kernels
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any, Protocol
 

@@ -3,8 +3,6 @@
 limits = measure(torch.device("cuda", 0))    # .gflops, .bf16_gflops, .copy_gb_per_s
 """
 
-from __future__ import annotations
-
 import torch
 
 from weft.cli.limits import Limits

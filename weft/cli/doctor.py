@@ -3,8 +3,6 @@
 all(fact.ok for fact in examine() if fact.needed)
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -3,8 +3,6 @@
 tokens, seconds = generate(model, prompt=[1, 17, 4], count=64)
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from itertools import pairwise

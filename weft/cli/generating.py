@@ -4,8 +4,6 @@ Each backend has a process of its own, in which the model's `generate` runs with
 compiled for any size: greedily, with a cache of keys and values that grows.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -5,8 +5,6 @@ habits.call_us - habits.native_us     # the overhead beyond a call of an empty C
 peak_bytes(call)                      # the most memory that a call takes
 """
 
-from __future__ import annotations
-
 import statistics
 import time
 from collections.abc import Callable

@@ -4,8 +4,6 @@ calls = measure(lambda program: weft.compile(program.callable))
 calls.function_us, calls.module_us, calls.alternating_us
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

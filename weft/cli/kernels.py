@@ -4,8 +4,6 @@ checks = check_kernels(load(spec), Options())
 first_wrong(checks).result.kernel
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import traceback

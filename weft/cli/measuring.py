@@ -4,8 +4,6 @@ weft bench cpu --only softmax
 weft doctor --calibrate
 """
 
-from __future__ import annotations
-
 import sys
 from dataclasses import asdict
 from pathlib import Path

@@ -10,8 +10,6 @@ minifier drops steps, inputs and outputs as long as the rest fails in the same w
 # This file reaches into torch: its minifier and its printer of modules have no public names.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import io

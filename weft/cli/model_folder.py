@@ -3,8 +3,6 @@
 load_folder(Path("tinyllama"), meta=False)   # an eager model and example inputs
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -4,8 +4,6 @@ with working("compiling"): ...          # a spinner after one second, on a termi
 show(table("kernels", ["name", "us"], [["relu", "1.2"]]))
 """
 
-from __future__ import annotations
-
 import json
 import math
 import secrets

@@ -5,8 +5,6 @@ run = peer.bind(x)          # binds inputs and outputs once, outside of what is 
 run()[0]                    # the same memory at every call
 """
 
-from __future__ import annotations
-
 import importlib.util
 import io
 from collections.abc import Callable, Sequence

@@ -4,8 +4,6 @@ show(prediction(Options("cuda:sm_90a"), SourceSpec()))              # a table of
 show(prediction(Options("cuda:sm_90a"), SourceSpec(text)))          # one of a program's kernels
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap

@@ -4,8 +4,6 @@ study = check_prices({"softmax": workload}, rounds=5, say=print)
 study.correlation, study.median_within
 """
 
-from __future__ import annotations
-
 import random
 import statistics
 import time

@@ -4,8 +4,6 @@ rows = run_once(load(spec), Options(), seed=0)
 all(row.verdict.passed for row in rows.outputs)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any

@@ -4,8 +4,6 @@ load(SourceSpec(text="torch.randn(4) + 1"))      # -> Source
 load(SourceSpec(path="rmsnorm.tile"))            # -> IrText
 """
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from pathlib import Path

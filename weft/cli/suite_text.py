@@ -4,8 +4,6 @@ show(suite_table(results), *summary_lines(results))
 write_json(suite_json(results), "result.json")
 """
 
-from __future__ import annotations
-
 import importlib.metadata
 import os
 import platform

@@ -4,8 +4,6 @@ rows = tune(spec, Options(target="cpu"), seconds=60, tell=print)
 show(rows_table("softmax", rows))
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -4,8 +4,6 @@ WORKLOADS["softmax 28x512x512"].text        # "nn.Softmax(dim=-1)(torch.randn(28
 CUDA_WORKLOADS["matmul 4096 bf16"].text     # f32 is without TF32; bf16 where LLMs use it
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from dataclasses import dataclass

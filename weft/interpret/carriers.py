@@ -5,8 +5,6 @@ sums.add([parts], loops=3)       # folds dimensions 2 and 1 of parts into sums.v
 sums.values
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

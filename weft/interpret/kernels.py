@@ -3,8 +3,6 @@
 run(program, [x, w])      # as weft.interpret.nests.run; buffers are flat, lanes the last dimension
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -5,8 +5,6 @@ logical(memory["x"], x.type)                         # the buffer's elements in 
 run_call(call, memory)                               # the ATen op itself, through torch
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

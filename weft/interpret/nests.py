@@ -4,8 +4,6 @@ run(program, [x, w])                 # outputs, in the order of program.outputs
 run(program, [x, w], widen=True)     # every float computed in float64
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ evaluate(graph, [x, w])                  # [array], in the program's own dtypes
 evaluate(graph, [x, w], widen=True)      # every float in f64, for a reference to compare with
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ linked = link(emitted, target, writes, constants, key)  # relink(key, target): t
 linked.program.run(tensors)
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from functools import cache
 

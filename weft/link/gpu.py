@@ -4,8 +4,6 @@ linked = link(emitted, GPUS["cuda:sm_90a"], {}, x.device, key)     # relink find
 linked.program.run(tensors)
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import astuple, dataclass, replace

@@ -4,8 +4,6 @@ key = program_key(graph, options, target, layouts)
 linked = relink(key, place, target, False)      # None where the cache has it no longer
 """
 
-from __future__ import annotations
-
 import hashlib
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 misplaced(x.device, GPUS["cuda:sm_90a"])      # None, or the sentence that says why not
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

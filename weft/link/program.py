@@ -4,8 +4,6 @@ spec = make_spec(Emitted(program, symbols, sources, {}, predicted, {}), writes, 
 linked.runner(report)(tensors)      # a Linked program, run, with its steps timed into the report
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace

@@ -7,8 +7,6 @@ The ranges follow from prices, which are known once the program is lowered; the 
 by the program's key, so that a later process finds the program without that.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -4,8 +4,6 @@ run = link(emitted, GPUS["cuda:sm_90a"], {})
 results = run(tensors)
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ resized, shared and saved as any other.
 # This file reaches into torch: who holds a storage has no public name.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import ctypes
 import mmap
 from threading import Lock

@@ -5,8 +5,6 @@ cache.publish("my program", Path("built.so"), {"any": "json"})
 path, manifest = cache.load("my program")      # in this process or a later one; None when absent
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

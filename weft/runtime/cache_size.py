@@ -4,8 +4,6 @@ usage(root)                  # [Usage("programs", 12, 3_400_000), ...]
 prune(root, most=8 << 30)    # the entries used least recently go
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

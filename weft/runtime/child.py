@@ -5,8 +5,6 @@ child.ask(do="round", seconds=0.2)          # {"ms": 1.7}; ChildError where it c
 child.close()
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

@@ -5,8 +5,6 @@ compiler.compile(Path("k.c"), Path("k.o"))     # CompilerError carries the first
 compiler.link([Path("k.o")], Path("k.so"))
 """
 
-from __future__ import annotations
-
 import os
 import platform
 import shlex

@@ -7,8 +7,6 @@ functions = device.load({"k_relu": GPUKernel(text, 16, 256)})
 # torch's public way to the current stream makes an object each time; compiled code uses this one.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import weakref
 from collections.abc import Mapping
 from contextlib import AbstractContextManager

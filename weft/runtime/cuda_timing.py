@@ -4,8 +4,6 @@ flush = flush_of(torch.device("cuda", 0))
 times(lambda: f(x), flush, samples=20)          # microseconds, one for each call
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cache
 from typing import Any

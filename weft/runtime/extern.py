@@ -4,8 +4,6 @@ express({"dtype": "float16"}, tensor, ns) # "k0", with ns["k0"] = torch.float16
 bind(result, shape, strides, dtype, ())   # the result as memory of its own
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 

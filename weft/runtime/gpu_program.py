@@ -5,8 +5,6 @@ program = GPUProgram(lay_out(spec), {"k_relu": GPUKernel(text, 16, 256)}, device
 program.profile([x])                    # [("k_relu", 3.1)] in microseconds
 """
 
-from __future__ import annotations
-
 import ctypes
 import time
 from collections.abc import Callable, Mapping, Sequence

@@ -5,8 +5,6 @@ layout.plan.total                # bytes of the arena
 layout.segments                  # runs of consecutive native calls, each one C function
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property

@@ -3,8 +3,6 @@
 program.run(inputs), program.profile(inputs), program.arena_bytes
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from statistics import median

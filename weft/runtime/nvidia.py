@@ -4,8 +4,6 @@ nvrtc().nvrtcVersion()          # the compiler: needs no driver
 driver().cuDeviceGet(0)         # the driver, initialised
 """
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any, cast
 

@@ -5,8 +5,6 @@ cubin.kernels["softmax"].registers     # 30; also spill_bytes, stack_bytes, shar
 cubin.path.read_bytes()
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable

@@ -5,8 +5,6 @@ program = OpenCLProgram(lay_out(spec), {"k_relu": GPUKernel(text, 16, 256)}, "po
 It takes source text and a launch spec, like the rest of the runtime.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import time

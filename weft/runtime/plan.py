@@ -4,8 +4,6 @@ plan([Slot("a", 256, 0, 1), Slot("b", 64, 1, 2), Slot("c", 256, 2, 3)])
 # Plan(offsets={"a": 0, "c": 0, "b": 256}, total=320): c takes the place of a
 """
 
-from __future__ import annotations
-
 from bisect import insort
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ print(f.report)                  # a table of kernels, then externs with their r
 f.report.kernels[0].predicted_us
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 

@@ -4,8 +4,6 @@ value("s0 * 64", {"s0": 13})         # 832
 shown((2, "s0 * 64"))                # "(2, s0 * 64,)", of a shape in the text of a call
 """
 
-from __future__ import annotations
-
 import ast
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace

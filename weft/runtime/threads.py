@@ -3,8 +3,6 @@
 table = thread_table(tools)     # the address of the weft_table (weft.h) that programs are bound to
 """
 
-from __future__ import annotations
-
 import ctypes
 import re
 import threading

@@ -3,8 +3,6 @@
 # torch has no public name for its trace log.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 from torch._logging import _internal

@@ -5,8 +5,6 @@ path, manifest = tools.build("key", {"relu": "#include ..."}, manifest={})
 tools.cache.load("key")                       # (path, manifest), also in later processes
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial

@@ -4,8 +4,6 @@ program = build(source, "sm_90a")
 program.path, program.variables     # an executable; (("shared", "softmax", "part", 4242432, 16),)
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -4,8 +4,6 @@ report = simulate(source, "scale", grid=4, block=256, args=[x, y, 1024])   # y i
 assert not report.faults, str(report)
 """
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -5,8 +5,6 @@ report.accesses                 # (Access(line=9, space='shared', per_request=32
 print(report)                   # both as a table
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 UNITS = {"global": "sectors", "shared": "wavefronts"}

@@ -10,8 +10,6 @@ text at the tensor level, and the files that fuse it as well. Lines of two files
 together: of several for one key the latest counts, or the latest that was measured.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

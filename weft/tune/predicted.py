@@ -7,8 +7,6 @@ cheapest is kept where it is GAIN better than the default, and holds: its levels
 does not spill, and `check` finds nothing against it.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from typing import cast

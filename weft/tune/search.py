@@ -15,8 +15,6 @@ The choices of a whole program, which kernels it has, are searched as if it were
 of one schedule goes through them, since it has many, and each matters little for the others.
 """
 
-from __future__ import annotations
-
 import math
 import random
 import statistics

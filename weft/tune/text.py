@@ -4,8 +4,6 @@ read_schedule("softmax.vectors = 4")        # {"softmax": {"vectors": "4"}}, as 
 show_schedule(chooser)                      # "softmax.vectors = 4  # 2 1 8"
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -4,8 +4,6 @@ tune(levels, inputs, "cpu")                     # rows of the database, which th
 decisions_of(kernel, target)                    # what it has for a kernel, in any program
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import tempfile

@@ -7,8 +7,6 @@ python -m weft.tune.worker
 {"do": "times", "numbers": [0, 1, 0]}
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections import Counter

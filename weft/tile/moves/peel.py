@@ -7,8 +7,6 @@ before  for b0 in 0..18 by 16:                      after   for b0 in 0..16 by 1
                                                                 y[a0] = ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import reduce

@@ -8,8 +8,6 @@ on the busiest core; of a loop that adds to few accumulators, the latency of the
 moves past each cache (traffic.py).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -8,8 +8,6 @@ Rates stay near where they start: each is pulled there, and at most FACTOR away,
 tell of most rates. They are kept only where they predict workloads better that had no part in them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property

@@ -10,8 +10,6 @@ time = launch + the longest of
 The facts are in rates.py and targets/. No device has confirmed the price.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Sequence
 from typing import NamedTuple

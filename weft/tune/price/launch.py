@@ -5,8 +5,6 @@ launch.enter(loop, launch.count(loop))             # opens a loop; of a long one
 launch.touch(x, "load", index, 4, None).units      # sectors of the whole launch
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ rates_of(CPUS["avx512"]).fma        # 0.27 ns of a core for a multiply-add of a 
 write_rates(path, measured)         # `weft doctor --calibrate`; rates_of(host()) then reads them
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

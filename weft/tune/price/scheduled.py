@@ -4,8 +4,6 @@ scheduled(kernel, "cpu", {"vectors": "4"})      # Scheduled(text, us ...), or No
 Fusing(graph, "cpu", KNOWN, "off")({"inline.x": "no"})     # of the whole program, kernel by kernel
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 import math

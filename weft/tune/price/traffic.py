@@ -6,8 +6,6 @@ the cache, the next one finds it there. But register loops are unrolled here, so
 copies share moves once, and what taps of a window read of one row is one piece.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from weft.core.node import Node

@@ -10,8 +10,6 @@ Values from memory are unknown, and count as 0 in an index or a condition. What 
 under a condition counts everywhere.
 """
 
-from __future__ import annotations
-
 import math
 from collections import defaultdict
 from dataclasses import dataclass, field

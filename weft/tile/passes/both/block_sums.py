@@ -12,8 +12,6 @@ when it is much longer. The running value of a scan is that of the blocks before
 own block's; a scan over vector lanes stays whole.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 
