@@ -1,22 +1,26 @@
-"""Writes TMA copies: their tensor maps, and the mbarriers that they arrive at.
+"""Writes what engines of a multiprocessor do: copies by TMA, products by a warpgroup.
 
 boxes.start(copy, "x_s0 + 2048", ["b0", "k0"])      # if (threadIdx.x == 0) { tma_load_2d(..); }
 boxes.wait(0)                                       # mbarrier_wait(&arrived, phase);
-The first thread starts the copies of a block. Where all wait it arrives at the barrier, which ends
-a phase of that, however many copies it had. Where some copies stay under way, others have barriers
-of their own, in turn: `begun` and `done` count phases.
+product(mma, "wgmma", "acc0", pointer)      # wgmma_bf16<128, false, true>(acc0, .. + 2 * k, ..);
+A copy has a tensor map, and an mbarrier that it arrives at. The first thread starts the copies of a
+block. Where all wait it arrives at the barrier, which ends a phase of that, however many copies it
+had. Where some copies stay under way, others have barriers of their own, in turn: `begun` and
+`done` count phases.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from weft.core.node import op_of
+from weft.core.node import Node, op_of
 from weft.emit.languages import Language
 from weft.emit.spelling import Names
-from weft.kernel.ops import AsyncWait, Box, VectorStore
-from weft.scalar.nest import Kernel, walk
+from weft.kernel.ops import AsyncWait, Box, Matrix, Mma, VectorStore
+from weft.scalar.nest import Buffer, Kernel, walk
 
 ALIGNMENT = 1024  # bytes: where the pattern of a swizzle starts
+STEP = 16  # of the depth that an instruction of a warpgroup takes
 
 
 class Map(NamedTuple):
@@ -105,3 +109,28 @@ class Boxes:
             f"for ({self.begun}++; {self.done} + {pending} < {self.begun}; {self.done}++)",
             f"    mbarrier_wait({self.at(self.done)}, {parity});",
         ]
+
+
+def product(
+    stmt: Mma, word: str, sums: str, pointer: Callable[[Buffer, Node], str]
+) -> Iterator[str]:
+    """A product of matrices in shared memory, whose sums are an array: by STEP of its depth."""
+    (left,), (right,) = stmt.left, stmt.right
+    a, b = op_of(left, Matrix), op_of(right, Matrix)
+    sides = ", ".join(_side(m, pointer(replace(m.buffer, swizzle=0), at), word)
+                      for m, at in ((a, left.args[0]), (b, right.args[0])))  # fmt: skip
+    ways = ", ".join(str(m.by_rows).lower() for m in (a, b))
+    kind = f"{b.buffer.type.dtype}<{b.rows}, {ways}>"
+    yield f"{word}_fence();"
+    yield "#pragma unroll"
+    yield f"for (i32 k = 0; k < {b.depth // STEP}; k++) {word}_{kind}({sums}, {sides});"
+    yield f"{word}_commit();"
+    yield f"{word}_wait<0>();"
+
+
+def _side(matrix: Matrix, at: str, word: str) -> str:
+    """Where the units find a step's part of a side: they undo the swizzle themselves."""
+    swizzle, size = matrix.buffer.swizzle, matrix.buffer.type.dtype.bytes
+    place = f"{word}_descriptor<{swizzle}>({at}, {size * matrix.leading}, {8 * swizzle})"
+    step = (swizzle if matrix.by_rows else size) * STEP // 16  # descriptors count by 16 bytes
+    return f"{place} + {step} * k"

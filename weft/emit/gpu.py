@@ -14,8 +14,7 @@ import numpy as np
 from weft.core.errors import WeftError
 from weft.core.node import Node
 from weft.core.types import DType, ScalarType, boolean
-from weft.emit import warpgroups
-from weft.emit.boxes import ALIGNMENT, Boxes, Map
+from weft.emit.boxes import ALIGNMENT, Boxes, Map, product
 from weft.emit.c import Emitter
 from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
@@ -228,7 +227,7 @@ class GPUEmitter(Emitter):
             self.line(depth, self.word("barrier"))
         elif isinstance(stmt, Mma) and stmt.sums[0].lanes > 1:
             sums = self.use(self.variable(stmt.sums[0].labels[0]))
-            self.lines(depth, warpgroups.product(stmt, self.word("groups"), sums, self.pointer))
+            self.lines(depth, product(stmt, self.word("groups"), sums, self.pointer))
         elif isinstance(stmt, Mma):
             sums = [self.use(self.variable(f.labels[0])) for f in stmt.sums]
             values = map(self.atom, (*stmt.left, *stmt.right))

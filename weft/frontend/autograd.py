@@ -16,13 +16,17 @@ import torch
 from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
 from torch._dynamo.backends.common import aot_autograd
 from torch._ops import OpOverload
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointPolicy
 
 from weft.core.errors import WeftError, refuse
+from weft.core.node import bottom_up
 from weft.frontend.capture import Name
 from weft.frontend.composites import switched
-from weft.frontend.draws import keep_draws
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.schema import aten, core_decompositions, effect
 from weft.frontend.specialise import FX, GraphProgram, Session
@@ -114,3 +118,53 @@ def _path(first: torch.fx.Node, last: torch.fx.Node) -> set[torch.fx.Node]:
 def _is_float(n: Any) -> bool:
     value = n.meta.get("val") if isinstance(n, torch.fx.Node) else None
     return isinstance(value, torch.Tensor) and value.is_floating_point()
+
+
+def keep_draws(graph: FX) -> tuple[FX, int]:
+    """A graph whose last outputs are the random numbers that no output needs, and their count.
+
+    Such numbers still move torch's generator. AOTAutograd drops what no output needs, so a seeded
+    program would draw other numbers than in eager.
+    """
+    read: dict[torch.fx.Node, None] = {}
+    bottom_up(graph.graph.output_node(), read, lambda _: None, lambda n: n.all_input_nodes)
+    unread = (n for n in graph.graph.nodes if n not in read)
+    drawn = {n for n in unread if n.op.startswith("call_") and _draws(graph, n)}
+    if not drawn:
+        return graph, 0
+    copy = FX(graph, torch.fx.Graph())
+    twins: dict[torch.fx.Node, torch.fx.Node] = {}
+    copy.graph.graph_copy(graph.graph, twins)  # all but the output
+    returned: Any = graph.graph.output_node().args[0]
+    values: Any = map_arg(returned, twins.__getitem__)
+    copy.graph.output((*values, *(twins[n] for n in graph.graph.nodes if n in drawn)))
+    copy.recompile()
+    return copy, len(drawn)
+
+
+class _Watch(TorchDispatchMode):
+    """Sees whether an operator that draws random numbers was called."""
+
+    drawn = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.drawn |= torch.Tag.nondeterministic_seeded in func.tags
+        return func(*args, **(kwargs or {}))
+
+
+def _draws(graph: FX, node: torch.fx.Node) -> bool:
+    """Whether the call draws random numbers and gives them as one tensor: run without values."""
+    if not isinstance(node.meta.get("example_value"), torch.Tensor):
+        return False
+    copies = FakeTensorMode()
+
+    def copy(t: torch.Tensor) -> torch.Tensor:
+        return torch.empty_strided(t.shape, t.stride(), dtype=t.dtype, device=t.device)
+
+    values = {n: n.meta.get("example_value") for n in node.all_input_nodes}
+    with _disable_current_modes(), copies, torch.no_grad():
+        values = tree_map_only(torch.Tensor, copy, values)
+        both: Any = map_arg((node.args, node.kwargs), values.__getitem__)
+        with _Watch() as watch:
+            getattr(torch.fx.Interpreter(graph), node.op)(node.target, *both)
+    return watch.drawn

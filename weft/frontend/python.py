@@ -292,7 +292,5 @@ def _name(p: torch.fx.Node, argument: Callable[[int], str] | None) -> Name:
     return Name(".".join(w for w in words if w not in HOUSEKEEPING) or p.name, fixed)
 
 
-HOUSEKEEPING = (
-    *("_modules", "_parameters", "_buffers", "__closure__", "cell_contents", "__dict__"),
-    *("__func__", "__self__", "__defaults__", "__kwdefaults__", "forward"),
-)
+HOUSEKEEPING = """_modules _parameters _buffers __closure__ cell_contents __dict__
+__func__ __self__ __defaults__ __kwdefaults__ forward""".split()

@@ -22,10 +22,8 @@ from weft.scalar.sizes import hint, repeats
 from weft.tensor.ops import Index, Map, Scalar, View, box, position
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
 
-INDEXABLE = {
-    *("add", "subtract", "multiply", "floordiv", "floormod", "minimum", "maximum", "where"),
-    *("eq", "ne", "lt", "le", "gt", "ge", "and", "or", "not"),
-}
+INDEXABLE = """add subtract multiply floordiv floormod minimum maximum where
+eq ne lt le gt ge and or not""".split()
 
 VALUES = 1 << 18  # so many of an index are tried, at most
 STEPS = 1024  # the greatest q of what coordinates are divided by

@@ -4,11 +4,9 @@ from importlib import import_module
 
 from weft.frontend.aten.table import Row
 
-FAMILIES = (
-    *("pointwise", "reductions", "views", "factories", "indexing"),
-    *("contractions", "convolution", "pooling", "norms", "attention"),
-)
+FAMILIES = """pointwise reductions views factories indexing
+contractions convolution pooling norms attention"""
 
 LOWER: dict[str, Row] = {}
-for family in FAMILIES:
+for family in FAMILIES.split():
     LOWER.update(import_module(f"weft.frontend.aten.{family}").ROWS)

@@ -13,7 +13,8 @@ from weft.core.types import ScalarType
 from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
 from weft.scalar.ops import Axis, Symbol
-from weft.scalar.text.statements import Loop, NestScope, read_buffer, read_statement
+from weft.scalar.text.printer import show_nest
+from weft.scalar.text.statements import NEST_FORMS, Loop, NestScope, read_buffer, read_statement
 
 
 def _starts_step(line: Line) -> bool:
@@ -206,3 +207,7 @@ def read_nest(level: Level, name: str, given: list[Line]) -> Program:
         else:
             cursor.expected("input, kernel, call or output")
     return no_output(given)
+
+
+LOOP = Level("loop", ("scalar", "loop"), show_nest, read_nest, forms=NEST_FORMS)
+TILE = Level("tile", ("scalar", "loop", "tile"), show_nest, read_nest, forms=NEST_FORMS)

@@ -279,8 +279,6 @@ def contraction(stmt: For) -> Contraction | None:
     parts = list(value.args) if paired else factors(value)
     right = [p for p in parts if columns.axis in free_variables(p)]
     left = [p for p in parts if columns.axis not in free_variables(p)]
-    if not right or not left:
-        return None
     of_left, of_right = free_variables(*left), free_variables(*right)
     if not any(r.axis in of_left and r.axis in of_right for r in reduce):
         return None

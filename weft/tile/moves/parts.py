@@ -21,6 +21,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, strides, trips
 from weft.tile.moves.loops import Labels
 
+Held = Mapping[Node, Buffer]  # where parts of accumulators lie
 PART = 128  # elements at least that a thread scans
 OF_BLOCK = 4096  # elements at most that the threads of a block scan together
 GROUP = 33  # totals that one thread scans: odd, so that threads meet in no bank
@@ -103,12 +104,7 @@ def stored_at_once(scan: For, labels: Labels) -> Block:
 
 
 def of_scan(
-    scan: For,
-    part: Node,
-    length: int,
-    totals: Mapping[Node, Buffer],
-    before: Mapping[Node, Buffer],
-    index: Index,
+    scan: For, part: Node, length: int, totals: Held, before: Held, index: Index
 ) -> tuple[Block, Block, Block]:
     """What makes the total of a part, what scans these, and what scans a part after them."""
     outer, end, place = cut(scan, part, length)
@@ -140,9 +136,7 @@ def own_part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Bloc
     return replace(loop, body=body, folds=tuple(own.values())), updates
 
 
-def combining(
-    folds: Sequence[Fold], parts: Mapping[Node, Buffer], turn: Node, count: int, index: Index = ()
-) -> For:
+def combining(folds: Sequence[Fold], parts: Held, turn: Node, count: int, index: Index = ()) -> For:
     """The loop over so many parts that folds them; buffers have each accumulator at turn, index."""
     read = {acc: make(Load(part), turn, *index) for acc, part in parts.items()}
     updates = (Update(f, tuple(read[acc] for acc in f.accs), partial=True) for f in folds)
