@@ -14,8 +14,7 @@ from weft.scalar.blocks import map_loops, nodes
 from weft.scalar.nest import For, Kernel, Load
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import WIDEST, stride_of, trips
-from weft.tile.analysis.slabs import strip
-from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.analysis.tiles import Tile, on_chunks, strip
 from weft.tile.moves.loops import Labels, in_strips
 
 LONGEST = 32

@@ -10,7 +10,7 @@ from weft.scalar.nest import Kernel
 from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import boxed
-from weft.tile.analysis.slabs import accesses_of_block, best_pad, padded
+from weft.tile.analysis.tiles import accesses_of_block, best_pad, padded
 
 
 def pad_smem(kernel: Kernel, target: GPU) -> Kernel:

@@ -17,8 +17,7 @@ from weft.scalar.nest import For, Kernel
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import divisors, trips
-from weft.tile.analysis.slabs import accesses_of, best_pad
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, accesses_of, best_pad, on_tiles
 from weft.tile.moves.loops import Labels, section
 
 

@@ -19,8 +19,7 @@ from weft.scalar.ops import apply, constant
 from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.boxes import box_of, boxed
-from weft.tile.analysis.slabs import accesses_of, best_swizzle
-from weft.tile.analysis.tiles import Tile, on_tiles
+from weft.tile.analysis.tiles import Tile, accesses_of, best_swizzle, on_tiles
 from weft.tile.moves.loops import Labels, section
 
 

@@ -15,8 +15,7 @@ from weft.scalar.nest import For, Kernel, Stmt
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.boxes import box_of
-from weft.tile.analysis.slabs import accesses_of, best_pad, best_swizzle
-from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.analysis.tiles import Tile, accesses_of, best_pad, best_swizzle, on_chunks
 from weft.tile.moves.loops import Labels
 
 CHUNKS = 4  # fewer end before the engine has its first map
