@@ -76,11 +76,11 @@ LAYERS: dict[str, set[str]] = {
     "cli.price_check": MEASURING,
     "cli.measuring": MEASURING,
     # `weft check` looks at each kernel by itself, so at what stands below the driver.
-    "cli.checking": {
+    "cli.kernels": {
         *("core", "driver", "frontend.graph", "interpret", "link.places", "options", "scalar"),
     },
     # What would run, where there is no device.
-    "cli.predicting": {
+    "cli.tuning": {
         *("core", "driver", "levels", "options", "scalar.nest", "scalar.sizes", "targets", "text"),
         *("link.places", "tune.price", "tune.predicted", "tune.worker"),
     },

@@ -6,15 +6,17 @@ the cache and the launch; `compile_text` starts from the text of any level.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from weft.config import config
-from weft.core.node import Graph
+from weft.core.node import Graph, Node
 from weft.core.passes import PassLog
 from weft.core.text import located
 from weft.frontend import autograd
@@ -28,16 +30,17 @@ from weft.interpret import nests as interpret
 from weft.interpret.tensors import evaluate, to_numpy
 from weft.levels import VERIFY, Levels, lower
 from weft.link import cpu, gpu, simulator
-from weft.link.key import program_key, relink
 from weft.link.places import device_of, misplaced, run_or_refuse
-from weft.link.program import Emitted, described, make_report, without_restatements
+from weft.link.program import Emitted, Linked, described, make_report, without_restatements
 from weft.link.ranges import Ranges, in_ranges, told, within
 from weft.options import Fallback, Fuse, Options, Tune, find_target
 from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Program
+from weft.scalar.ops import Symbol
 from weft.scalar.resize import at_shapes, at_some_sizes, hints_of, sizes_in, sizes_of, with_hints
 from weft.targets.cpu import CPU
+from weft.targets.gpu import GPU
 from weft.text import parse_program
 from weft.tile.price.hints import price_for
 from weft.tune import tuner
@@ -293,3 +296,42 @@ def compile_text(
     run, report = runnable(levels, options, log, {}, place)
     run = run_or_refuse(run, place, target, options.simulate)
     return TextProgram(program, levels, report, run, place)
+
+
+# ---- the cache key of a program: a digest of all that decides the emitted code
+
+
+def bounds_of(symbol: Node) -> tuple[Any, ...]:
+    """What of a size decides the code: not its hint, so that one entry serves all sizes."""
+    s = symbol.op
+    assert isinstance(s, Symbol)
+    return s.label, s.low, s.high, s.divisor
+
+
+@cache
+def compiler_digest() -> str:
+    """A digest of weft's own files: a program that another version compiled is not used."""
+    root = Path(__file__).parent
+    files = sorted(root.rglob("*.py"))
+    stamps = [(str(f.relative_to(root)), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
+    return hashlib.sha256(repr(stamps).encode()).hexdigest()
+
+
+def program_key(graph: Graph, *facts: Any) -> str:
+    """A digest of a torch-level graph, whatever its title, and of all that decides its code."""
+    number: dict[Any, int] = {}
+    lines: list[str] = []
+    for node in graph.nodes():
+        number[node] = len(number)
+        lines.append(f"{node.op!r} {[number[a] for a in node.args]} {graph.names.get(node)}")
+    lines.append(repr([number[o] for o in graph.outputs]))
+    lines += map(repr, (*facts, *map(bounds_of, sizes_of(graph).values())))
+    lines.append(compiler_digest())
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def relink(key: str, place: torch.device, target: CPU | GPU, simulate: bool) -> Linked | None:
+    """The program that was linked under that key before, if the cache still has it."""
+    if isinstance(target, CPU):
+        return cpu.relink(key, target)
+    return gpu.relink(key, place, target, simulate)

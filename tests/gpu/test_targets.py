@@ -12,7 +12,7 @@ import weft
 from weft.core.errors import CompilerError
 from weft.options import Options, find_target
 from weft.runtime import nvidia
-from weft.runtime.cuda_device import refusal
+from weft.runtime.cuda import refusal
 from weft.targets.nvidia import runs_on
 
 CUDA = torch.device("cuda", 1)

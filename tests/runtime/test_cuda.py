@@ -24,7 +24,7 @@ from weft.core.errors import WeftError
 import ctypes
 from weft.runtime.cache import Cache
 from weft.runtime.cuda import launch, load_module, tensor_map
-from weft.runtime.cuda_device import CUDADevice
+from weft.runtime.cuda import CUDADevice
 from weft.runtime.gpu_program import GPUKernel
 Path("k.cubin").write_bytes(b"\x7fELF")
 module = load_module(Path("k.cubin"))

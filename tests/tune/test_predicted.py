@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import weft
 from weft.cli.main import app
-from weft.cli.predicting import simulated
+from weft.cli.tuning import simulated
 from weft.config import config
 from weft.core.errors import CompilerError, WeftError
 from weft.tune import predicted, tuner
@@ -127,12 +127,12 @@ def test_a_wrong_schedule_is_found_in_the_simulator(monkeypatch: pytest.MonkeyPa
     assert made is not None
     lines = f"{kernel.name}.stage_inputs = no\n"
     assert simulated(alone(kernel), TARGET, lines, exactly(made, machine_of(TARGET))) == ""
-    run = weft.cli.predicting.run_simulated
+    run = weft.cli.tuning.run_simulated
 
     def wrong(program: Any, target: str, schedule: str, inputs: Any) -> Any:
         return [out + bool(schedule) for out in run(program, target, schedule, inputs)]
 
-    monkeypatch.setattr(weft.cli.predicting, "run_simulated", wrong)
+    monkeypatch.setattr(weft.cli.tuning, "run_simulated", wrong)
     told = simulated(alone(kernel), TARGET, lines, exactly(made, machine_of(TARGET)))
     assert told.startswith("results differ")
 

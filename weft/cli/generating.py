@@ -98,16 +98,9 @@ def generation_table(title: str, rows: Sequence[Generation], prompt: int) -> Gro
 def _cells(row: Generation, first: Generation, prompt: int) -> list[str]:
     if row.failure is not None:
         return [row.backend, "-", "-", "-", row.failure]
-    same = next(
-        (i for i, (a, b) in enumerate(zip(row.tokens, first.tokens, strict=False)) if a != b), None
-    )
-    told = (
-        "-"
-        if row is first or first.failure
-        else "same"
-        if same is None
-        else f"differ from number {same}"
-    )
+    pairs = enumerate(zip(row.tokens, first.tokens, strict=False))
+    told = next((f"differ from number {i}" for i, (a, b) in pairs if a != b), "same")
+    told = "-" if row is first or first.failure else told
     rates = [prompt / (row.prefill or 1), 1 / row.decode if row.decode else 0.0]
     return [row.backend, f"{row.cold:.2f}", *(f"{rate:.1f}" for rate in rates), told]
 

@@ -19,7 +19,6 @@ from weft.cli.kernels import check_kernels, first_wrong, kernel_line, kernel_tab
 from weft.cli.measuring import BAD_INPUT, MISSED, tell
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
-from weft.cli.predicting import prediction
 from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import KINDS, load, schedule_text
 from weft.config import config
@@ -275,7 +274,7 @@ def tune_command(
         if shows or forget or export or merge or as_json:
             told = "it takes SOURCE, --target, --fuse, --dynamic and --seed"
             raise WeftError(f"weft tune --predict prints a table of times: {told}")
-        show(prediction(chosen, SourceSpec(text, source, seed)))
+        show(tuning.prediction(chosen, SourceSpec(text, source, seed)))
         return
     if source is not None or text is not None:
         spec = SourceSpec(text, source, seed, device=device_name(chosen))

@@ -21,15 +21,8 @@ from weft.cli.suite import run as run_suite
 from weft.cli.suite_text import suite_json, suite_table, summary_lines
 from weft.core.errors import SourceError, WeftError, choice
 from weft.targets.cpu import host
+from weft.tune.price import rates
 from weft.tune.price.fit import fit
-from weft.tune.price.rates import (
-    Rates,
-    default_rates,
-    machine_of,
-    rates_of,
-    rates_path,
-    write_rates,
-)
 
 BAD_INPUT, MISSED = 2, 1
 
@@ -136,7 +129,7 @@ def fit_rates(file: Path, as_json: bool) -> None:
     except (OSError, UnicodeError, WeftError) as error:
         raise SourceError(f"{file}: {error}") from None
     samples = samples_of(times, tell)
-    found = fit(samples, rates_of(target), target)
+    found = fit(samples, rates.rates_of(target), target)
     tell(f"prices of {len(samples)} kernels are off by {found.before:.3f} (root mean square of "
          f"logs), by {found.after:.3f} where those were held out")  # fmt: skip
     if found.kept:
@@ -150,11 +143,11 @@ def measure_rates(as_json: bool) -> None:
     keep_rates(calibrate(host(), tell), as_json)
 
 
-def keep_rates(found: Rates, as_json: bool) -> None:
+def keep_rates(found: rates.Rates, as_json: bool) -> None:
     target = host()
-    start = default_rates(target)
-    path = rates_path(target)
-    write_rates(path, found, machine_of(target))
+    start = rates.default_rates(target)
+    path = rates.rates_path(target)
+    rates.write_rates(path, found, rates.machine_of(target))
     if as_json:
         write_json({"default": asdict(start), "measured": asdict(found)}, None)
     else:

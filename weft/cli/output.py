@@ -6,6 +6,7 @@ show(table("kernels", ["name", "us"], [["relu", "1.2"]]))
 
 import json
 import math
+import re
 import secrets
 import sys
 import threading
@@ -43,10 +44,7 @@ def table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> 
 
 
 def is_number(cell: str) -> bool:
-    return (
-        cell in ("-", "inf", "nan")
-        or cell.replace("e-", "").replace("e+", "").replace(".", "").isdecimal()
-    )
+    return bool(re.fullmatch(r"-|inf|nan|[\d.]+(e[-+]\d+)?", cell))
 
 
 STYLES = {"ok": "green", "passed": "green", "FAILED": "bold red", "missing": "bold red"}

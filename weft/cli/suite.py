@@ -35,13 +35,8 @@ from weft.options import Options
 from weft.runtime.child import ChildError
 
 OURS = ("weft", "weft-frozen", "weft-dynamo", "weft-dynamic")
-DYNAMIC = (
-    "eager",
-    "inductor",
-    "inductor-dynamic",
-    "weft",
-    "weft-dynamic",
-)  # of sizes that are free
+# of sizes that are free
+DYNAMIC = ("eager", "inductor", "inductor-dynamic", "weft", "weft-dynamic")
 BEST = "best peer"
 DISTURBED = 1.2  # median of rounds / fastest: above this, other work ran on the machine
 PEER_ERROR = 1e-4  # a peer with a larger error computes in less than float32, and does not count

@@ -6,26 +6,18 @@ run(program, [x, w], widen=True)     # every float computed in float64
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from weft.core.errors import VerifyError
 from weft.core.node import Node, postorder
-from weft.interpret.carriers import Carriers
-from weft.interpret.memory import (
-    Memory,
-    allocate,
-    both,
-    element,
-    logical,
-    poison,
-    repeats,
-    run_call,
-)
+from weft.interpret import memory as memories
+from weft.interpret.memory import Memory, both, element, logical, poison, repeats
 from weft.scalar import nest
-from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant
+from weft.scalar.nest import Fold
+from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant, evaluate_term
 from weft.scalar.placing import place
 from weft.scalar.resize import at_shapes
 from weft.scalar.updates import lifted
@@ -82,11 +74,11 @@ def run(
     not equal. A program for any size runs at the sizes of its inputs.
     """
     program = at_shapes(program, map(np.shape, inputs))
-    memory = allocate(program, inputs, widen)
+    memory = memories.allocate(program, inputs, widen)
     with np.errstate(all="ignore"):
         for step in program.steps:
             if isinstance(step, nest.Call):
-                run_call(step, memory)
+                memories.run_call(step, memory)
             else:
                 _Machine(step, memory, accesses, widen).block(place(step.body))
     return [np.array(logical(memory[b.name], b.type)) for b in program.outputs]
@@ -319,3 +311,52 @@ def _separable(loop: nest.For, accesses: Accesses) -> bool:
     own = {s.buffer.name for s in inside if isinstance(s, nest.Local)}
     written = {s.buffer.name for s in inside if type(s) in accesses}  # type: ignore[attr-defined]
     return not (read & written - own or any(isinstance(n.op, nest.Running) for n in nodes))
+
+
+Arrays = list[Any]  # one per carrier
+
+
+class Carriers:
+    """The values of a fold's carriers, each over the `depth` loops around the declaring loop."""
+
+    def __init__(self, fold: Fold, depth: int, identity: Arrays, widen: bool) -> None:
+        self.depth, self.identity, self.values = depth, identity, identity
+        left, right = (
+            replace(fold, labels=tuple(side + n for n in fold.labels)).accs
+            for side in ("left ", "right ")
+        )
+        self.sides = (*left, *right)
+        self.results = fold.monoid.combine(left, right)
+        self.literals = {
+            n: element(n.op.dtype, widen).type(n.op.value)
+            for n in postorder(*self.results)
+            if isinstance(n.op, Constant)
+        }
+
+    def combine(self, left: Arrays, right: Arrays) -> Arrays:
+        """Apply the monoid's combine to arrays."""
+        known = self.literals | dict(zip(self.sides, (*left, *right), strict=True))
+        return [evaluate_term(r, known) for r in self.results]
+
+    def add(self, parts: Arrays, loops: int) -> Arrays:
+        """Fold the parts over the loops from `depth` on, innermost first, into the values."""
+        for axis in reversed(range(self.depth, loops)):
+            parts = self._fold(parts, axis)
+        self.values = self.combine(self.values, parts)
+        return self.values
+
+    def _fold(self, values: Arrays, axis: int) -> Arrays:
+        """Fold a dimension to length 1: combine its halves, again and again."""
+        while (n := values[0].shape[axis]) > 1:
+            half = (n + 1) // 2
+            early = _part(values, axis, slice(0, n - half))
+            both = self.combine(early, _part(values, axis, slice(half, n)))
+            if n % 2:
+                middle = _part(values, axis, slice(half - 1, half))
+                both = [np.concatenate(p, axis) for p in zip(both, middle, strict=True)]
+            values = both
+        return values
+
+
+def _part(values: Arrays, axis: int, which: slice) -> Arrays:
+    return [v[(slice(None),) * axis + (which,)] for v in values]

@@ -19,7 +19,7 @@ from weft.emit.gpu import Launch
 from weft.link.places import misplaced
 from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.cache import Cache
-from weft.runtime.cuda_device import CUDADevice, refusal
+from weft.runtime.cuda import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
 from weft.runtime.layout import item_bytes, lay_out
 from weft.runtime.nvidia import nvrtc
