@@ -48,7 +48,7 @@ LAYERS: dict[str, set[str]] = {
         "runtime",
         "sim",
     },
-    "text": {"core", "frontend.text", "tensor.text", "scalar.text", "kernel.text"},
+    "text": {"core", "frontend.torch_level", "tensor.text", "scalar.text", "kernel.text"},
     "levels": {"*"},
     # Above a level it schedules, below what it measures: a child process has the whole road.
     "tune": {

@@ -9,7 +9,7 @@ from typing import Any
 
 from weft.core.errors import ParseError, VerifyError
 from weft.core.text.cursor import Cursor, Line
-from weft.frontend.text import TORCH
+from weft.frontend.torch_level import TORCH
 from weft.kernel.text import KERNEL
 from weft.scalar.text.parser import LOOP, TILE
 from weft.scalar.text.sizes import reading, show_sizes

@@ -10,8 +10,8 @@ from weft.core.errors import UnsupportedOpError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.calling import compiled
 from weft.frontend.capture import Name
+from weft.frontend.graph import Assumptions
 from weft.frontend.python import names_of
-from weft.frontend.record import Assumptions
 from weft.frontend.specialise import Session
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from weft.core.errors import WeftError
-from weft.core.node import Graph, Node, Nodes, bottom_up, make, postorder
-from weft.core.operators import Operators
+from weft.core.node import Graph, Node, Nodes, Operators, bottom_up, make, postorder
 from weft.core.passes import call_by_name
 
 DEEPEST = 100

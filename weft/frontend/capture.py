@@ -32,9 +32,8 @@ from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
-from weft.frontend.graph import Captured, Geometry, Leaf, Values
+from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
 from weft.frontend.parts import FX
-from weft.frontend.record import CONSTANTS, modes
 from weft.frontend.torch_level import type_of
 from weft.frontend.tracer import Tracer, program_line
 from weft.scalar.resize import sizes_of, with_sizes

@@ -33,9 +33,8 @@ from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
-from weft.frontend.graph import Captured, Runner, entry
+from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
 from weft.frontend.parts import EAGER, FX, VALUE, returns_a_tuple, split, stays_whole
-from weft.frontend.record import ANY, CONSTANTS, Assumptions, Check
 
 log = logging.getLogger(__name__)
 

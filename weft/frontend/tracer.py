@@ -26,8 +26,7 @@ from weft.core.node import Node, make
 from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
 from weft.frontend.floats import Floats
-from weft.frontend.graph import Geometry, Placeholder
-from weft.frontend.record import PLAIN
+from weft.frontend.graph import PLAIN, Geometry, Placeholder
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
 

@@ -14,8 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange
-from weft.core.node import Node, Op, bottom_up, make, op, postorder, require
-from weft.core.operators import Operators
+from weft.core.node import Node, Op, Operators, bottom_up, make, op, postorder, require
 from weft.core.types import DTYPES, DType, ScalarType, Symbolic, boolean, dtype_of_literal, i64
 
 Evaluate = Callable[..., Any]

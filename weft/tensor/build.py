@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from weft.core.node import Node, make, require
-from weft.core.operators import Operators
+from weft.core.node import Node, Operators, make, require
 from weft.core.types import DType, Symbolic, TensorType, at_least, f32, i64, row_major
 from weft.scalar import ops as scalar
 from weft.scalar.affine import from_linear, linear, plus, times
