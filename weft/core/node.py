@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Concatenate, TypeVar
 from weakref import WeakValueDictionary
 
 from typing_extensions import Self, dataclass_transform
@@ -209,12 +209,8 @@ class Graph:
 T = TypeVar("T", bound="Operators")
 
 
-def _unary(name: str) -> Callable[[T], T]:
-    return lambda self: self.apply(name, self)
-
-
-def _binary(name: str) -> Callable[[T, Any], T]:
-    return lambda self, other: self.apply(name, self, other)
+def _apply(name: str) -> Callable[Concatenate[T, ...], T]:
+    return lambda self, *others: self.apply(name, self, *others)
 
 
 def _reflected(name: str) -> Callable[[T, Any], T]:
@@ -227,11 +223,11 @@ class Operators:
     def apply(self, name: str, *args: Any) -> Self:
         raise NotImplementedError
 
-    __add__ = __radd__ = _binary("add")
-    __sub__, __rsub__ = _binary("subtract"), _reflected("subtract")
-    __mul__ = __rmul__ = _binary("multiply")
-    __truediv__, __rtruediv__ = _binary("divide"), _reflected("divide")
-    __floordiv__, __mod__ = _binary("floordiv"), _binary("floormod")
-    __and__, __or__, __xor__ = _binary("and"), _binary("or"), _binary("xor")
-    __lt__, __le__, __gt__, __ge__ = _binary("lt"), _binary("le"), _binary("gt"), _binary("ge")
-    __invert__, __neg__, __abs__ = _unary("not"), _unary("negate"), _unary("absolute")
+    __add__ = __radd__ = _apply("add")
+    __sub__, __rsub__ = _apply("subtract"), _reflected("subtract")
+    __mul__ = __rmul__ = _apply("multiply")
+    __truediv__, __rtruediv__ = _apply("divide"), _reflected("divide")
+    __floordiv__, __mod__ = _apply("floordiv"), _apply("floormod")
+    __and__, __or__, __xor__ = _apply("and"), _apply("or"), _apply("xor")
+    __lt__, __le__, __gt__, __ge__ = _apply("lt"), _apply("le"), _apply("gt"), _apply("ge")
+    __invert__, __neg__, __abs__ = _apply("not"), _apply("negate"), _apply("absolute")

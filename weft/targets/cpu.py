@@ -59,8 +59,7 @@ def _isa() -> str:
     if platform.machine().lower() in ("arm64", "aarch64"):
         return "neon"
     flags = cpu_flags(cpu_facts())
-    known = {"avx512_bf16": "avx512_bf16", "avx512f": "avx512", "avx2": "avx2"}
-    return next((isa for flag, isa in known.items() if flag in flags), "plain")
+    return next((n for n in ("avx512_bf16", "avx512", "avx2") if CPUS[n].isa in flags), "plain")
 
 
 @cache

@@ -41,7 +41,6 @@ def transpose_operands(program: Program, target: Machine) -> Program:
                 return stmt
             _, copy, update = best
             copies.append(copy)
-            names.add(copy.outputs[0].name)
             return map_each((stmt,), Update, lambda s: update)[0]  # type: ignore[return-value]
 
         body = map_loops(kernel.body, along)
