@@ -12,6 +12,9 @@ import torch
 from weft.core.errors import ExternMismatch, WeftError
 from weft.library.calls import TORCH_DTYPES, torch_object
 
+Extents = tuple[int, ...]
+Tensors = tuple[torch.Tensor, ...]
+
 
 def torch_dtype(name: str) -> torch.dtype:
     """The dtype of a buffer: weft's name, or torch's own for those only externs use."""
@@ -39,11 +42,7 @@ def express(tree: Any, tensor: Callable[[str], str], namespace: dict[str, Any]) 
 
 
 def bind(
-    result: torch.Tensor,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    dtype: torch.dtype,
-    arguments: tuple[torch.Tensor, ...],
+    result: torch.Tensor, shape: Extents, strides: Extents, dtype: torch.dtype, arguments: Tensors
 ) -> torch.Tensor:
     """An operator's result as memory of its own with the layout the spec promises to others.
 

@@ -4,6 +4,7 @@ The sum of weights divides the result, not the weights, so one pass over the key
 """
 
 import math
+from typing import Any
 
 from weft.core.types import boolean
 from weft.frontend.aten.table import Row, require, rows
@@ -20,20 +21,14 @@ def grouped(x: Tensor, heads: int, axis: int) -> Tensor:
     return x if n == heads else along(x, axis, heads, each)
 
 
-def sdpa(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    attn_mask: Tensor | None,
-    dropout_p: float,
-    is_causal: bool,
-    *,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """A row whose keys are all masked gives zeros."""
+def sdpa(q: Tensor, k: Tensor, v: Tensor, *how: Any, scale: Any = None, **more: Any) -> Tensor:
+    """A row whose keys are all masked gives zeros.
+
+    `how`: the mask, the dropout, whether it is causal; `more`: whether heads share keys and values.
+    """
+    attn_mask, dropout_p, is_causal = how
     require(dropout_p == 0, "a random mask is drawn by torch")
-    if enable_gqa:
+    if more.get("enable_gqa"):
         heads, axis = q.shape[-3], q.rank - 3
         k, v = grouped(k, heads, axis), grouped(v, heads, axis)
     scale = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
