@@ -82,7 +82,7 @@ LAYERS: dict[str, set[str]] = {
     # What would run, where there is no device.
     "cli.tuning": {
         *("core", "driver", "levels", "options", "scalar.nest", "scalar.sizes", "targets", "text"),
-        *("link.places", "tune.price", "tune.predicted", "tune.worker"),
+        *("link.places", "tune"),
     },
     "__main__": {"cli.main"},
     "weft": {"driver", "core.errors", "targets", "runtime.blocks", "runtime.report"},

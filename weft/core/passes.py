@@ -88,12 +88,9 @@ def numbered(folder: str, *passes: str, first: int = 1) -> Passes:
     return tuple((f"{i:03}_{n}", getattr(m, n)) for i, (n, m) in enumerate(found, first))
 
 
-@cache
-def parameters(function: Callable[..., Any]) -> tuple[str, ...]:
-    """The names of a function's parameters, in order."""
-    return tuple(inspect.signature(function).parameters)
+signature = cache(inspect.signature)
 
 
 def call_by_name(function: Callable[..., Any], values: Mapping[str, Any]) -> Any:
     """Calls the function with the values that its parameters name."""
-    return function(*(values[p] for p in parameters(function)))
+    return function(*(values[p] for p in signature(function).parameters))
