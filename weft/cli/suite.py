@@ -4,8 +4,6 @@ results = run(Settings("cpu", backends=("eager", "weft"), only="softmax"))
 results.rows[0].ratio("weft", "eager"), results.geomean("weft", BEST), results.rank_correlation
 """
 
-from __future__ import annotations
-
 import math
 import re
 import shutil
@@ -251,6 +249,31 @@ def left_out(backends: Sequence[str]) -> dict[str, str]:
     }
 
 
+@dataclass(frozen=True)
+class Caches:
+    """The caches of a run, which are separate from the user's so that programs are compiled.
+
+    Programs are removed from weft's before each workload; Inductor's is empty at the start, since
+    what it holds of one workload is of no use to another. Both keep what they build of headers.
+    """
+
+    folder: Path
+    threads: int
+
+    def environment(self, backend: str) -> dict[str, str]:
+        return {
+            "OMP_NUM_THREADS": str(self.threads),
+            "WEFT_CACHE": str(self.folder / backend / "weft"),
+            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / backend / "inductor"),
+            "TRITON_CACHE_DIR": str(self.folder / backend / "triton"),
+        }
+
+    def empty(self) -> None:
+        for backend in OURS:
+            for kind in ("programs", "objects", "launches", "cubins"):
+                shutil.rmtree(self.folder / backend / "weft" / kind, ignore_errors=True)
+
+
 def run(settings: Settings, say: Callable[[str], None] = lambda line: None) -> Results:
     """Measures the machine, then the workloads one after the other, then the machine again."""
     if settings.device == "cuda" and not torch.cuda.is_available():
@@ -319,31 +342,6 @@ def hot_calls_of(
             except ChildError as error:
                 say(f"hot calls of {backend}: {error.message}")
     return found
-
-
-@dataclass(frozen=True)
-class Caches:
-    """The caches of a run, which are separate from the user's so that programs are compiled.
-
-    Programs are removed from weft's before each workload; Inductor's is empty at the start, since
-    what it holds of one workload is of no use to another. Both keep what they build of headers.
-    """
-
-    folder: Path
-    threads: int
-
-    def environment(self, backend: str) -> dict[str, str]:
-        return {
-            "OMP_NUM_THREADS": str(self.threads),
-            "WEFT_CACHE": str(self.folder / backend / "weft"),
-            "TORCHINDUCTOR_CACHE_DIR": str(self.folder / backend / "inductor"),
-            "TRITON_CACHE_DIR": str(self.folder / backend / "triton"),
-        }
-
-    def empty(self) -> None:
-        for backend in OURS:
-            for kind in ("programs", "objects", "launches", "cubins"):
-                shutil.rmtree(self.folder / backend / "weft" / kind, ignore_errors=True)
 
 
 def measured(bench: Bench, name: str, workload: Workload, settings: Settings) -> Row:

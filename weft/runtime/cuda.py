@@ -10,8 +10,6 @@ functions = device.load({"k_relu": GPUKernel(text, 16, 256)})
 # torch's public way to the current stream makes an object each time; compiled code uses this one.
 # pyright: reportPrivateUsage=false
 
-from __future__ import annotations
-
 import ctypes
 import weakref
 from collections.abc import Generator, Mapping, Sequence
@@ -68,13 +66,6 @@ def current(device: int) -> Generator[None, None, None]:
         check(cuda.cuCtxPopCurrent(), "go back to the context before")
 
 
-def load_module(cubin: Path, device: int = 0) -> Module:
-    """The kernels of a cubin, on a device."""
-    with current(device):
-        handle = check(driver().cuModuleLoadData(cubin.read_bytes()), f"load {cubin.name}")
-    return Module(handle, device)
-
-
 @dataclass(frozen=True)
 class Module:
     """A loaded cubin."""
@@ -106,6 +97,13 @@ class Module:
             if found.value:
                 check(cuda.cuMemsetD32(address, 0, 1), "clear weft_fault")
         return found.value
+
+
+def load_module(cubin: Path, device: int = 0) -> Module:
+    """The kernels of a cubin, on a device."""
+    with current(device):
+        handle = check(driver().cuModuleLoadData(cubin.read_bytes()), f"load {cubin.name}")
+    return Module(handle, device)
 
 
 def launch(

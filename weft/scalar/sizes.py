@@ -7,8 +7,6 @@ s > 16                                   # Undecided: nobody knows before the pr
 An equality holds only where both sides are the same expression: two sizes that may be equal differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, SupportsIndex
@@ -33,10 +31,11 @@ class Undecided(WeftError):
 
 
 Binary = Callable[[Any, Any], Any]
+Test = Callable[[float, float], bool]
 
 
 def _combined(forms: Callable[[Linear, Linear], Linear]) -> Binary:
-    def operator(self: Extent, other: Any) -> Any:  # a tensor has operators of its own
+    def operator(self: Any, other: Any) -> Any:  # a tensor has operators of its own
         whole = isinstance(other, float) and other.is_integer()
         if not whole and not isinstance(other, SupportsIndex):
             return NotImplemented
@@ -112,7 +111,6 @@ class Size(Symbolic):
         raise Undecided(f"{self} {sign} {other}", (self - other).term, sign)
 
 
-Test = Callable[[float, float], bool]
 Extent = int | Size
 
 

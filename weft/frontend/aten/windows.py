@@ -3,8 +3,6 @@
 position*stride + tap*dilation - pad, from an output position to the input that it reads by a tap
 """
 
-from __future__ import annotations
-
 import math
 import operator
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -24,6 +22,44 @@ Lead = Sequence[Node]
 # From the first axes of positions and of taps: along each axis the place that is read, and the tap.
 Reads = Callable[[int, int], Iterable[tuple[Node, Node]]]
 Fold = Callable[[Extents, Extents, Reads], Tensor]  # of positions, taps: [lead, positions]
+
+
+@dataclass(frozen=True)
+class Phases:
+    """Input positions along one axis by the taps that read them.
+
+    Tap k at output i reads i * stride + k * dilation - pad. Divided by what stride and dilation
+    have in common: the taps of a position are phase + m * step, and turn is position // stride.
+    """
+
+    first: int  # phase, and how many there are
+    count: int
+    taps: int  # of each
+    stride: int
+    pad: int
+    common: int
+    step: int
+    by: int  # the dilation
+
+    def read(self, phase: Node, turn: Node, tap: Node) -> tuple[Node, Node]:
+        """The output that reads a position, and by which of all taps, of a phase's m-th tap."""
+        start = -(-self.pad // self.common)  # of the first position that any tap reads
+        own = plus(linear(phase), ({}, self.first))
+        back = from_linear(*plus(times(own, ({}, self.by)), ({}, -start)))
+        back = apply(floordiv, back, constant(self.step))
+        place = plus(plus(linear(turn), linear(back), -1), linear(tap), -self.by)
+        return from_linear(*place), from_linear(*plus(own, linear(tap), self.step))
+
+    def place(self, position: Node) -> tuple[Node, Node, Node]:
+        """The phase and the turn of a position, and whether it has them here."""
+        padded, common = apply("add", position, constant(self.pad)), constant(self.common)
+        number = linear(apply(floordiv, padded, common))
+        number = from_linear(*times(number, ({}, pow(self.by, -1, self.step))))
+        phase = apply(floormod, number, constant(self.step))
+        phase = from_linear(*plus(linear(phase), ({}, -self.first)))
+        read = apply(eq, apply(floormod, padded, common), constant(0))
+        valid = all_of([within(phase, self.count), read])
+        return phase, apply(floordiv, position, constant(self.stride)), valid
 
 
 @dataclass(frozen=True)
@@ -94,44 +130,6 @@ class Window:
         facts = (self.stride[i], self.pad[i], common, step, by)
         found = Phases(0, rest, most + 1, *facts), Phases(rest, step - rest, most, *facts)
         return [p for p in found if p.count and p.taps]
-
-
-@dataclass(frozen=True)
-class Phases:
-    """Input positions along one axis by the taps that read them.
-
-    Tap k at output i reads i * stride + k * dilation - pad. Divided by what stride and dilation
-    have in common: the taps of a position are phase + m * step, and turn is position // stride.
-    """
-
-    first: int  # phase, and how many there are
-    count: int
-    taps: int  # of each
-    stride: int
-    pad: int
-    common: int
-    step: int
-    by: int  # the dilation
-
-    def read(self, phase: Node, turn: Node, tap: Node) -> tuple[Node, Node]:
-        """The output that reads a position, and by which of all taps, of a phase's m-th tap."""
-        start = -(-self.pad // self.common)  # of the first position that any tap reads
-        own = plus(linear(phase), ({}, self.first))
-        back = from_linear(*plus(times(own, ({}, self.by)), ({}, -start)))
-        back = apply(floordiv, back, constant(self.step))
-        place = plus(plus(linear(turn), linear(back), -1), linear(tap), -self.by)
-        return from_linear(*place), from_linear(*plus(own, linear(tap), self.step))
-
-    def place(self, position: Node) -> tuple[Node, Node, Node]:
-        """The phase and the turn of a position, and whether it has them here."""
-        padded, common = apply("add", position, constant(self.pad)), constant(self.common)
-        number = linear(apply(floordiv, padded, common))
-        number = from_linear(*times(number, ({}, pow(self.by, -1, self.step))))
-        phase = apply(floormod, number, constant(self.step))
-        phase = from_linear(*plus(linear(phase), ({}, -self.first)))
-        read = apply(eq, apply(floormod, padded, common), constant(0))
-        valid = all_of([within(phase, self.count), read])
-        return phase, apply(floordiv, position, constant(self.stride)), valid
 
 
 def in_phases(piece: Sequence[Phases], sizes: Extents, fold: Fold) -> Tensor:

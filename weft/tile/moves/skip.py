@@ -13,8 +13,6 @@ rows then NaN: none is skipped.
 ruled_out(slack(a0 * 64 + a3 >= a4), (a4,), {a3: (0, 63)})       # a0 * 64 + 64
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -71,20 +69,6 @@ def halfway(block: Block, middle: Mapping[Node, Node] = {}) -> Block:
         return replace(loop, hi=loop.hi if nest.free_variables(loop.lo) else hi, body=body)
 
     return map_loops(block, one)
-
-
-def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
-    """Each condition by which columns from some end on are ruled out."""
-    roots: dict[Node, For] = {}  # the outermost loop that each axis runs in blocks of
-    for loop in loops_in(block):
-        roots[loop.axis] = roots.get(loop.lo, loop)
-    inside = ranges_in(block, ranges)
-    rows = {a: inside[a] for a in roots}
-    for condition in filter(None, map(slack, nodes(block))):
-        for column in (a for a in condition[0] if a in roots):
-            end = ruled_out(condition, (column,), rows)
-            if end is not None:
-                yield _Columns(block, ranges, inside, roots, roots[column], end)
 
 
 @dataclass
@@ -201,6 +185,20 @@ class _Columns:
     def _moves(self, ends: Collection[tuple[Node, Node] | None]) -> bool:
         """Whether an end of a loop is another one in each iteration of a loop of the block."""
         return any(self.roots.keys() & nest.free_variables(t) for e in ends if e for t in e)
+
+
+def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:
+    """Each condition by which columns from some end on are ruled out."""
+    roots: dict[Node, For] = {}  # the outermost loop that each axis runs in blocks of
+    for loop in loops_in(block):
+        roots[loop.axis] = roots.get(loop.lo, loop)
+    inside = ranges_in(block, ranges)
+    rows = {a: inside[a] for a in roots}
+    for condition in filter(None, map(slack, nodes(block))):
+        for column in (a for a in condition[0] if a in roots):
+            end = ruled_out(condition, (column,), rows)
+            if end is not None:
+                yield _Columns(block, ranges, inside, roots, roots[column], end)
 
 
 def _zero(node: Node) -> Node | None:
