@@ -1,5 +1,4 @@
-"""A captured program and its call: its graph, inputs to placeholders, results to outputs; and what
-its trace takes for granted of inputs and of torch's modes: one record, and its checks.
+"""A captured program, its call, and what its trace takes for granted of inputs and torch's modes.
 
 captured = capture(fx_graph, (x, weight))
 captured.graph, captured.placeholders, captured.layouts, captured.mutations, captured.leaves
