@@ -40,6 +40,8 @@ from weft.tune.price.gpu_rates import RATES
 from weft.tune.tuner import SETTINGS, Settings, database
 from weft.tune.worker import differ
 
+# --- without a device -----------------------------------------------------------------------------
+
 SMALL = 1 << 19  # instructions of warps, of what is run in the simulator
 
 USUAL = """
@@ -123,6 +125,9 @@ def row(name: str, found: Sequence[Price], peak_us: float) -> list[str]:
         longest.bound,
         f"{100 * peak_us / total:.0f}",
     ]
+
+
+# --- by measuring ---------------------------------------------------------------------------------
 
 
 def tune(

@@ -206,6 +206,8 @@ class Graph:
         return users
 
 
+# --- Python's operators on terms ------------------------------------------------------------------
+
 T = TypeVar("T", bound="Operators")
 
 

@@ -120,6 +120,9 @@ def _is_float(n: Any) -> bool:
     return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
+# --- numbers that are drawn and never read --------------------------------------------------------
+
+
 def keep_draws(graph: FX) -> tuple[FX, int]:
     """A graph whose last outputs are the random numbers that no output needs, and their count.
 

@@ -210,6 +210,8 @@ def _writer(leaf: Leaf, sizes: Mapping[Node, Source]) -> Write:
     return lambda *sources: geometry.of(sources[source][index])
 
 
+# --- what a trace takes for granted ---------------------------------------------------------------
+
 # Of these, equal values of one type are the same value; of floats, -0.0 and 0.0 are not.
 EXACT = (type(None), bool, int, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 CONSTANTS = (*EXACT, float, complex)  # values that an FX graph holds as they are

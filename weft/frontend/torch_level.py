@@ -133,6 +133,9 @@ def _call_meta(aten: Aten, types: Sequence[TensorType]) -> Any:
         return operator(aten.target)(*args, **kwargs)
 
 
+# --- text -----------------------------------------------------------------------------------------
+
+
 def _show_aten(node: Node, ref: Ref) -> str:
     aten = op_of(node, Aten)
     args, kwargs = aten.arguments.args, aten.arguments.kwargs

@@ -316,6 +316,9 @@ def _separable(loop: nest.For, accesses: Accesses) -> bool:
 Arrays = list[Any]  # one per carrier
 
 
+# --- folds ----------------------------------------------------------------------------------------
+
+
 class Carriers:
     """The values of a fold's carriers, each over the `depth` loops around the declaring loop."""
 

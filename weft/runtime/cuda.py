@@ -142,6 +142,8 @@ def tensor_map(
     return ctypes.string_at(found.getPtr(), 128)
 
 
+# --- a device -------------------------------------------------------------------------------------
+
 SAMPLES = 3
 _load = cache(load_module)  # a process loads a cubin once
 

@@ -19,6 +19,8 @@ from weft.tensor.groups import NEVER, Groups, Kernel, Price, place, weight
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import recomputes, store_recomputed
 
+# --- joining --------------------------------------------------------------------------------------
+
 NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paired with
 
 
@@ -159,6 +161,8 @@ class Joining:
                     reader.above = above
                     below.append(reader)
 
+
+# --- fusion ---------------------------------------------------------------------------------------
 
 SMALL = 64  # vector instructions in a size class: of equal savings, the smaller class comes first
 

@@ -176,6 +176,8 @@ def warp_tile(rows: int, columns: int) -> tuple[int, int]:
     return min(rows, 64 if rows * columns >= 1 << 14 else 32), min(columns, 32)
 
 
+# --- accesses of shared memory, and their bank conflicts ------------------------------------------
+
 BANKS, BYTES = 32, 4
 ISSUE = 0.25  # wavefronts that issuing an instruction counts as
 
