@@ -5,9 +5,10 @@
 //     store_f32x16(y, exp_f32x16(load_f32x16(x)));
 //
 // One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
-// sigmoid erf sin cos, and most of weft_math_f64.h. A few functions call libm lane by lane.
+// sigmoid erf sin cos lgamma, and most of weft_math_f64.h. A few functions call libm lane by lane.
 //
-// Sources. Own minimax fits: f32 erf by tables, exp, exp2, expm1, log1p, tanh, atan, asin, sinh.
+// Sources. Own minimax fits: f32 erf by tables, exp, exp2, expm1, log1p, tanh, atan, asin, sinh,
+// lgamma.
 // Juffa's published polynomials: f32 erf without a table, sin, cos.
 
 #define WEFT_KEEP_TEMPLATE
@@ -562,9 +563,88 @@ static inline V(f32) F(pow, f32)(V(f32) x, V(f32) y) {
     return F(select, f32)(F(eq, f32)(y, zero) | F(eq, f32)(x, one) | unit, one, r);
 }
 
+// ---- lgamma in f32, by f64: a polynomial around 2, to where steps of 1 lead, Stirling's series
+// from 4.5 on, and the reflection below 0. Lanes are told apart in f32, where that is cheap; their
+// differences are exact there.
+
+WEFT_FN V(f64) F(lgamma_log, f64)(V(f64) x) {  // of a normal number above 0
+    V(u64) e = F(log_exponent, f64)(x);
+    V(f64) f = AS(f64, AS(u64, x) - (e << 52) + (1024ull << 52)) - 1;
+    return F(log_sum, f64)(F(log_float, f64)(e), f);
+}
+WEFT_FN V(f64) F(lgamma_near, f64)(V(f64) t) {  // of 2 + t, |t| <= 1/2
+    V(f64) q = FMA(f64, t, 1.1987899414920579e-06, -2.554914527462414e-06);
+    q = FMA(f64, q, t, 4.271453571823135e-06);
+    q = FMA(f64, q, t, -9.220663323909058e-06);
+    q = FMA(f64, q, t, 2.052955658697094e-05);
+    q = FMA(f64, q, t, -4.4973510999689744e-05);
+    q = FMA(f64, q, t, 9.94548626571654e-05);
+    q = FMA(f64, q, t, -0.00022314915180241202);
+    q = FMA(f64, q, t, 0.0005096696946223285);
+    q = FMA(f64, q, t, -0.001192754271087742);
+    q = FMA(f64, q, t, 0.002890510325409574);
+    q = FMA(f64, q, t, -0.00738555101739438);
+    q = FMA(f64, q, t, 0.020580808427848166);
+    q = FMA(f64, q, t, -0.06735230105333267);
+    q = FMA(f64, q, t, 0.3224670334241131);
+    q = FMA(f64, q, t, 0.4227843350984674);
+    return q * t;
+}
+WEFT_FN V(f64) F(lgamma_far, f64)(V(f64) a) {  // without (a - 1/2) log a, for a >= 4.5
+    V(f64) r = 1 / a, z = r * r;
+    V(f64) q = FMA(f64, z, 0.003306249502236156, -0.0017412409349170908);
+    q = FMA(f64, q, z, 0.0008362963867721391);
+    q = FMA(f64, q, z, -0.0005951480340308822);
+    q = FMA(f64, q, z, 0.0007936500711296139);
+    q = FMA(f64, q, z, -0.0027777777755760716);
+    q = FMA(f64, q, z, 0.08333333333333223);
+    return FMA(f64, q, r, 0.91893853320467274 - a);
+}
+// With steps to 2 + t the logarithm is of their product (1 + p) q, else of a.
+WEFT_FN V(f64) F(lgamma_above, f64)(V(f32) a) {  // of a > 0
+    V(f32) zero = SPLAT(f32, 0), one = SPLAT(f32, 1);
+    BOOL tiny = F(lt, f32)(a, SPLAT(f32, 0.5f)), below = F(lt, f32)(a, SPLAT(f32, 1.5f));
+    BOOL above = F(ge, f32)(a, SPLAT(f32, 2.5f)), top = F(ge, f32)(a, SPLAT(f32, 3.5f));
+    BOOL far = F(ge, f32)(a, SPLAT(f32, 4.5f));
+    V(f32) p = F(select, f32)(tiny, a, F(select, f32)(top & ~far, a - 3, zero));
+    V(f32) q = F(select, f32)(below | far, a, F(select, f32)(above, a - 1, one));
+    V(f32) t = F(select, f32)(above, F(select, f32)(top, a - 4, a - 3), a - 2);
+    t = F(select, f32)(below, F(select, f32)(tiny, a, a - 1), t);
+    V(f32) by = F(select, f32)(far, a, F(select, f32)(below, one * -0.5f, one * 1.5f));
+    V(f64) log = F(lgamma_log, f64)((CONVERT(p, V(f64)) + 1) * CONVERT(q, V(f64)));
+    V(f64) near = F(lgamma_near, f64)(CONVERT(F(select, f32)(far, zero, t), V(f64)));
+    V(f64) rest = F(lgamma_far, f64)(CONVERT(F(select, f32)(far, a, one * 8), V(f64)));
+    rest = FMA(f64, rest, CONVERT(F(select, f32)(far, one, zero), V(f64)), near);
+    return FMA(f64, CONVERT(by, V(f64)) - 0.5, log, rest);
+}
+WEFT_FN V(f32) F(lgamma_below, f32)(V(f32) a, V(f64) y) {  // of -a, where y is that of a
+    V(f32) f = a - F(trunc, f32)(a);
+    V(f64) s = CONVERT(F(lesser, f32)(f, 1 - f), V(f64)), z = s * s;  // sin(pi s) is s times
+    V(f64) q = FMA(f64, z, -2.113362735205297e-05, 0.0004659870158043378);
+    q = FMA(f64, q, z, -0.0073703643265304155);
+    q = FMA(f64, q, z, 0.08214587881631043);
+    q = FMA(f64, q, z, -0.599264528825224);
+    q = FMA(f64, q, z, 2.5501640398618677);
+    q = FMA(f64, q, z, -5.1677127800497855);
+    q = FMA(f64, q, z, 3.1415926535897927);
+    y = 1.1447298858494002 - F(lgamma_log, f64)(q * s * CONVERT(a, V(f64))) - y;
+    BOOL whole = F(eq, f32)(f, SPLAT(f32, 0));
+    return F(select, f32)(whole, SPLAT(f32, __builtin_inff()), CONVERT(y, V(f32)));
+}
+static inline V(f32) F(lgamma, f32)(V(f32) x) {
+    V(f32) a = F(abs, f32)(x), zero = SPLAT(f32, 0), inf = SPLAT(f32, __builtin_inff());
+    V(f64) above = F(lgamma_above, f64)(a);
+    V(f32) y = CONVERT(above, V(f32));
+    BOOL negative = F(lt, f32)(x, zero);
+    if (F(fold_or, bool)(negative))
+        y = F(select, f32)(negative, F(lgamma_below, f32)(a, above), y);
+    y = F(select, f32)(F(eq, f32)(a, zero), inf, y);
+    return F(select, f32)(F(lt, f32)(a, inf), y, a);
+}
+
 // ---- lane by lane
 
-WEFT_LIBM(lgamma, f32, f) WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
+WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
 WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
 WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, ) WEFT_MAP_LANES(digamma, f64, weft_digamma_f64)
 WEFT_MAP_LANES_2(atan2, f64, __builtin_atan2) WEFT_MAP_LANES_2(pow, f64, __builtin_pow)
