@@ -189,9 +189,8 @@ WEFT_MAP_CHUNKS_2(scale, f32, 4)
 #else
 // In two steps: 2^n itself may overflow or be subnormal, its halves 2^h and 2^(n-h) are neither.
 WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
-    V(f32) h = FMA(f32, n, 0.5f, 0x1.8p23f) - 0x1.8p23f;
-    V(i32) low = AS(i32, h + (0x1.8p23f + 127)) << 23;
-    V(i32) high = AS(i32, (n - h) + (0x1.8p23f + 127)) << 23;
+    V(i32) bits = AS(i32, n + (0x1.8p23f + 254)), h = bits >> 1;  // the low bits are n + 254
+    V(i32) low = h << 23, high = (bits - h) << 23;
     p = F(select, f32)(F(lt, f32)(n, SPLAT(f32, WEFT_SCALE_F32_ZERO)), SPLAT(f32, 0), p);
     return p * AS(f32, low) * AS(f32, high);
 }
@@ -211,14 +210,17 @@ WEFT_FN V(f32) F(exp_reduce, f32)(V(f32) x, V(f32) *n) {
     return FMA(f32, *n, 2.12194440e-4f, FMA(f32, *n, -0.693359375f, x));
 }
 
-// e^x as p 2^n for |x| < 1e6.
-WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
-    V(f32) r = F(exp_reduce, f32)(x, n);
+WEFT_FN V(f32) F(expm1_near, f32)(V(f32) r) {  // e^r - 1
     V(f32) q = FMA(f32, r, 0.00139505998f, 0.00836895406f);
     q = FMA(f32, q, r, 0.041666206f);
     q = FMA(f32, q, r, 0.166665182f);
     q = FMA(f32, q, r, 0.5f);
-    return FMA(f32, q * r, r, r) + 1;
+    return FMA(f32, q * r, r, r);
+}
+
+// e^x as p 2^n for |x| < 1e6.
+WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
+    return F(expm1_near, f32)(F(exp_reduce, f32)(x, n)) + 1;
 }
 
 WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
@@ -254,23 +256,26 @@ WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
     return F(select, f32)(F(lt, f32)(F(abs, f32)(x), SPLAT(f32, 1e-10f)), x, y);
 }
 
-// t / (1 + t) or 1 / (1 + t) for t = e^-|x|, corrected for the rounding of 1 + t.
+// t / (1 + t) or 1 / (1 + t) for t = e^-|x|, corrected for the rounding of 1 + t. Numerators are 2^64
+// times as large, so that one step scales them: t alone may be subnormal.
 WEFT_FN V(f32) F(sigmoid, f32)(V(f32) x) {
-    V(f32) t = F(exp, f32)(-F(abs, f32)(x)), d = t + 1, lost = (1 - d) + t;
-    V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), t, SPLAT(f32, 1)) / d;
-    return FMA(f32, -y, lost, y);
+    V(f32) n, a = AS(f32, AS(i32, x) | (i32)0x80000000);
+    V(f32) p = F(exp_parts, f32)(F(greater, f32)(SPLAT(f32, -105), a), &n);
+    V(f32) large = p * AS(f32, AS(i32, n + (0x1.8p23f + 127 + 64)) << 23), t = large * 0x1p-64f;
+    V(f32) d = t + 1, lost = (1 - d) + t;
+    V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), large, SPLAT(f32, 0x1p64f)) / d;
+    return FMA(f32, -y, lost, y) * 0x1p-64f;
 }
 
+// (1 - t) / (1 + t) for t = e^-2|x|, both by halves, corrected for the rounding of d = (1 + t) / 2:
+// 1 / d is 1 + y.
 WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
-    V(f32) n, a = F(abs, f32)(x), z = a * a;
-    V(f32) e = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 20), a * 2), &n);
-    V(f32) large = 1 - 2 / (F(scale_near, f32)(e, n) + 1);
-    V(f32) q = FMA(f32, z, -0.00570497848f, 0.0206390787f);
-    q = FMA(f32, q, z, -0.0537397116f);
-    q = FMA(f32, q, z, 0.133314416f);
-    q = FMA(f32, q, z, -0.333332807f);
-    V(f32) small = FMA(f32, q * z, a, a);
-    return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.625f)), small, large), x);
+    V(f32) n, a = AS(f32, AS(i32, x) | (i32)0x80000000) * 2;
+    V(f32) m = F(expm1_near, f32)(F(exp_reduce, f32)(F(greater, f32)(SPLAT(f32, -20), a), &n));
+    V(f32) half = AS(f32, AS(i32, n + (0x1.8p23f + 126)) << 23);  // 2^n / 2
+    V(f32) one = half + 0.5f, d = FMA(f32, m, half, one), lost = FMA(f32, m, half, one - d);
+    V(f32) y = FMA(f32, -m, half, 0.5f - half) / d;
+    return F(copysign, f32)(FMA(f32, -FMA(f32, y, y, y), lost, y), x);
 }
 
 // s - a a for s = a a as it was rounded: by parts of 12 bits, whose products are exact.
