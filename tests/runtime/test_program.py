@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -87,6 +88,30 @@ def test_every_call_allocates_its_outputs(tools: Toolchain) -> None:
     kept = first.clone()
     program.run([x + 1, y])
     assert torch.equal(first, kept)
+
+
+def test_a_call_without_python_text(tools: Toolchain) -> None:
+    """Outputs in the order of the spec, whichever is written first; run by text where it has to."""
+    x, y = torch.randn(16, 16), torch.randn(16, 16)
+    direct = chain(tools).run.direct
+    for _ in range(3):
+        out, total = direct(x, y)
+        torch.testing.assert_close(total, x + y)
+        torch.testing.assert_close(out, 2 * (x + y) + 1)
+    with pytest.raises(TypeError, match="fewer tensors"):
+        direct(x)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profiled:
+        torch.testing.assert_close(direct(x, y)[1], x + y)
+    assert "weft::add" in {event.key for event in profiled.key_averages()}
+    assert sys.getrefcount(x) == sys.getrefcount(y) == 2
+
+
+def test_a_fault_of_a_call_without_python_text(tools: Toolchain) -> None:
+    direct, x = checked_program(tools).run.direct, torch.ones(16, 16)
+    for wrong in (False, True, False, True):
+        x[3, 3] = 2 if wrong else 1
+        with pytest.raises(IndexOutOfRange) if wrong else nullcontext():
+            assert (direct(x)[0] == 4).all()
 
 
 def test_profile_times_every_step(tools: Toolchain) -> None:
@@ -234,12 +259,13 @@ assert torch.equal(program.run([x])[0], torch.sort(2 * x, 1)[0] + 1)
 def test_concurrent_calls_have_arenas_of_their_own(tools: Toolchain) -> None:
     y = torch.zeros(16, 16)
     program = chain(tools)
+    calls = (program.run.direct, lambda *given: program.run(given))
     wrong: list[float] = []
 
     def work(value: float) -> None:
         x = torch.full((16, 16), value)
-        for _ in range(2000):
-            if not torch.equal(program.run([x, y])[0], 2 * x + 1):
+        for turn in range(4000):
+            if not torch.equal(calls[turn % 2](x, y)[0], 2 * x + 1):
                 wrong.append(value)
 
     threads = [threading.Thread(target=work, args=(float(i),)) for i in range(4)]
@@ -303,9 +329,7 @@ def test_a_fault_is_of_the_call_that_meets_it(tools: Toolchain) -> None:
 
 
 def test_only_programs_with_checks_ask_for_faults(tools: Toolchain) -> None:
-    assert (
-        "if fault := segment0(at, id(inputs), id(fresh), threads()):" in checked_program(tools).text
-    )
+    assert "if fault := segment0(at, inputs, fresh, threads()):" in checked_program(tools).text
     assert "fault" not in chain(tools).text
 
 

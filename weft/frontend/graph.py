@@ -148,6 +148,7 @@ def entry(
     plain = tree.type is tuple and leaves == [Leaf("result", i) for i in range(len(leaves))]
     plain = plain and len(leaves) == len(captured.layouts) - len(captured.mutations)
     wrap = _wrap(captured)
+    direct = getattr(run, "direct", None) if plain and straight else None
     pick = None if straight else _picker(placeholders, sizes)
 
     def call(*inputs: Any) -> Any:
@@ -158,7 +159,7 @@ def entry(
             return otherwise(error)(*inputs)
         return results if plain else wrap(results, given, inputs)
 
-    return call
+    return direct or call
 
 
 def _picker(placeholders: Sequence[Placeholder], sizes: Sequence[Source]) -> Callable[[Any], Any]:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from weft.runtime.layout import Layout, Segment, item_bytes
 from weft.runtime.sizes import arena_source
-from weft.runtime.spec import Call, names_in
+from weft.runtime.spec import Buffer, Call, names_in
+
+SEGMENT = "void **b, void **inputs, void **fresh, int threads"
 
 
 def c_source(layout: Layout) -> str:
@@ -35,7 +37,8 @@ def c_source(layout: Layout) -> str:
     lines.append(f"static const weft_operand weft_operands[] = {{{', '.join(operands)}}};")
     lines.append(table("const weft_step weft_steps[]", steps))
     lines.append(table("const int weft_constants[]", constant))
-    lines.append(table("static const weft_place weft_inputs[]", places(layout, inputs(layout))))
+    given = [f"{{{layout.index[b.name]}, {b.index}}}" for b in inputs(layout)]
+    lines.append(table("static const weft_place weft_inputs[]", given))
     for number, (segment, fresh) in enumerate(
         zip(native_segments(layout), fresh_buffers(layout), strict=True)
     ):
@@ -52,13 +55,14 @@ def segment_source(layout: Layout, number: int, segment: Segment, fresh: list[st
     rows = [f"{{{layout.index[name]}, {i}}}" for i, name in enumerate(fresh)]
     return [
         table(f"static const weft_place weft_fresh{number}[]", rows),
-        f"WEFT_EXPORT void weft_place{number}(void **b, const char *inputs, const char *fresh) {{",
+        f"WEFT_EXPORT int weft_place{number}({SEGMENT}) {{",
+        "    (void)threads;",
         f"    weft_addresses(b, inputs, weft_inputs, {given});",
         f"    weft_addresses(b, fresh, weft_fresh{number}, {len(fresh)});",
+        "    return 0;",
         "}",
-        f"WEFT_EXPORT int weft_segment{number}(void **b, const char *inputs, const char *fresh, "
-        "int threads) {",
-        f"    weft_place{number}(b, inputs, fresh);",
+        f"WEFT_EXPORT int weft_segment{number}({SEGMENT}) {{",
+        f"    weft_place{number}(b, inputs, fresh, threads);",
         f"    return weft_run({segment.first}, {segment.stop}, b, threads);",
         "}",
     ]
@@ -69,21 +73,17 @@ def table(declaration: str, rows: list[str]) -> str:
     return f"{declaration} = {{\n{inner}}};"
 
 
-def places(layout: Layout, names: list[str]) -> list[str]:
-    """The buffer number of each input, and its position among the call's inputs."""
-    return [f"{{{layout.index[name]}, {layout.buffers[name].index}}}" for name in names]
-
-
-def inputs(layout: Layout) -> list[str]:
+def inputs(layout: Layout) -> list[Buffer]:
     """The inputs that kernels take the address of."""
-    return [b.name for b in layout.spec.buffers if b.kind == "input" and b.name in layout.addressed]
+    return [b for b in layout.spec.buffers if b.kind == "input" and b.name in layout.addressed]
 
 
 def fresh_buffers(layout: Layout) -> list[list[str]]:
-    """The buffers with new addresses in every call, by native segment: outputs and results."""
+    """The buffers with new addresses in every call, by native segment: outputs, then results."""
     found: list[list[str]] = []
     new: list[str] = []
     seen: set[str] = set()
+    order = {name: i for i, name in enumerate(layout.spec.outputs)}
     for segment in layout.segments:
         for step in layout.spec.steps[segment.first : segment.stop]:
             for name in names_in(step):
@@ -92,7 +92,7 @@ def fresh_buffers(layout: Layout) -> list[list[str]]:
                     seen.add(name)
                     new.append(name)
         if segment.native:
-            found.append(new)
+            found.append(sorted(new, key=lambda name: order.get(name, len(order))))
             new = []
     return found
 

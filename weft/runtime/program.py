@@ -15,22 +15,23 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
 
-from weft.core.errors import CacheError
+from weft.core.errors import CacheError, refuse
 from weft.runtime.blocks import LARGE, block, large_empty
 from weft.runtime.cache import digest
-from weft.runtime.layout import Layout, Segment, item_bytes, lay_out
+from weft.runtime.extern import torch_dtype
+from weft.runtime.layout import Layout, item_bytes, lay_out
 from weft.runtime.loaded import KEPT, Loaded
-from weft.runtime.native import c_source, is_checked, native_segments
+from weft.runtime.native import c_source, fresh_buffers, native_segments
+from weft.runtime.python_call import empty_of
 from weft.runtime.sizes import SIZES
 from weft.runtime.spec import Call, ProgramSpec
-from weft.runtime.threads import thread_table
+from weft.runtime.threads import builtin, thread_table
 from weft.runtime.toolchain import Toolchain
 
 _kept: WeakValueDictionary[tuple[Any, ...], torch.Tensor] = WeakValueDictionary()
@@ -104,26 +105,37 @@ class Program(Loaded):
         self.layout = layout
         self.path = path
         self.library = open_library(path)
-        self.library.weft_bind(thread_table(tools, openmp), *tensor_data())
+        self.library.weft_bind(thread_table(tools, openmp), tensor_data)
         if layout.spec.sizes:
             self.library.weft_arena.restype = ctypes.c_int64
             self.library.weft_arena.argtypes = [ctypes.c_void_p] * 3
         self.title = path.parent.name[:8]
-        self.segments = [self.segment(*one) for one in enumerate(native_segments(layout))]
-        self.run = self.function()
+        natives = enumerate(native_segments(layout))
+        self.segments = [self.segment(f"weft_segment{number}") for number, _ in natives]
+        self.run: Any = self.function()
+        self.run.direct = self.direct()
 
-    def segment(self, number: int, native: Segment) -> Any:
-        """The C function of some steps."""
-        run = self.library[f"weft_segment{number}"]
-        run.restype = ctypes.c_int if is_checked(self.layout, native) else None
-        run.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int]
-        return run
+    def segment(self, name: str) -> Any:
+        """The C function `name` of some steps: one that runs them, or one that takes addresses."""
+        address = ctypes.cast(self.library[name], ctypes.c_void_p).value
+        return builtin("weft_runtime_segment", address)
 
-    def place(self, number: int) -> Any:
-        """The C function that takes the addresses of a segment's tensors, and runs nothing."""
-        place = self.library[f"weft_place{number}"]
-        place.restype, place.argtypes = None, [ctypes.c_void_p] * 3
-        return place
+    def direct(self) -> Callable[..., Any] | None:
+        """run(inputs) as a builtin of the inputs, in a third of the time; None where it is more.
+
+        A call is that simple where it is one segment for one size, and all new tensors are outputs.
+        """
+        spec, known = self.spec, self.run.__globals__
+        simple = all(isinstance(step, Call) and step.once is None for step in spec.steps)
+        if not simple or spec.sizes or fresh_buffers(self.layout) != [[*spec.outputs]]:
+            return None
+        frames, segment = known["frames"], self.segments[0].__self__
+        count = max((b.index + 1 for b in spec.buffers if b.kind == "input"), default=0)
+        own = [self.run, count, known["profiling"], frames.pop, frames, known["threads"], segment]
+        own.append(lambda fault: refuse(self.error(fault)))
+        outputs = [self.layout.buffers[name] for name in spec.outputs]
+        new = [(known[empty_of(b)], (b.shape, b.strides, torch_dtype(b.dtype))) for b in outputs]
+        return builtin("weft_runtime_program", (*own, tuple(new)))
 
     def names(self, views: list[str]) -> Mapping[str, Any]:
         return {
@@ -141,7 +153,7 @@ class Program(Loaded):
             "profiling": torch.autograd._profiler_enabled,
             "record": record,
             "recorded": self.recorded,
-            **{f"place{number}": self.place(number) for number in range(len(self.segments))},
+            **{f"place{n}": self.segment(f"weft_place{n}") for n in range(len(self.segments))},
         }
 
     def new_frame(self, views: list[str]) -> tuple[Any, ...] | Placements:
@@ -203,49 +215,25 @@ def allocate_arena(size: int) -> torch.Tensor:
         return torch.empty(size, dtype=torch.uint8, device="cpu")
 
 
-@cache
-def tensor_data() -> tuple[Any, int]:
-    """For weft_bind: a C function from a tensor to its elements, and where a tuple's items begin.
-
-    Inductor's C++ wrappers call the same function. Without it Python is asked.
-    """
-    address = getattr(guards, "_torchinductor_pyobject_tensor_data_ptr", None)
-    if not isinstance(address, int):
-        callback = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(torch.Tensor.data_ptr)
-        _callbacks.append(callback)
-        address = ctypes.cast(callback, ctypes.c_void_p)
-    return address, tuple.__basicsize__
-
-
-_callbacks: list[Any] = []  # which C may call as long as the process lives
-
-
 def open_library(path: Path) -> ctypes.CDLL:
     """Load a program's shared object and declare the functions every program has."""
     try:
         library = ctypes.CDLL(str(path))
     except OSError as e:
         raise CacheError(f"cannot load a compiled program: {e}", str(path)) from e
-    library.weft_bind.restype = None
-    library.weft_bind.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    library.weft_bind.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     library.weft_stamp.restype = ctypes.c_uint64
     library.weft_stamp.argtypes = [ctypes.c_void_p]
-    library.weft_one.restype = ctypes.c_int
     library.weft_one.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     library.weft_time.restype = ctypes.c_double
     library.weft_time.argtypes = [ctypes.c_int, ctypes.c_void_p, ctypes.c_int]
     return library
 
 
-def public_empty(
-    shape: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype
-) -> torch.Tensor:
-    """An uninitialised CPU tensor, through torch's public interface."""
-    return torch.empty_strided(shape, strides, dtype=dtype, device="cpu")
-
-
 # a row of torch's profiler, by the cheapest way there is
 record: Any = getattr(torch._C, "_profiler")._RecordFunctionFast  # noqa: B009
-# torch's allocator for compiled code (Inductor's too), twice as fast as the public one
-guards = sys.modules.get("torch._C._dynamo.guards")
-empty_strided: Callable[..., torch.Tensor] = getattr(guards, "_empty_strided_cpu", public_empty)
+# What Inductor's wrappers call: torch's allocator for compiled code, twice as fast as the public
+# one, and a C function from a tensor to its elements.
+guards: Any = sys.modules["torch._C._dynamo.guards"]
+empty_strided: Callable[..., torch.Tensor] = guards._empty_strided_cpu
+tensor_data: int = guards._torchinductor_pyobject_tensor_data_ptr

@@ -78,20 +78,15 @@ class PythonSource:
 
     def fresh(self, b: Buffer) -> str:
         """Allocate an output."""
-        dtype = torch_dtype(b.dtype)
-        most = LARGE // dtype.itemsize
-        if isinstance(b.span, str):
-            empty = f"(large_empty if {b.span} >= {most} else empty)"
-        else:
-            empty = "large_empty" if b.span >= most else "empty"
-        return f"{empty}({shown(b.shape)}, {shown(b.strides)}, {self.constant(dtype)})"
+        dtype = self.constant(torch_dtype(b.dtype))
+        return f"{empty_of(b)}({shown(b.shape)}, {shown(b.strides)}, {dtype})"
 
     def segment(self, segment: Segment) -> None:
         """One native call; when profiling, one for each of its steps."""
         steps = self.layout.spec.steps[segment.first : segment.stop]
         for step in steps:
             self.prepare(names_in(step))
-        given = "at" if self.on_gpu else "at, id(inputs), id(fresh)"
+        given = "at, threads()" if self.on_gpu else "at, inputs, fresh, threads()"
         if not self.on_gpu:
             fresh = fresh_buffers(self.layout)[self.native]
             self.lines.append(f"fresh = ({''.join(f'{self.name(name)}, ' for name in fresh)})")
@@ -103,15 +98,13 @@ class PythonSource:
                 self.lines.append(f"times.append(({step.symbol!r}, time({number}, at, threads())))")
         else:
             alone = self.steps == "recorded"
-            lines = self.recorded(segment) if alone else self.together(segment, given)
+            call = f"segment{self.native}({given})"
+            checks = is_checked(self.layout, segment)
+            lines = [f"if fault := {call}:", "    raise error(fault)"] if checks else [call]
+            lines = self.recorded(segment) if alone else lines
             lines = self.unless_same(lines) if segment.once else lines
             self.lines += [*(place if alone or segment.once else []), *lines]
         self.native += 1
-
-    def together(self, segment: Segment, given: str) -> list[str]:
-        call = f"segment{self.native}({given}, threads())"
-        checked = is_checked(self.layout, segment)
-        return [f"if fault := {call}:", "    raise error(fault)"] if checked else [call]
 
     def recorded(self, segment: Segment) -> list[str]:
         """Each kernel by itself, as a row of torch's profiler."""
@@ -174,6 +167,14 @@ class PythonSource:
                 temp = name in self.layout.bound and self.layout.buffers[name].kind == "temp"
                 if temp and self.layout.lives[name][1] == number:
                     self.lines.append(f"{self.name(name)} = None")
+
+
+def empty_of(b: Buffer) -> str:
+    """Which function allocates an output."""
+    most = LARGE // torch_dtype(b.dtype).itemsize
+    if isinstance(b.span, str):
+        return f"(large_empty if {b.span} >= {most} else empty)"
+    return "large_empty" if b.span >= most else "empty"
 
 
 def python_source(

@@ -1,12 +1,14 @@
 """The threads programs run on: torch's own OpenMP pool where there is one, else weft's small pool.
 
 table = thread_table(tools)     # the address of the weft_table (weft.h) that programs are bound to
+run = builtin("weft_runtime_segment", address)  # run(at, inputs, fresh, threads), as that C has it
 """
 
 import ctypes
 import re
 import threading
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -34,8 +36,15 @@ def load_table(tools: Toolchain, symbols: tuple[int, ...] | None) -> int:
     library = ctypes.CDLL(str(tools.shared(text, {"weft_runtime": text}, {})[0]))
     _loaded.append(library)
     library.weft_runtime_table.restype = ctypes.c_void_p
-    library.weft_runtime_table.argtypes = [ctypes.c_void_p] * len(SYMBOLS)
-    return library.weft_runtime_table(*(symbols or (None,) * len(SYMBOLS)))
+    library.weft_runtime_table.argtypes = [ctypes.c_ssize_t, *[ctypes.c_void_p] * len(SYMBOLS)]
+    return library.weft_runtime_table(tuple.__basicsize__, *(symbols or (None,) * len(SYMBOLS)))
+
+
+def builtin(method: str, own: Any) -> Any:
+    """A function of Python's that weft_runtime.c has, once that is loaded; `own` is its `self`."""
+    made = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.c_void_p)
+    at = ctypes.cast(_loaded[0][method], ctypes.c_void_p)
+    return made(("PyCFunction_NewEx", ctypes.pythonapi))(at, own, None)
 
 
 def openmp_symbols() -> tuple[int, ...] | None:

@@ -6,7 +6,7 @@
      const weft_step weft_steps[] = {{relu, weft_apply2, weft_operands}};
      const int weft_constants[] = {0};
      static const weft_place weft_inputs[] = {{0, 0}};       // buffer 0 is input 0 of the call
-     WEFT_EXPORT int weft_segment0(void **b, const char *inputs, const char *fresh, int threads) {
+     WEFT_EXPORT int weft_segment0(void **b, void **inputs, void **fresh, int threads) {
          weft_addresses(b, inputs, weft_inputs, 1);
          return weft_run(0, 1, b, threads);
      }
@@ -15,7 +15,7 @@
    passes it its operands, and which buffers those are. All names here begin with weft_, so that a
    kernel may have any other.
 
-   Tensors come as a Python tuple: reading their addresses here costs some 5 ns each, where
+   Tensors come as arrays of Python objects: reading their addresses here costs some 5 ns each, where
    tensor.data_ptr() in Python costs 100. */
 #ifndef WEFT_MAIN_H
 #define WEFT_MAIN_H
@@ -36,7 +36,7 @@ typedef struct {
     const weft_operand *operand;
 } weft_step;
 
-/* Which item of a tuple of tensors a buffer is. */
+/* Which of some tensors a buffer is. */
 typedef struct {
     int buffer;
     int position;
@@ -51,18 +51,15 @@ const weft_table *weft_shared;
 int weft_threads = 1;
 _Thread_local int *weft_fault;
 static weft_data weft_data_of; /* where a tensor's elements are */
-static size_t weft_items;      /* where in a tuple its items begin */
 
-WEFT_EXPORT void weft_bind(const weft_table *table, weft_data data_of, size_t items) {
+WEFT_EXPORT void weft_bind(const weft_table *table, weft_data data_of) {
     weft_shared = table;
     weft_data_of = data_of;
-    weft_items = items;
 }
 
-/* Put the addresses of a tuple's tensors into the array of addresses. */
-static void weft_addresses(void **b, const char *tuple, const weft_place *place, int count) {
-    void *const *items = (void *const *)(tuple + weft_items);
-    for (int i = 0; i < count; i++) b[place[i].buffer] = weft_data_of(items[place[i].position]);
+/* Put the addresses of tensors into the array of addresses. */
+static void weft_addresses(void **b, void **tensors, const weft_place *place, int count) {
+    for (int i = 0; i < count; i++) b[place[i].buffer] = weft_data_of(tensors[place[i].position]);
 }
 
 /* 0, or 4 * the first step with a fault + the fault. */

@@ -5,9 +5,10 @@
 //     store_f32x16(y, exp_f32x16(load_f32x16(x)));
 //
 // One body serves every width. Within 2 ulp, subnormals included: f32 exp exp2 expm1 log log1p tanh
-// sigmoid erf sin cos, and most of weft_math_f64.h. A few functions call libm lane by lane.
+// sigmoid erf sin cos lgamma, and most of weft_math_f64.h. A few functions call libm lane by lane.
 //
-// Sources. Own minimax fits: f32 erf by tables, exp, exp2, expm1, log1p, tanh, atan, asin, sinh.
+// Sources. Own minimax fits: f32 erf by tables, exp, exp2, expm1, log1p, tanh, atan, asin, sinh,
+// lgamma.
 // Juffa's published polynomials: f32 erf without a table, sin, cos.
 
 #define WEFT_KEEP_TEMPLATE
@@ -188,9 +189,8 @@ WEFT_MAP_CHUNKS_2(scale, f32, 4)
 #else
 // In two steps: 2^n itself may overflow or be subnormal, its halves 2^h and 2^(n-h) are neither.
 WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
-    V(f32) h = FMA(f32, n, 0.5f, 0x1.8p23f) - 0x1.8p23f;
-    V(i32) low = AS(i32, h + (0x1.8p23f + 127)) << 23;
-    V(i32) high = AS(i32, (n - h) + (0x1.8p23f + 127)) << 23;
+    V(i32) bits = AS(i32, n + (0x1.8p23f + 254)), h = bits >> 1;  // the low bits are n + 254
+    V(i32) low = h << 23, high = (bits - h) << 23;
     p = F(select, f32)(F(lt, f32)(n, SPLAT(f32, WEFT_SCALE_F32_ZERO)), SPLAT(f32, 0), p);
     return p * AS(f32, low) * AS(f32, high);
 }
@@ -210,14 +210,17 @@ WEFT_FN V(f32) F(exp_reduce, f32)(V(f32) x, V(f32) *n) {
     return FMA(f32, *n, 2.12194440e-4f, FMA(f32, *n, -0.693359375f, x));
 }
 
-// e^x as p 2^n for |x| < 1e6.
-WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
-    V(f32) r = F(exp_reduce, f32)(x, n);
+WEFT_FN V(f32) F(expm1_near, f32)(V(f32) r) {  // e^r - 1
     V(f32) q = FMA(f32, r, 0.00139505998f, 0.00836895406f);
     q = FMA(f32, q, r, 0.041666206f);
     q = FMA(f32, q, r, 0.166665182f);
     q = FMA(f32, q, r, 0.5f);
-    return FMA(f32, q * r, r, r) + 1;
+    return FMA(f32, q * r, r, r);
+}
+
+// e^x as p 2^n for |x| < 1e6.
+WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
+    return F(expm1_near, f32)(F(exp_reduce, f32)(x, n)) + 1;
 }
 
 WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
@@ -253,23 +256,26 @@ WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
     return F(select, f32)(F(lt, f32)(F(abs, f32)(x), SPLAT(f32, 1e-10f)), x, y);
 }
 
-// t / (1 + t) or 1 / (1 + t) for t = e^-|x|, corrected for the rounding of 1 + t.
+// t / (1 + t) or 1 / (1 + t) for t = e^-|x|, corrected for the rounding of 1 + t. Numerators are 2^64
+// times as large, so that one step scales them: t alone may be subnormal.
 WEFT_FN V(f32) F(sigmoid, f32)(V(f32) x) {
-    V(f32) t = F(exp, f32)(-F(abs, f32)(x)), d = t + 1, lost = (1 - d) + t;
-    V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), t, SPLAT(f32, 1)) / d;
-    return FMA(f32, -y, lost, y);
+    V(f32) n, a = AS(f32, AS(i32, x) | (i32)0x80000000);
+    V(f32) p = F(exp_parts, f32)(F(greater, f32)(SPLAT(f32, -105), a), &n);
+    V(f32) large = p * AS(f32, AS(i32, n + (0x1.8p23f + 127 + 64)) << 23), t = large * 0x1p-64f;
+    V(f32) d = t + 1, lost = (1 - d) + t;
+    V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), large, SPLAT(f32, 0x1p64f)) / d;
+    return FMA(f32, -y, lost, y) * 0x1p-64f;
 }
 
+// (1 - t) / (1 + t) for t = e^-2|x|, both by halves, corrected for the rounding of d = (1 + t) / 2:
+// 1 / d is 1 + y.
 WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
-    V(f32) n, a = F(abs, f32)(x), z = a * a;
-    V(f32) e = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 20), a * 2), &n);
-    V(f32) large = 1 - 2 / (F(scale_near, f32)(e, n) + 1);
-    V(f32) q = FMA(f32, z, -0.00570497848f, 0.0206390787f);
-    q = FMA(f32, q, z, -0.0537397116f);
-    q = FMA(f32, q, z, 0.133314416f);
-    q = FMA(f32, q, z, -0.333332807f);
-    V(f32) small = FMA(f32, q * z, a, a);
-    return F(copysign, f32)(F(select, f32)(F(lt, f32)(a, SPLAT(f32, 0.625f)), small, large), x);
+    V(f32) n, a = AS(f32, AS(i32, x) | (i32)0x80000000) * 2;
+    V(f32) m = F(expm1_near, f32)(F(exp_reduce, f32)(F(greater, f32)(SPLAT(f32, -20), a), &n));
+    V(f32) half = AS(f32, AS(i32, n + (0x1.8p23f + 126)) << 23);  // 2^n / 2
+    V(f32) one = half + 0.5f, d = FMA(f32, m, half, one), lost = FMA(f32, m, half, one - d);
+    V(f32) y = FMA(f32, -m, half, 0.5f - half) / d;
+    return F(copysign, f32)(FMA(f32, -FMA(f32, y, y, y), lost, y), x);
 }
 
 // s - a a for s = a a as it was rounded: by parts of 12 bits, whose products are exact.
@@ -562,9 +568,88 @@ static inline V(f32) F(pow, f32)(V(f32) x, V(f32) y) {
     return F(select, f32)(F(eq, f32)(y, zero) | F(eq, f32)(x, one) | unit, one, r);
 }
 
+// ---- lgamma in f32, by f64: a polynomial around 2, to where steps of 1 lead, Stirling's series
+// from 4.5 on, and the reflection below 0. Lanes are told apart in f32, where that is cheap; their
+// differences are exact there.
+
+WEFT_FN V(f64) F(lgamma_log, f64)(V(f64) x) {  // of a normal number above 0
+    V(u64) e = F(log_exponent, f64)(x);
+    V(f64) f = AS(f64, AS(u64, x) - (e << 52) + (1024ull << 52)) - 1;
+    return F(log_sum, f64)(F(log_float, f64)(e), f);
+}
+WEFT_FN V(f64) F(lgamma_near, f64)(V(f64) t) {  // of 2 + t, |t| <= 1/2
+    V(f64) q = FMA(f64, t, 1.1987899414920579e-06, -2.554914527462414e-06);
+    q = FMA(f64, q, t, 4.271453571823135e-06);
+    q = FMA(f64, q, t, -9.220663323909058e-06);
+    q = FMA(f64, q, t, 2.052955658697094e-05);
+    q = FMA(f64, q, t, -4.4973510999689744e-05);
+    q = FMA(f64, q, t, 9.94548626571654e-05);
+    q = FMA(f64, q, t, -0.00022314915180241202);
+    q = FMA(f64, q, t, 0.0005096696946223285);
+    q = FMA(f64, q, t, -0.001192754271087742);
+    q = FMA(f64, q, t, 0.002890510325409574);
+    q = FMA(f64, q, t, -0.00738555101739438);
+    q = FMA(f64, q, t, 0.020580808427848166);
+    q = FMA(f64, q, t, -0.06735230105333267);
+    q = FMA(f64, q, t, 0.3224670334241131);
+    q = FMA(f64, q, t, 0.4227843350984674);
+    return q * t;
+}
+WEFT_FN V(f64) F(lgamma_far, f64)(V(f64) a) {  // without (a - 1/2) log a, for a >= 4.5
+    V(f64) r = 1 / a, z = r * r;
+    V(f64) q = FMA(f64, z, 0.003306249502236156, -0.0017412409349170908);
+    q = FMA(f64, q, z, 0.0008362963867721391);
+    q = FMA(f64, q, z, -0.0005951480340308822);
+    q = FMA(f64, q, z, 0.0007936500711296139);
+    q = FMA(f64, q, z, -0.0027777777755760716);
+    q = FMA(f64, q, z, 0.08333333333333223);
+    return FMA(f64, q, r, 0.91893853320467274 - a);
+}
+// With steps to 2 + t the logarithm is of their product (1 + p) q, else of a.
+WEFT_FN V(f64) F(lgamma_above, f64)(V(f32) a) {  // of a > 0
+    V(f32) zero = SPLAT(f32, 0), one = SPLAT(f32, 1);
+    BOOL tiny = F(lt, f32)(a, SPLAT(f32, 0.5f)), below = F(lt, f32)(a, SPLAT(f32, 1.5f));
+    BOOL above = F(ge, f32)(a, SPLAT(f32, 2.5f)), top = F(ge, f32)(a, SPLAT(f32, 3.5f));
+    BOOL far = F(ge, f32)(a, SPLAT(f32, 4.5f));
+    V(f32) p = F(select, f32)(tiny, a, F(select, f32)(top & ~far, a - 3, zero));
+    V(f32) q = F(select, f32)(below | far, a, F(select, f32)(above, a - 1, one));
+    V(f32) t = F(select, f32)(above, F(select, f32)(top, a - 4, a - 3), a - 2);
+    t = F(select, f32)(below, F(select, f32)(tiny, a, a - 1), t);
+    V(f32) by = F(select, f32)(far, a, F(select, f32)(below, one * -0.5f, one * 1.5f));
+    V(f64) log = F(lgamma_log, f64)((CONVERT(p, V(f64)) + 1) * CONVERT(q, V(f64)));
+    V(f64) near = F(lgamma_near, f64)(CONVERT(F(select, f32)(far, zero, t), V(f64)));
+    V(f64) rest = F(lgamma_far, f64)(CONVERT(F(select, f32)(far, a, one * 8), V(f64)));
+    rest = FMA(f64, rest, CONVERT(F(select, f32)(far, one, zero), V(f64)), near);
+    return FMA(f64, CONVERT(by, V(f64)) - 0.5, log, rest);
+}
+WEFT_FN V(f32) F(lgamma_below, f32)(V(f32) a, V(f64) y) {  // of -a, where y is that of a
+    V(f32) f = a - F(trunc, f32)(a);
+    V(f64) s = CONVERT(F(lesser, f32)(f, 1 - f), V(f64)), z = s * s;  // sin(pi s) is s times
+    V(f64) q = FMA(f64, z, -2.113362735205297e-05, 0.0004659870158043378);
+    q = FMA(f64, q, z, -0.0073703643265304155);
+    q = FMA(f64, q, z, 0.08214587881631043);
+    q = FMA(f64, q, z, -0.599264528825224);
+    q = FMA(f64, q, z, 2.5501640398618677);
+    q = FMA(f64, q, z, -5.1677127800497855);
+    q = FMA(f64, q, z, 3.1415926535897927);
+    y = 1.1447298858494002 - F(lgamma_log, f64)(q * s * CONVERT(a, V(f64))) - y;
+    BOOL whole = F(eq, f32)(f, SPLAT(f32, 0));
+    return F(select, f32)(whole, SPLAT(f32, __builtin_inff()), CONVERT(y, V(f32)));
+}
+static inline V(f32) F(lgamma, f32)(V(f32) x) {
+    V(f32) a = F(abs, f32)(x), zero = SPLAT(f32, 0), inf = SPLAT(f32, __builtin_inff());
+    V(f64) above = F(lgamma_above, f64)(a);
+    V(f32) y = CONVERT(above, V(f32));
+    BOOL negative = F(lt, f32)(x, zero);
+    if (F(fold_or, bool)(negative))
+        y = F(select, f32)(negative, F(lgamma_below, f32)(a, above), y);
+    y = F(select, f32)(F(eq, f32)(a, zero), inf, y);
+    return F(select, f32)(F(lt, f32)(a, inf), y, a);
+}
+
 // ---- lane by lane
 
-WEFT_LIBM(lgamma, f32, f) WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
+WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
 WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
 WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, ) WEFT_MAP_LANES(digamma, f64, weft_digamma_f64)
 WEFT_MAP_LANES_2(atan2, f64, __builtin_atan2) WEFT_MAP_LANES_2(pow, f64, __builtin_pow)

@@ -1,9 +1,13 @@
 /* The thread pool and scratch memory behind weft.h: one library, loaded once per process.
 
-     weft_runtime_table(parallel, thread_num, num_threads, in_parallel)   // torch's OpenMP
-     weft_runtime_table(NULL, NULL, NULL, NULL)                           // the pool below
+     weft_runtime_table(items, parallel, thread_num, num_threads, in_parallel)   // torch's OpenMP
+     weft_runtime_table(items, NULL, NULL, NULL, NULL)                           // the pool below
+
+   `items` is where in a tuple its items begin. Both tables come with weft_runtime_segment and
+   weft_runtime_program, which Python calls programs by.
 
    With torch's OpenMP the threads are the ones torch itself runs on, so nothing is oversubscribed. */
+#include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -179,11 +183,136 @@ static double now(void) {
     return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
 }
 
+/* ---- calls from Python ---- */
+
+typedef struct object object;
+typedef struct {
+    const char *name;
+    object *(*call)(object *self, object *const *args, ptrdiff_t count);
+    int flags;
+    const char *doc;
+} method;
+
+/* Of Python's stable interface what is used here: its headers need not be there. */
+#define METH_FASTCALL 0x80
+#define PYTHON(function) \
+    function(void *, PyLong_AsVoidPtr, (object *)) \
+    function(long, PyLong_AsLong, (object *)) \
+    function(object *, PyLong_FromLong, (long)) \
+    function(object *, PyTuple_New, (ptrdiff_t)) \
+    function(ptrdiff_t, PyTuple_Size, (object *)) \
+    function(int, PyTuple_SetItem, (object *, ptrdiff_t, object *)) \
+    function(int, PyList_Append, (object *, object *)) \
+    function(object *, PyObject_Call, (object *, object *, object *)) \
+    function(object *, PyObject_CallNoArgs, (object *)) \
+    function(object *, PyObject_CallFunctionObjArgs, (object *, ...)) \
+    function(int, PyObject_IsTrue, (object *)) \
+    function(void, PyErr_Clear, (void)) \
+    function(void, PyErr_SetString, (object *, const char *)) \
+    function(void, Py_IncRef, (object *)) \
+    function(void, Py_DecRef, (object *)) \
+    function(void *, PyEval_SaveThread, (void)) \
+    function(void, PyEval_RestoreThread, (void *))
+#define DECLARE(result, name, arguments) static result(*name) arguments;
+#define FIND(result, name, arguments) name = (result(*) arguments)dlsym(python, #name);
+PYTHON(DECLARE)
+static object **type_error;
+static ptrdiff_t tuple_items; /* where in a tuple its items begin */
+
+static object *const *items(object *tuple) {
+    return (object *const *)((const char *)tuple + tuple_items);
+}
+
+typedef int (*segment)(void *addresses, object *const *inputs, object *const *fresh, int threads);
+
+/* A segment without Python's lock, where `self` is the address of its C function. */
+static int run_segment(object *self, object *at, object *const *inputs, object *const *fresh,
+                       object *threads) {
+    segment run = (segment)PyLong_AsVoidPtr(self);
+    void *addresses = PyLong_AsVoidPtr(at);
+    int team = (int)PyLong_AsLong(threads);
+    void *thread = PyEval_SaveThread();
+    int fault = run(addresses, inputs, fresh, team);
+    PyEval_RestoreThread(thread);
+    return fault;
+}
+
+/* segment(at, inputs, fresh, threads): its fault, or 0. A call by ctypes takes 400 ns more. */
+static object *call_segment(object *self, object *const *args, ptrdiff_t count) {
+    (void)count;
+    return PyLong_FromLong(run_segment(self, args[0], items(args[1]), items(args[2]), args[3]));
+}
+
+/* A tuple of new tensors: each of a function and its arguments. */
+static object *new_tensors(object *rows) {
+    ptrdiff_t count = PyTuple_Size(rows);
+    object *made = PyTuple_New(count);
+    for (ptrdiff_t i = 0; made && i < count; i++) {
+        object *const *row = items(items(rows)[i]);
+        object *tensor = PyObject_Call(row[0], row[1], 0);
+        if (!tensor) {
+            Py_DecRef(made);
+            return 0;
+        }
+        PyTuple_SetItem(made, i, tensor);
+    }
+    return made;
+}
+
+/* program(*inputs), of one segment whose new tensors are all outputs: what the Python text of the
+   call does. `self` has what that names; of a frame the second item is its address. */
+static object *call_program(object *self, object *const *inputs, ptrdiff_t count) {
+    enum { GENERAL, COUNT, PROFILING, POP, FRAMES, THREADS, SEGMENT, ERROR, OUTPUTS };
+    object *const *own = items(self);
+    if (count < PyLong_AsLong(own[COUNT])) {
+        PyErr_SetString(*type_error, "a program is called with fewer tensors than it reads");
+        return 0;
+    }
+    object *profiling = PyObject_CallNoArgs(own[PROFILING]);
+    int plain = profiling && !PyObject_IsTrue(profiling);
+    object *frame = plain ? PyObject_CallNoArgs(own[POP]) : 0;
+    if (profiling) Py_DecRef(profiling);
+    if (!frame) { /* it is not to be run like this, or all frames are in use */
+        PyErr_Clear();
+        object *given = PyTuple_New(count);
+        for (ptrdiff_t i = 0; given && i < count; i++) {
+            Py_IncRef(inputs[i]);
+            PyTuple_SetItem(given, i, inputs[i]);
+        }
+        object *results = given ? PyObject_CallFunctionObjArgs(own[GENERAL], given, (object *)0) : 0;
+        if (given) Py_DecRef(given);
+        return results;
+    }
+    object *results = new_tensors(own[OUTPUTS]);
+    object *threads = results ? PyObject_CallNoArgs(own[THREADS]) : 0;
+    int done = !!threads, fault = 0;
+    if (done) fault = run_segment(own[SEGMENT], items(frame)[1], inputs, items(results), threads);
+    done = !PyList_Append(own[FRAMES], frame) && done;
+    if (threads) Py_DecRef(threads);
+    Py_DecRef(frame);
+    if (done && !fault) return results;
+    if (results) Py_DecRef(results);
+    object *number = fault ? PyLong_FromLong(fault) : 0;
+    if (number) {
+        PyObject_CallFunctionObjArgs(own[ERROR], number, (object *)0);
+        Py_DecRef(number);
+    }
+    return 0;
+}
+
+/* What PyCFunction_NewEx makes functions of. */
+WEFT_EXPORT const method weft_runtime_segment = {"segment", call_segment, METH_FASTCALL, 0};
+WEFT_EXPORT const method weft_runtime_program = {"program", call_program, METH_FASTCALL, 0};
+
 /* ---- the table programs are bound to ---- */
 
-WEFT_EXPORT const weft_table *weft_runtime_table(void *parallel, void *thread_num,
+WEFT_EXPORT const weft_table *weft_runtime_table(ptrdiff_t items, void *parallel, void *thread_num,
                                                  void *num_threads, void *in_parallel) {
     static weft_table table;
+    void *python = dlopen(0, RTLD_LAZY);
+    PYTHON(FIND)
+    type_error = dlsym(python, "PyExc_TypeError");
+    tuple_items = items;
     omp_parallel = (void (*)(void (*)(void *), void *, unsigned, unsigned))parallel;
     omp_thread = (int (*)(void))thread_num;
     omp_team = (int (*)(void))num_threads;
