@@ -6,7 +6,7 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
                     acc0 <- add(acc0, x*w)                         ... panel[a3, a1 - b0] = w
                 y[a0, a1] = acc0                               for b1 in 0..128 by 8:  # free
                                                                    for a0 in b1..b1 + 8:  # register
-                                                                       ... a1 by vectors, a2 serial
+                                                                       ... a1 by vector, a2 unroll
 
 Where the columns of one loop fill the last vector badly, columns run over two loops joined; a panel
 then holds whole lines, each once even where a convolution's window slides over them.
