@@ -197,32 +197,6 @@ z[] = acc0
 
 output y, z
 """,
-    "block_sums": """
-program loop columns
-input x: f32[5000,40]
-
-kernel y(x: f32[5000,40]) -> y: f32[40]
-for a0 in 0..40:  # free
-    for a1 in 0..5000:  # reduce
-        in0 = load x[a1, a0]
-        acc0 <- add(acc0, in0)
-    y[a0] = acc0
-
-output y
-""",
-    "stream_stores": """
-program loop relu
-input x: f32[80,40]
-
-kernel y(x: f32[80,40]) -> y: f32[80,40]
-for a0 in 0..80:  # free
-    for a1 in 0..40:  # free
-        in0 = load x[a0, a1]
-        v0 = relu(in0)
-        y[a0, a1] = v0
-
-output y
-""",
     "skip_masked": """
 program loop attention
 input q: f32[128,4]
@@ -266,6 +240,32 @@ for a0 in 0..4:  # free
             in6 = load t[a7]
             v8 = divide(acc3, in6)
             y[a0 * 32 + a7, a8] = v8
+
+output y
+""",
+    "block_sums": """
+program loop columns
+input x: f32[5000,40]
+
+kernel y(x: f32[5000,40]) -> y: f32[40]
+for a0 in 0..40:  # free
+    for a1 in 0..5000:  # reduce
+        in0 = load x[a1, a0]
+        acc0 <- add(acc0, in0)
+    y[a0] = acc0
+
+output y
+""",
+    "stream_stores": """
+program loop relu
+input x: f32[80,40]
+
+kernel y(x: f32[80,40]) -> y: f32[80,40]
+for a0 in 0..80:  # free
+    for a1 in 0..40:  # free
+        in0 = load x[a0, a1]
+        v0 = relu(in0)
+        y[a0, a1] = v0
 
 output y
 """,

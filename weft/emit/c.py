@@ -44,6 +44,7 @@ class Emitter(Terms):
 
     integer = "i64"  # of loops
     parameter = "{const}{type} *restrict {name}"
+    unroll = "#pragma GCC unroll 4"
 
     def __init__(self, kernel: nest.Kernel, symbol: str, reserved: Collection[str] = ()) -> None:
         super().__init__()
@@ -124,18 +125,17 @@ class Emitter(Terms):
         name = self.declare(self.variable(stmt.label), self.integer)
         lo, hi = self.index(stmt.lo), self.index(stmt.hi)
         step = f"{name}++" if stmt.step == 1 else f"{name} += {stmt.step}"
-        if self.runs_once(stmt):
+        extent = apply("subtract", stmt.hi, stmt.lo)
+        # what is left of blocks that a size ends is one iteration at most
+        if has_symbol(extent) and linear_bounds(*linear(extent), self.ranges)[1] <= stmt.step:
             self.line(depth, f"if ({lo} < {hi}) {{")
             self.line(depth + 1, f"const {self.integer} {name} = {lo};")
         else:
+            if stmt.bind == "unroll":
+                self.line(depth, self.unroll)
             self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{")
         self.block(stmt.body, depth + 1)
         self.line(depth, "}")
-
-    def runs_once(self, stmt: nest.For) -> bool:
-        """Whether there is one iteration at most: what is left of blocks that a size ends."""
-        extent = apply("subtract", stmt.hi, stmt.lo)
-        return has_symbol(extent) and linear_bounds(*linear(extent), self.ranges)[1] <= stmt.step
 
     def identity(self, fold: nest.Fold, depth: int) -> None:
         for acc, start in zip(fold.accs, fold.monoid.identity(fold.dtypes), strict=True):
@@ -207,8 +207,7 @@ class Emitter(Terms):
         self.line(depth, f"struct {self.symbol}_args{number} {args} = {{{names}}};")
         each = "weft_for_checked" if is_checked(stmt.body) else "weft_for"
         grain = "1" if stmt.grain is None else self.index(stmt.grain)
-        body = f"{self.symbol}_body{number}"
-        self.line(depth, f"{each}({turns}, {grain}, {body}, &{args});")
+        self.line(depth, f"{each}({turns}, {grain}, {self.symbol}_body{number}, &{args});")
 
     def scratch_bytes(self) -> str:
         """The bytes that a function asks for: of all functions together."""

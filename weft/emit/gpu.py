@@ -61,6 +61,8 @@ class Launch:
 class GPUEmitter(Emitter):
     """Writes one kernel: the walk of the C emitter, with grids, blocks and threads added."""
 
+    unroll = "#pragma unroll"
+
     def __init__(self, kernel: nest.Kernel, symbol: str, language: Language) -> None:
         super().__init__(kernel, symbol, language.reserved)
         self.language, self.parameter = language, language.buffer
@@ -274,8 +276,6 @@ class GPUEmitter(Emitter):
         """A loop; of one iteration at most, its body under a condition."""
         spans = self.spans(stmt)
         if min(-(-most // stmt.step) for _, most in spans.values()) > 1:
-            if stmt.bind == "unroll":
-                self.line(depth, "#pragma unroll")
             super().serial(stmt, depth)
             return
         name = self.declare(self.variable(stmt.label), self.integer)

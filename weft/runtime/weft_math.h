@@ -23,6 +23,7 @@
 // Where that is surely 0 nothing underflows: microcode would take 20 times as long (exp(-inf)).
 #define WEFT_SCALE_F32_ZERO -150.5f
 #define WEFT_SCALE_F64_ZERO -1075.5
+#define WEFT_WHOLE (0x1.8p23f + 254)
 #if defined(WEFT_AVX512) && !defined(__clang__)
 #define WEFT_SCALE(T, s, zero, ...)  /* 5: not less than */                                        \
     WEFT_REGISTER_OP_2(scale, T,                                                                   \
@@ -184,33 +185,47 @@ static __attribute__((noinline, cold, unused)) void weft_set_fault(int fault) {
 
 // ---- exp and its family: x = n ln 2 + r with |r| <= ln 2 / 2, e^x = 2^n e^r
 
+// A whole n is passed on as t = n + WEFT_WHOLE, whose low bits hold n + 254; t - WEFT_WHOLE is n.
 #if defined(WEFT_AVX512) && WEFT_LANES >= 4 && !defined(__clang__)
 WEFT_MAP_CHUNKS_2(scale, f32, 4)
+WEFT_FN V(f32) F(scale_by, f32)(V(f32) p, V(f32) t) { return F(scale, f32)(p, t - WEFT_WHOLE); }
+WEFT_FN V(f32) F(scale_more, f32)(V(f32) m, V(f32) t) { return F(scale_by, f32)(m + 1, t); }
 #else
-// In two steps: 2^n itself may overflow or be subnormal, its halves 2^h and 2^(n-h) are neither.
-WEFT_FN V(f32) F(scale, f32)(V(f32) p, V(f32) n) {
-    V(i32) bits = AS(i32, n + (0x1.8p23f + 254)), h = bits >> 1;  // the low bits are n + 254
-    V(i32) low = h << 23, high = (bits - h) << 23;
-    p = F(select, f32)(F(lt, f32)(n, SPLAT(f32, WEFT_SCALE_F32_ZERO)), SPLAT(f32, 0), p);
-    return p * AS(f32, low) * AS(f32, high);
+// 2^n itself may overflow or be subnormal, its halves 2^h and 2^(n-h) are neither; 0 for n = -254.
+WEFT_FN V(f32) F(halves, f32)(V(f32) t, V(f32) *high) {
+    V(i32) h = AS(i32, t) >> 1;
+    *high = AS(f32, (AS(i32, t) - h) << 23);
+    return AS(f32, h << 23);
+}
+WEFT_FN V(f32) F(scale_by, f32)(V(f32) p, V(f32) t) {
+    V(f32) high, low = F(halves, f32)(t, &high);
+    return p * low * high;
+}
+// (1 + m) 2^n
+WEFT_FN V(f32) F(scale_more, f32)(V(f32) m, V(f32) t) {
+    V(f32) high, low = F(halves, f32)(t, &high);
+    return FMA(f32, m, low, low) * high;
 }
 #endif
 
 // The same for -127 < n < 128, in one step.
-WEFT_FN V(f32) F(scale_near, f32)(V(f32) p, V(f32) n) {
+WEFT_FN V(f32) F(scale_near, f32)(V(f32) p, V(f32) t) {
 #ifdef WEFT_AVX512
-    return F(scale, f32)(p, n);
+    return F(scale_by, f32)(p, t);
 #else
-    return p * AS(f32, AS(i32, n + (0x1.8p23f + 127)) << 23);
+    return p * AS(f32, AS(i32, t - 127) << 23);
 #endif
 }
 
-WEFT_FN V(f32) F(exp_reduce, f32)(V(f32) x, V(f32) *n) {
-    *n = FMA(f32, x, 1.44269504f, 0x1.8p23f) - 0x1.8p23f;  // to nearest, since |n| < 2^22
-    return FMA(f32, *n, 2.12194440e-4f, FMA(f32, *n, -0.693359375f, x));
+WEFT_FN V(f32) F(exp_reduce, f32)(V(f32) x, V(f32) *t) {
+    *t = FMA(f32, x, 1.44269504f, WEFT_WHOLE);  // to nearest, since |n| < 2^22
+    V(f32) n = *t - WEFT_WHOLE;
+    return FMA(f32, n, 2.12194440e-4f, FMA(f32, n, -0.693359375f, x));
 }
 
-WEFT_FN V(f32) F(expm1_near, f32)(V(f32) r) {  // e^r - 1
+// e^x as (1 + m) 2^n for |x| < 1e6.
+WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *t) {
+    V(f32) r = F(exp_reduce, f32)(x, t);
     V(f32) q = FMA(f32, r, 0.00139505998f, 0.00836895406f);
     q = FMA(f32, q, r, 0.041666206f);
     q = FMA(f32, q, r, 0.166665182f);
@@ -218,61 +233,57 @@ WEFT_FN V(f32) F(expm1_near, f32)(V(f32) r) {  // e^r - 1
     return FMA(f32, q * r, r, r);
 }
 
-// e^x as p 2^n for |x| < 1e6.
-WEFT_FN V(f32) F(exp_parts, f32)(V(f32) x, V(f32) *n) {
-    return F(expm1_near, f32)(F(exp_reduce, f32)(x, n)) + 1;
-}
-
+// Below -176 the result is 0 without underflow, whose microcode would take 20 times as long.
 WEFT_FN V(f32) F(exp, f32)(V(f32) x) {
-    V(f32) n, p;
-    x = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -105), x));  // keeps NaN
-    p = F(exp_parts, f32)(x, &n);
-    return F(scale, f32)(p, n);
+    V(f32) t, m;
+    x = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -176), x));  // keeps NaN
+    m = F(exp_parts, f32)(x, &t);
+    return F(scale_more, f32)(m, t);
 }
 
 WEFT_FN V(f32) F(exp2, f32)(V(f32) x) {
-    x = F(lesser, f32)(SPLAT(f32, 129), F(greater, f32)(SPLAT(f32, -151), x));
-    V(f32) n = (x + 0x1.8p23f) - 0x1.8p23f, r = x - n;
+    x = F(lesser, f32)(SPLAT(f32, 129), F(greater, f32)(SPLAT(f32, -254), x));
+    V(f32) t = x + WEFT_WHOLE, r = x - (t - WEFT_WHOLE);
     V(f32) q = FMA(f32, r, 0.000154760433f, 0.00134004164f);
     q = FMA(f32, q, r, 0.00961800478f);
     q = FMA(f32, q, r, 0.0555032752f);
     q = FMA(f32, q, r, 0.240226507f);
     q = FMA(f32, q, r, 0.693147182f);
-    return F(scale, f32)(FMA(f32, q, r, 1), n);
+    return F(scale_by, f32)(FMA(f32, q, r, 1), t);
 }
 
 // 2^n (e^r - 1) + (2^n - 1), all at half size since 2^128 is no f32.
 WEFT_FN V(f32) F(expm1, f32)(V(f32) x) {
-    V(f32) n, a = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -20), x));
-    V(f32) r = F(exp_reduce, f32)(a, &n);
+    V(f32) t, a = F(lesser, f32)(SPLAT(f32, 89), F(greater, f32)(SPLAT(f32, -20), x));
+    V(f32) r = F(exp_reduce, f32)(a, &t);
     V(f32) q = FMA(f32, r, 0.000199137052f, 0.00139411166f);
     q = FMA(f32, q, r, 0.00833327416f);
     q = FMA(f32, q, r, 0.041666355f);
     q = FMA(f32, q, r, 0.166666672f);
     q = FMA(f32, q, r, 0.5f);
     q = FMA(f32, q * r, r, r);
-    V(f32) s = AS(f32, AS(i32, n + (0x1.8p23f + 126)) << 23);
+    V(f32) s = AS(f32, AS(i32, t - 128) << 23);
     V(f32) y = FMA(f32, q, s, s - 0.5f) * 2;
     return F(select, f32)(F(lt, f32)(F(abs, f32)(x), SPLAT(f32, 1e-10f)), x, y);
 }
 
-// t / (1 + t) or 1 / (1 + t) for t = e^-|x|, corrected for the rounding of 1 + t. Numerators are 2^64
-// times as large, so that one step scales them: t alone may be subnormal.
+// e / (1 + e) or 1 / (1 + e) for e = e^-|x|, corrected for the rounding of 1 + e. Numerators are 2^64
+// times as large, so that one step scales them: e alone may be subnormal.
 WEFT_FN V(f32) F(sigmoid, f32)(V(f32) x) {
-    V(f32) n, a = AS(f32, AS(i32, x) | (i32)0x80000000);
-    V(f32) p = F(exp_parts, f32)(F(greater, f32)(SPLAT(f32, -105), a), &n);
-    V(f32) large = p * AS(f32, AS(i32, n + (0x1.8p23f + 127 + 64)) << 23), t = large * 0x1p-64f;
-    V(f32) d = t + 1, lost = (1 - d) + t;
+    V(f32) t, a = AS(f32, AS(i32, x) | (i32)0x80000000);
+    V(f32) p = F(exp_parts, f32)(F(greater, f32)(SPLAT(f32, -105), a), &t) + 1;
+    V(f32) large = p * AS(f32, AS(i32, t - 63) << 23), e = large * 0x1p-64f;
+    V(f32) d = e + 1, lost = (1 - d) + e;
     V(f32) y = F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), large, SPLAT(f32, 0x1p64f)) / d;
     return FMA(f32, -y, lost, y) * 0x1p-64f;
 }
 
-// (1 - t) / (1 + t) for t = e^-2|x|, both by halves, corrected for the rounding of d = (1 + t) / 2:
+// (1 - e) / (1 + e) for e = e^-2|x|, both by halves, corrected for the rounding of d = (1 + e) / 2:
 // 1 / d is 1 + y.
 WEFT_FN V(f32) F(tanh, f32)(V(f32) x) {
-    V(f32) n, a = AS(f32, AS(i32, x) | (i32)0x80000000) * 2;
-    V(f32) m = F(expm1_near, f32)(F(exp_reduce, f32)(F(greater, f32)(SPLAT(f32, -20), a), &n));
-    V(f32) half = AS(f32, AS(i32, n + (0x1.8p23f + 126)) << 23);  // 2^n / 2
+    V(f32) t, a = AS(f32, AS(i32, x) | (i32)0x80000000) * 2;
+    V(f32) m = F(exp_parts, f32)(F(greater, f32)(SPLAT(f32, -20), a), &t);
+    V(f32) half = AS(f32, AS(i32, t - 128) << 23);  // 2^n / 2
     V(f32) one = half + 0.5f, d = FMA(f32, m, half, one), lost = FMA(f32, m, half, one - d);
     V(f32) y = FMA(f32, -m, half, 0.5f - half) / d;
     return F(copysign, f32)(FMA(f32, -FMA(f32, y, y, y), lost, y), x);
@@ -299,15 +310,15 @@ WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
 }
 #else
 WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
-    V(f32) n, a = F(abs, f32)(x), t = F(lesser, f32)(SPLAT(f32, 4), a), z = t * t;
-    V(f32) u = FMA(f32, t, -1.72853470e-5f, 3.83197126e-4f);
-    u = FMA(f32, u, z, FMA(f32, t, -3.88396438e-3f, 2.42546219e-2f));
-    u = FMA(f32, u, t, -1.06777877e-1f);
-    u = FMA(f32, u, t, -6.34846687e-1f);
-    u = FMA(f32, u, t, -1.28717512e-1f);
-    u = FMA(f32, u, t, -t);
-    u = F(exp_parts, f32)(u, &n);
-    V(f32) large = 1 - F(scale_near, f32)(u, n);
+    V(f32) t, a = F(abs, f32)(x), b = F(lesser, f32)(SPLAT(f32, 4), a), z = b * b;
+    V(f32) u = FMA(f32, b, -1.72853470e-5f, 3.83197126e-4f);
+    u = FMA(f32, u, z, FMA(f32, b, -3.88396438e-3f, 2.42546219e-2f));
+    u = FMA(f32, u, b, -1.06777877e-1f);
+    u = FMA(f32, u, b, -6.34846687e-1f);
+    u = FMA(f32, u, b, -1.28717512e-1f);
+    u = FMA(f32, u, b, -b);
+    u = F(exp_parts, f32)(u, &t);
+    V(f32) large = 1 - F(scale_near, f32)(u + 1, t);
     V(f32) q = FMA(f32, z, -5.96761703e-4f, 4.99119423e-3f);
     q = FMA(f32, q, z, -2.67681349e-2f);
     q = FMA(f32, q, z, 1.12819925e-1f);
@@ -321,7 +332,7 @@ WEFT_FN V(f32) F(erf, f32)(V(f32) x) {
 
 // e^(a a) erfc(a) (1 + 2 a) - 1 as a polynomial in (a - 2) / (a + 2), after Juffa.
 static inline V(f32) F(erfc, f32)(V(f32) x) {
-    V(f32) n, a = F(lesser, f32)(SPLAT(f32, 10.25f), F(abs, f32)(x)), s = a * a;
+    V(f32) t, a = F(lesser, f32)(SPLAT(f32, 10.25f), F(abs, f32)(x)), s = a * a;
     V(f32) r = 1 / (a + 2), q = (a - 2) * r;
     q = FMA(f32, r, FMA(f32, q, -a, FMA(f32, q + 1, -2, a)), q);  // the quotient once more
     V(f32) p = FMA(f32, q, -0x1.a4a000p-12f, -0x1.42a260p-10f);
@@ -336,21 +347,21 @@ static inline V(f32) F(erfc, f32)(V(f32) x) {
     r = 1 / FMA(f32, a, 2, 1);
     q = FMA(f32, p, r, r);
     r = FMA(f32, FMA(f32, FMA(f32, q, -a, 0.5f), 2, p - q), r, q);
-    V(f32) e = F(exp_parts, f32)(-s, &n);
-    e = F(scale, f32)(FMA(f32, e, F(lost_of_square, f32)(a, s), e) * r, n);
+    V(f32) e = F(exp_parts, f32)(-s, &t) + 1;
+    e = F(scale_by, f32)(FMA(f32, e, F(lost_of_square, f32)(a, s), e) * r, t);
     return F(select, f32)(F(lt, f32)(x, SPLAT(f32, 0)), 2 - e, e);
 }
 
 static inline V(f32) F(cosh, f32)(V(f32) x) {
-    V(f32) n, p = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), F(abs, f32)(x)), &n);
-    V(f32) half = F(scale, f32)(p, n - 1);
+    V(f32) t, m = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), F(abs, f32)(x)), &t);
+    V(f32) half = F(scale_more, f32)(m, t - 1);
     return half + 0.25f / half;
 }
 
 static inline V(f32) F(sinh, f32)(V(f32) x) {
-    V(f32) n, a = F(abs, f32)(x), z = a * a;
-    V(f32) p = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), a), &n);
-    V(f32) half = F(scale, f32)(p, n - 1);
+    V(f32) t, a = F(abs, f32)(x), z = a * a;
+    V(f32) m = F(exp_parts, f32)(F(lesser, f32)(SPLAT(f32, 91), a), &t);
+    V(f32) half = F(scale_more, f32)(m, t - 1);
     V(f32) q = FMA(f32, z, 2.81695134e-06f, 0.000198361595f);
     q = FMA(f32, q, z, 0.0083333496f);
     q = FMA(f32, q, z, 0.166666672f);

@@ -45,9 +45,9 @@ CPU_SCHEDULE = scheduled(
     "cpu.vectorize_loops",
     "cpu.parallelize_loops",
     "cpu.widen_folds",
+    "cpu.skip_masked",  # before block_sums, whose blocks it would have to keep whole
     "both.block_sums",
     "cpu.stream_stores",
-    "cpu.skip_masked",
     "cpu.prefetch_rows",
     first=len(CPU_PROGRAM) + 1,
 )

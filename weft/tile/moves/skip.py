@@ -178,13 +178,11 @@ class _Columns:
         for place, i in enumerate(stmt.index):
             of = [at[place] for b, at in accesses(self.block) if b == stmt.buffer]
             ends = {(f.lo, f.hi) if f else None for f in map(self.roots.get, of)}
-            if i not in columns and (None in ends or len(ends) != 1 or self._moves(ends)):
+            # an end that is another one in each iteration of a loop of the block
+            moves = any(self.roots.keys() & nest.free_variables(t) for e in ends if e for t in e)
+            if i not in columns and (None in ends or len(ends) != 1 or moves):
                 return False
         return True
-
-    def _moves(self, ends: Collection[tuple[Node, Node] | None]) -> bool:
-        """Whether an end of a loop is another one in each iteration of a loop of the block."""
-        return any(self.roots.keys() & nest.free_variables(t) for e in ends if e for t in e)
 
 
 def _candidates(block: Block, ranges: Ranges) -> Iterator[_Columns]:

@@ -6,7 +6,7 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
                     acc0 <- add(acc0, x*w)                         ... panel[a3, a1 - b0] = w
                 y[a0, a1] = acc0                               for b1 in 0..128 by 8:  # free
                                                                    for a0 in b1..b1 + 8:  # register
-                                                                       ... a1 by vectors, a2 serial
+                                                                       ... a1 by vector, a2 unroll
 
 Where the columns of one loop fill the last vector badly, columns run over two loops joined; a panel
 then holds whole lines, each once even where a convolution's window slides over them.
@@ -18,7 +18,7 @@ from dataclasses import replace
 from functools import partial
 
 from weft.core.node import Node
-from weft.scalar.blocks import map_outermost, rebound
+from weft.scalar.blocks import map_each, map_outermost
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Load, Update
 from weft.scalar.ops import apply, constant, has_symbol
@@ -30,6 +30,8 @@ from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
 from weft.tile.price.products import UNEVEN, over_lines, pays, unevenness
+
+UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 
 
 def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
@@ -77,10 +79,8 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     def block(first: Node, last: Node) -> Block:
         at = column_at(c, first)
         end = upto(at, size * c.unit, c.columns.hi)
-        right, before = c.right, ()
-        if packed is not None:
-            right = packed(at)
-        elif apart or c.joined or not plain:
+        before, right = (), packed(at) if packed else c.right
+        if not packed and (apart or c.joined or not plain):
             before, right = panel(c, first, size, labels)
         part = replace(c, columns=replace(c.columns, lo=at, hi=end), right=right)
         if crossed is not None:
@@ -115,9 +115,13 @@ def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels) -> Block:
     """
     rows, width, lanes = tile
     update = replace(c.update, values=(apply(c.times, c.left, c.right),))
-    # over a packed panel the loops often are one even loop
-    inner = rebound((nested_and_joined(c.reduce, (update,), labels),), "", "serial")
 
+    def bound(loop: For) -> For:
+        even = loop.body == (update,) and trips(loop) % UNROLLED == 0
+        return replace(loop, bind="unroll" if even else "serial")
+
+    # over a packed panel the loops often are one even loop
+    inner = map_each((nested_and_joined(c.reduce, (update,), labels),), For, bound)
     one = not has_symbol(constant(c.unit)) and trips(c.columns) <= width
 
     def in_registers(rows: For, columns: For) -> Block:
