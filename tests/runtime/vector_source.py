@@ -62,6 +62,7 @@ MEMORY = {
     "move": "stream_D(q, load_D(p)); weft_fence();",
     "move_if": "stream_if_D(n, q, load_D(p)); weft_fence();",
     "gather": "store_D(q, gather_D(p, LAST - IOTA));",
+    "gather_ahead": "store_D(q, gather_ahead_D(p, LAST - IOTA, 64));",
     "gather_n": "store_D(q, gather_n_D(p, 2 * IOTA, n));",
     "scatter": "scatter_D(q, 3 * IOTA, load_D(p));",
     "scatter_n": "scatter_n_D(q, 3 * IOTA, load_D(p), n);",

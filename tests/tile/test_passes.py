@@ -149,6 +149,27 @@ for a0 in 0..35:  # free
 
 output y
 """,
+    "widen_folds": """
+program loop running
+input x: f32[40,50]
+input u: f32[140000]
+
+kernel y(x: f32[40,50]) -> y: f32[40,50]
+for a0 in 0..40:  # free
+    for a1 in 0..50:  # scan
+        in0 = load x[a0, a1]
+        acc0 <- add(acc0, in0)
+        y[a0, a1] = running acc0
+
+kernel z(u: f32[140000]) -> z: f32[]
+for a0 in 0..140000:  # reduce
+    in0 = load u[a0]
+    v0 = cos(in0)
+    acc0 <- multiply(acc0, v0)
+z[] = acc0
+
+output y, z
+""",
     "vectorize_loops": """
 program loop columns
 input x: f32[9,37]
@@ -176,26 +197,6 @@ for a0 in 0..4:  # free
 
 output y
 """,
-    "widen_folds": """
-program loop running
-input x: f32[40,50]
-input u: f32[140000]
-
-kernel y(x: f32[40,50]) -> y: f32[40,50]
-for a0 in 0..40:  # free
-    for a1 in 0..50:  # scan
-        in0 = load x[a0, a1]
-        acc0 <- add(acc0, in0)
-        y[a0, a1] = running acc0
-
-kernel z(u: f32[140000]) -> z: f32[]
-for a0 in 0..140000:  # reduce
-    in0 = load u[a0]
-    v0 = cos(in0)
-    acc0 <- multiply(acc0, v0)
-z[] = acc0
-
-output y, z
 """,
     "skip_masked": """
 program loop attention

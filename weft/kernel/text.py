@@ -108,10 +108,6 @@ def _read_mma(cursor: Cursor, scope: NestScope) -> Mma:
     return Mma(tuple(sums), tuple(left), tuple(right))
 
 
-def _show_wait(stmt: AsyncWait, ref: Ref) -> str:
-    return "wait async" + (f" but {stmt.pending}" if stmt.pending else "")
-
-
 def _read_wait(cursor: Cursor, scope: NestScope) -> Stmt:
     cursor.expect("wait", "async")
     return AsyncWait(cursor.integer() if cursor.accept("but") else 0)
@@ -129,7 +125,7 @@ FORMS = Forms(
         VectorStore: _show_store,
         Mma: _show_mma,
         Barrier: lambda stmt, ref: "barrier block",
-        AsyncWait: _show_wait,
+        AsyncWait: lambda stmt, ref: "wait async" + f" but {stmt.pending}" * bool(stmt.pending),
     },
     read_statement={
         "{": _read_store,

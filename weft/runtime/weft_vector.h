@@ -264,8 +264,13 @@ WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
     WEFT_UNROLL for (u32 c = 0; c < sizeof r / sizeof(weft_##unit); c++)                           \
         r.part[c] = weft_load_##unit((const char *)p + c * sizeof(weft_##unit), (n) - per * c);    \
     return r.v;
+// A few lanes whose number is a literal take plain stores: masked ones are slow on some machines.
 #define WEFT_STORE_UNITS(d, unit, per, n)                                                          \
     WEFT_UNITS(d, unit) r = {v};                                                                   \
+    if (__builtin_constant_p(n) && (n) > 0 && (n) <= per / 2) {                                    \
+        memcpy(p, &r, (n) * (sizeof(weft_##unit) / per));                                          \
+        return;                                                                                    \
+    }                                                                                              \
     WEFT_UNROLL for (u32 c = 0; c < sizeof r / sizeof(weft_##unit); c++)                           \
         weft_store_##unit((char *)p + c * sizeof(weft_##unit), r.part[c], (n) - per * c);
 
@@ -287,6 +292,11 @@ typedef f32x4 weft_stream;
         union { V(d) v; weft_stream part[(sizeof v + 63) / sizeof(weft_stream)]; } u = {v};        \
         WEFT_UNROLL for (u32 c = 0; c < sizeof v / sizeof(weft_stream); c++)                       \
             WEFT_STREAM((char *)p + c * sizeof(weft_stream), u.part[c]);                           \
+        return;                                                                                    \
+    }                                                                                              \
+    if (sizeof v == 16 && (uintptr_t)p % 16 == 0) {                                                \
+        union { V(d) v; f32x4 word; } u = {v};                                                     \
+        __builtin_ia32_movntps((float *)p, u.word);                                                \
         return;                                                                                    \
     }
 #else
@@ -432,6 +442,11 @@ WEFT_FLOORDIV(f64, )
 // which takes it seconds where a loop holds many.
 #define WEFT_OPAQUE(p) __asm__("" : "+r"(p))
 
+// The lanes of an index, in memory: loads of single lanes take less than moves out of a register.
+#define WEFT_PLACES(at, index)                                                                     \
+    WEFT_LANEWISE(i64) at = {index};                                                               \
+    if (L > 1) __asm__("" : "+m"(at))
+
 // A vector in one of 16 registers: gcc tuned for Zen would load it again for each of its products.
 #define WEFT_KEEP(v) __asm__("" : "+x"(v));
 
@@ -452,19 +467,27 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather, d)(const d *p, V(i64) index) {                                          \
         WEFT_LANEWISE(d) r;                                                                        \
-        WEFT_EACH_LANE r.lane[i] = p[LANE(index, i)];                                              \
+        WEFT_PLACES(at, index);                                                                    \
+        WEFT_EACH_LANE r.lane[i] = p[at.lane[i]];                                                  \
         return r.v;                                                                                \
+    }                                                                                              \
+    WEFT_FN V(d) F(gather_ahead, d)(const d *p, V(i64) index, i64 n) {                             \
+        __builtin_prefetch(p + LANE(index, 0) + n, 0, 2);                                          \
+        return F(gather, d)(p, index);                                                             \
     }                                                                                              \
     WEFT_FN V(d) F(gather_n, d)(const d *p, V(i64) index, i64 n) {                                 \
         WEFT_LANEWISE(d) r = {SPLAT(d, 0)};                                                        \
-        for (int i = 0; i < L && i < n; i++) r.lane[i] = p[LANE(index, i)];                        \
+        WEFT_PLACES(at, index);                                                                    \
+        for (int i = 0; i < L && i < n; i++) r.lane[i] = p[at.lane[i]];                            \
         return r.v;                                                                                \
     }                                                                                              \
     WEFT_FN void F(scatter, d)(d *p, V(i64) index, V(d) v) {                                       \
-        WEFT_EACH_LANE p[LANE(index, i)] = LANE(v, i);                                             \
+        WEFT_PLACES(at, index);                                                                    \
+        WEFT_EACH_LANE p[at.lane[i]] = LANE(v, i);                                                 \
     }                                                                                              \
     WEFT_FN void F(scatter_n, d)(d *p, V(i64) index, V(d) v, i64 n) {                              \
-        for (int i = 0; i < L && i < n; i++) p[LANE(index, i)] = LANE(v, i);                       \
+        WEFT_PLACES(at, index);                                                                    \
+        for (int i = 0; i < L && i < n; i++) p[at.lane[i]] = LANE(v, i);                           \
     }                                                                                              \
     WEFT_FN V(d) F(load_where, d)(const d *p, V(bool) m, V(d) other) {                             \
         WEFT_LOAD_WHERE(d, size)                                                                   \
@@ -474,7 +497,8 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN V(d) F(gather_where, d)(const d *p, V(i64) index, V(bool) m, V(d) other) {             \
         WEFT_LANEWISE(d) r = {other};                                                              \
-        WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[LANE(index, i)];                              \
+        WEFT_PLACES(at, index);                                                                    \
+        WEFT_EACH_LANE if (LANE(m, i)) r.lane[i] = p[at.lane[i]];                                  \
         return r.v;                                                                                \
     }                                                                                              \
     WEFT_FN V(d) F(gather_stride, d)(const d *p, i64 stride) {                                     \
@@ -525,6 +549,9 @@ WEFT_FLOORDIV(f64, )
     }                                                                                              \
     WEFT_FN reg F(gather, d)(const stored *p, V(i64) index) {                                      \
         return F(widen, d)(F(gather, raw)((const raw *)p, index));                                 \
+    }                                                                                              \
+    WEFT_FN reg F(gather_ahead, d)(const stored *p, V(i64) index, i64 n) {                         \
+        return F(widen, d)(F(gather_ahead, raw)((const raw *)p, index, n));                        \
     }                                                                                              \
     WEFT_FN reg F(gather_n, d)(const stored *p, V(i64) index, i64 n) {                             \
         return F(widen, d)(F(gather_n, raw)((const raw *)p, index, n));                            \

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node
-from weft.core.types import DType, i64
+from weft.core.types import DType
 from weft.scalar.ops import apply, cast, constant
 
 Terms = tuple[Node, ...]
@@ -105,7 +105,7 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
 
     Of equals the first wins; with `last`, the function that accumulates values, the last one does.
     """
-    sooner, nowhere = ("gt", -1) if last else ("lt", np.iinfo(np.int64).max)
+    sooner = "gt" if last else "lt"
 
     def scan(x: Any, axis: int) -> tuple[Any, Any]:
         value = last.accumulate(x, axis=axis)
@@ -118,6 +118,10 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
         flat = ordered.reshape(*ordered.shape[: len(kept)], -1)
         at = flat.shape[-1] - 1 - best(flat[..., ::-1], -1) if last else best(flat, -1)
         return np.expand_dims(at.astype(np.int64), axes)
+
+    def identity(d: tuple[DType, ...]) -> Terms:
+        nowhere = -1 if last else np.iinfo(d[-1].numpy).max
+        return constant(worst(d[0].numpy), d[0]), constant(nowhere, d[-1])
 
     def combine(a: Terms, b: Terms) -> Terms:
         """Keep the better value; a NaN beats any number; of equals the position decides."""
@@ -135,8 +139,8 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
 
     MONOIDS[name] = Monoid(
         name,
-        lambda d: (d[0], i64),
-        lambda d: (constant(worst(d[0].numpy), d[0]), constant(nowhere)),
+        lambda d: (d[0], d[-1]),
+        identity,
         combine,
         reference,
         project=lambda c: (c[1], c[0]),

@@ -179,10 +179,10 @@ def _lower_scan(outputs: Group, scan: Scan, buffers: Buffers, written: Buffers) 
     ranges = box(shape, "o")
     index = tuple(ranges)
     value = Terms(buffers, ranges).of(outputs[0].args[0], index)
-    dtypes = scan.monoid.carriers((value.type.dtype,))
+    folded = (value, index[scan.axis]) if scan.monoid.indexed else (value,)
+    dtypes = scan.monoid.carriers(tuple(v.type.dtype for v in folded))
     fold = nest.Fold(tuple(f"acc{k}" for k in range(len(dtypes))), scan.monoid, dtypes)
     results = scan.monoid.project(fold.running)
-    folded = (value, index[scan.axis]) if scan.monoid.indexed else (value,)
     stmts: list[nest.Update | nest.Store] = [nest.Update(fold, folded)]
     for node in outputs:
         value = stored(results[op_of(node, Scan).result], node.type.dtype)

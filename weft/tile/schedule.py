@@ -42,9 +42,9 @@ CPU_SCHEDULE = scheduled(
     "cpu.sweep_rows",
     "cpu.stage_rows",
     "cpu.stage_transposes",
+    "cpu.widen_folds",  # before lanes are chosen, which the widest value decides
     "cpu.vectorize_loops",
     "cpu.parallelize_loops",
-    "cpu.widen_folds",
     "cpu.skip_masked",  # before block_sums, whose blocks it would have to keep whole
     "both.block_sums",
     "cpu.stream_stores",

@@ -68,6 +68,8 @@ class Lowering:
         by_axis = v is not None and v.axis in free_variables(node)
         if v is not None and by_axis and (narrow := self._compare_lanes(node, v)) is not None:
             return narrow
+        if v is not None and function_of(node) == "i32" and node.args[0] is v.axis:
+            return apply("add", *(apply(CASTS[i32], t) for t in (v.base, lanes_of(v.lanes))))
         args = [self.term(a) for a in node.args]
         if function_of(node) == "and" and TRUE in args:
             return args[args.index(TRUE) - 1]
@@ -142,7 +144,7 @@ class Lowering:
         if always and (step or v.count is None):
             counted = () if v.count is None else (v.count,)
             ahead = 0 if counted else load.ahead
-            wide = VectorLoad(target, v.lanes, step, bool(counted), ahead=ahead if step else 0)
+            wide = VectorLoad(target, v.lanes, step, bool(counted), ahead=ahead)
             return make(wide, index, *counted)
         active = self._active(None if always else condition)
         return make(VectorLoad(target, v.lanes, step, masked=True), index, active, fill)

@@ -67,7 +67,7 @@ def _is_serial(stmt: For) -> bool:
 def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
     """The sum in blocks of its outermost loops; of its inner loops where those are long alone."""
     inside = ranges_inside(stmt, ranges)
-    below = _terms(stmt.body, inside)
+    below = terms(stmt.body, inside)
     if _trips(stmt, ranges) * below <= 2 * BLOCK * (BLOCKS if _stages(stmt) else 1):
         return stmt
     inner = stmt.body[0]
@@ -107,8 +107,8 @@ def _trips(stmt: For, ranges: Ranges) -> int:
     return 1 if together or most == float("inf") else max(1, int(-(-most // step)))
 
 
-def _terms(block: Block, ranges: Ranges) -> int:
+def terms(block: Block, ranges: Ranges) -> int:
     """The number of terms that one accumulator adds in a block."""
     loops = (s for s in block if isinstance(s, For))
-    counts = (_trips(s, ranges) * _terms(s.body, ranges_inside(s, ranges)) for s in loops)
+    counts = (_trips(s, ranges) * terms(s.body, ranges_inside(s, ranges)) for s in loops)
     return max(counts, default=1)

@@ -17,6 +17,8 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import ranges_in, stride_of
 from weft.tile.price.traffic import touched
 
+LEAST = 16  # bytes of the smallest streaming store of vectors
+
 
 def stream_stores(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Mark the vector stores of a kernel that touches more than the last cache holds."""
@@ -28,7 +30,7 @@ def stream_stores(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     ranges = ranges_in(kernel.body)
 
     def marked(stmt: Store, loop: For) -> Store:
-        whole = loop.lanes * stmt.buffer.type.dtype.bytes % target.vector_bytes == 0
+        whole = loop.lanes * stmt.buffer.type.dtype.bytes % LEAST == 0
         own = stmt.buffer.space == "global" and stmt.buffer not in read
         streams = whole and own and stmt.mask is None and stride_of(stmt, loop.axis, ranges) == 1
         return replace(stmt, how="stream", when=past) if streams else stmt

@@ -15,6 +15,7 @@ from weft.core.node import Node
 from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Running, Stmt, Store
+from weft.scalar.ops import function_of
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import length, ranges_in, strides, trips
 from weft.tile.moves.loops import Labels, blocked, vectors
@@ -84,7 +85,8 @@ def _in_squares(stmt: Stmt, axis: Node, lanes: int, labels: Labels) -> Stmt:
     steps = {(across.get(part) in (0, 1), step) for across, along in both for part, step in along}
     # one term is one value: side by side, what is computed from a running value would be many
     stores = [s for s in stmt.body if isinstance(s, Store)]
-    bare = all(isinstance(s.value.op, Running) for s in stores)
+    exact = (s.value.args[0] if function_of(s.value) == "f32" else s.value for s in stores)
+    bare = all(isinstance(value.op, Running) for value in exact)
     others = (strides(s, axis, ranges) for s in stmt.body if s not in stores)
     bare = bare and all(any(step != 0 for _, step in found) for found in others)
     if not bare or not {(False, 1), (False, -1)} & steps:
