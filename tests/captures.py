@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from weft.calling import Compilation
 from weft.core.errors import CaptureError
-from weft.frontend.calling import Compilation
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.specialise import Session
 

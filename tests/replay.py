@@ -22,12 +22,12 @@ import torch
 from tests.agree.test_programs import PROGRAMS
 from tests.captures import Silent
 from weft import driver
+from weft.calling import compiled
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.workloads import CUDA_WORKLOADS, WORKLOADS
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
-from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Known, Runner
 from weft.options import Options
 

@@ -63,6 +63,7 @@ LAYERS: dict[str, set[str]] = {
     "tune.price.scheduled": {"*"},  # schedules and prices a kernel by itself
     "tune.predicted": {"*"},
     "driver": {"*"},
+    "calling": {"core", "frontend", "options", "runtime"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
         *("weft", "driver", "options", "core.errors", "library.calls"),

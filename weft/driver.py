@@ -15,12 +15,12 @@ from typing import Any
 
 import torch
 
+from weft.calling import compilation, compiled
 from weft.config import config
 from weft.core.node import Graph, Node
 from weft.core.passes import PassLog
 from weft.core.text import located
 from weft.frontend import autograd
-from weft.frontend.calling import compilation, compiled
 from weft.frontend.graph import Captured, Known, Runner
 from weft.frontend.python import Frames
 from weft.frontend.specialise import Session

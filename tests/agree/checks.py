@@ -14,8 +14,8 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from weft import driver
+from weft.calling import compiled
 from weft.core.passes import PassLog
-from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Known
 from weft.interpret import calls
 from weft.interpret import kernels as kernel_interpret

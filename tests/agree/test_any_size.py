@@ -22,8 +22,8 @@ from tests.agree.inputs import Case, Input
 from tests.agree.test_programs import PROGRAMS
 from tests.gpu.opencl import opencl_device
 from weft import driver
+from weft.calling import compiled
 from weft.core.node import Node
-from weft.frontend.calling import compiled
 from weft.options import Options
 from weft.scalar.ops import constant
 from weft.scalar.resize import sizes_of, with_sizes

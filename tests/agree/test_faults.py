@@ -16,7 +16,7 @@ from torch.nn import functional as F
 import weft
 from tests.agree.checks import LEVELS, Recorder, check, interpreted
 from weft import driver
-from weft.frontend.calling import compiled
+from weft.calling import compiled
 from weft.interpret import calls
 
 SIZES = (1, 5, 17, 33, 3000)  # 3000 rows are more than one thread's share

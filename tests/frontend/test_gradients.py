@@ -12,8 +12,8 @@ from torch import nn
 
 import weft
 from tests.frontend.frontend_programs import Interpreter, interpret, native
+from weft.calling import compiled
 from weft.frontend.autograd import graph_backend
-from weft.frontend.calling import compiled
 from weft.frontend.torch_level import Aten
 
 

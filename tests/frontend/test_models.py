@@ -10,8 +10,8 @@ import torch
 
 from tests.captures import capture_call
 from tests.frontend.frontend_programs import native
+from weft.calling import compiled
 from weft.frontend.autograd import graph_backend
-from weft.frontend.calling import compiled
 from weft.frontend.torch_level import Aten
 
 transformers = pytest.importorskip("transformers")

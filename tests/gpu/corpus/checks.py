@@ -27,13 +27,13 @@ from tests.gpu.corpus.program import Program
 from tests.gpu.corpus.row import Row
 from tests.gpu.corpus.schedules import TARGETS, Lowered, launched, lowerings
 from weft import driver
+from weft.calling import compiled
 from weft.cli.check import Verdict, check, check_leaf, run_reference
 from weft.cli.program import Source
 from weft.config import config
 from weft.core.errors import WeftError
 from weft.core.passes import PassLog
 from weft.driver import Levels
-from weft.frontend.calling import compiled
 from weft.frontend.graph import Captured, Known, Runner
 from weft.options import Options
 from weft.runtime.opencl import find_device

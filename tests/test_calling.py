@@ -10,7 +10,7 @@ import torch
 from torch.utils._pytree import tree_flatten
 
 from tests.frontend.frontend_programs import CASES, interpret, native
-from weft.frontend.calling import compiled
+from weft.calling import compiled
 
 
 def sharing(tensors: list[torch.Tensor]) -> list[tuple[int, int]]:
