@@ -20,7 +20,7 @@ from weft.emit.languages import CUDA, Language
 from weft.emit.spelling import element, register
 from weft.emit.terms import bare, inline, narrows, packed, unnamed
 from weft.kernel import ops as vectors
-from weft.kernel.ops import AsyncWait, Barrier, Box, Mma, VectorLoad, VectorStore
+from weft.kernel.ops import AsyncWait, Barrier, Box, LoadMatrices, Mma, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.affine import from_linear, linear
 from weft.scalar.blocks import locals_in, loops_in, nodes
@@ -152,9 +152,17 @@ class GPUEmitter(Emitter):
             vector, lane = self.atom(term.args[0]), term.op.lane
             text = self.language.lane.format(vector=vector, lane=lane)
             return self.out_of(text, term.type.dtype)
+        if isinstance(term.op, LoadMatrices):
+            at, across = self.pointer(term.op.buffer, term.args[0]), str(term.op.across).lower()
+            return f"load_matrices<{term.op.lanes}, {across}>({at})"
         if isinstance(term.op, vectors.Pack):
             return self.vector(list(term.args), term.type)
         return super().value(term)
+
+    def joined(self, parts: Sequence[Node]) -> str:
+        """Vectors as one."""
+        texts = ", ".join(map(self.atom, parts))
+        return f"join({texts})" if len(parts) > 1 else texts
 
     def out_of(self, text: str, dtype: DType) -> str:
         """An element of a vector as a value in a register."""
@@ -232,8 +240,8 @@ class GPUEmitter(Emitter):
             self.lines(depth, product(stmt, self.word("groups"), sums, self.pointer))
         elif isinstance(stmt, Mma):
             sums = [self.use(self.variable(f.labels[0])) for f in stmt.sums]
-            values = map(self.atom, (*stmt.left, *stmt.right))
-            self.line(depth, f"{self.word('products')}({', '.join((*sums, *values))});")
+            sides = [self.joined(side) for side in (stmt.left, stmt.right)]
+            self.line(depth, f"{self.word('products')}({', '.join((*sums, *sides))});")
         elif isinstance(stmt, AsyncWait):
             if any(not isinstance(v.op, Box) for v in self.copied):
                 ends = ("commit", f"wait<{stmt.pending}>")

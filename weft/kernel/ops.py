@@ -15,6 +15,8 @@ from weft.core.node import Node, Op, make, op, require
 from weft.core.types import ScalarType, boolean, i64
 from weft.scalar.nest import Buffer, Fold, Stmt
 
+ROW = 8  # elements of a row of LoadMatrices
+
 
 @op("lanes")
 class Lanes(Op):
@@ -100,6 +102,24 @@ class Matrix(Op):
         line = self.buffer.swizzle // self.buffer.type.dtype.bytes  # elements
         lines = (-(-self.rows // line) - 1) * self.leading + self.depth * line
         return lines if self.by_rows else self.rows * line
+
+
+@op("load_matrices")
+class LoadMatrices(Op):
+    """A pair of each 8 by 8 matrix of 16-bit elements in shared memory, by a warp (ldmatrix).
+
+    The index is where a row of 8 elements starts: lane t gives row t % 8 of matrix t // 8, where
+    there are so many. It gets elements t % 4 * 2 and the next of row t // 4 of each matrix; with
+    `across` it gets those rows of column t // 4. lanes: twice as many as matrices.
+    """
+
+    buffer: Buffer
+    lanes: int
+    across: bool = False
+
+    def infer(self, index: ScalarType) -> ScalarType:
+        require(self.lanes in (4, 8), f"{self.lanes} elements of matrices: 4 or 8")
+        return ScalarType(self.buffer.type.dtype, self.lanes)
 
 
 @op("shuffle")
@@ -200,8 +220,8 @@ class Mma(Stmt):
     """mma.sync or wgmma: adds a product of matrices to accumulators (tile/analysis/fragments.py).
 
     sums        this thread's four accumulators; of wgmma one vector of all it has
-    left        its fragment of the left operand, four pairs; of wgmma a Matrix
-    right       its fragment of the right operand, two pairs; of wgmma a Matrix
+    left        its fragment of the left operand: four pairs, or one vector; of wgmma a Matrix
+    right       its fragment of the right operand: two pairs, or one vector; of wgmma a Matrix
     """
 
     sums: tuple[Fold, ...]

@@ -175,6 +175,7 @@ class _Sync:
     def part(self, index: Node, values: dict[Node, Node]) -> Node | None:
         """Of a buffer in two halves, the number whose last bit picks one."""
         halves = [n for n in postorder(index) if function_of(n) == "floormod"]
+        halves = [n for n in halves if self.varying.isdisjoint(free_variables(n))]
         picks = [n.args[0] for n in halves if value_of(n.args[1]) == 2]
         if len(picks) != 1:
             return None

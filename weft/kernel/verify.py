@@ -9,6 +9,7 @@
 
 from weft.core.node import Node, Op, require
 from weft.core.types import boolean
+from weft.kernel import ops
 from weft.kernel.ops import Box, Exchange, Extract, Matrix, Shuffle, VectorLoad, VectorStore
 from weft.scalar import nest
 from weft.scalar.ops import apply, constant
@@ -37,6 +38,10 @@ def _store(stmt: VectorStore) -> Touch | None:
 
 def _matrix(op: Matrix, args: tuple[Node, ...]) -> Touch | None:
     return _touch(args[0], constant(op.span), 1)
+
+
+def _matrices(op: ops.LoadMatrices, args: tuple[Node, ...]) -> Touch | None:
+    return _touch(args[0], constant(ops.ROW), 1)
 
 
 def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
@@ -95,7 +100,13 @@ def _check_lanes(op: Op, args: tuple[Node, ...]) -> None:
         require(0 <= op.lane < lanes[0], f"lane {op.lane} of {lanes[0]}")
 
 
-TOUCHES = {VectorLoad: _load, VectorStore: _store, Box: lambda *_: None, Matrix: _matrix}
+TOUCHES = {
+    VectorLoad: _load,
+    VectorStore: _store,
+    Box: lambda *_: None,
+    Matrix: _matrix,
+    ops.LoadMatrices: _matrices,
+}
 BINDS = ("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE)
 KERNEL = Level("kernel", BINDS, ("scalar", "kernel"), TOUCHES, _check, flat=True)
 verify = KERNEL.verify

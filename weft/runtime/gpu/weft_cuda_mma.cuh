@@ -70,16 +70,4 @@ WEFT_FN void mma_m16n8k8_tf32(f32 (&d)[4], const u32 (&a)[4], const u32 (&b)[2])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// The same with each value by itself, its pairs as they lie in memory.
-#define WEFT_MMA(T)                                                                                \
-    WEFT_FN void mma(f32 &d0, f32 &d1, f32 &d2, f32 &d3, T##x2 a0, T##x2 a1, T##x2 a2, T##x2 a3,   \
-                     T##x2 b0, T##x2 b1) {                                                         \
-        const u32 a[4] = {pack(a0[0], a0[1]), pack(a1[0], a1[1]), pack(a2[0], a2[1]),              \
-                          pack(a3[0], a3[1])};                                                     \
-        const u32 b[2] = {pack(b0[0], b0[1]), pack(b1[0], b1[1])};                                 \
-        f32 d[4] = {d0, d1, d2, d3};                                                               \
-        mma_m16n8k16_##T(d, a, b);                                                                 \
-        d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];                                                \
-    }
-WEFT_MMA(f16)
-WEFT_MMA(bf16)
+#include "weft_cuda_fragments.cuh"

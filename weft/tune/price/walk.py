@@ -18,7 +18,17 @@ from typing import Any
 from weft.core.node import Node, op_of
 from weft.emit.gpu import GPUEmitter
 from weft.emit.languages import LANGUAGES
-from weft.kernel.ops import AsyncWait, Barrier, Box, Matrix, Mma, VectorLoad, VectorStore
+from weft.kernel.ops import (
+    ROW,
+    AsyncWait,
+    Barrier,
+    Box,
+    LoadMatrices,
+    Matrix,
+    Mma,
+    VectorLoad,
+    VectorStore,
+)
 from weft.scalar import nest
 from weft.scalar.nest import For, Store, Update, free_variables
 from weft.scalar.ops import apply, function_of, is_index, value_of
@@ -191,7 +201,7 @@ class Walk:
         if nest.is_atom(term) or term in self.named:
             return scope.start
         begin = max((self.term(a, scope) for a in term.args), default=scope.start)
-        if isinstance(term.op, nest.Load | VectorLoad):
+        if isinstance(term.op, nest.Load | VectorLoad | LoadMatrices):
             begin += self.load(term, scope)
         elif not is_index(term) or self.moves(term):
             begin += _delay(term)
@@ -217,8 +227,14 @@ class Walk:
         op: Any = term.op
         if op.buffer.space == "local":
             return 0.0
-        mask, lanes = term.args[-2] if op.masked else None, term.type.lanes
-        self.touch(op.buffer, "load", term.args[0], lanes, mask)
+        lanes = term.type.lanes
+        if isinstance(op, LoadMatrices):
+            rows = self.launch.touch(op.buffer, "load", term.args[0], ROW, None)
+            part = rows.units * lanes / ROW  # of the lanes that give a row
+            self.counts.touches.append(rows._replace(units=part, place=self.place))
+        else:
+            mask = term.args[-2] if op.masked else None
+            self.touch(op.buffer, "load", term.args[0], lanes, mask)
         self.issue(scope, "memory", 1)
         scope.loaded += lanes * term.type.dtype.bytes / 4
         return rates.SHARED if op.buffer.space == "shared" else rates.GLOBAL
