@@ -70,7 +70,7 @@ def test_the_architecture_lists_every_pass_in_order() -> None:
 
 MOVES = re.compile(r"^\| ([\w ,]+) \| (.*) \| (.*) \| (.*) \|$", re.MULTILINE)
 TILE = DOCS.parent / "weft" / "tile"
-OTHERS = {"slabs": TILE / "analysis"}  # a module of moves that is elsewhere
+OTHERS = {"tiles": TILE / "analysis"}  # a module of moves that is elsewhere
 
 
 def moves_listed() -> list[re.Match[str]]:

@@ -124,4 +124,4 @@ def test_chunks_beyond_a_mask_are_left_out() -> None:
     args = [torch.empty(1, 32, 1024, 128, dtype=torch.bfloat16)] * 3
     f = weft.compile(attend_before, target="cuda:sm_90a", fallback="error")
     f.prepare(*args)
-    assert "in 0..min(1024, a1 + 64) by 64:  # scan" in f.ir("tile")
+    assert "in 0..min(1024, a1 + 128) by 64:  # scan" in f.ir("tile")

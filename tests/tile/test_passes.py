@@ -197,7 +197,6 @@ for a0 in 0..4:  # free
 
 output y
 """,
-""",
     "skip_masked": """
 program loop attention
 input q: f32[128,4]

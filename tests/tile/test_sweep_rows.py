@@ -54,7 +54,7 @@ def test_many_rows_are_summed_in_blocks() -> None:
     torch.testing.assert_close(got.double(), x.double().sum(0), rtol=3e-6, atol=0)
 
 
-@pytest.mark.parametrize("shape", [(64, 300), (4000, 64)])
+@pytest.mark.parametrize("shape", [(64, 300), (host().l2 // 256, 64)])
 def test_strips_stay_where_a_cache_holds_all_or_rows_are_short(shape: tuple[int, int]) -> None:
     x = torch.randn(shape)
     assert x.nbytes <= host().l2

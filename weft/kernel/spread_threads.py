@@ -52,16 +52,17 @@ def threads_of(body: Block, target: GPU) -> int:
 
 
 def _most(body: Block, target: GPU) -> int:
-    """The most threads that the tiles of a block can use, or else its other thread loops."""
-    tiles, others = [0], [1]
+    """The most threads that tiles with sums can use, or else those that copy, or other loops."""
+    sums, copies, others = list[int](), list[int](), [1]
     for stmt in _outermost(body):
         loops = chain_of(stmt)
         count = math.prod(map(turns, loops)) * min(target.warp, _sharing(stmt.body))
         if len(loops) > 1:
-            tiles.append(count)
+            adds = any(f.role == "reduce" for f in blocks.loops_in(stmt.body))
+            (sums if adds else copies).append(count)
         else:
             others.append(count if longest(stmt.lo, stmt.hi) is not None else target.threads)
-    return max(tiles) or max(others)
+    return max(sums or copies or others)
 
 
 def _outermost(body: Block) -> Iterator[For]:

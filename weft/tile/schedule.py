@@ -59,6 +59,7 @@ GPU_SCHEDULE = scheduled(
     "gpu.chunk_matmul_k",
     "gpu.cooperative_reduce",
     "gpu.blockify_launch",
+    "gpu.stage_scans",
     "gpu.stage_inputs",
     "gpu.tensorize_mma",  # in place of registers, where the target has them
     "gpu.register_tile",
@@ -67,6 +68,7 @@ GPU_SCHEDULE = scheduled(
     "gpu.tma_copy",
     "gpu.split_inner_for_swizzle",
     "gpu.own_rows",
+    "gpu.sum_in_place",
     "gpu.tensorize_wgmma",
     "gpu.async_copy",
     "gpu.pad_smem",

@@ -26,12 +26,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, TypeGuard
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 
 from weft.core.node import Node, substitute
 from weft.core.types import row_major
+from weft.scalar import nest
 from weft.scalar.affine import linear
 from weft.scalar.blocks import accesses, address, loops_from, loops_in
 from weft.scalar.intervals import Interval
@@ -42,6 +43,14 @@ from weft.tile.analysis.access import WIDEST, ranges_in, stride_along, trips
 from weft.tile.analysis.boxes import swizzles
 from weft.tile.analysis.fragments import column_of, operands, pairs
 from weft.tile.moves.loops import Labels, around, nested
+
+
+class Product(NamedTuple):
+    """A loop over the chunks of a sum, the loop over one chunk, and what that adds up."""
+
+    chunk: For
+    inner: For
+    update: nest.Update
 
 
 @dataclass(frozen=True)
@@ -72,6 +81,15 @@ class Tile:
                 return tuple(loops[:-1]), at
             at = inner[0] if len(at.body) == 1 and inner else None
         return tuple(loops), None
+
+    def product(self) -> Product | None:
+        """Its sum in chunks, where that is one update in one loop."""
+        chunk = self.chunk()[1]
+        inner = chunk.body[0] if chunk is not None and len(chunk.body) == 1 else None
+        update = inner.body[0] if isinstance(inner, For) and len(inner.body) == 1 else None
+        if chunk is None or not isinstance(inner, For) or not isinstance(update, nest.Update):
+            return None
+        return Product(chunk, inner, update)
 
     @property
     def sum(self) -> For | None:
@@ -110,10 +128,13 @@ def tile_of(stmt: Stmt) -> Tile | None:
 def is_frame(stmt: Stmt) -> TypeGuard[For]:
     """Whether a loop only groups nests that a block runs one after the other.
 
-    It declares the intermediates between them, or is the loop over chunks around them.
+    It declares the intermediates between them, or is the loop over chunks around them, or one that
+    fills slabs ahead of that.
     """
     if not isinstance(stmt, For) or stmt.role == "reduce" or stmt.folds:
         return False
+    if stmt.bind in nest.PIPELINE:
+        return True
     if stmt.bind not in ("", "grid", "serial"):
         return False
     if stmt.role == "scan":

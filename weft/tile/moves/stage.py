@@ -25,13 +25,36 @@ from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, postorder, substitute
 from weft.scalar import blocks
-from weft.scalar.blocks import expand_loops, loops_in, map_each, map_loops, nodes, substitute_block
+from weft.scalar.blocks import (
+    expand_loops,
+    locals_in,
+    loops_in,
+    map_each,
+    map_loops,
+    nodes,
+    substitute_block,
+)
 from weft.scalar.choices import Choices
 from weft.scalar.divisors import Divisors
-from weft.scalar.nest import Block, Buffer, For, Load, Local, Stmt, Store, Update, free_variables
+from weft.scalar.nest import (
+    Block,
+    Buffer,
+    For,
+    Kernel,
+    Load,
+    Local,
+    Stmt,
+    Store,
+    Update,
+    free_variables,
+)
 from weft.scalar.ops import apply, axis, constant, is_index
+from weft.targets.gpu import GPU, STATIC
 from weft.targets.machine import Machine
+from weft.tile.analysis import access
 from weft.tile.analysis.access import WIDEST, Ranges, span, stride_of, strip_width, term_cost, trips
+from weft.tile.analysis.fragments import operands
+from weft.tile.analysis.tiles import tiles_of
 from weft.tile.moves.loops import Labels, guarded, in_strips, nested, past
 
 HERE = axis("here")  # where a loop is along a row
@@ -74,9 +97,15 @@ class Slab:
 
     @property
     def bytes(self) -> int:
-        """With a pad between its lines, whichever way they lie."""
-        sides, size = (trips(self.across), trips(self.inner)), self.term.type.dtype.bytes
-        return max(n * (m * size + WIDEST) for n, m in (sides, sides[::-1]))
+        """With a pad between its lines."""
+        lines, line = (trips(f) for f in self.loops({}))
+        return lines * (line * self.term.type.dtype.bytes + WIDEST)
+
+    def loops(self, ranges: Ranges) -> tuple[For, For]:
+        """Both loops, the one along which memory is contiguous last."""
+        parts = [n for n in postorder(self.term) if isinstance(n.op, Load)]
+        along = any(stride_of(n, self.inner.axis, ranges) == 1 for n in parts)
+        return (self.across, self.inner) if along else (self.inner, self.across)
 
     def filled(self, known: Divisors | None, ranges: Ranges, labels: Labels) -> tuple[Block, Node]:
         """Its buffer and the loops that fill it; how to read it.
@@ -84,11 +113,7 @@ class Slab:
         Threads take strips as wide as the divisors `known` of axes allow; single elements without
         them.
         """
-        term, along = self.term, self.inner.axis
-        parts = [n for n in postorder(term) if isinstance(n.op, Load)]
-        loops = [self.across, self.inner]
-        if not any(stride_of(n, along, ranges) == 1 for n in parts):
-            loops.reverse()  # along the last one memory is contiguous
+        term, along, loops = self.term, self.inner.axis, self.loops(ranges)
         if self.last is not None:
             inside = apply("lt", along, self.last)
             term = guarded(term, along, inside)
@@ -103,6 +128,35 @@ class Slab:
                 fill, For, lambda f: in_strips(f, at, width) if f.axis is line.axis else f
             )
         return fill, read
+
+
+def room(kernel: Kernel, target: GPU) -> int:
+    """Bytes of shared memory that slabs may take, beside what nests of the kernel hand over."""
+    held = sum(b.bytes for b in {*locals_in(kernel.body)})
+    sums = [t.innermost for t in tiles_of(kernel.body) if t.sum is not None]
+    if target.matrix_units and all(s and operands(s.body, False) for s in sums):
+        held = 0  # own_rows will have it in registers
+    most = STATIC if held else max(STATIC, target.shared // 2)
+    return min(most, target.shared - held)
+
+
+def reads_global(term: Node) -> bool:
+    return any(isinstance(n.op, Load) and n.op.buffer.space == "global" for n in postorder(term))
+
+
+def slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[Slab]:
+    """The largest terms that move with the chunk and with one loop of threads."""
+    stack, seen = list(update.values), set[Node]()
+    while stack:
+        term = stack.pop()
+        moves = [t for t in threads if t.axis in free_variables(term)]
+        if term in seen or inner.axis not in free_variables(term) or not moves:
+            continue
+        seen.add(term)
+        if len(moves) == 1 and reads_global(term):
+            yield Slab(access.narrow(term), moves[0], inner)
+        else:
+            stack.extend(term.args)
 
 
 @dataclass

@@ -12,13 +12,12 @@ a chunk before the next one has arrived, so their slabs get up to four buffers.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from weft.core.types import TensorType
-from weft.scalar.blocks import loops_in, redirect
+from weft.scalar.blocks import loops_in
 from weft.scalar.nest import Buffer, For, Kernel, Local
-from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import trips
 from weft.tile.analysis.tiles import Tile, on_chunks
+from weft.tile.moves.pipeline import in_parts
 
 MOST = 4  # parts of a slab
 
@@ -41,10 +40,7 @@ def _doubled(tile: Tile, chunk: For, target: GPU) -> Tile | None:
     slabs = [s.buffer for s in chunk.body if isinstance(s, Local) and s.buffer.space == "shared"]
     if trips(chunk) < 2 or not slabs:
         return None
-    parts = _parts(chunk, slabs, target)
-    halves = {b: replace(b, type=TensorType(b.type.dtype, (parts, *b.type.shape))) for b in slabs}
-    body = tuple(s for s in chunk.body if not isinstance(s, Local) or s.buffer not in halves)
-    number = apply("floordiv", chunk.axis, constant(chunk.step))
-    part = apply("floormod", number, constant(parts))
-    body = redirect(body, halves, lambda _, index: (part, *index))
-    return tile.with_chunk(replace(chunk, body=body), outside=tuple(map(Local, halves.values())))
+    parts = dict.fromkeys(slabs, _parts(chunk, slabs, target))
+    body = tuple(s for s in chunk.body if not isinstance(s, Local) or s.buffer not in parts)
+    held, body = in_parts(chunk, parts, body)
+    return tile.with_chunk(replace(chunk, body=body), outside=tuple(map(Local, held)))

@@ -31,7 +31,7 @@ PAIR = 2  # columns side by side
 
 def own_rows(kernel: Kernel, target: GPU) -> Kernel:
     """Lay out all nests of a kernel alike, if its products are all in the matrix units."""
-    sides = [whole_sides(t) for t in tiles_of(kernel.body)]
+    sides = [whole_sides(t) for t in tiles_of(kernel.body) if t.sum is not None]
     heights = {trips(s[0]) for s in sides if s is not None}
     if not target.exchanges or len(heights) != 1 or None in sides:
         return kernel
@@ -49,6 +49,7 @@ class _Layout:
 
     def __init__(self, rows: int, labels: Labels) -> None:
         self.rows, self.labels = rows, labels
+        self.far = min(rows // 2, 32)
 
     def fits(self, nest: Stmt) -> bool:
         """Whether a nest can be laid out so."""
@@ -75,11 +76,13 @@ class _Layout:
 
     def laid(self, nest: Stmt) -> Stmt:
         tile = tile_of(nest)
+        if tile is not None and tile.sum is None:  # which only copies
+            return nest
         if tile is not None:
             sides = whole_sides(tile)
             assert sides is not None
             # two rows, half of all apart, and pairs of all columns
-            return laid_out(tile, sides, ((), ()), self.labels, self.rows // 2).nest()
+            return laid_out(tile, sides, ((), ()), self.labels, self.far).nest()
         if not isinstance(nest, For):
             return nest
         if self.is_start(nest):
@@ -88,7 +91,7 @@ class _Layout:
         if not any(map(_is_lanes, nest.body)):
             lane = For(self.labels.axis("l"), constant(0), constant(PAIRS), body, 1, "free", "lane")
             body = (lane,)
-        half, start = self.rows // 2, self.labels.axis("h")
+        half, start = self.far, self.labels.axis("h")
         rows = section(nest, start, half, body=body)
         return For(start, constant(0), constant(self.rows), (rows,), half, "free", "unroll")
 

@@ -13,14 +13,11 @@ the next one, and for all threads (kernel/place_barriers.py).
 
 from dataclasses import replace
 
-from weft.core.node import Node
-from weft.scalar.blocks import substitute_block
-from weft.scalar.index import simplify
-from weft.scalar.nest import Block, For, Kernel, Local, Store, walk
-from weft.scalar.ops import apply, constant
+from weft.scalar.nest import For, Kernel, Local, Store, walk
 from weft.targets.gpu import GPU
 from weft.tile.analysis.tiles import Tile, on_chunks
-from weft.tile.moves.loops import Labels, renamed, upto
+from weft.tile.moves.loops import Labels
+from weft.tile.moves.pipeline import filled_ahead
 
 
 def pipeline_k_outer(kernel: Kernel, target: GPU) -> Kernel:
@@ -30,20 +27,10 @@ def pipeline_k_outer(kernel: Kernel, target: GPU) -> Kernel:
         fills = tuple(s for s in chunk.body if isinstance(s, For) and s.role == "free")
         if not fills or any(isinstance(s, Local) for s in chunk.body):
             return None
-
-        def filled(start: Node) -> Block:
-            return substitute_block(fills, {chunk.axis: start})
-
         stored = next(s.buffer for s in walk(fills) if isinstance(s, Store))
         far = (stored.type.shape[0] - 1) * chunk.step
-        following, first = labels.axis("k"), labels.axis("k")
-        start = apply("add", chunk.axis, constant(far))
-        end = upto(chunk.axis, far + chunk.step, chunk.hi)
-        after = For(following, start, end, filled(following), chunk.step, "free", "ahead")
+        before, after = filled_ahead(chunk, fills, far, labels)
         rest = tuple(s for s in chunk.body if s not in fills)
-        end = simplify(apply("add", chunk.lo, constant(far)), {})
-        body = renamed(filled(first), labels)
-        before = For(first, chunk.lo, end, body, chunk.step, "free", "prologue")
         return tile.with_chunk(replace(chunk, body=(after, *rest)), before=(before,))
 
     return on_chunks(kernel, ahead)

@@ -14,30 +14,23 @@ are wide. In other nests, rows that several loops over threads read are staged
 (tile/moves/stage.py).
 """
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.core.node import Node, postorder, substitute
-from weft.scalar.blocks import locals_in, nodes, substitute_block
+from weft.core.node import Node, substitute
+from weft.scalar.blocks import nodes, substitute_block
 from weft.scalar.divisors import of_axis
-from weft.scalar.nest import For, Kernel, Load, Stmt, Update, free_variables
+from weft.scalar.nest import Kernel, Load, Stmt
 from weft.scalar.ops import apply, constant
-from weft.targets.gpu import GPU, STATIC
-from weft.tile.analysis.access import narrow, stride_of
-from weft.tile.analysis.fragments import operands
+from weft.targets.gpu import GPU
+from weft.tile.analysis.access import stride_of, trips
 from weft.tile.analysis.tiles import Tile, on_tiles, tiles_of
 from weft.tile.moves.loops import Labels, full, guarded
-from weft.tile.moves.stage import RowStager, Slab
+from weft.tile.moves.stage import RowStager, Slab, reads_global, room, slabs
 
 
 def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of tiles, and rows that several loops over threads read."""
-    held = sum(b.type.bytes for b in locals_in(kernel.body))
-    tiles = list(tiles_of(kernel.body))
-    sums = [t.innermost for t in tiles]
-    if target.matrix_units and all(s and operands(s.body, False) for s in sums):
-        held = 0  # own_rows will have it in registers
-    most = min(STATIC if held else max(STATIC, target.shared // 2), target.shared - held)
+    tiles, most = list(tiles_of(kernel.body)), room(kernel, target)
     if tiles:
         return on_tiles(kernel, lambda tile, labels: _staged(tile, most // len(tiles), labels))
     return replace(kernel, body=RowStager(Labels(kernel.body), most // 2).block(kernel.body))
@@ -46,32 +39,29 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
 def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
     if tile.sum is None:
         return _crossed(tile, most, labels)
-    path, chunk = tile.chunk()
-    inner = chunk.body[0] if chunk is not None and len(chunk.body) == 1 else None
-    if chunk is None or not isinstance(inner, For) or len(inner.body) != 1:
+    found = tile.product()
+    if found is None:
         return tile
-    update = inner.body[0]
-    if not isinstance(update, Update):
-        return tile
+    chunk, inner, update = found
     end, even = full(replace(chunk, step=1), chunk.step)
     last = None if even else chunk.hi
     whole = replace(inner, hi=apply("add", chunk.axis, constant(chunk.step)))
-    slabs = [replace(s, last=last) for s in _slabs(update, tile.threads, whole)]
-    if not slabs or 2 * sum(s.bytes for s in slabs) > most:
+    sides = [replace(s, last=last) for s in slabs(update, tile.threads, whole)]
+    if not sides or min(trips(chunk), 2) * sum(s.bytes for s in sides) > most:
         return tile
     known: dict[Node, int] = {}
-    for loop in (*tile.around, *path, chunk):
+    for loop in (*tile.around, *tile.chunk()[0], chunk):
         known[loop.axis] = of_axis(loop, known)
     ranges = tile.ranges()
     before: list[Stmt] = []
     reads: dict[Node, Node] = {}
-    for slab in slabs:
+    for slab in sides:
         fill, reads[slab.term] = slab.filled(known, ranges, labels)
         before += fill
     values = substitute(update.values, reads)
     if last is not None:
         beyond = apply("lt", inner.axis, last)
-        values = tuple(guarded(v, inner.axis, beyond) if _reads_global(v) else v for v in values)
+        values = tuple(guarded(v, inner.axis, beyond) if reads_global(v) else v for v in values)
     whole = replace(whole, body=(replace(update, values=values),))
     return tile.with_chunk(replace(chunk, hi=end, body=(*before, whole)))
 
@@ -91,22 +81,3 @@ def _crossed(tile: Tile, most: int, labels: Labels) -> Tile:
             before += fill
             body = substitute_block(body, {term: read})
     return replace(tile, body=(*before, *body))
-
-
-def _reads_global(term: Node) -> bool:
-    return any(isinstance(n.op, Load) and n.op.buffer.space == "global" for n in postorder(term))
-
-
-def _slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[Slab]:
-    """The largest terms that move with the chunk and with one loop of threads."""
-    stack, seen = list(update.values), set[Node]()
-    while stack:
-        term = stack.pop()
-        moves = [t for t in threads if t.axis in free_variables(term)]
-        if term in seen or inner.axis not in free_variables(term) or not moves:
-            continue
-        seen.add(term)
-        if len(moves) == 1 and _reads_global(term):
-            yield Slab(narrow(term), moves[0], inner)
-        else:
-            stack.extend(term.args)

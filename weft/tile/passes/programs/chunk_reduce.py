@@ -14,22 +14,30 @@ The running maximum stands for a row's maximum, and running sums of exp(s - maxi
 exp(before - after) when it grows (Milakov and Gimelshein 2018; Dao et al. 2022).
 """
 
+import math
 from collections.abc import Hashable, Sequence
 from functools import partial
 from typing import Any
 
+from weft.scalar.blocks import locals_in
 from weft.scalar.choices import Choices
-from weft.scalar.nest import Kernel, Program
+from weft.scalar.nest import For, Kernel, Program
 from weft.scalar.structure import structure
 from weft.targets.gpu import GPU
+from weft.tile.analysis.access import contraction
 from weft.tile.analysis.degree import NotByChunks
+from weft.tile.analysis.fragments import operands
+from weft.tile.analysis.tiles import nests_of
 from weft.tile.moves import merge
 from weft.tile.moves.online import online
 from weft.tile.price.cost import kernel_time_us
 
 MEMBERS = 5  # kernels that become one, at most
 SIDES = ((64, 64), (32, 64), (64, 32), (32, 32), (16, 32), (16, 16))  # rows of a block, and a chunk
+TALL = ((128, 64), (128, 32))  # for matrix units: warps have 32 rows. Slabs fit in what is left
 HELD = 64 << 10  # bytes handed over, half of shared memory at most: the rest is for slabs
+OWN = 128  # elements of a row that its four threads hold
+FED = 1.4  # times as long: a warp of 16 rows reads as much from shared memory as one of 32
 
 
 def chunk_reduce(program: Program, target: GPU, choices: Choices) -> Program:
@@ -64,12 +72,26 @@ def chunk_reduce(program: Program, target: GPU, choices: Choices) -> Program:
 def _cheapest(members: Sequence[Kernel], target: GPU) -> tuple[int, int] | None:
     """The rows of a block and the chunk that are best, None where the members apart are."""
     price = partial(kernel_time_us, target=target)
-    best, least = None, sum(price(m.body) for m in members)
-    for sides in SIDES:
+    apart = sum(price(m.body) for m in members)
+    best, least = None, math.inf
+    for sides in (*TALL, *SIDES):
         try:
             one, held = online(members, sides, target.matrix_units)
         except NotByChunks:
             return None
-        if held <= min(HELD, target.shared // 2) and price(one.body) < least:
-            best, least = sides, price(one.body)
+        units, most = _by_units(one, target), min(HELD, target.shared // 2)
+        if sides in TALL:
+            own = max(b.type.size for b in locals_in(one.body))
+            most = target.shared * 3 // 5 if units and own <= OWN * sides[0] else 0
+        time = price(one.body)
+        weighted = time * (FED if units and sides not in TALL else 1)
+        if held <= most and time < apart and weighted < least:
+            best, least = sides, weighted
     return best
+
+
+def _by_units(one: Kernel, target: GPU) -> bool:
+    """Whether matrix units can compute all products: threads then hold what these hand over."""
+    loops = (stmt for stmt in nests_of(one.body) if isinstance(stmt, For))
+    products = filter(None, map(contraction, loops))
+    return target.matrix_units and all(operands((c.update,), False) for c in products)
