@@ -13,6 +13,9 @@ from torch.nn import functional as F
 
 import weft
 from tests.gpu.programs import Make, bf16
+from weft.emit.gpu import emit_gpu
+from weft.targets.gpu import GPUS
+from weft.text import parse_program
 
 needs_compiler = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
@@ -61,6 +64,10 @@ SCANS: dict[str, tuple[Callable[..., Any], Make]] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         bf16(*[(1, 2, 300, 32)] * 3),
     ),
+    "gathered": (
+        lambda q, k, v, i: attend(q, k[:, :, i], v[:, :, i]),
+        lambda: (*bf16(*[(1, 2, 130, 64)] * 3)(), torch.arange(90) * 7 % 130),
+    ),
     "of values": (  # what is staged is computed, not copied
         lambda q, k, v: attend(q * 0.5, k, v + 1),
         bf16(*[(1, 2, 128, 64)] * 3),
@@ -74,7 +81,7 @@ def test_sides_that_arrive_ahead(name: str) -> None:
     function, make = SCANS[name]
     torch.manual_seed(0)
     args = make()
-    wanted = function(*(a.double() for a in args))
+    wanted = function(*(a.double() if a.is_floating_point() else a for a in args))
     for passes in ("", "-stage_scans", "-sum_in_place"):
         f = weft.compile(function, target="cuda:sm_90a", simulate=True, passes=passes)
         assert (f(*args).double() - wanted).norm() <= 2**-8 * wanted.norm(), passes
@@ -98,3 +105,14 @@ def test_sums_begin_at_what_they_are_added_to() -> None:
     f = weft.compile(attend, target="cuda:sm_90a", fallback="error")
     f.prepare(*args)
     assert re.search(r"acc3 <- finite partial add\(acc3, v\d+\)", f.ir("tile"))
+
+
+@pytest.mark.parametrize("columns", [36, 56, 120])
+@pytest.mark.parametrize("target", ["cuda:sm_80", "cuda:sm_90a", "cuda:sm_120"])
+def test_what_stays_in_shared_memory_fits(target: str, columns: int) -> None:
+    """So many columns are no warp tiles of 32: threads do not have the results to themselves."""
+    q, k = (torch.empty(8, 16, 2048, 128, dtype=torch.bfloat16) for _ in range(2))
+    f = weft.compile(attend, target=target, fallback="error")
+    f.prepare(q, k, torch.empty(8, 16, 2048, columns, dtype=torch.bfloat16))
+    for kernel in parse_program(f.ir("kernel"), "attention").kernels:
+        assert emit_gpu(kernel, "k").shared_bytes <= GPUS[target].shared

@@ -58,6 +58,11 @@ def _exact(term: Node, is_staged: bool) -> Node | None:
     return inner if inner.type.dtype in (bf16, f16) else None
 
 
+def in_warps(columns: int) -> bool:
+    """Whether so many columns are whole parts of warps, and these whole fragments."""
+    return columns % min(columns, 32) == 0 and columns % COLUMNS == 0
+
+
 def pairs(side: Node, axis: Node, at: Sequence[Node], k: For, lanes: Sequence[For]) -> list[Pair]:
     """A thread's fragment of one operand: its rows of the left one, its column of the right one."""
     pair = past(lanes[-1].axis, lanes[-1].lo)

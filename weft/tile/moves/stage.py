@@ -53,7 +53,7 @@ from weft.targets.gpu import GPU, STATIC
 from weft.targets.machine import Machine
 from weft.tile.analysis import access
 from weft.tile.analysis.access import WIDEST, Ranges, span, stride_of, strip_width, term_cost, trips
-from weft.tile.analysis.fragments import operands
+from weft.tile.analysis.fragments import in_warps, operands
 from weft.tile.analysis.tiles import tiles_of
 from weft.tile.moves.loops import Labels, guarded, in_strips, nested, past
 
@@ -133,8 +133,9 @@ class Slab:
 def room(kernel: Kernel, target: GPU) -> int:
     """Bytes of shared memory that slabs may take, beside what nests of the kernel hand over."""
     held = sum(b.bytes for b in {*locals_in(kernel.body)})
-    sums = [t.innermost for t in tiles_of(kernel.body) if t.sum is not None]
-    if target.matrix_units and all(s and operands(s.body, False) for s in sums):
+    sums = [(t.innermost, t.threads[1]) for t in tiles_of(kernel.body) if t.sum is not None]
+    units = all(s and operands(s.body, False) and in_warps(trips(c)) for s, c in sums)
+    if target.matrix_units and units:
         held = 0  # own_rows will have it in registers
     most = STATIC if held else max(STATIC, target.shared // 2)
     return min(most, target.shared - held)

@@ -45,7 +45,7 @@ def own_rows(kernel: Kernel, target: GPU) -> Kernel:
 
 
 class _Layout:
-    """Of blocks of so many rows: a thread has two of them, with three neighbours."""
+    """Of blocks of so many rows: a thread has some of them, `far` apart, with three neighbours."""
 
     def __init__(self, rows: int, labels: Labels) -> None:
         self.rows, self.labels = rows, labels
@@ -81,7 +81,7 @@ class _Layout:
         if tile is not None:
             sides = whole_sides(tile)
             assert sides is not None
-            # two rows, half of all apart, and pairs of all columns
+            # rows that far apart, and pairs of all columns
             return laid_out(tile, sides, ((), ()), self.labels, self.far).nest()
         if not isinstance(nest, For):
             return nest

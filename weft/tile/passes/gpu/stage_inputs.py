@@ -19,7 +19,7 @@ from dataclasses import replace
 from weft.core.node import Node, substitute
 from weft.scalar.blocks import nodes, substitute_block
 from weft.scalar.divisors import of_axis
-from weft.scalar.nest import Kernel, Load, Stmt
+from weft.scalar.nest import Kernel, Load, Stmt, Store
 from weft.scalar.ops import apply, constant
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import stride_of, trips
@@ -37,8 +37,9 @@ def stage_inputs(kernel: Kernel, target: GPU) -> Kernel:
 
 
 def _staged(tile: Tile, most: int, labels: Labels) -> Tile:
-    if tile.sum is None:
-        return _crossed(tile, most, labels)
+    if tile.sum is None:  # stage_scans has staged what is stored in shared memory
+        fills = any(isinstance(s, Store) and s.buffer.space == "shared" for s in tile.body)
+        return tile if fills else _crossed(tile, most, labels)
     found = tile.product()
     if found is None:
         return tile

@@ -18,7 +18,7 @@ these. At its end an iteration waits for them, and for all threads (kernel/place
 from collections.abc import Iterator
 from dataclasses import replace
 
-from weft.scalar.blocks import loads, locals_in, stored_in, substitute_block
+from weft.scalar.blocks import loads, stored_in, substitute_block
 from weft.scalar.divisors import Divisors, of_axis
 from weft.scalar.nest import Block, Buffer, For, Kernel, Local, Stmt, free_variables
 from weft.targets.gpu import GPU
@@ -26,7 +26,7 @@ from weft.tile.analysis.access import ranges_in
 from weft.tile.analysis.tiles import is_frame, tiles_of
 from weft.tile.moves.loops import Labels, full
 from weft.tile.moves.pipeline import filled_ahead, in_parts
-from weft.tile.moves.stage import Slab, slabs
+from weft.tile.moves.stage import Slab, room, slabs
 
 PARTS = 2  # of a slab that is filled ahead
 
@@ -35,8 +35,7 @@ def stage_scans(kernel: Kernel, target: GPU) -> Kernel:
     """Stage the sides of all tiles in scans, on targets that copy asynchronously."""
     if not target.async_copies:
         return kernel
-    held = sum(b.bytes for b in {*locals_in(kernel.body)})  # if own_rows leaves it there
-    scans = _Scans(Labels(kernel.body), target.shared - held)
+    scans = _Scans(Labels(kernel.body), room(kernel, target))
     return replace(kernel, body=tuple(scans.block(kernel.body, {})))
 
 

@@ -24,9 +24,9 @@ from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Kernel, Program
 from weft.scalar.structure import structure
 from weft.targets.gpu import GPU
-from weft.tile.analysis.access import contraction
+from weft.tile.analysis.access import contraction, trips
 from weft.tile.analysis.degree import NotByChunks
-from weft.tile.analysis.fragments import operands
+from weft.tile.analysis.fragments import in_warps, operands
 from weft.tile.analysis.tiles import nests_of
 from weft.tile.moves import merge
 from weft.tile.moves.online import online
@@ -93,5 +93,6 @@ def _cheapest(members: Sequence[Kernel], target: GPU) -> tuple[int, int] | None:
 def _by_units(one: Kernel, target: GPU) -> bool:
     """Whether matrix units can compute all products: threads then hold what these hand over."""
     loops = (stmt for stmt in nests_of(one.body) if isinstance(stmt, For))
-    products = filter(None, map(contraction, loops))
-    return target.matrix_units and all(operands((c.update,), False) for c in products)
+    products = [c for c in map(contraction, loops) if c is not None]
+    whole = all(operands((c.update,), False) and in_warps(trips(c.columns)) for c in products)
+    return target.matrix_units and whole
