@@ -21,4 +21,6 @@ def test_it_is_a_contraction_whose_columns_are_channels() -> None:
     found = weft.compile(gradient, fallback="error")
     with torch.no_grad():
         torch.testing.assert_close(found(g, x, w), gradient(g, x, w), rtol=1e-4, atol=1e-4)
-    assert f"local panel0: f32[2,9,9,{CHANNELS}]" in found.ir("tile")
+    wide = weft.compile(gradient, target="cpu:avx512", fallback="error")
+    wide.prepare(g, x, w)
+    assert f"local panel0: f32[2,9,9,{CHANNELS}]" in wide.ir("tile")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from weft.core.node import Node
-from weft.core.types import DType
+from weft.core.types import DType, i64
 from weft.scalar.ops import apply, cast, constant
 
 Terms = tuple[Node, ...]
@@ -24,7 +24,7 @@ class Monoid:
     """An associative fold. Its state is a tuple of carriers: argmax has two, value and position.
 
     carriers  dtypes of the values -> dtypes of the carriers
-    identity  dtypes, of which the first decides -> the carriers of an empty fold
+    identity  dtypes of carriers, or the first of them -> the carriers of an empty fold
     lift      the values of one element -> its carriers
     combine   the carriers of two parts -> those of both
     project   carriers -> results
@@ -119,9 +119,13 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
         at = flat.shape[-1] - 1 - best(flat[..., ::-1], -1) if last else best(flat, -1)
         return np.expand_dims(at.astype(np.int64), axes)
 
+    def carriers(d: tuple[DType, ...]) -> tuple[DType, ...]:
+        return d if len(d) > 1 else (d[0], i64)  # positions, in another type if they have one
+
     def identity(d: tuple[DType, ...]) -> Terms:
-        nowhere = -1 if last else np.iinfo(d[-1].numpy).max
-        return constant(worst(d[0].numpy), d[0]), constant(nowhere, d[-1])
+        at = carriers(d)[1]
+        nowhere = -1 if last else np.iinfo(at.numpy).max
+        return constant(worst(d[0].numpy), d[0]), constant(nowhere, at)
 
     def combine(a: Terms, b: Terms) -> Terms:
         """Keep the better value; a NaN beats any number; of equals the position decides."""
@@ -139,7 +143,7 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
 
     MONOIDS[name] = Monoid(
         name,
-        lambda d: (d[0], d[-1]),
+        carriers,
         identity,
         combine,
         reference,

@@ -28,6 +28,7 @@ class Touch(NamedTuple):
     moves       the loops of the grid that decide which, by number
     some        the sectors that the first block touches, in the iterations that are looked at
     place       the block of statements that it stands in, by number
+    share       of the lanes that take part, where some only wait for the others
     """
 
     buffer: Buffer
@@ -40,6 +41,7 @@ class Touch(NamedTuple):
     moves: tuple[int, ...] = ()
     some: frozenset[int] = frozenset()
     place: int = 0
+    share: float = 1.0
 
 
 class Launch:

@@ -231,7 +231,8 @@ class Walk:
         if isinstance(op, LoadMatrices):
             rows = self.launch.touch(op.buffer, "load", term.args[0], ROW, None)
             part = rows.units * lanes / ROW  # of the lanes that give a row
-            self.counts.touches.append(rows._replace(units=part, place=self.place))
+            found = rows._replace(units=part, share=lanes / ROW, place=self.place)
+            self.counts.touches.append(found)
         else:
             mask = term.args[-2] if op.masked else None
             self.touch(op.buffer, "load", term.args[0], lanes, mask)
