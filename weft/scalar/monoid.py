@@ -120,7 +120,7 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
         return np.expand_dims(at.astype(np.int64), axes)
 
     def carriers(d: tuple[DType, ...]) -> tuple[DType, ...]:
-        return d if len(d) > 1 else (d[0], i64)  # positions, in another type if they have one
+        return (*d, i64)[:2]  # positions are i64, if they have no other type
 
     def identity(d: tuple[DType, ...]) -> Terms:
         at = carriers(d)[1]
