@@ -100,12 +100,15 @@ ANY = _simple("any", "or", np.logical_or, lambda d: False)
 ALL = _simple("all", "and", np.logical_and, lambda d: True)
 
 
+def _with_position(d: tuple[DType, ...]) -> tuple[DType, ...]:
+    return (*d, i64)[:2]  # i64, if it has no other type
+
+
 def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = None) -> Monoid:
     """Register the fold to the position of the best value, and to that value.
 
     Of equals the first wins; with `last`, the function that accumulates values, the last one does.
     """
-    sooner = "gt" if last else "lt"
 
     def scan(x: Any, axis: int) -> tuple[Any, Any]:
         value = last.accumulate(x, axis=axis)
@@ -119,11 +122,8 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
         at = flat.shape[-1] - 1 - best(flat[..., ::-1], -1) if last else best(flat, -1)
         return np.expand_dims(at.astype(np.int64), axes)
 
-    def carriers(d: tuple[DType, ...]) -> tuple[DType, ...]:
-        return (*d, i64)[:2]  # positions are i64, if they have no other type
-
     def identity(d: tuple[DType, ...]) -> Terms:
-        at = carriers(d)[1]
+        at = _with_position(d)[1]
         nowhere = -1 if last else np.iinfo(at.numpy).max
         return constant(worst(d[0].numpy), d[0]), constant(nowhere, at)
 
@@ -133,7 +133,7 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
         w_nan, v_number = apply("ne", w, w), apply("eq", v, v)
         wins = apply("or", apply(better, w, v), apply("and", w_nan, v_number))
         same = apply("or", apply("eq", v, w), apply("and", w_nan, apply("ne", v, v)))
-        wins = apply("or", wins, apply("and", same, apply(sooner, j, i)))
+        wins = apply("or", wins, apply("and", same, apply("gt" if last else "lt", j, i)))
         return apply("where", wins, w, v), apply("where", wins, j, i)
 
     def append(a: Terms, b: Terms) -> Terms:
@@ -143,7 +143,7 @@ def _argument(name: str, better: str, worst: Extreme, best: Any, last: Any = Non
 
     MONOIDS[name] = Monoid(
         name,
-        carriers,
+        _with_position,
         identity,
         combine,
         reference,
