@@ -27,6 +27,7 @@ from weft.tile.moves.loops import Labels, section
 from weft.tile.moves.peel import simplify_block
 
 PAIR = 2  # columns side by side
+FAR = 32  # from one of the rows of a thread to the next, at most: four warps
 
 
 def own_rows(kernel: Kernel, target: GPU) -> Kernel:
@@ -49,7 +50,7 @@ class _Layout:
 
     def __init__(self, rows: int, labels: Labels) -> None:
         self.rows, self.labels = rows, labels
-        self.far = min(rows // 2, 32)
+        self.far = min(rows // 2, FAR)
 
     def fits(self, nest: Stmt) -> bool:
         """Whether a nest can be laid out so."""

@@ -25,7 +25,7 @@ def sum_in_place(kernel: Kernel, target: GPU) -> Kernel:
 
     def in_place(tile: Tile, labels: Labels) -> Tile:
         head = tile.sum
-        if head is None or len(head.folds) != 1 or trips(head) != 1:
+        if head is None or len(head.folds) != 1 or head.extent is None or trips(head) != 1:
             return tile
         (fold,), at = head.folds, tile.body.index(head)
         store = tile.body[at + 1] if len(tile.body) == at + 2 else None
