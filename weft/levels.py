@@ -10,7 +10,7 @@ from typing import Any
 
 from weft.core.errors import WeftError, choice
 from weft.core.node import Graph, Node
-from weft.core.passes import Passes, PassLog, call_by_name
+from weft.core.passes import Passes, PassLog, call_by_name, numbered
 from weft.emit.gpu import Launch
 from weft.emit.languages import LANGUAGES
 from weft.emit.sources import sources_of
@@ -18,7 +18,6 @@ from weft.frontend import torch_level
 from weft.frontend.graph import KNOWN, Known
 from weft.frontend.lower import to_tensor
 from weft.kernel import verify as kernel_verify
-from weft.kernel.schedule import GPU_THREADS
 from weft.loop import verify as loop_verify
 from weft.options import Fuse, Options, find_target
 from weft.scalar.choices import Choices, Chooser
@@ -41,7 +40,7 @@ from weft.tile.lower import kernels as tile_lower
 from weft.tile.moves.loops import distinct
 from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
-from weft.tile.schedule import PRECISE, Schedule, check_machine, schedule_for
+from weft.tile.schedule import GPU_KERNEL, PRECISE, Schedule, check_machine, schedule_for
 from weft.tune.text import read_schedule, show_schedule
 from weft.tune.tuner import decisions_of
 
@@ -52,6 +51,10 @@ VERIFY: dict[str, Callable[[Any], None]] = {
     "tile": tile_verify.verify,
     "kernel": kernel_verify.verify,
 }
+
+# From a nest with loops over threads to the program of one thread; in order, on a GPU.
+STEPS = ("spread_threads", "own_elements", "load_matrices", "widen_accesses", "place_barriers")
+GPU_THREADS = numbered("weft.kernel", *STEPS, first=GPU_KERNEL)
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,8 @@ def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     chooser = Chooser(read_schedule(options.schedule))
     if options.tune != "off":
         chooser.known = partial(decisions_of, target=target)
-    return schedule_for(target, options.left_out, merges=options.fuse == "greedy"), chooser
+    merges = options.fuse == "greedy"
+    return schedule_for(target, options.left_out, merges, GPU_THREADS), chooser
 
 
 def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog) -> Passes:
@@ -191,7 +195,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     check_machine(program, target)
     if program.level == "tile":
         run("k", tile_lower.lower)
-        for name, step in GPU_THREADS if on_gpu else ():
+        for name, step in schedule.threads:
             run("k", partial(on_kernels, step=step, chooser=chooser, target=target), name)
     symbols, sources, launches = log.time("s", lambda: sources_of(made, target, [*sizes_of(start)]))
     texts = sources, unique.all(symbols) if unique else symbols, launches

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,14 @@ def test_workers_stay_for_several_programs() -> None:
         for text in ("torch.randn(64) + 1", "torch.nn.Linear(8, 8)(torch.randn(2, 8))"):
             row = bench.compare(SourceSpec(text=text), rounds=1).measurements["eager"]
             assert row.passed and row.ms is not None and 0 < row.ms < 1000
+
+
+def test_workers_stand_still_between_requests() -> None:
+    """Threads that spin after a round would slow the next backend down: onnxruntime's do."""
+    with Bench(["eager"]) as bench:
+        bench.compare(SourceSpec(text="torch.ones(3) + 1"), rounds=1, seconds=0.01)
+        _, status = os.waitpid(bench.workers[0].process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
 
 
 def test_a_result_is_checked_in_the_parent() -> None:

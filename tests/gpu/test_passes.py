@@ -17,7 +17,7 @@ from weft.emit.gpu import emit_gpu
 from weft.interpret import kernels as kernel_interpret
 from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
-from weft.kernel.schedule import GPU_THREADS
+from weft.levels import GPU_THREADS
 from weft.targets.gpu import GPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify

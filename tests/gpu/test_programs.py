@@ -12,10 +12,11 @@ from torch.utils import _pytree as pytree
 import weft
 from tests.gpu.programs import PROGRAMS
 from weft.driver import compile_text
+from weft.levels import GPU_THREADS
 from weft.options import Options
 from weft.targets.cpu import CPUS
 from weft.targets.gpu import GPUS
-from weft.tile.schedule import schedule_for
+from weft.tile.schedule import NEEDED, schedule_for
 
 SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
 
@@ -49,19 +50,39 @@ def test_passes_are_left_out(passes: str) -> None:
 @pytest.mark.parametrize("target", ["cpu:avx2", "cuda:sm_80"])
 def test_a_pass_that_does_not_exist_cannot_be_left_out(target: str) -> None:
     f = weft.compile(torch.relu, target=target, passes="-block_sums,-stage_input")
-    with pytest.raises(weft.WeftError, match="unknown pass 'stage_input'"):
+    with pytest.raises(weft.WeftError, match="unknown pass to leave out 'stage_input'"):
         f.prepare(torch.ones(3))
 
 
 @pytest.mark.parametrize("target", [GPUS["cuda:sm_80"], CPUS["avx2"]], ids=["gpu", "cpu"])
 def test_a_name_and_its_number_are_one_pass(target: Any) -> None:
     """Numbers are places in the order of the passes, over the program and then over kernels."""
-    whole = schedule_for(target)
-    names = [name for name, _ in (*whole.program, *whole.kernels)]
+    whole = schedule_for(target, threads=GPU_THREADS)
+    names = [name for part in whole for name, _ in part]
     assert [int(name[:3]) for name in names] == list(range(1, len(names) + 1))
-    for number, name in (n.split("_", 1) for n in names):
-        left = schedule_for(target, [name])
-        assert left == schedule_for(target, [number]) != whole
+    for number, name in (n.split("_", 1) for n in names if n[4:] not in NEEDED):
+        left = schedule_for(target, [name], threads=GPU_THREADS)
+        assert left == schedule_for(target, [number], threads=GPU_THREADS) != whole
+
+
+@SIMULATOR
+def test_a_pass_of_the_kernel_level_is_left_out() -> None:
+    """Fragments of a bf16 product are loaded by ldmatrix, or one by one: no digit differs."""
+    torch.manual_seed(0)
+    args = [torch.randn(64, 64).bfloat16() for _ in "ab"]
+    texts, results = list[str](), list[torch.Tensor]()
+    for passes in ("", "-load_matrices"):
+        options = {"target": "cuda:sm_80", "simulate": True, "fallback": "error", "passes": passes}
+        compiled = weft.compile(torch.matmul, **options)
+        results.append(compiled(*args))
+        texts.append(compiled.ir("cuda"))
+    assert "load_matri" in texts[0] and "load_matri" not in texts[1] and torch.equal(*results)
+
+
+@pytest.mark.parametrize("name", NEEDED)
+def test_what_a_thread_cannot_be_without_stays(name: str) -> None:
+    with pytest.raises(weft.WeftError, match=f"unknown pass to leave out '{name}'"):
+        schedule_for(GPUS["cuda:sm_80"], [name], threads=GPU_THREADS)
 
 
 @pytest.mark.parametrize("level", ["tile", "kernel"])

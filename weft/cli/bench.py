@@ -6,6 +6,7 @@ with Bench(["eager", "inductor", "weft"]) as bench:
 
 from __future__ import annotations
 
+import signal
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -75,6 +76,14 @@ class Worker(Child):
         super().__init__("weft.cli.bench_worker", folder / f"{backend}.log", environment)
         self.title = self.backend = backend
         self.outputs = folder / f"{backend}.pt"
+
+    def ask(self, **request: Any) -> dict[str, Any]:
+        """The reply. Between requests the process stands still: its thread pools would spin on."""
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            return super().ask(**request)
+        finally:
+            self.process.send_signal(signal.SIGSTOP)
 
 
 class Bench:

@@ -3,8 +3,6 @@
 c_source(layout)        # int weft_segment0(void **b, ...): addresses, then the kernels in order
 """
 
-from __future__ import annotations
-
 from weft.runtime.layout import Layout, Segment, item_bytes
 from weft.runtime.sizes import arena_source
 from weft.runtime.spec import Buffer, Call, names_in

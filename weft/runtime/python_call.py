@@ -3,8 +3,6 @@
 python_source(layout)   # def run(inputs): outputs allocated, one native call, outputs returned
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Literal
 

@@ -28,6 +28,8 @@ GPU_PROGRAM = scheduled(
 )
 MERGES = ("merge_rows", "chunk_reduce")  # which fuse="none" and fuse="all" leave out
 PRECISE = ("block_sums", "widen_folds")  # they decide digits, so no choice leaves them out
+# Without these no thread knows its part, a copy by cp.async has no width, or threads race.
+NEEDED = ("spread_threads", "own_elements", "widen_accesses", "place_barriers")
 
 # Passes over kernels, on a CPU. Their numbers go on from those of CPU_PROGRAM. Order matters:
 # contractions claim their loops before what is left gets a vector axis, and threads come after,
@@ -77,27 +79,34 @@ GPU_SCHEDULE = scheduled(
     "both.block_sums",
     first=len(GPU_PROGRAM) + 1,
 )
+GPU_KERNEL = len(GPU_PROGRAM) + len(GPU_SCHEDULE) + 1  # the number of the kernel level's first pass
 
 
 class Schedule(NamedTuple):
-    """The passes of a target, each with its name: first over the program, then over each kernel."""
+    """The passes of a target, each with its name: over the program, then over each kernel.
+
+    `threads` are those of the kernel level, which make of a kernel what one thread of a GPU does.
+    """
 
     program: Passes
     kernels: Passes
+    threads: Passes
 
 
-def schedule_for(target: CPU | GPU, left_out: Sequence[str] = (), merges: bool = True) -> Schedule:
+def schedule_for(
+    target: CPU | GPU, left_out: Sequence[str] = (), merges: bool = True, threads: Passes = ()
+) -> Schedule:
     """The schedule of a target without some passes, which may be named stage_inputs or 009.
 
     Without `merges` no pass merges kernels.
     """
-    on_gpu = isinstance(target, GPU)
-    program, kernels = (GPU_PROGRAM, GPU_SCHEDULE) if on_gpu else (CPU_PROGRAM, CPU_SCHEDULE)
-    known = {alias: name for name, _ in (*program, *kernels) for alias in (name[4:], name[:3])}
-    left = {known[choice("pass", alias, known)] for alias in left_out}
-    left |= {name for name, _ in program if name[4:] in MERGES and not merges}
-    program = tuple(p for p in program if p[0] not in left)
-    return Schedule(program, tuple(p for p in kernels if p[0] not in left))
+    gpu = (GPU_PROGRAM, GPU_SCHEDULE, threads)
+    parts = gpu if isinstance(target, GPU) else (CPU_PROGRAM, CPU_SCHEDULE, ())
+    names = [name for part in parts for name, _ in part if name[4:] not in NEEDED]
+    known = {alias: name for name in names for alias in (name[4:], name[:3])}
+    left = {known[choice("pass to leave out", alias, known)] for alias in left_out}
+    left |= {name for name in names if name[4:] in MERGES and not merges}
+    return Schedule(*(tuple(p for p in part if p[0] not in left) for part in parts))
 
 
 def check_machine(program: Program, target: CPU | GPU) -> None:

@@ -5,8 +5,6 @@ before  for b0 in 0..18 by 16:                  after   y{16}[0] = ...
                 y[a0] = ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 from functools import reduce

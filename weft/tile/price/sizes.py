@@ -7,8 +7,6 @@ where the other is fast. Many short sums have no blocks, which long ones need fo
 All else that the hint decides differs less.
 """
 
-from __future__ import annotations
-
 from bisect import bisect
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace

@@ -12,8 +12,6 @@ Where the columns of one loop fill the last vector badly, columns run over two l
 then holds whole lines, each once even where a convolution's window slides over them.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

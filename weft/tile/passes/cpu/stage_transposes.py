@@ -12,8 +12,6 @@ squares (tile/lower/squares.py). Where more than a copy is computed, a square go
 first, and the computation reads its rows.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from weft.core.node import Node
