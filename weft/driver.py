@@ -73,9 +73,11 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     writes = dict(enumerate(captured.mutations, len(graph.outputs) - len(captured.mutations)))
     constants = captured.constants() if options.freeze else ()
     chosen = (replace(options, tune="off"), find_target(options.target), tuner.digest(options))
-    facts = (layouts, writes, constants, *chosen)
+    ordered = torch.are_deterministic_algorithms_enabled()  # as when it was traced
+    facts = (layouts, writes, constants, ordered, *chosen)
     digest = log.time("g", lambda: program_key(graph, *facts))
-    make = partial(lower, graph, options, log, Known(layouts, constants, captured.narrows))
+    known = Known(layouts, constants, captured.narrows, ordered=ordered)
+    make = partial(lower, graph, options, log, known)
     levels = cache(make)
     met = hints_of(graph) if captured.narrows else {}
     placed = partial(within, digest, met, lambda: levels().near)

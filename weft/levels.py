@@ -20,6 +20,7 @@ from weft.frontend.lower import to_tensor
 from weft.kernel import verify as kernel_verify
 from weft.loop import verify as loop_verify
 from weft.options import Fuse, Options, find_target
+from weft.scalar.blocks import combining
 from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
@@ -150,11 +151,19 @@ def groups_of(
     return partition(graph, price, target, fuse, chooser)
 
 
+def is_atomic(atomics: Any, price: Any, choices: Any, name: str, table: Any, nests: Any) -> bool:
+    """Whether a scatter combines its values in memory, in any order, and not in a table."""
+    combined = {(s.how, s.buffer.type.dtype.name) for nest in nests for s in combining(nest)}
+    legal = set[Any]() < combined <= {*atomics}
+    return legal and choices.decide(f"atomic.{name}", sum(map(price, nests)) < price(table))
+
+
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
     schedule, chooser = scheduling(options, target)
-    on_gpu, met, sizes = isinstance(target, GPU), hints_of(start), partial(tables, target=target)
+    on_gpu, met = isinstance(target, GPU), hints_of(start)
+    atomics = [a for a in target.atomics if not (known.ordered and a[1].startswith("f"))]
     narrows, program = known.narrows and not on_gpu, start
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
@@ -166,7 +175,8 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         take(log.run(letter, name, change, program, print_program))
 
     if program.level == "torch":
-        run("n", partial(to_tensor, fallback=options.fallback, library=target.library))
+        library = () if ("atomic_add", "f32") in atomics else target.library
+        run("n", partial(to_tensor, fallback=options.fallback, library=library))
         take(thought_large(program, known.few or ()) if narrows else program)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price = price_for(target, free)
@@ -175,7 +185,8 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
             run("n", step, name)
     if program.level == "tensor":
         groups = log.time("l", lambda: groups_of(program, price, target, options.fuse, chooser))
-        run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, tables=sizes))
+        roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
+        run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, choices=chooser.program, target=target, price=price)
         for name, step in schedule.program:
             run("l", partial(over, step=step, name=name[4:], constants=known.constants), name)

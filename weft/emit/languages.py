@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from weft.core.types import DType, f32, f64
 
-OURS = "barrier shuffle_xor load store mma"  # of the preludes, beyond what Names knows by its form
+# Of the preludes, beyond what Names knows by its form.
+OURS = "barrier shuffle_xor load store mma atomic_add atomic_maximum atomic_minimum"
 CPP = (
     "alignas alignof and and_eq bitand bitor bool catch class compl concept const_cast consteval "
     "constexpr constinit co_await co_return co_yield decltype delete dynamic_cast explicit export "

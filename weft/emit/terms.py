@@ -106,6 +106,8 @@ class Terms:
         if isinstance(stmt, Store):
             value, offset = self.atom(exact), self.offset(stmt.buffer, stmt.index[0])
             text = self._element_store(stmt.buffer, offset, value)
+            if stmt.combines:
+                text = f"{stmt.how}({self.pointer(stmt.buffer, stmt.index[0])}, {value});"
             return text if stmt.mask is None else f"if ({self.atom(stmt.mask)}) {text}"
         dtype = stmt.buffer.type.dtype.word
         value = self.wide(exact, ScalarType(dtype, stmt.lanes))

@@ -90,7 +90,8 @@ class Leaf:
 class Known(NamedTuple):
     """What lowering may use beside a graph: layouts of its outputs, the inputs that are constants,
     whether the program may be one for a part of the sizes, and which sizes are few there: None
-    where it is one for all after all; whether it shall only be fused.
+    where it is one for all after all; whether it shall only be fused; whether floats are to be
+    summed in the program's own order.
     """
 
     layouts: tuple[TensorType, ...] | None = None
@@ -98,6 +99,7 @@ class Known(NamedTuple):
     narrows: bool = False
     few: Collection[str] | None = ()
     fused: bool = False
+    ordered: bool = False
 
 
 KNOWN = Known()
@@ -230,7 +232,7 @@ class Assumptions:
              of another value: its type and the value itself
     sharing  per tensor, the first one in the same storage and the distance to it; empty where
              all storages differ
-    modes    gradients on or off, default dtype, what autocast casts to
+    modes    gradients on or off, default dtype, what autocast casts to, deterministic or not
     """
 
     inputs: tuple[Any, ...]
@@ -331,7 +333,9 @@ def sharing(inputs: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
 
 
 def modes() -> tuple[Any, ...]:
-    """Gradients, default dtype, and what each kind of device casts to (None: it does not)."""
+    """Gradients, default dtype, what each kind of device casts to (None: it does not), and whether
+    algorithms have to be deterministic."""
     kinds = ("cpu", "cuda")
     casts = (torch.get_autocast_dtype(k) if torch.is_autocast_enabled(k) else None for k in kinds)
-    return (torch.is_grad_enabled(), torch.get_default_dtype(), *casts)
+    ordered = torch.are_deterministic_algorithms_enabled()
+    return (torch.is_grad_enabled(), torch.get_default_dtype(), *casts, ordered)

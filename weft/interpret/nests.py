@@ -33,6 +33,7 @@ class Access:
     condition   where the access happens, None for everywhere
     other       the value of a load where the condition does not hold
     value       the value that a store writes
+    combine     the NumPy function by which it combines with what is there
     """
 
     buffer: nest.Buffer
@@ -40,6 +41,7 @@ class Access:
     condition: Any = None
     other: Any = 0
     value: Any = None
+    combine: str = ""
 
 
 # The Access of a memory op, from its operands' values, or of a statement, from a function that
@@ -55,7 +57,8 @@ def _load(op: nest.Load, *args: Any) -> Access:
 def _store(stmt: nest.Store, value: Callable[[Node], Any]) -> Access:
     mask = None if stmt.mask is None else value(stmt.mask)
     index = tuple(value(i) for i in stmt.index)
-    return Access(stmt.buffer, index, mask, value=value(stmt.value))
+    combine = stmt.how.partition("atomic_")[2]
+    return Access(stmt.buffer, index, mask, value=value(stmt.value), combine=combine)
 
 
 SCALAR: Accesses = {nest.Load: _load, nest.Store: _store}
@@ -174,6 +177,9 @@ class _Machine:
         if runs is not None:
             runs = np.broadcast_to(runs, shape)
             address, value = address[runs], value[runs]
+        if access.combine:
+            getattr(np, access.combine).at(data, address, value)
+            return
         data[address] = value
         if all(n == m for n, m in zip(self.sizes, free, strict=True)) and repeats(address):
             stored = np.ascontiguousarray(value, data.dtype)

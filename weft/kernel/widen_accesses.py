@@ -106,7 +106,7 @@ def _wide_stores(stmts: Block, known: Divisors) -> Iterator[Stmt]:
     """The statements, with stores that follow each other joined, folds among them before them."""
     group: list[Store] = []
     for stmt in stmts:
-        if isinstance(stmt, Store):
+        if isinstance(stmt, Store) and not stmt.combines:
             group.append(stmt)
             continue
         if not (isinstance(stmt, Update) and _may_go_before(stmt, group)):

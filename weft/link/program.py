@@ -18,6 +18,7 @@ from weft.core.types import Symbolic
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
+from weft.scalar.blocks import combining
 from weft.scalar.nest import Buffer, Call, Kernel, Program
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked, restates
@@ -179,10 +180,11 @@ def make_spec(
 
 
 def once(program: Program, constants: Collection[int]) -> list[Kernel]:
-    """The kernels that depend on constants alone, and whose results only kernels read."""
+    """The kernels that depend on constants alone, and whose results kernels read, and only read."""
     known = {program.inputs[i].name for i in constants}
     returned = {b.name for b in program.outputs}
     returned |= {b.name for s in program.steps if isinstance(s, Call) for b in s.inputs}
+    returned |= {s.buffer.name for k in program.kernels for s in combining(k.body)}
     found: list[Kernel] = []
     for step in program.steps:
         fixed = isinstance(step, Kernel) and all(b.name in known for b in step.inputs)

@@ -44,8 +44,9 @@ def link(
             if isinstance(step, Call):
                 told = f"{step.target} is a library call: the simulator runs kernels alone"
                 raise WeftError(told)
-            for b in step.outputs:
-                memory[b.name] = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
+            for b in step.outputs:  # or what an earlier step wrote, to combine values with
+                new = np.zeros(max(1, b.type.span), b.type.dtype.word.numpy)
+                memory.setdefault(b.name, new)
             symbol = emitted.symbols[step.name]
             launch = emitted.launches[symbol]
             operands = [memory[b.name] for b in (*step.inputs, *step.outputs)]

@@ -83,6 +83,11 @@ def stored_in(block: Block) -> set[Buffer]:
     return {s.buffer for s in walk(block) if isinstance(s, Store)}
 
 
+def combining(block: Block) -> list[Store]:
+    """The stores that combine values with what is there."""
+    return [s for s in walk(block) if isinstance(s, Store) and s.combines]
+
+
 def with_body(kernel: Kernel, body: Block, *more: Buffer) -> Kernel:
     """The kernel with another body, whose inputs are what that reads of them and of `more`."""
     read = loads(*nodes(body))

@@ -115,10 +115,18 @@ class Fold:
         return tuple(make(read(label, dtype, self.lanes)) for label, dtype in named)
 
 
+COMBINING = ("atomic_add", "atomic_maximum", "atomic_minimum")  # how a store may
+
+
 class Stmt:
     """A statement; `uses` names the fields that hold its terms: a node, several, or None."""
 
     uses: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def combines(self) -> bool:
+        """Whether it is a store that combines its value with what is there, atomically."""
+        return getattr(self, "how", "") in COMBINING
 
     def terms(self) -> tuple[Node, ...]:
         held = (getattr(self, name) for name in self.uses)
@@ -210,7 +218,8 @@ class Store(Stmt):
     """buffer[index] = value, where `mask` holds if there is one.
 
     how     "stream" bypasses the caches; "async" does not wait: its data is there after a barrier;
-            "" is an ordinary store
+            one of COMBINING is atomic: it adds the value to what is there, and the like, in any
+            order with others; "" is an ordinary store
     when    it is an ordinary store where this does not hold
     """
 

@@ -8,7 +8,8 @@ A kernel
   4. uses only the statements, terms, roles and binds of its level, and runs iterations
      concurrently only in free loops, and in reductions that threads share;
   5. reads its inputs and local buffers, and stores to its outputs and local buffers;
-  6. stores to each output, and to all its elements where these can be counted;
+  6. stores to each output, and to all its elements where these can be counted, or combines values
+     with what an earlier step of the program wrote there;
   7. uses a local buffer after it is declared, in the same block or inside it; nothing else has
      its name there.
 A statement
@@ -31,6 +32,7 @@ from weft.core.node import Node, Op, bottom_up, declared_in, require
 from weft.core.types import TensorType, boolean, i64
 from weft.scalar import nest
 from weft.scalar.affine import linear
+from weft.scalar.blocks import combining
 from weft.scalar.index import simplify
 from weft.scalar.ops import Axis, Constant, apply
 from weft.scalar.reach import Loops, extent_of, known_inside
@@ -108,6 +110,9 @@ def _verify(program: nest.Program, level: Level) -> None:
             require(b.name in ready, f"{name} reads {b.name} before any step writes it", where)
         if isinstance(step, nest.Kernel):
             _Verifier(step, level).kernel_body()
+            new = {s.buffer.name for s in combining(step.body) if s.buffer in step.outputs} - ready
+            told = f"{name} combines values with {', '.join(new)} before any step writes it"
+            require(not new or len(program.steps) == 1, told, where)
         ready.update(b.name for b in step.outputs)
     for b in program.outputs:
         require(b.name in ready, f"no step of {program.name} writes its output {b.name}")
@@ -234,7 +239,7 @@ class _Verifier:
 
     def elements(self, stmt: nest.Stmt) -> int | None:
         """How many elements a store writes, where it writes a box; None otherwise."""
-        if not isinstance(stmt, nest.Store) or stmt.mask is not None:
+        if not isinstance(stmt, nest.Store) or stmt.mask is not None or stmt.combines:
             return None
         axes = [i for i in stmt.index if not isinstance(i.op, Constant)]
         if len(set(axes)) < len(axes) or not all(isinstance(i.op, Axis) for i in axes):

@@ -13,6 +13,8 @@ from typing import Any
 
 from weft.targets.machine import Machine
 
+_INTEGERS = [(f"atomic_{f}", d) for f in ("add", "maximum", "minimum") for d in ("i32", "i64")]
+ATOMICS = (*_INTEGERS, ("atomic_add", "f32"), ("atomic_add", "f64"))
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 
 
@@ -68,7 +70,8 @@ def _gpu(language: str, arch: str, cores: int, ghz: float, memory: float, **fact
         fork_us=0.0,
         # of 8 bytes, in half of what needs no request
         table_elements=min(facts["shared"], STATIC) // 16,
-        library=("aten.index_put.default",),  # a scatter folds its values one by one
+        atomics=ATOMICS if language in ("cuda", "hip") else (),
+        library=("aten.index_put.default",),  # a table folds values one by one
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
         shared_threads=512 if language in ("cuda", "hip") else 256,

@@ -21,6 +21,7 @@ class Machine:
     memory_bytes_per_ns: float = 14.0  # streaming from memory; twice this on the two default cores
     sector: int = 1  # bytes of the smallest transfer from memory; 1: prices ignore it
     table_elements: int | None = None  # most of a table that a scatter updates; None: no limit
+    atomics: tuple[tuple[str, str], ...] = ()  # how threads combine values in memory, of dtypes
     launch_us: float = 0.5  # one more kernel in a program
     fork_us: float = 2.0  # one more parallel region
     kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches

@@ -5,19 +5,19 @@ The nest follows from the terms: a reduction runs in the outermost block that bi
 reductions over the same axes share a loop, a loop is opened where an output first needs it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Graph, Node, bottom_up, make, op_of, postorder
 from weft.core.text.graph import fresh
-from weft.core.types import Symbolic, TensorType
+from weft.core.types import DType, Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import Index, loads, nodes, substitute_block
 from weft.scalar.intervals import Interval
-from weft.scalar.ops import Axis, apply, axis, checked_index, constant
+from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant
 from weft.scalar.sizes import larger
 from weft.scalar.structure import renumber
-from weft.tensor.ops import Extern, Input, Part, Scan, Scatter, box
+from weft.tensor.ops import Extern, Input, Map, Part, Scan, Scatter, View, box, positions
 from weft.tensor.terms import Folded, Terms, stored
 
 Group = tuple[Node, ...]  # the outputs of a kernel
@@ -26,6 +26,10 @@ Buffers = Mapping[Node, nest.Buffer]
 Layouts = tuple[TensorType, ...]  # types of a program's outputs, with their strides
 # (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
 Tables = Callable[[int, int], tuple[int, int]]
+# Of scatters: the above, and whether one of that name, with its nest by tables, goes by atomic
+# stores, with its nests by these.
+Roads = tuple[Tables, Callable[[str, nest.Block, Sequence[nest.Block]], bool]]
+Made = tuple[str, tuple[nest.Buffer, ...], nest.Block]  # a kernel's name, what it writes, its nest
 
 
 @dataclass(frozen=True)
@@ -118,6 +122,9 @@ class _Nest:
 def one_table(rows: int, columns: int) -> tuple[int, int]:
     """The default table of a scatter: all rows and columns."""
     return rows, columns
+
+
+BY_TABLE: Roads = (one_table, lambda *_: False)
 
 
 def root_shape(outputs: Group) -> tuple[int, ...] | None:
@@ -245,13 +252,50 @@ def _lower_scatter(
     return renumber(block)
 
 
+def _kernels(
+    group: Group, buffers: Buffers, written: Buffers, roads: Roads, taken: set[str]
+) -> list[Made]:
+    """The kernels of a group: one, but where atomic stores fold the values of a scatter."""
+    made, body = tuple(written[n] for n in group), lower_group(group, buffers, written, roads[0])
+    whole = [(made[-1].name, made, body)]
+    if not isinstance(group[0].op, Scatter) or 0 in (made[0].type.size, group[0].args[2].type.size):
+        return whole
+    parts = _by_atomics(group[0], buffers, made[0], taken)
+    return parts if roads[1](made[0].name, body, [nest for *_, nest in parts]) else whole
+
+
+def _by_atomics(node: Node, buffers: Buffers, out: nest.Buffer, taken: set[str]) -> list[Made]:
+    """Kernels that store the base, combine values with it in any order, and round to 16 bits."""
+    op, (base, index, x), dtype = op_of(node, Scatter), node.args, out.type.dtype.compute
+    sums = nest.Buffer(fresh(f"{out.name}_sums", taken), TensorType(dtype, node.type.shape))
+    sums = out if dtype is out.type.dtype else sums
+    ranges, ((_, at),) = elements((x,))
+    terms = Terms(buffers, ranges)
+    row = apply(checked_index, terms.of(index, at), constant(node.type.shape[op.axis]))
+    place, how = (*at[: op.axis], row, *at[op.axis + 1 :]), f"atomic_{op.monoid.function}"
+    store = nest.Store(sums, place, terms.of(x, at), None, how)
+    loops = tuple((a, n, "free") for a, n in zip(at, x.type.shape, strict=True) if n != 1)
+    combine = renumber(_Nest().block([Leaf(loops, store)], frozenset()))
+    first, last = _copy(base, dtype), _copy(node, out.type.dtype)
+    fill = lower_group((first,), buffers, {first: sums})
+    parts = [(fresh(f"{out.name}_start", taken), (sums,), fill), (sums.name, (sums,), combine)]
+    rounded = (out.name, (out,), lower_group((last,), {node: sums}, {last: out}))
+    return parts if sums is out else [*parts, rounded]
+
+
+def _copy(node: Node, dtype: DType) -> Node:
+    """A tensor of the same elements, which is stored anew."""
+    same = make(View(node.type.shape, positions(node.type.rank)), node)
+    return same if dtype is node.type.dtype else make(Map(CASTS[dtype]), same)
+
+
 def lower(
-    graph: Graph, groups: list[Group], layouts: Layouts | None = None, tables: Tables = one_table
+    graph: Graph, groups: list[Group], layouts: Layouts | None = None, roads: Roads = BY_TABLE
 ) -> nest.Program:
     """The loop program of a partitioned graph; `groups` are in an order that respects data flow.
 
     `layouts` has each output's strides. Every output has memory of its own: one that is an input,
-    or is returned twice, is copied. `tables` sizes the tables of scatters.
+    or is returned twice, is copied. `roads` sizes the tables of scatters, or declines them.
     """
     taken = {n.op.label for n in graph.inputs}  # type: ignore[attr-defined]
 
@@ -273,30 +317,22 @@ def lower(
             call = _lower_call(group, buffers, name(group[0]), taken)
             steps.append(replace(call, origin=graph.origin.get(group[0], "")))
             continue
-        body = lower_group(group, buffers, written, tables)
-        buffers.update(written)
         lines = tuple(dict.fromkeys(graph.origin[n] for n in group if n in graph.origin))
-        made = tuple(written[n] for n in group)
-        reads = tuple(b for b in loads(*nodes(body)) if b.space == "global")
-        steps.append(nest.Kernel(made[-1].name, reads, made, body, lines))
+        for title, made, body in _kernels(group, buffers, written, roads, taken):
+            reads = tuple(b for b in loads(*nodes(body)) if b.space == "global")
+            steps.append(nest.Kernel(title, reads, made, body, lines))
+        buffers.update(written)
     outputs: list[nest.Buffer] = []
     for node, layout in zip(graph.outputs, wanted, strict=True):
         buffer = buffers[node]
         if node in graph.inputs or buffer in outputs or buffer.type.layout != layout.layout:
             buffer = nest.Buffer(fresh(f"{graph.names.get(node, 'out')}_copy", taken), layout)
-            steps.append(_copy(buffers[node], buffer))
+            copy = _copy(node, layout.dtype)
+            body = lower_group((copy,), buffers, {copy: buffer})
+            steps.append(nest.Kernel(buffer.name, loads(*nodes(body)), (buffer,), body))
         outputs.append(buffer)
     inputs = tuple(buffers[n] for n in graph.inputs)
     return nest.Program("loop", graph.name, inputs, tuple(outputs), tuple(steps))
-
-
-def _copy(source: nest.Buffer, target: nest.Buffer) -> nest.Kernel:
-    index = tuple(axis(f"o{i}") for i in range(target.type.rank))
-    store = nest.Store(target, index, make(nest.Load(source), *index))
-    loops = tuple((v, n, "free") for v, n in zip(index, target.type.shape, strict=True))
-    leaves = [Leaf(loops, store)] if target.type.size else []
-    body = renumber(_Nest().block(leaves, frozenset()))
-    return nest.Kernel(target.name, loads(*nodes(body)), (target,), body)
 
 
 def _lower_call(

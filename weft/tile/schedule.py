@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from weft.core.errors import WeftError, choice
 from weft.core.passes import Passes, numbered
-from weft.scalar.blocks import loops_in, nodes
+from weft.scalar.blocks import combining, loops_in, nodes
 from weft.scalar.nest import Program
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
@@ -118,6 +118,8 @@ def check_machine(program: Program, target: CPU | GPU) -> None:
         found = next((f"{b} loops" for b in binds if re.fullmatch(theirs, b)), None)
         if on_gpu and any(term.type.lanes > 1 for term in nodes(kernel.body)):
             found = "vectors"
+        if {(s.how, s.buffer.type.dtype.name) for s in combining(kernel.body)} - {*target.atomics}:
+            found, on_gpu = "atomic stores", False
         if found is not None:
             told = f"kernel {kernel.name} has {found}: it is for a {'CPU' if on_gpu else 'GPU'}"
             raise WeftError(f"{told}; choose the target that it was scheduled for")

@@ -144,6 +144,7 @@ def _fused(levels: Any, inputs: Sequence[Any], target: str, settings: Settings) 
     request = {
         "target": target,
         "constants": [*levels.known.constants],
+        "ordered": levels.known.ordered,
         "tune": "cached" if row is None else "off",
     }
     seconds = FUSING * settings.seconds

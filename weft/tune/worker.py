@@ -52,6 +52,7 @@ class Session:
         narrows: bool,
         graph: str = "",
         constants: Collection[int] = (),
+        ordered: bool = False,
         tune: Tune = "off",
     ) -> dict[str, Any]:
         """Read a program of the loop level, and its inputs.
@@ -69,7 +70,8 @@ class Session:
         self.whole = None
         if graph:
             layouts = tuple(b.type for b in self.program.outputs)
-            self.known = self.known._replace(layouts=layouts, constants=constants)
+            beside = {"layouts": layouts, "constants": constants, "ordered": ordered}
+            self.known = self.known._replace(**beside)
             self.program = parse_program(Path(graph).read_text(), graph)
             self.whole = Fusing(self.program, target, self.known, tune)
         devices = (t.device for t in self.inputs if isinstance(t, torch.Tensor))

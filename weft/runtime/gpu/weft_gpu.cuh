@@ -36,6 +36,18 @@ template <class T, int N> struct alignas(sizeof(T) * N) vec {
 template <class V> WEFT_FN V load(const void *address) { return *(const V *)address; }
 template <class V> WEFT_FN void store(void *address, const V &value) { *(V *)address = value; }
 
+// Combines a value with what is at the address, in any order with other threads.
+#define WEFT_COMBINE(name, function, T, U) \
+    WEFT_FN void name(T *address, T value) { function((U *)address, (U)value); }
+WEFT_COMBINE(atomic_add, atomicAdd, i32, i32)
+WEFT_COMBINE(atomic_add, atomicAdd, i64, u64)
+WEFT_COMBINE(atomic_add, atomicAdd, f32, f32)
+WEFT_COMBINE(atomic_add, atomicAdd, f64, f64)
+WEFT_COMBINE(atomic_maximum, atomicMax, i32, i32)
+WEFT_COMBINE(atomic_maximum, atomicMax, i64, i64)
+WEFT_COMBINE(atomic_minimum, atomicMin, i32, i32)
+WEFT_COMBINE(atomic_minimum, atomicMin, i64, i64)
+
 // A box of a tensor in global memory, for the copy engine: what cuTensorMapEncodeTiled fills in.
 // Kernels take it by value: `const __grid_constant__ TensorMap map`.
 struct alignas(64) TensorMap { u64 words[16]; };

@@ -10,6 +10,7 @@ from weft.core.text.cursor import Cursor, Line
 from weft.core.text.graph import no_output
 from weft.core.text.level import Level, make_node, read_arguments
 from weft.core.types import ScalarType
+from weft.scalar.blocks import combining
 from weft.scalar.monoid import MONOIDS
 from weft.scalar.nest import ROLES, Block, Buffer, Call, Fold, For, Kernel, Program, Stmt
 from weft.scalar.ops import Axis, Symbol
@@ -154,10 +155,12 @@ def _read_kernel(cursor: Cursor, lines: deque[Line], buffers: _Buffers) -> Kerne
     name = cursor.name("the kernel's name")
     inputs, outputs = _read_signature(cursor)
     cursor.end()
-    buffers.check(cursor, tuple(b for b in inputs if b not in outputs))
-    buffers.add(cursor, outputs)
     scope = NestScope(buffers.level, {b.name: b for b in (*inputs, *outputs)})
-    return Kernel(name, inputs, outputs, _read_block(lines, 0, scope))
+    body = _read_block(lines, 0, scope)
+    combined = [s.buffer for s in combining(body) if s.buffer.name in buffers.known]
+    buffers.check(cursor, (*(b for b in inputs if b not in outputs), *combined))
+    buffers.add(cursor, tuple(b for b in outputs if b not in combined))
+    return Kernel(name, inputs, outputs, body)
 
 
 def _read_call(cursor: Cursor, buffers: _Buffers) -> Call:

@@ -13,7 +13,7 @@ from weft.core.node import Node
 from weft.core.text.cursor import Cursor
 from weft.core.text.level import Forms, Level, Ref, make_node
 from weft.scalar.monoid import MONOIDS, SUM
-from weft.scalar.nest import Buffer, Fold, For, Load, Local, Stmt, Store, Update
+from weft.scalar.nest import COMBINING, Buffer, Fold, For, Load, Local, Stmt, Store, Update
 from weft.scalar.text.terms import SHOW, SIZES, TermReader
 
 
@@ -127,7 +127,7 @@ def show_how(stmt: Any, ref: Ref) -> str:
 def read_how(cursor: Cursor, scope: NestScope) -> tuple[Node | None, str, Node | None]:
     """What show_how shows: perhaps a mask, a word, "" for none, and perhaps a condition."""
     mask = scope.condition(cursor) if cursor.accept("if") else None
-    how = next((word for word in ("stream", "async") if cursor.accept(word)), "")
+    how = next((word for word in ("stream", "async", *COMBINING) if cursor.accept(word)), "")
     return mask, how, scope.condition(cursor) if how and cursor.accept("when") else None
 
 

@@ -129,7 +129,8 @@ def strip_width(parts: Iterable[Stmt | Node], along: Node, known: Divisors, rang
             continue
         where = address(*touched, ranges)
         if along in postorder(where):
-            if stride_along(where, along) != 1:
+            # a warp whose threads combine neighbours does whole sectors
+            if getattr(part, "combines", False) or stride_along(where, along) != 1:
                 return 1
             moving.append((where, mask_of(part), touched[0].type.dtype.bytes))
     width = WIDEST // min((size for *_, size in moving), default=WIDEST)

@@ -17,7 +17,7 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar.blocks import Index, accesses, loads, redirect, substitute_block
+from weft.scalar.blocks import Index, accesses, combining, loads, redirect, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
 from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
@@ -29,8 +29,9 @@ ROW = axis("row")  # of a block, in a kernel that is being put together
 
 
 def readers_of(program: Program) -> Counter[Buffer]:
-    """How often each buffer is read, the program's caller included."""
-    return Counter((*program.outputs, *(b for s in program.steps for b in s.inputs)))
+    """How often each buffer is read, by the program's caller and to combine values with as well."""
+    combined = (s.buffer for kernel in program.kernels for s in combining(kernel.body))
+    return Counter((*program.outputs, *combined, *(b for s in program.steps for b in s.inputs)))
 
 
 def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Program:

@@ -35,7 +35,7 @@ class Price(NamedTuple):
     """Microseconds, what bounds them, and the microseconds at the machine's peak.
 
     bound   a pipe (fma, tensor cores, shared memory ...), "L1" (lines that it looks up), "L2" or
-            "memory" (bytes from there), "latency", or "launch"
+            "memory" (bytes from there), "atomics" (of L2), "latency", or "launch"
     peak_us of its arithmetic (fused multiply-adds of threads, of tensor cores) or of the bytes of
             its buffers, whichever is more
     """
@@ -67,6 +67,7 @@ def price(kernel: Kernel, target: GPU, most: int = LOOKED_AT) -> Price:
     alone = max(pipes.values()) / found.blocks + found.stalled  # of a block: others may hide it
     us = {name: n / mhz for name, n in cycles.items()}
     us["L2"] = near / (target.l3_bytes_per_ns * target.cores) / 1e3
+    us["atomics"] = atomic_cycles(found, target) / mhz
     us["memory"] = far / (target.memory_bytes_per_ns * target.cores * STREAMS) / 1e3
     bound, latency = max(us, key=lambda name: us[name]), waves * found.cycles / mhz
     longest = max(us[bound], latency, waves * alone / mhz)
@@ -138,8 +139,9 @@ def bytes_moved(found: Counts, target: GPU, fit: int) -> tuple[float, float]:
             near, new = near + moved * near_by[t.place], new + moved * share
             block += t.footprint * share
             whole, more = whole + own, more + own * max(turns, 1.0)
-        once += min(whole * share, size)
-        again += max(more * share, min(whole * share, size))
+        ways = 1 + any(t.kind == "atomic" for t in touches)  # read, and written again
+        once += ways * min(whole * share, size)
+        again += ways * max(more * share, min(whole * share, size))
     fits = fit / target.cores * (block + found.shared_bytes) <= RATES[target.arch].l1
     near = new if fits else near
     return near, once if once <= target.l3 else min(again, near)
@@ -157,6 +159,15 @@ def _parts_of_wave(grid: Sequence[int], moves: tuple[int, ...], fit: int) -> int
         return 1
     places = np.unravel_index(np.arange(fit), grid)
     return len(np.unique(np.stack([places[i] for i in moves]), axis=1).T)
+
+
+def atomic_cycles(found: Counts, target: GPU) -> float:
+    """Cycles of the slices of L2 for atomic stores, of the busiest where a buffer is small."""
+    total = 0.0
+    for t in found.touches:
+        if t.kind == "atomic" and t.buffer.space == "global":
+            total += t.turns / min(RATES[target.arch].slices, -(-hint(t.buffer.bytes) // SECTOR))
+    return total
 
 
 def arithmetic_us(found: Counts, target: GPU) -> float:

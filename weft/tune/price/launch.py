@@ -10,17 +10,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.core.node import Node, op_of
-from weft.kernel.ops import Box
-from weft.scalar.nest import Buffer, For
-from weft.scalar.ops import SAFE, Apply, Constant, Symbol
+from weft.core.node import Node, op_of, postorder
+from weft.kernel.ops import Box, Extract, VectorLoad
+from weft.scalar.nest import Buffer, For, Load
+from weft.scalar.ops import SAFE, Apply, Constant, Symbol, checked_index
 from weft.tune.price import warps
+
+MIXES = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)  # of splitmix64
 
 
 class Touch(NamedTuple):
     """An access of a launch: what it costs, and which part of a buffer a block touches.
 
-    kind        load, store, or copy: an asynchronous one's load, which no register holds
+    kind        load, store, atomic, or copy: an asynchronous one's load, which no register holds
     bytes       of a lane; 16 of a box of the copy engine
     units       sectors of global memory, wavefronts of shared memory
     lines       of 128 bytes, of global memory; none of a box
@@ -29,6 +31,8 @@ class Touch(NamedTuple):
     some        the sectors that the first block touches, in the iterations that are looked at
     place       the block of statements that it stands in, by number
     share       of the lanes that take part, where some only wait for the others
+    turns       of an atomic store, in the cache: a sector, and again for each lane that has the
+                address of another one
     """
 
     buffer: Buffer
@@ -42,6 +46,7 @@ class Touch(NamedTuple):
     some: frozenset[int] = frozenset()
     place: int = 0
     share: float = 1.0
+    turns: float = 0.0
 
 
 class Launch:
@@ -101,10 +106,24 @@ class Launch:
             return np.asarray(term.op.hint)
         if not isinstance(term.op, Apply):
             return np.zeros((), np.int64)  # of memory: unknown
+        if term.op.function is checked_index:
+            return self.drawn(*term.args)
         if term.op.function in SAFE:
             return self.value(term.args[0])
         with np.errstate(all="ignore"):
             return np.asarray(term.op.evaluate(*map(self.value, term.args)))
+
+    def drawn(self, index: Node, extent: Node) -> Any:
+        """An index; one from memory is any below the extent, by a hash of where it is read."""
+        parts = postorder(index)
+        reads = [n for n in parts if isinstance(n.op, Load | VectorLoad)]
+        if not reads:
+            return self.value(index)
+        lane = sum(n.op.lane for n in parts if isinstance(n.op, Extract))
+        mixed = (self.value(reads[0].args[0]) + lane + 1).astype(np.uint64) * MIXES[0]
+        mixed = (mixed ^ mixed >> np.uint64(29)) * MIXES[1]
+        mixed = (mixed ^ mixed >> np.uint64(32)) >> np.uint64(1)
+        return mixed.astype(np.int64) % self.value(extent)
 
     def runs(self) -> float:
         """How often warps run a block here, of the whole launch: where one of its lanes does."""
@@ -132,12 +151,14 @@ class Launch:
             return Touch(buffer, kind, size, requests, units)
         units = float(warps.blocks(each, on, size, warps.SECTOR) @ count)
         lines = float(warps.blocks(each, on, size, warps.LINE) @ count)
+        again = (on.sum(1) - warps.distinct(each, on)) @ count if kind == "atomic" else 0.0
         once, moves = self.once(active.shape[:-1], units)
         whole = [a.reshape(math.prod(a.shape[: len(self.grid)]), -1) for a in (address, active)]
         each, new = (warps.blocks(a[0], a[1], size, warps.SECTOR).sum() for a in (flat, whole))
         some = frozenset((whole[0][0][whole[1][0]] // warps.SECTOR).tolist())
         once *= float(new / max(each, 1))
-        return Touch(buffer, kind, size, requests, units, lines, once, moves, some)
+        found = Touch(buffer, kind, size, requests, units, lines, once, moves, some)
+        return found._replace(turns=units + float(again))
 
     def natural(self, threads: int, *arrays: Any) -> list[Any]:
         """All in one shape: loops, outermost first, and threads; 1 for loops that move none."""

@@ -276,7 +276,7 @@ class Walk:
             masks = [m for m in (stmt.mask, copied.args[1] if op.masked else None) if m]
             both = apply("and", *masks) if len(masks) == 2 else next(iter(masks), None)
             self.touch(op.buffer, "copy", copied.args[0], lanes, both)
-        self.touch(stmt.buffer, "store", index, lanes, stmt.mask)
+        self.touch(stmt.buffer, "atomic" if stmt.combines else "store", index, lanes, stmt.mask)
 
     def product(self, stmt: Mma, scope: _Scope) -> None:
         begin = max(self.term(a, scope) for a in (*stmt.left, *stmt.right))

@@ -26,7 +26,8 @@ def narrow_buffers(program: Program) -> Program:
     for kernel in program.kernels:
         for stmt in walk(kernel.body):
             if isinstance(stmt, Store) and stmt.buffer.space == "global":
-                found.setdefault(stmt.buffer.name, set()).add(ROUNDED.get(function_of(stmt.value)))
+                rounded = None if stmt.combines else ROUNDED.get(function_of(stmt.value))
+                found.setdefault(stmt.buffer.name, set()).add(rounded)
         for node in nodes(kernel.body):
             op = node.op
             if isinstance(op, Load) and op.masked and value_of(node.args[-1]) not in EXACT:
