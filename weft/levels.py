@@ -21,7 +21,7 @@ from weft.kernel import verify as kernel_verify
 from weft.loop import verify as loop_verify
 from weft.options import Fuse, Options, find_target
 from weft.scalar.blocks import combining
-from weft.scalar.choices import Choices, Chooser
+from weft.scalar.choices import Chooser
 from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
@@ -39,6 +39,7 @@ from weft.text import print_program
 from weft.tile import verify as tile_verify
 from weft.tile.lower import kernels as tile_lower
 from weft.tile.moves.loops import distinct
+from weft.tile.moves.script import by_hand, put_back, read_moves, set_aside
 from weft.tile.price.hints import price_for, ranges_around, thought_large
 from weft.tile.price.tables import tables
 from weft.tile.schedule import GPU_KERNEL, PRECISE, Schedule, check_machine, schedule_for
@@ -109,6 +110,8 @@ def on_kernels(
 
     def one(kernel: Kernel) -> Kernel:
         choices = chooser.of(kernel)
+        if choices.moves and name not in ("", "block_sums"):
+            return kernel
         made = call_by_name(step, {**facts, "kernel": kernel, "choices": choices})
         if not name or name in PRECISE or is_same(made.body, kernel.body):
             return made
@@ -118,16 +121,21 @@ def on_kernels(
 
 
 def on_program(
-    program: Program, step: Callable[..., Program], choices: Choices, name: str, **facts: Any
+    program: Program, step: Callable[..., Program], chooser: Chooser, name: str, **facts: Any
 ) -> Program:
-    """One step over the whole program, where that is chosen; it takes the facts that it names."""
-    made = call_by_name(step, {**facts, "program": program, "choices": choices})
-    return made if made.steps == program.steps or choices.decide(name, True) else program
+    """One step over the whole program, where that is chosen; it takes the facts that it names.
+
+    Kernels that have moves are none of what it sees.
+    """
+    seen, aside = set_aside(program, chooser.moves)
+    made = call_by_name(step, {**facts, "program": seen, "choices": chooser.program})
+    kept = made.steps == seen.steps or chooser.program.decide(name, True)
+    return put_back(made, aside) if kept else program
 
 
 def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     """The passes, and what chooses between their options: text, what was measured, the price."""
-    chooser = Chooser(read_schedule(options.schedule))
+    chooser = Chooser(read_schedule(options.schedule), moves=read_moves(options.schedule))
     if options.tune != "off":
         chooser.known = partial(decisions_of, target=target)
     merges = options.fuse == "greedy"
@@ -187,7 +195,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         groups = log.time("l", lambda: groups_of(program, price, target, options.fuse, chooser))
         roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
-        over = partial(on_program, choices=chooser.program, target=target, price=price)
+        over = partial(on_program, chooser=chooser, target=target, price=price)
         for name, step in schedule.program:
             run("l", partial(over, step=step, name=name[4:], constants=known.constants), name)
     if known.fused:
@@ -197,7 +205,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
             near, few = log.time("t", lambda: ranges_around(program, met, known.few, target))
             if few != known.few:
                 return lower(start, options, log, known._replace(few=few))
-        unique = Unique(program, starts=isinstance(target, CPU) and not free)
+        unique = Unique(by_hand(program, schedule.kernels, chooser, target), not (on_gpu or free))
         take(replace(unique.program, level="tile"))
         for name, step in schedule.kernels:
             choosing = {"step": step, "chooser": chooser, "name": name[4:]}

@@ -120,7 +120,7 @@ class _Block:
         """Statements that all threads go through together."""
         first = apply("eq", self.me, constant(0))
         for stmt in stmts:
-            if _is_spread(stmt) and (len(chain_of(stmt)) > 1 or _sharing(stmt.body) > 1):
+            if _is_spread(stmt) and any(blocks.loops_in(stmt.body, *nest.PARALLEL)):
                 yield self.tile(stmt)
             elif isinstance(stmt, For) and _is_in_order(stmt):
                 one = axis(f"one_{stmt.label}"), self.me, constant(1)

@@ -10,17 +10,19 @@ A kernel's choices are named, the second of a name `vectors.2`; replayed by name
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
-from weft.core.errors import choice
+from weft.core.errors import WeftError, choice
 from weft.core.node import Graph
 from weft.scalar.nest import Kernel
 
 T = TypeVar("T")
 FUSIONS = ("inline.", "join.", "merge.")  # what the choices of a program begin with
 Decisions = Mapping[str, str]  # of one kernel: options by choice
+MOVE = re.compile(r"\s*\w+\s*:")  # what a line of a schedule that is a move begins with
 
 
 class Choice(NamedTuple):
@@ -42,6 +44,7 @@ class Choices:
     met: dict[str, Choice] = field(default_factory=dict[str, Choice])
     kernel: str = "kernel"
     declined: dict[str, None] = field(default_factory=dict[str, None])  # fusions; all are legal
+    moves: Sequence[Any] = ()  # that schedule the kernel by hand, in place of choices
 
     def pick(self, name: str, options: Iterable[T], price: Callable[[T], Any]) -> T:
         """The option decided for this choice, or the first of the least price."""
@@ -96,6 +99,7 @@ class Chooser:
     known: Callable[[Kernel | Graph], Decisions] = lambda kernel: {}
     kernels: dict[str, Choices] = field(default_factory=dict[str, Choices])
     name: str = "program"
+    moves: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
 
     def of(self, kernel: Kernel) -> Choices:
         """Those of the kernel, which is at the loop level when it is first met."""
@@ -113,7 +117,8 @@ class Chooser:
 
     def _begun(self, name: str, known: Decisions) -> Choices:
         known = {**known, **self.decided.get("*", {})}
-        self.kernels[name] = Choices(self.decided.get(name, {}), known, {}, name)
+        moves = self.moves.get(name, ())
+        self.kernels[name] = Choices(self.decided.get(name, {}), known, {}, name, moves=moves)
         return self.kernels[name]
 
     def checked(self) -> Chooser:
@@ -123,6 +128,9 @@ class Chooser:
         """
         for kernel, choices in self.kernels.items():
             for name, option in self.decided.get(kernel, {}).items():
+                told = f"kernel {kernel} has moves, so it has no choices: leave out {kernel}.{name}"
+                if choices.moves:
+                    raise WeftError(told)
                 if option != "no" or not name.startswith(FUSIONS):
                     choice(f"choice of kernel {kernel}", name, choices.met)
         return self

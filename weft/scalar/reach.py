@@ -54,14 +54,16 @@ def _last(loop: For, loops: Loops) -> Node:
     extent = extent_of(loop)
     if extent is not None:
         return apply("add", loop.lo, constant(max(0, extent - 1) // loop.step * loop.step))
-    below = (apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in _ends(loop.hi))
+    below = (
+        apply(subtract, end, constant(_least_gap(loop, end, loops))) for end in ends_of(loop.hi)
+    )
     return apply_all("minimum", below)
 
 
-def _ends(hi: Node) -> tuple[Node, ...]:
+def ends_of(hi: Node) -> tuple[Node, ...]:
     """Where a loop ends: at the least of these."""
     least = function_of(hi) == "minimum"
-    return tuple(end for a in hi.args for end in _ends(a)) if least else (hi,)
+    return tuple(end for a in hi.args for end in ends_of(a)) if least else (hi,)
 
 
 def _least_gap(loop: For, end: Node, loops: Mapping[Node, For] = {}) -> int:
@@ -100,5 +102,5 @@ def axis_range(loop: For, ranges: Ranges) -> Interval:
     loop = replace(loop, lo=constant(int(low))) if low == latest else loop
     if has_symbol(end) and not free_variables(end):
         return low, size(apply(subtract, end, constant(_least_gap(loop, loop.hi))))
-    highs = (bounds(end, ranges)[1] - _least_gap(loop, end) for end in _ends(loop.hi))
+    highs = (bounds(end, ranges)[1] - _least_gap(loop, end) for end in ends_of(loop.hi))
     return low, max(low, min(highs))

@@ -8,16 +8,17 @@ import re
 from collections.abc import Mapping
 
 from weft.core.errors import WeftError
-from weft.scalar.choices import Chooser, Decisions
+from weft.scalar.choices import MOVE, Chooser, Decisions
 
 LINE = re.compile(r"(\*|\w+)\.([\w.]+)\s*=\s*(\S+)")
 
 
 def read_schedule(text: str) -> dict[str, dict[str, str]]:
-    """Decisions by kernel and choice; WeftError for a line that is none."""
+    """Decisions by kernel and choice, of all lines but moves; WeftError for a line that is none."""
     found: dict[str, dict[str, str]] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if not (plain := line.partition("#")[0].strip()):
+        plain = line.partition("#")[0].strip()
+        if not plain or MOVE.match(plain):  # tile/moves/script.py reads those
             continue
         matched = LINE.fullmatch(plain)
         if matched is None:
@@ -29,7 +30,7 @@ def read_schedule(text: str) -> dict[str, dict[str, str]]:
 
 
 def show_schedule(chooser: Chooser) -> str:
-    """What was chosen, which replays it; a comment has the other options of a choice."""
+    """What was chosen, which replays it; a comment has the other options. Moves are last."""
     lines = [
         (f"{kernel}.{name} = {found.taken}", [o for o in found.options if o != found.taken])
         for kernel, choices in chooser.kernels.items()
@@ -37,7 +38,9 @@ def show_schedule(chooser: Chooser) -> str:
         if len(found.options) > 1
     ]
     width = max((len(line) for line, _ in lines), default=0)
-    return "".join(f"{line:<{width}}  # {' '.join(others)}\n" for line, others in lines)
+    moves = [f"{k}: {move}\n" for k, own in chooser.kernels.items() for move in own.moves]
+    shown = (f"{line:<{width}}  # {' '.join(others)}\n" for line, others in lines)
+    return "".join((*shown, *moves))
 
 
 def write_schedule(schedule: Mapping[str, Decisions]) -> str:

@@ -13,8 +13,10 @@ from weft.core.node import Node, rebuild
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType
 from weft.scalar.blocks import access, accesses, locals_in, loops_in, map_statements, masked
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, For, Kernel, Program, Stmt, Store, free_variables, walk
 from weft.scalar.ops import apply, axis, constant, has_symbol, minimum
+from weft.scalar.reach import extent_of
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import substituted
 from weft.tile.analysis.access import trips
@@ -124,14 +126,15 @@ def renamed(block: Block, labels: Labels) -> Block:
 
 
 def full(loop: For, width: int) -> tuple[Node, bool]:
-    """Where whole blocks of that width end, of a loop from 0, and whether the loop ends there.
+    """Where whole blocks of that width end, and whether the loop ends there.
 
     Of a loop that a size ends it is not known; the last block begins before its end.
     """
     if has_symbol(loop.hi):
         return loop.hi, False
-    end = -(-trips(loop) // width) * width
-    return constant(end), end == trips(loop)
+    length = -(-trips(loop) // width) * width
+    end = simplify(apply("add", loop.lo, constant(length)), {})
+    return end, length == extent_of(loop)
 
 
 def section(loop: For, start: Node, length: int, **fields: Any) -> For:

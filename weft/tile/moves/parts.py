@@ -13,13 +13,14 @@ from weft.core.node import Node, make, postorder
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar import nest
-from weft.scalar.blocks import Index, nodes, substitute_block
+from weft.scalar.blocks import Index, loops_in, nodes, substitute_block
 from weft.scalar.nest import Block, Buffer, Fold, For, Kernel, Load, Program, Store, Update
 from weft.scalar.ops import apply, constant
 from weft.scalar.structure import substituted
 from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in, strides, trips
-from weft.tile.moves.loops import Labels
+from weft.tile.moves.loops import Labels, upto
+from weft.tile.moves.partial import ending
 
 Held = Mapping[Node, Buffer]  # where parts of accumulators lie
 PART = 128  # elements at least that a thread scans
@@ -134,6 +135,23 @@ def own_part(loop: For, folds: tuple[Fold, ...], suffix: str) -> tuple[For, Bloc
     pairs = [zip(f.running, f.monoid.combine(f.running, own[f].running), strict=True) for f in own]
     body = substitute_block(substituted(loop.body, own), dict(chain(*pairs)))
     return replace(loop, body=body, folds=tuple(own.values())), updates
+
+
+def split_fold(stmt: For, width: int, labels: Labels, bind: str = "serial") -> For:
+    """The loop in blocks with accumulators of their own, which it folds in behind each block."""
+    origin = labels.axis("s")
+    hi = upto(origin, width, stmt.hi)
+    part, updates = own_part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
+    body = part.body if stages(stmt) else ending(part, hi)
+    part = replace(part, lo=origin, hi=hi, body=body)
+    before = stmt.folds if stmt.role == "scan" else ()  # is read in the block
+    begins = (Update(f, f.monoid.identity(f.dtypes), True) for f in before)
+    return replace(stmt, axis=origin, body=(*begins, part, *updates), step=width, bind=bind)
+
+
+def stages(stmt: For) -> bool:
+    """Whether a loop fills slabs too, those of iterations after its own among them."""
+    return any(s.role == "free" for s in loops_in(stmt.body))
 
 
 def combining(folds: Sequence[Fold], parts: Held, turn: Node, count: int, index: Index = ()) -> For:

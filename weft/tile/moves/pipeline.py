@@ -1,6 +1,7 @@
 """Fills slabs ahead of the iteration that reads them.
 
 first, ahead = filled_ahead(loop, fills, 64, labels)
+pipelined(loop, {x_s0: 2}, fills, labels)       # both, with x_s0 in two parts, and the loop
 
 before  for k0 in 0..512 by 64:                 after  for k2 in 0..64 by 64:  # prologue
             fill(x_s0[k0 // 64 % 2], k0)                   fill(x_s0[k2 // 64 % 2], k2)
@@ -17,7 +18,7 @@ from weft.core.node import Node
 from weft.core.types import TensorType
 from weft.scalar.blocks import redirect, substitute_block
 from weft.scalar.index import simplify
-from weft.scalar.nest import Block, Buffer, For
+from weft.scalar.nest import Block, Buffer, For, Local
 from weft.scalar.ops import apply, constant
 from weft.tile.moves.loops import Labels, renamed, upto
 
@@ -44,3 +45,11 @@ def filled_ahead(loop: For, fills: Block, far: int, labels: Labels) -> tuple[For
     end = simplify(apply("add", loop.lo, constant(far)), {})
     body = renamed(filled(first), labels)
     return For(first, loop.lo, end, body, loop.step, "free", "prologue"), ahead
+
+
+def pipelined(loop: For, slabs: Mapping[Buffer, int], fills: Block, labels: Labels) -> Block:
+    """What declares slabs of so many parts and fills them, and the loop, which fills them ahead."""
+    held, body = in_parts(loop, slabs, (*fills, *loop.body))
+    far = (max(slabs.values()) - 1) * loop.step
+    first, ahead = filled_ahead(loop, body[: len(fills)], far, labels)
+    return (*map(Local, held), first, replace(loop, body=(ahead, *body[len(fills) :])))

@@ -64,13 +64,13 @@ WORTH = 8.0  # vector instructions; a store and a load of the row cost about two
 def staged(buffer: Buffer, term: Node, loops: Sequence[For], labels: Labels) -> tuple[Block, Node]:
     """Declares a buffer and fills it with a term; how to read it.
 
-    loops   over axes of the term, two at most; those that fill it get names of their own
+    loops   over axes of the term, four at most; those that fill it get names of their own
 
     before  x[a0, a2]           after  for m0 in b0..b0 + 64: for n0 in k0..k0 + 16:
                                            x_s0[m0 - b0, n0 - k0] = x[m0, n0]
                                        and then x_s0[a0 - b0, a2 - k0]
     """
-    copies = [replace(f, axis=labels.axis(stem)) for f, stem in zip(loops, "mn", strict=False)]
+    copies = [replace(f, axis=labels.axis(stem)) for f, stem in zip(loops, "mnop", strict=False)]
     index = [past(f.axis, f.lo) for f in loops]
     axes = {f.axis: copy.axis for f, copy in zip(loops, copies, strict=True)}
     value, *place = substitute((term, *index), axes)
@@ -81,8 +81,7 @@ def staged(buffer: Buffer, term: Node, loops: Sequence[For], labels: Labels) -> 
 def in_shared(name: str, term: Node, loops: Sequence[For], labels: Labels) -> tuple[Block, Node]:
     """Stages a term in shared memory, where threads run over the loops."""
     copies = [For(f.axis, f.lo, f.hi, (), 1, "free", "thread") for f in loops]
-    shape = [*map(trips, copies)]
-    buffer = labels.buffer(f"{name}_s", term.type.dtype, shape, "shared")
+    buffer = labels.buffer(f"{name}_s", term.type.dtype, [*map(trips, copies)], "shared")
     return staged(buffer, term, copies, labels)
 
 

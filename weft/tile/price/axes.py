@@ -43,9 +43,8 @@ def _every_axis(stmt: For, target: Machine, ranges: Ranges) -> list[Priced]:
     own = statements_cost(stmt.body, None, 1, ranges)
     best = [found[0] for found in inner]
     others = ([*best[:i], a, *best[i + 1 :]] for i, found in enumerate(inner) for a in found[1:])
-    descend: list[Priced] = []
-    for costs, axes in (zip(*one, strict=True) if one else ((), ()) for one in (best, *others)):
-        descend.append((trips(stmt) * (sum(costs) + own), Axes().union(*axes)))
+    paths = (zip(*one, strict=True) if one else ((), ()) for one in (best, *others))
+    descend = [(trips(stmt) * (sum(costs) + own), Axes().union(*axes)) for costs, axes in paths]
     if stmt.role == "scan" or trips(stmt) < 2 or not _can_run_lanes(stmt, target):
         return sorted(descend, key=itemgetter(0))
     lanes = lanes_for(stmt, target)
@@ -58,16 +57,14 @@ def _can_run_lanes(stmt: For, target: Machine) -> bool:
 
     Threads of a GPU share neither: each can run as many iterations as it has.
     """
-    inner = list(loops_in(stmt.body))
-    mixed = stmt.role == "reduce" and any(s.role != "reduce" for s in inner)
-    if mixed or locals_in(stmt.body):
-        return False
+    inner, free = list(loops_in(stmt.body)), stmt.role == "free"
     stores = [s for s in walk(stmt.body) if isinstance(s, Store)]
-    if stmt.role == "reduce" and any(stmt.axis not in postorder(*s.index) for s in stores):
+    mixed = any(s.role != "reduce" for s in inner)
+    mixed = mixed or any(stmt.axis not in postorder(*s.index) for s in stores)
+    if locals_in(stmt.body) or (mixed and not free):
         return False
-    if isinstance(target, GPU) and stmt.role == "free":
-        return True
-    return not any(stmt.axis in free_variables(t) for s in inner for t in (s.lo, s.hi))
+    alone = free and isinstance(target, GPU)
+    return alone or not any(stmt.axis in free_variables(s.lo, s.hi) for s in inner)
 
 
 def lanes_for(stmt: For, target: Machine) -> int:

@@ -19,14 +19,13 @@ from weft.core.types import f32, f64
 from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.intervals import bounds
 from weft.scalar.monoid import SUM, WELFORD
-from weft.scalar.nest import Block, For, Kernel, Update
+from weft.scalar.nest import Block, For, Kernel
 from weft.scalar.ops import apply, has_symbol, subtract
 from weft.scalar.reach import longest, ranges_inside
 from weft.scalar.sizes import Size
 from weft.tile.analysis.access import Ranges
-from weft.tile.moves.loops import Labels, upto
-from weft.tile.moves.partial import ending
-from weft.tile.moves.parts import own_part
+from weft.tile.moves.loops import Labels
+from weft.tile.moves.parts import own_part, split_fold, stages
 
 BLOCK = 128  # terms; twice as many are still added one by one
 BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take many registers
@@ -68,7 +67,7 @@ def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
     """The sum in blocks of its outermost loops; of its inner loops where those are long alone."""
     inside = ranges_inside(stmt, ranges)
     below = terms(stmt.body, inside)
-    if _trips(stmt, ranges) * below <= 2 * BLOCK * (BLOCKS if _stages(stmt) else 1):
+    if _trips(stmt, ranges) * below <= 2 * BLOCK * (BLOCKS if stages(stmt) else 1):
         return stmt
     inner = stmt.body[0]
     if below >= BLOCK and len(stmt.body) == 1 and isinstance(inner, For):
@@ -80,21 +79,9 @@ def blocked_sum(stmt: For, ranges: Ranges, labels: Labels) -> For:
 
 def _in_blocks(stmt: For, width: int, ranges: Ranges, labels: Labels) -> For:
     """The loop in blocks of `width`, and in blocks of blocks where there are many."""
-    origin = labels.axis("s")
-    hi = upto(origin, width, stmt.hi)
-    part, updates = own_part(stmt, stmt.folds, str(origin.op.label))  # type: ignore[attr-defined]
-    body = part.body if _stages(stmt) else ending(part, hi)
-    part = replace(part, lo=origin, hi=hi, body=body)
-    before = stmt.folds if stmt.role == "scan" else ()  # is read in the block
-    begins = (Update(f, f.monoid.identity(f.dtypes), True) for f in before)
-    outer = replace(stmt, axis=origin, body=(*begins, part, *updates), step=width, bind="serial")
+    outer = split_fold(stmt, width, labels)
     many = _trips(outer, ranges) > 2 * BLOCKS
     return _in_blocks(outer, width * BLOCKS, ranges, labels) if many else outer
-
-
-def _stages(stmt: For) -> bool:
-    """Whether it fills slabs too, those of iterations after its own among them."""
-    return any(s.role == "free" for s in loops_in(stmt.body))
 
 
 def _trips(stmt: For, ranges: Ranges) -> int:

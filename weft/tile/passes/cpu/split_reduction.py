@@ -44,14 +44,12 @@ def split_reduction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel
 
 
 def _split(stmt: For, target: Machine, labels: Labels) -> Block:
-    part = -(-trips(stmt) // (target.cores * ROUND)) * ROUND
-    if trips(stmt) < target.cores * ROUND:
-        part = -(-trips(stmt) // target.cores)
+    unit = ROUND if trips(stmt) >= target.cores * ROUND else 1
+    part = -(-trips(stmt) // (target.cores * unit)) * unit
     parts, origin = -(-trips(stmt) // part), labels.axis("p")
     inner = replace(stmt, lo=origin, hi=upto(origin, part, stmt.hi))
     shared = For(origin, stmt.lo, stmt.hi, (), part, "free", "parallel")
-    at = apply(floordiv, origin, constant(part))
-    return _combined(shared, inner, at, parts, labels)
+    return _combined(shared, inner, apply(floordiv, origin, constant(part)), parts, labels)
 
 
 def _split_at_size(stmt: For, least: int, target: Machine, labels: Labels) -> Block:

@@ -141,9 +141,5 @@ class _Sweep:
         """The body over vectors of the columns."""
         own = self.labels.axis("m")
         loop = replace(columns, axis=own, body=substitute_block(body, {columns.axis: own}))
-        bind = f"vector{self.lanes}"
-
-        def vector(lo: Node, hi: Node) -> Block:
-            return (replace(loop, lo=lo, hi=hi, bind=bind),)
-
-        return blocked(loop, self.labels.axis("b"), self.lanes, vector)
+        vector = replace(loop, bind=f"vector{self.lanes}")
+        return blocked(vector, self.labels.axis("b"), self.lanes)

@@ -27,8 +27,7 @@ LONG = 16  # vectors side by side where loops inside go from row to row: a long 
 
 def vectorize_loops(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
     """Choose a vector axis for every nest that has none."""
-    labels = Labels(kernel.body)
-    ranges = ranges_in(kernel.body)
+    labels, ranges = Labels(kernel.body), ranges_in(kernel.body)
 
     def one(stmt: Stmt) -> Stmt:
         if not isinstance(stmt, For) or stmt.lanes or stmt.bind == "register":

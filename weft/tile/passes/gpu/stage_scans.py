@@ -25,7 +25,7 @@ from weft.targets.gpu import GPU
 from weft.tile.analysis.access import ranges_in
 from weft.tile.analysis.tiles import is_frame, tiles_of
 from weft.tile.moves.loops import Labels, full
-from weft.tile.moves.pipeline import filled_ahead, in_parts
+from weft.tile.moves.pipeline import pipelined
 from weft.tile.moves.stage import Slab, room, slabs
 
 PARTS = 2  # of a slab that is filled ahead
@@ -66,8 +66,7 @@ class _Scans:
             yield scan
             return
         self.left -= needed
-        fills: list[Stmt] = []
-        moving: dict[Buffer, int] = {}
+        fills, moving = list[Stmt](), dict[Buffer, int]()
         for slab, several in zip(found, parts, strict=True):
             (local, *fill), read = slab.filled(known, ranges_in((scan,)), self.labels)
             assert isinstance(local, Local)
@@ -77,14 +76,7 @@ class _Scans:
             else:
                 moving[local.buffer] = several
                 fills += fill
-        if moving:
-            held, body = in_parts(scan, moving, (*fills, *scan.body))
-            yield from map(Local, held)
-            last = scan.step * (PARTS - 1)
-            first, ahead = filled_ahead(scan, body[: len(fills)], last, self.labels)
-            yield first
-            scan = replace(scan, body=(ahead, *body[len(fills) :]))
-        yield scan
+        yield from pipelined(scan, moving, tuple(fills), self.labels) if moving else (scan,)
 
     def slabs(self, scan: For, known: Divisors) -> Iterator[Slab]:
         """The sides of tiles that only the scan and the axes around it move, and their own."""
