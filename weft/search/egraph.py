@@ -15,9 +15,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
+from math import prod
 from typing import Any, NamedTuple
 
 from weft.core.node import Node, substitute
+from weft.scalar.sizes import hint
 from weft.tensor.rules_view import axes_of
 
 Axes = frozenset[Node]
@@ -66,6 +68,7 @@ class Law(NamedTuple):
     when: Callable[..., bool]
     make: Callable[..., int]
     proof: str
+    settles: bool = False  # other laws need not look at the left side again: the right side has all
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,7 @@ class EGraph:
     ids: dict[Term, int] = field(default_factory=dict[Term, int])  # in order of creation
     facts: dict[int, Facts] = field(default_factory=dict[int, Facts])
     terms: dict[int, list[Term]] = field(default_factory=dict[int, list[Term]])
+    settled: set[Term] = field(default_factory=set[Term])  # which laws leave alone
     unions: list[tuple[str, Term, int]] = field(default_factory=list[tuple[str, Term, int]])
 
     def find(self, i: int) -> int:
@@ -94,7 +98,11 @@ class EGraph:
         return i
 
     def free(self, *ids: int) -> Axes:
-        return frozenset[Node]().union(*(self.facts[self.find(i)].free for i in ids))
+        found = [self.facts[self.find(i)].free for i in ids]
+        return found[0] if len(found) == 1 else Axes().union(*found)
+
+    def size(self, axes: Collection[Node]) -> int:
+        return prod(hint(self.extents[a]) for a in axes)
 
     def value(self, i: int) -> Number | None:
         return self.facts[self.find(i)].value
@@ -195,6 +203,8 @@ class EGraph:
                 args = tuple(map(self.find, term.args))
                 args = tuple(sorted(args)) if term.kind in ("mul", "add") else args
                 current = term._replace(args=args)
+                if term in self.settled:
+                    self.settled.add(current)
                 other = ids.setdefault(current, self.find(i))
                 if self.find(other) != self.find(i):
                     changed = self.union(other, i, "congruence", current)
@@ -228,7 +238,10 @@ def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
                 until[law.name] = turn + 1 + strikes[law.name]
                 continue
             for term, i, match in found:
-                g.union(law.make(g, *match), i, law.name, term)
+                if term not in g.settled:
+                    g.union(law.make(g, *match), i, law.name, term)
+                    if law.settles:
+                        g.settled.add(term)
                 if len(g.ids) > limits.nodes or time.perf_counter() > end:
                     g.rebuild()
                     return turn + 1
@@ -242,7 +255,7 @@ def _matches(g: EGraph, law: Law, most: int) -> list[tuple[Term, int, tuple[Any,
     """All matches of a law; None if there are more than `most`."""
     found: list[tuple[Term, int, tuple[Any, ...]]] = []
     for term, i in g.ids.items():
-        if term.kind == law.kind:
+        if term.kind == law.kind and term not in g.settled:
             found += ((term, i, m) for m in law.find(g, term) if law.when(g, *m))
             if len(found) > most:
                 return None

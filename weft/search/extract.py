@@ -92,7 +92,7 @@ class Extraction:
         return found or [Candidate(self._contraction(i, space, out, args), args, term)]
 
     def _size(self, i: int) -> int:
-        return prod(hint(self.g.extents[a]) for a in self.g.free(i))
+        return self.g.size(self.g.free(i))
 
     def _reads(self, i: int) -> int:
         """Elements of memory that reading a class touches: a view may repeat those of a tensor."""

@@ -14,6 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from weft.scalar.ops import Axis, axis
+from weft.scalar.sizes import hint
 from weft.search.egraph import Axes, EGraph, Ids, Law, Term
 from weft.search.order import plan
 
@@ -37,13 +38,15 @@ def _others(args: Ids, i: int) -> Ids:
 
 
 def nested(kind: str) -> Any:
-    """(operands of the outer term but one, operands of that one)"""
+    """(all operands, with those of operands of the same kind in place of these)"""
 
     def find(g: EGraph, term: Term) -> Matches:
-        for i, a in enumerate(term.args):
-            for inner in g.of(a, kind):
-                if len(term.args) + len(inner.args) <= FACTORS:
-                    yield _others(term.args, i), inner.args
+        flat: list[int] = []
+        for a in term.args:
+            inner = [t.args for t in g.of(a, kind) if t not in g.settled]
+            flat += max(inner, key=len, default=(a,))
+        if len(term.args) < len(flat) <= FACTORS:
+            yield (tuple(flat),)
 
     return find
 
@@ -52,8 +55,17 @@ def add_in_product(g: EGraph, term: Term) -> Matches:
     """(the other factors, the addends)"""
     for i, a in enumerate(term.args):
         for inner in g.of(a, "add"):
-            if len(inner.args) <= ADDENDS:
+            if len(inner.args) <= ADDENDS and _is_worth(g, inner.args):
                 yield _others(term.args, i), inner.args
+
+
+def _is_worth(g: EGraph, addends: Ids) -> bool:
+    """Whether an addend is repeated along an axis, or a sum of low rank: else nothing is saved."""
+    whole = g.free(*addends)
+    some = [a for a in addends if g.value(a) is None]
+    rank = sorted(hint(g.extents[a]) for a in whole)[-2:-1] or [0]
+    low = (t for a in some for t in g.of(a, "sum") if g.size(t.data) < rank[0])
+    return any(g.free(a) < whole for a in some) or any(True for _ in low)
 
 
 # ---- sums over axes
@@ -62,7 +74,7 @@ def add_in_product(g: EGraph, term: Term) -> Matches:
 def sum_in_product(g: EGraph, term: Term) -> Matches:
     """(the other factors, the axes that a factor sums over, its body)"""
     for i, a in enumerate(term.args):
-        for inner in g.of(a, "sum"):
+        for inner in (t for t in g.of(a, "sum") if t not in g.settled):
             yield _others(term.args, i), inner.data, inner.args[0]
 
 
@@ -88,7 +100,8 @@ def push_renamed(g: EGraph, others: Ids, axes: Axes, body: int) -> int:
 def sum_in_sum(g: EGraph, term: Term) -> Matches:
     """(the outer axes, the inner axes, the inner body)"""
     for inner in g.of(term.args[0], "sum"):
-        yield term.data, inner.data, inner.args[0]
+        if inner not in g.settled:
+            yield term.data, inner.data, inner.args[0]
 
 
 def apart(g: EGraph, outer: Axes, inner: Axes, body: int) -> bool:
@@ -115,10 +128,22 @@ def product_in_sum(g: EGraph, term: Term) -> Matches:
     """(the axes, the factors)"""
     axes = term.data
     for inner in g.of(term.args[0], "mul"):
+        if any(_opens(g, axes, inner.args, i) for i in range(len(inner.args))):
+            continue  # what it opens to is ordered as a whole
         some = [f for f in inner.args if g.free(f)]
         pulled = any(not axes & g.free(f) or _own(g, f, some) & axes for f in some)
         if len(some) > 2 or len(some) < len(inner.args) or pulled:
             yield term.data, inner.args
+
+
+def _opens(g: EGraph, axes: Axes, factors: Ids, i: int) -> bool:
+    """Whether a factor is a product, or a sum that may be pushed into this one."""
+    rest = g.free(*_others(factors, i)) | axes
+    return any(
+        t.kind == "mul" or (t.kind == "sum" and not t.data & rest)
+        for t in g.terms[g.find(factors[i])]
+        if t not in g.settled
+    )
 
 
 def _own(g: EGraph, factor: int, factors: list[int]) -> Axes:
@@ -148,7 +173,10 @@ def ordered(g: EGraph, axes: Axes, factors: Ids) -> int:
         body = g.mul(ids)
         return g.sum(g.free(*ids) - rest, body), members
 
-    return g.mul((made(plan(free, kept, g.extents))[0], *scales))
+    before = len(g.ids)
+    best = made(plan(free, kept, g.extents))[0]
+    g.settled.update(list(g.ids)[before:])
+    return g.mul((best, *scales))
 
 
 # ---- common factors
@@ -200,18 +228,18 @@ def factored(
 LAWS = (
     Law(
         "mul-flatten", "mul", nested("mul"), always,
-        lambda g, others, factors: g.mul((*others, *factors)),
-        "x (y z) = x y z: multiplication is associative",
+        lambda g, factors: g.mul(factors),
+        "x (y z) = x y z: multiplication is associative", True,
     ),
     Law(
         "add-flatten", "add", nested("add"), always,
-        lambda g, others, addends: g.add((*others, *addends)),
-        "x + (y + z) = x + y + z: addition is associative",
+        lambda g, addends: g.add(addends),
+        "x + (y + z) = x + y + z: addition is associative", True,
     ),
     Law(
         "sum-push", "mul", sum_in_product, lacks,
         lambda g, others, axes, body: g.sum(axes, g.mul((*others, body))),
-        "x sum_k y = sum_k x y where x lacks k: distributivity, once for each k",
+        "x sum_k y = sum_k x y where x lacks k: distributivity, once for each k", True,
     ),
     Law(
         "sum-rename", "mul", sum_that_clashes, always, push_renamed,
@@ -220,7 +248,7 @@ LAWS = (
     Law(
         "sum-merge", "sum", sum_in_sum, apart,
         lambda g, outer, inner, body: g.sum(outer | inner, body),
-        "sum_i sum_k x = sum_ik x where i is not k: addition is associative and commutative",
+        "sum_i sum_k x = sum_ik x where i is not k: addition is associative and commutative", True,
     ),
     Law(
         "sum-split", "sum", add_in_sum, always,

@@ -58,15 +58,21 @@ def plan(free: Sequence[Axes], kept: Axes, extents: Mapping[Node, Any]) -> Tree:
 
 def _exact(orders: Orders) -> Tree:
     best: dict[int, tuple[int, Tree]] = {1 << i: (0, i) for i in range(len(orders.free))}
+    axes = [orders.result(members) for members in range(orders.all + 1)]
     for members in range(1, orders.all + 1):
         part = (members - 1) & members
-        while part:  # every proper subset; of two complements one
+        found = best.get(members)
+        stored = STORED * orders.size(axes[members])
+        while part > members ^ part:  # every split into two subsets, the larger number first
             rest = members ^ part
-            if part > rest:
-                cost = best[part][0] + best[rest][0] + orders.join(part, rest)
-                if members not in best or cost < best[members][0]:
-                    best[members] = cost, (best[rest][1], best[part][1])
+            cost = best[part][0] + best[rest][0] + stored
+            if found is None or cost < found[0]:
+                cost += orders.size(axes[part] | axes[rest])
+                if found is None or cost < found[0]:
+                    found = cost, (best[rest][1], best[part][1])
             part = (part - 1) & members
+        assert found is not None
+        best[members] = found
     return best[orders.all][1]
 
 

@@ -81,10 +81,14 @@ def regions(graph: Graph) -> list[Region]:
             n = leader[n]
         return n
 
+    sums: dict[Node, bool] = {}
+    for n in users:
+        sums[n] = n in inside and (isinstance(n.op, Reduce) or any(sums[a] for a in n.args))
+
     def is_cut(n: Node) -> bool:
-        """Whether readers see a tensor, not what it is the sum of: else layers would join."""
+        """Whether readers see a tensor, not what it is made of: else layers would join."""
         adds = isinstance(n.op, Map) and n.op.function.name in ("add", "subtract")
-        return adds and len(users[n]) > 1
+        return len(users[n]) > 1 and (adds or not sums[n])
 
     for n in inside:
         for a in n.args:

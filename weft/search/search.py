@@ -70,10 +70,10 @@ class Search:
             after = Extraction(g, self.target, roots, fixed).cheapest()
         except (Conflict, Cyclic) as error:
             return None, f"given up: {error}"
-        story = f"{len(g.ids)} nodes, {rounds} rounds"
+        story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
         if after.us > MARGIN * before.us:
             return None, f"{story}; nothing cheaper"
-        story += f"; {laws_used(g)}; {before.us:.1f} -> {after.us:.1f} us"
+        story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
         story += f", multiply-adds {old} -> {new}"
         outputs, verdict = stand_in(region, g, self.target, before, after)
