@@ -136,7 +136,8 @@ class Bounds:
     """Values in float64, each with a bound of the error that it would have in `dtype`.
 
     An operation adds its own rounding to what its operands bring; sums are in blocks, as weft's
-    are, so that they grow with the logarithm of their length.
+    are, so that they grow with the logarithm of their length. Each element of a part stands for as
+    many of the whole axis, so that a mean is one: its factor 1 / n is a number of the program.
     """
 
     values: Callable[[Node, Sequence[Array]], Array]
@@ -156,7 +157,7 @@ class Bounds:
         return np.asarray(float(value)), np.asarray(0.0)
 
     def extent(self, a: Node) -> Pair:
-        return self.const(Fraction(self.space.part[a]))
+        return self.const(Fraction(hint(self.space.extents[a])))
 
     def mul(self, x: Pair, y: Pair) -> Pair:
         error = np.abs(x[0]) * y[1] + np.abs(y[0]) * x[1]
@@ -166,11 +167,11 @@ class Bounds:
         return self._rounded(x[0] + y[0], x[1] + y[1])
 
     def sum(self, x: Pair, a: Node) -> Pair:
-        d = self.space.place[a]
-        value, error, size = (v.sum(d, keepdims=True) for v in (*x, np.abs(x[0])))
-        length = log2(max(2, hint(self.space.extents[a])))
+        d, length = self.space.place[a], hint(self.space.extents[a])
+        times = length / self.space.part[a]
+        value, error, size = (v.sum(d, keepdims=True) * times for v in (*x, np.abs(x[0])))
         self._rounded(value, error)
-        return value, error + length * size
+        return value, error + log2(max(2, length)) * size
 
 
 def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]) -> Any:
@@ -270,11 +271,11 @@ def compare(old: Roots, new: Roots, extents: Mapping[Node, int], dtype: DType) -
         values = partial(family, Hashes(7))
         sides = [Bounds(values, space, tiny) for _ in range(2)]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
-        peaks = [side.peak for side in sides]
-        if peaks[1] > facts.max >= peaks[0] or peaks[1] > LARGER * max(peaks[0], 1.0):
-            return Verdict(f"an intermediate may overflow, inputs {name}")
         why, ratio = _judged(found[0], found[1], tiny)
         worst = max(worst, ratio)
+        peak, new_peak = (side.peak for side in sides)
+        if not why and (new_peak > facts.max >= peak or new_peak > LARGER * max(peak, 1.0)):
+            why = "an intermediate may overflow"
         if why:
             return Verdict(f"{why}, inputs {name}", ratio)
     return Verdict("", worst)

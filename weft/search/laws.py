@@ -226,51 +226,31 @@ def factored(
 
 
 LAWS = (
-    Law(
-        "mul-flatten", "mul", nested("mul"), always,
+    Law("mul-flatten", "mul", nested("mul"), always,
         lambda g, factors: g.mul(factors),
-        "x (y z) = x y z: multiplication is associative", True,
-    ),
-    Law(
-        "add-flatten", "add", nested("add"), always,
+        "x (y z) = x y z: multiplication is associative", True),
+    Law("add-flatten", "add", nested("add"), always,
         lambda g, addends: g.add(addends),
-        "x + (y + z) = x + y + z: addition is associative", True,
-    ),
-    Law(
-        "sum-push", "mul", sum_in_product, lacks,
+        "x + (y + z) = x + y + z: addition is associative", True),
+    Law("sum-push", "mul", sum_in_product, lacks,
         lambda g, others, axes, body: g.sum(axes, g.mul((*others, body))),
-        "x sum_k y = sum_k x y where x lacks k: distributivity, once for each k", True,
-    ),
-    Law(
-        "sum-rename", "mul", sum_that_clashes, always, push_renamed,
-        "x sum_k y[k] = sum_k' x y[k'], where k' is used nowhere: a bound name may change",
-    ),
-    Law(
-        "sum-merge", "sum", sum_in_sum, apart,
+        "x sum_k y = sum_k x y where x lacks k: distributivity, once for each k", True),
+    Law("sum-rename", "mul", sum_that_clashes, always, push_renamed,
+        "x sum_k y[k] = sum_k' x y[k'], where k' is used nowhere: a bound name may change"),
+    Law("sum-merge", "sum", sum_in_sum, apart,
         lambda g, outer, inner, body: g.sum(outer | inner, body),
-        "sum_i sum_k x = sum_ik x where i is not k: addition is associative and commutative", True,
-    ),
-    Law(
-        "sum-split", "sum", add_in_sum, always,
+        "sum_i sum_k x = sum_ik x where i is not k: addition is associative and commutative", True),
+    Law("sum-split", "sum", add_in_sum, always,
         lambda g, axes, addends: g.add(g.sum(axes, a) for a in addends),
-        "sum_k (x + y) = sum_k x + sum_k y: addition is associative and commutative",
-    ),
-    Law(
-        "sum-absent", "sum", each_axis, absent,
+        "sum_k (x + y) = sum_k x + sum_k y: addition is associative and commutative"),
+    Law("sum-absent", "sum", each_axis, absent,
         lambda g, a, rest, body: g.mul((g.extent(a), g.sum(rest, body))),
-        "sum_k x = n x where x lacks k, of n positions: n equal addends",
-    ),
-    Law(
-        "order", "sum", product_in_sum, present, ordered,
-        "sum_ik x y z = sum_i x (sum_k y z) where x lacks k, and each axis is summed once",
-    ),
-    Law(
-        "distribute", "mul", add_in_product, always,
+        "sum_k x = n x where x lacks k, of n positions: n equal addends"),
+    Law("order", "sum", product_in_sum, present, ordered,
+        "sum_ik x y z = sum_i x (sum_k y z) where x lacks k, and each axis is summed once"),
+    Law("distribute", "mul", add_in_product, always,
         lambda g, others, addends: g.add(g.mul((*others, a)) for a in addends),
-        "x (y + z) = x y + x z: distributivity",
-    ),
-    Law(
-        "factor", "add", common_factors, common_lack, factored,
-        "sum_ik x y + sum_i x z = sum_i x (sum_k y + z) where x lacks k: distributivity",
-    ),
+        "x (y + z) = x y + x z: distributivity"),
+    Law("factor", "add", common_factors, common_lack, factored,
+        "sum_ik x y + sum_i x z = sum_i x (sum_k y + z) where x lacks k: distributivity"),
 )  # fmt: skip
