@@ -47,6 +47,7 @@ class Facts(NamedTuple):
 
     free: Axes = frozenset()
     value: Number | None = None
+    constant: bool = False  # one of its terms is of constants alone, so it is computed once
 
 
 class Conflict(Exception):
@@ -84,6 +85,7 @@ class Limits:
 @dataclass(eq=False)
 class EGraph:
     extents: dict[Node, Any]  # of every axis
+    fixed: Collection[Node] = ()  # tensors that are constants
     parent: list[int] = field(default_factory=list[int])
     ids: dict[Term, int] = field(default_factory=dict[Term, int])  # in order of creation
     facts: dict[int, Facts] = field(default_factory=dict[int, Facts])
@@ -124,10 +126,12 @@ class EGraph:
 
     def _facts(self, term: Term) -> Facts:
         if term.kind == "leaf":
-            return Facts(frozenset(axes_of(*term.data[1])))
-        if term.kind == "const":
-            return Facts(value=term.data)
-        return Facts(self.free(*term.args) - (term.data if term.kind == "sum" else set()))
+            return Facts(Axes(axes_of(*term.data[1])), None, read_by(term.data[0]) in self.fixed)
+        if not term.args:
+            return Facts(Axes(), term.data if term.kind == "const" else None, True)
+        constant = all(self.facts[self.find(a)].constant for a in term.args)
+        bound = term.data if term.kind == "sum" else Axes()
+        return Facts(self.free(*term.args) - bound, None, constant)
 
     def leaf(self, tensor: Node, index: tuple[Node, ...]) -> int:
         return self.insert(Term("leaf", (tensor, index)))
@@ -189,7 +193,7 @@ class EGraph:
             raise Conflict(f"{law}: {x.value} is not {y.value}")
         self.parent[b] = a
         value = y.value if x.value is None else x.value
-        self.facts[a] = Facts(x.free & y.free, value)
+        self.facts[a] = Facts(x.free & y.free, value, x.constant or y.constant)
         self.terms[a] += self.terms.pop(b)
         self.unions.append((law, left, a))
         return True
@@ -212,8 +216,13 @@ class EGraph:
         self.terms = {}
         for term, i in self.ids.items():
             self.terms.setdefault(i, []).append(term)
-            known = self._facts(term)
-            self.facts[i] = Facts(self.facts[i].free & known.free, self.facts[i].value)
+            old, new = self.facts[i], self._facts(term)
+            self.facts[i] = Facts(old.free & new.free, old.value, old.constant or new.constant)
+
+
+def read_by(tensor: Node) -> Node:
+    """What a tensor, which may be a masked view, reads."""
+    return tensor.args[0] if tensor.args else tensor
 
 
 def substituted(index: tuple[Node, ...], names: Mapping[Node, Node]) -> tuple[Node, ...]:

@@ -6,17 +6,16 @@ What constants alone decide is free, as it runs once. The order of magnitude is 
 the price of fusion has the last word (search.py).
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from weft.core.node import Node
 from weft.scalar.sizes import hint
-from weft.search.egraph import EGraph, Ids, Term
+from weft.search.egraph import EGraph, Ids, Term, read_by
 from weft.search.regions import Expression
 from weft.targets.machine import Machine
-from weft.tensor.ops import View
 from weft.tensor.rules_view import axes_of
 
 BYTES = 4  # of an element
@@ -50,30 +49,15 @@ class Extraction:
     g: EGraph
     target: Machine
     roots: Ids
-    fixed: Collection[Node] = ()  # tensors that are constants
 
     def __post_init__(self) -> None:
         g = self.g
-        self.constant: dict[int, bool] = {}
         self.candidates: dict[int, list[Candidate]] = {}
-        terms = list(g.ids)
-        self._find_constants(terms)
-        for term in terms:
+        for term in g.ids:
             i = g.find(g.ids[term])
             self.candidates.setdefault(i, [])
             if g.free(*term.args) - (term.data if term.kind == "sum" else set()) <= g.free(i):
                 self.candidates[i] += self._candidates(term, i)
-
-    def _find_constants(self, terms: Iterable[Term]) -> None:
-        """Which classes have a term of constants alone; operands come before what reads them."""
-        for _ in range(2):
-            for term in terms:
-                i = self.g.find(self.g.ids[term])
-                if term.kind == "leaf":
-                    known = _source(term.data[0]) in self.fixed
-                else:
-                    known = all(self.constant.get(self.g.find(a), False) for a in term.args)
-                self.constant[i] = self.constant.get(i, False) or known
 
     def _candidates(self, term: Term, i: int) -> list[Candidate]:
         g = self.g
@@ -96,16 +80,16 @@ class Extraction:
 
     def _reads(self, i: int) -> int:
         """Elements of memory that reading a class touches: a view may repeat those of a tensor."""
-        tensors = [_source(t.data[0]).type.size for t in self.g.of(i, "leaf")]
+        tensors = [read_by(t.data[0]).type.size for t in self.g.of(i, "leaf")]
         return min([self._size(i), *map(hint, tensors)])
 
     def _elementwise(self, i: int, operands: int) -> float:
-        if self.constant.get(i):
+        if self.g.facts[i].constant:
             return 0.0
         return self._us(self._size(i) * (operands - 1) / 2, 0)
 
     def _contraction(self, i: int, space: int, out: int, args: Ids) -> float:
-        if self.constant.get(i):
+        if self.g.facts[i].constant:
             return 0.0
         elements = out + sum(self._reads(a) for a in args)
         return self._us(space * max(1, len(args) - 1), elements) + self.target.launch_us
@@ -171,11 +155,6 @@ class Extraction:
             args = (Expression(c.product.kind, None, args),)
         made = memo[i] = Expression(c.term.kind, c.term.data, args)
         return made
-
-
-def _source(tensor: Node) -> Node:
-    """What a masked view reads."""
-    return tensor.args[0] if isinstance(tensor.op, View) else tensor
 
 
 def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[Node]:

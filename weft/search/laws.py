@@ -174,7 +174,8 @@ def ordered(g: EGraph, axes: Axes, factors: Ids) -> int:
         return g.sum(g.free(*ids) - rest, body), members
 
     before = len(g.ids)
-    best = made(plan(free, kept, g.extents))[0]
+    once = [i for i, f in enumerate(some) if g.facts[g.find(f)].constant]
+    best = made(plan(free, kept, g.extents, once))[0]
     g.settled.update(list(g.ids)[before:])
     return g.mul((best, *scales))
 

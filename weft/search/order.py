@@ -6,7 +6,7 @@ Exact for up to EXACT factors, by dynamic programming over their subsets; beyond
 cheapest now is taken, again and again.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -24,11 +24,14 @@ Axes = frozenset[Node]
 class Orders:
     """Costs of contracting sets of factors; a set is a bit mask."""
 
-    def __init__(self, free: Sequence[Axes], kept: Axes, extents: Mapping[Node, Any]) -> None:
+    def __init__(
+        self, free: Sequence[Axes], kept: Axes, extents: Mapping[Node, Any], once: Iterable[int]
+    ) -> None:
         self.free, self.kept, self.extents = free, kept, extents
         self.sizes: dict[Axes, int] = {}
         self.results: dict[int, Axes] = {}
         self.all = (1 << len(free)) - 1
+        self.once = sum(1 << i for i in once)
 
     def result(self, members: int) -> Axes:
         """The axes of the product of some factors once those that no other one has are summed."""
@@ -46,28 +49,30 @@ class Orders:
 
     def join(self, a: int, b: int) -> int:
         """The cost of multiplying two results, and of summing what can then be."""
+        if not (a | b) & ~self.once:
+            return 0
         space = self.size(self.result(a) | self.result(b))
         return space + STORED * self.size(self.result(a | b))
 
 
-def plan(free: Sequence[Axes], kept: Axes, extents: Mapping[Node, Any]) -> Tree:
-    """The cheapest order, as a tree over the numbers of the factors."""
-    orders = Orders(free, kept, extents)
+def plan(
+    free: Sequence[Axes], kept: Axes, extents: Mapping[Node, Any], once: Iterable[int] = ()
+) -> Tree:
+    """The cheapest order, as a tree over the numbers of the factors; constants `once` are free."""
+    orders = Orders(free, kept, extents, once)
     return _exact(orders) if len(free) <= EXACT else _greedy(orders)
 
 
 def _exact(orders: Orders) -> Tree:
     best: dict[int, tuple[int, Tree]] = {1 << i: (0, i) for i in range(len(orders.free))}
-    axes = [orders.result(members) for members in range(orders.all + 1)]
     for members in range(1, orders.all + 1):
         part = (members - 1) & members
         found = best.get(members)
-        stored = STORED * orders.size(axes[members])
         while part > members ^ part:  # every split into two subsets, the larger number first
             rest = members ^ part
-            cost = best[part][0] + best[rest][0] + stored
+            cost = best[part][0] + best[rest][0]
             if found is None or cost < found[0]:
-                cost += orders.size(axes[part] | axes[rest])
+                cost += orders.join(part, rest)
                 if found is None or cost < found[0]:
                     found = cost, (best[rest][1], best[part][1])
             part = (part - 1) & members

@@ -8,7 +8,7 @@ y = Writer(dtype).root(expression, shape)        # a tensor again: views, maps a
 Transposing and broadcasting vanish in index maps: matmul(A, B) is sum_k A[i, k] B[k, j].
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import isfinite
@@ -168,8 +168,8 @@ def root_axis(from_last: int, extent: Any) -> Node:
 class Reader:
     """Reads tensors over placeholders into an e-graph."""
 
-    def __init__(self, outputs: Nodes) -> None:
-        self.graph = EGraph({})
+    def __init__(self, outputs: Nodes, fixed: Collection[Node] = ()) -> None:
+        self.graph = EGraph({}, fixed)
         self.ranges: dict[Node, Interval] = {}
         self.memo: dict[tuple[Node, Nodes], int] = {}
         self.heights: dict[Node, int] = {}

@@ -62,12 +62,12 @@ class Search:
         return self.memo[key]
 
     def _find(self, region: Region, fixed: Collection[Node]) -> tuple[Nodes | None, str]:
-        reader = Reader(region.outputs)
+        reader = Reader(region.outputs, fixed)
         g, roots = reader.graph, tuple(reader.roots)
-        before = Extraction(g, self.target, roots, fixed).cheapest()
+        before = Extraction(g, self.target, roots).cheapest()
         try:
             rounds = saturate(g, self.laws, self.limits)
-            after = Extraction(g, self.target, roots, fixed).cheapest()
+            after = Extraction(g, self.target, roots).cheapest()
         except (Conflict, Cyclic) as error:
             return None, f"given up: {error}"
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
