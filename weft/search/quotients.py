@@ -10,23 +10,27 @@ from collections.abc import Collection, Mapping
 
 from weft.core.node import Graph, Node, Nodes, bottom_up, make
 from weft.scalar.ops import FUNCTIONS
-from weft.tensor.ops import Map, Scalar, View
+from weft.scalar.sizes import hint
+from weft.tensor.ops import Map, View
 
 MULTIPLY, DIVIDE, RECIPROCAL = (Map(FUNCTIONS[n]) for n in ("multiply", "divide", "reciprocal"))
 
 
 def as_products(graph: Graph) -> tuple[Graph, set[Node]]:
-    """The graph without quotients of tensors, and the products that it has for them."""
+    """The graph without quotients by what is repeated, and the products that it has for them.
+
+    Those are what a law may pull out of a sum; any other quotient stays what cuts a region.
+    """
     products: set[Node] = set()
 
     def change(node: Node) -> Node | None:
-        if node.op != DIVIDE or isinstance(node.args[1].op, Scalar):
-            return None
-        if node.type.dtype.compute is not node.type.dtype:
+        if node.op != DIVIDE or node.type.dtype.compute is not node.type.dtype:
             return None
         x, y = node.args
         spread = isinstance(y.op, View) and y.op.valid is None
-        one = make(y.op, make(RECIPROCAL, y.args[0])) if spread else make(RECIPROCAL, y)
+        if not spread or hint(y.args[0].type.size) >= hint(node.type.size):
+            return None
+        one = make(y.op, make(RECIPROCAL, y.args[0]))
         product = make(MULTIPLY, x, one)
         products.add(product)
         return product
@@ -51,8 +55,6 @@ def as_quotients(graph: Graph, products: Collection[Node]) -> Graph:
 
 def _divisor(node: Node) -> Node | None:
     """What the node is the reciprocal of, if it is one."""
-    if node.op == RECIPROCAL:
-        return node.args[0]
     spread = isinstance(node.op, View) and node.args[0].op == RECIPROCAL
     return make(node.op, node.args[0].args[0]) if spread else None
 

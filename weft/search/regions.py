@@ -78,7 +78,7 @@ def regions(graph: Graph) -> list[Region]:
 
     def find(n: Node) -> Node:
         while leader.get(n, n) is not n:
-            n = leader[n]
+            leader[n] = n = leader.get(leader[n], leader[n])
         return n
 
     sums: dict[Node, bool] = {}
@@ -100,18 +100,17 @@ def regions(graph: Graph) -> list[Region]:
             members.setdefault(find(n), []).append(n)
     kept = set(graph.outputs)
     found: list[Region] = []
+    order = {n: i for i, n in enumerate(users)}
     for nodes in members.values():
+        if len(nodes) > NODES or not any(isinstance(n.op, Reduce) for n in nodes):
+            continue
         own = set(nodes)
         roots = [n for n in nodes if n in kept or is_cut(n) or not own.issuperset(users[n])]
         known = {a for n in nodes for a in n.args if not isinstance(a.op, Scalar)}
-        leaves = [n for n in users if n in known and (n not in own or is_cut(n))]
-        if len(nodes) <= NODES and len(roots) <= ROOTS and _has_sums(nodes):
-            found += _region(tuple(roots), tuple(leaves))
+        leaves = [n for n in known if n not in own or is_cut(n)]
+        if len(roots) <= ROOTS:
+            found += _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)))
     return found
-
-
-def _has_sums(nodes: list[Node]) -> bool:
-    return any(isinstance(n.op, Reduce) for n in nodes)
 
 
 def _region(roots: Nodes, leaves: Nodes) -> list[Region]:
