@@ -78,7 +78,7 @@ def test_frozen_weights_may_be_updated() -> None:
     with torch.no_grad():
         for _ in range(2):
             torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-4)
-            model[0].weight.mul_(2)
+            model[0].weight.mul_(2)  # type: ignore[operator]
 
 
 def test_any_size_is_left_alone_as_yet() -> None:
