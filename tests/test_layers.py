@@ -27,6 +27,7 @@ LAYERS: dict[str, set[str]] = {
     # The levels, top down. frontend lowers the torch level to the tensor level.
     "frontend": {"core", "library", "scalar", "targets", "tensor.ops", "tensor.build"},
     "tensor": {"core", "library", "scalar", "targets"},
+    "search": {"core", "scalar", "targets", "tensor"},
     "loop": {"core", "scalar", "targets"},
     "interpret": {"core", "library", "scalar", "tensor.ops", "kernel.ops"},
     "tile": {"core", "scalar", "targets"},

@@ -33,7 +33,7 @@ from weft.link import cpu, gpu, simulator
 from weft.link.places import device_of, misplaced, run_or_refuse
 from weft.link.program import Emitted, Linked, described, make_report, without_restatements
 from weft.link.ranges import Ranges, in_ranges, told, within
-from weft.options import Fallback, Fuse, Options, Tune, find_target
+from weft.options import Fallback, Fuse, Options, Search, Tune, find_target
 from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Program
@@ -175,6 +175,7 @@ def compile(
     passes: str = "",
     schedule: str = "",
     tune: Tune = "cached",
+    search: Search = "off",
     verbose: int = 0,
     profile: bool = False,
     simulate: bool = False,
@@ -188,8 +189,7 @@ def compile(
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
     dynamic   None, on a CPU: a size is a number until a call has another one, then one program is
-              for all from 2 on; True: from the first call on; False: each has its own. A size that
-              decides what the program does is fixed
+              for all from 2 on; True: from the first on; False, or where it decides: each its own
     sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
               call on and within that range, which may be a torch.export.Dim, or (1, None). Of an
               argument that is a list or a dict it is a list or a dict of such. WeftError at a
@@ -205,13 +205,13 @@ def compile(
     passes    "-stage_inputs,-021" leaves out schedule passes, by name or number
     schedule  "softmax.vectors = 4", a line for each choice, as f.ir("schedule") prints them all
     tune      "cached" takes what `weft tune` found, "off" does not; "now" searches at first calls
+    search    "on" reorders sums of products where cheaper, "deep" looks for longer (README)
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
-    code = target, fuse, fallback, dynamic, freeze, passes, schedule, tune
-    options = Options(*code, verbose or config.verbose, profile, simulate)
-    build = Builder(options, sizes)
+    code = target, fuse, fallback, dynamic, freeze, passes, schedule, tune, search
+    build = Builder(Options(*code, verbose or config.verbose, profile, simulate), sizes)
     return partial(compiled, build=build) if fn is None else compiled(fn, build)
 
 

@@ -26,6 +26,7 @@ from weft.scalar.nest import Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
 from weft.scalar.structure import Unique, is_same
+from weft.search.search import search
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
@@ -142,13 +143,14 @@ def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     return schedule_for(target, options.left_out, merges, GPU_THREADS), chooser
 
 
-def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog) -> Passes:
+def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog, *searching: Any) -> Passes:
     """The passes of the tensor level, each with its name."""
     steps: Passes = (
         ("001_simplify", lambda graph: simplify(graph, log.fired)),
-        ("002_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
+        ("002_search", lambda graph: search(graph, price, target, log, *searching)),
+        ("003_fold_in_one_pass", partial(fold_in_one_pass, price=price)),
     )
-    return (*steps, ("003_pair_bf16", pair_bf16)) if target.pairs else steps
+    return (*steps, ("004_pair_bf16", pair_bf16)) if target.pairs else steps
 
 
 def groups_of(
@@ -189,7 +191,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price = price_for(target, free)
     if start.level == "torch":
-        for name, step in steps_on_tensors(target, price, log):
+        for name, step in steps_on_tensors(target, price, log, options.search, known.constants):
             run("n", step, name)
     if program.level == "tensor":
         groups = log.time("l", lambda: groups_of(program, price, target, options.fuse, chooser))

@@ -22,6 +22,7 @@ from weft.targets.nvidia import runs_on
 Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
 Tune = Literal["off", "cached", "now"]
+Search = Literal["on", "off", "deep"]
 
 # Those with a name of their own. Another CPU's code runs here as well: vectors do anywhere.
 TARGETS: dict[str, CPU | GPU] = {**{f"cpu:{isa}": cpu for isa, cpu in CPUS.items()}, **GPUS}
@@ -40,6 +41,7 @@ class Options:
     passes: str = ""  # "-stage_inputs,-021": schedule passes to leave out, by name or number
     schedule: str = ""  # "softmax.vectors = 4": choices of its kernels, a line for each
     tune: Tune = "cached"
+    search: Search = "off"
     verbose: int = field(default=0, compare=False, repr=False)  # these change no code
     profile: bool = field(default=False, compare=False, repr=False)
     simulate: bool = field(default=False, compare=False, repr=False)

@@ -45,6 +45,7 @@ TargetOption = Annotated[
     str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, opencl ...")
 ]
 FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
+SearchOption = Annotated[str, typer.Option("--search", help="on, off or deep")]
 FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
 PassesOption = Annotated[
     str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
@@ -68,6 +69,7 @@ def compile_command(
     ] = None,
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
+    search: SearchOption = "off",
     fallback: FallbackOption = "aten",
     dynamic: DynamicOption = False,
     passes: PassesOption = "",
@@ -90,7 +92,7 @@ def compile_command(
         running.require_stats(target)
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
     keywords |= {"dynamic": dynamic, "passes": passes, "profile": stats}
-    keywords |= {"schedule": schedule_text(schedule)}
+    keywords |= {"schedule": schedule_text(schedule), "search": search}
     chosen = Options.of(keywords)
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
@@ -133,6 +135,7 @@ def run_command(
     ] = None,
     target: TargetOption = "auto",
     fuse: FuseOption = "greedy",
+    search: SearchOption = "off",
     fallback: FallbackOption = "aten",
     dynamic: DynamicOption = False,
     passes: PassesOption = "",
@@ -143,7 +146,7 @@ def run_command(
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
     keywords |= {"dynamic": dynamic, "passes": passes, "profile": profile, "simulate": simulate}
-    keywords |= {"schedule": schedule_text(schedule)}
+    keywords |= {"schedule": schedule_text(schedule), "search": search}
     chosen = Options.of(keywords)
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"

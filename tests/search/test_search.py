@@ -1,0 +1,99 @@
+"""The pass on whole programs: what it repeats, what it may count on, what it leaves alone."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import weft
+from tests.captures import capture_call
+from tests.search.programs import PROGRAMS, TARGET, graph_of, multiply_adds
+from weft.core.node import Graph, postorder
+from weft.core.passes import PassLog
+from weft.frontend.graph import Known
+from weft.levels import lower
+from weft.options import Options
+from weft.search import search as module
+from weft.tensor.ops import Input, Reduce
+
+
+class Layer(nn.Module):
+    """A gated block after a norm, as decoders have it: nothing is to be found."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(width)
+        self.up, self.gate = nn.Linear(width, 2 * width), nn.Linear(width, 2 * width)
+        self.down = nn.Linear(2 * width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = self.norm(x)
+        return x + self.down(torch.nn.functional.silu(self.gate(h)) * self.up(h))
+
+
+def test_equal_layers_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    searched: list[int] = []
+    real = module.saturate
+
+    def counted(*args) -> int:  # type: ignore[no-untyped-def]
+        searched[-1] += 1
+        return real(*args)
+
+    monkeypatch.setattr(module, "saturate", counted)
+    x = torch.randn(64, 128)
+    with torch.no_grad():
+        for layers in (3, 9):
+            searched.append(0)
+            model = nn.Sequential(*(Layer(128) for _ in range(layers)))
+            graph = graph_of(model, [x])
+            assert graph.outputs == graph_of(model, [x], "off").outputs
+    assert searched[0] == searched[1] > 0
+
+
+def frozen(model: nn.Module, x: torch.Tensor, freeze: bool) -> Graph:
+    with torch.no_grad():
+        captured = capture_call(model, (x,))
+    constants = captured.constants() if freeze else ()
+    known = Known(captured.layouts, constants, fused=True)
+    return lower(captured.graph, Options(target=TARGET, search="on"), PassLog(), known).made[
+        "tensor"
+    ]
+
+
+def test_weights_are_multiplied_only_where_they_are_promised_to_stay() -> None:
+    model = nn.Sequential(nn.Linear(512, 512, bias=False), nn.Linear(512, 512)).eval()
+    x = torch.randn(64, 512)
+
+    def sums_of_inputs(graph: Graph) -> int:
+        """Sums that depend on the input that is no parameter."""
+        names = {n for n in graph.inputs if n.type.shape == (64, 512)}
+        sums = [n for n in graph.nodes() if isinstance(n.op, Reduce)]
+        return sum(not names.isdisjoint(postorder(n)) for n in sums)
+
+    assert [sums_of_inputs(frozen(model, x, f)) for f in (False, True)] == [2, 1]
+
+
+def test_frozen_weights_may_be_updated() -> None:
+    model = nn.Sequential(nn.Linear(512, 512, bias=False), nn.Linear(512, 512)).eval()
+    x, f = torch.randn(64, 512), weft.compile(model, search="on", freeze=True)
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-4)
+            model[0].weight.mul_(2)  # type: ignore[operator]
+
+
+def test_any_size_is_left_alone_as_yet() -> None:
+    program = PROGRAMS["A@B@c"]
+    f = weft.compile(program.run, search="on", dynamic=True)
+    for n in (96, 130):
+        a, b, c = torch.randn(n, n), torch.randn(n, n), torch.randn(n)
+        exact = a.double() @ b.double() @ c.double()
+        torch.testing.assert_close(f(a, b, c).double(), exact, rtol=1e-4, atol=1e-3)
+
+
+def test_the_other_inputs_of_a_graph_stay() -> None:
+    program = PROGRAMS["(q@k')@v"]
+    plain, found = (graph_of(program.run, program.inputs(), s) for s in ("off", "deep"))
+    assert plain.inputs == found.inputs and all(isinstance(n.op, Input) for n in found.inputs)
+    assert multiply_adds(found) < multiply_adds(plain)

@@ -1,0 +1,89 @@
+"""What algebra would do and floats do not bear: these programs stay as they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.search.programs import graph_of
+
+
+def pairwise(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x[:, None] - y[None]).square().sum(-1)
+
+
+def variance(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)).square().mean(-1)
+
+
+def windows(x: torch.Tensor) -> torch.Tensor:
+    return x.unfold(-1, 16, 1).sum(-1)
+
+
+def one_row(x: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (x @ a) @ b
+
+
+def two_weights(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    return x @ v + x @ w
+
+
+HALF = torch.bfloat16
+TRAPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
+    "pairwise distance": (pairwise, [torch.randn(256, 64), torch.randn(256, 64)]),
+    "variance": (variance, [torch.randn(512, 512)]),
+    "window sums": (windows, [torch.randn(64, 4096)]),
+    "low rank, one row": (one_row, [torch.randn(1, 1024), *map(torch.randn, [1024, 8], [8, 1024])]),
+    "bf16 weights": (two_weights, [torch.randn(256, 256, dtype=HALF) for _ in range(3)]),
+}
+
+
+@pytest.mark.parametrize("name", TRAPS)
+def test_stays_as_written(name: str) -> None:
+    run, inputs = TRAPS[name]
+    assert graph_of(run, inputs).outputs == graph_of(run, inputs, "off").outputs
+
+
+def test_infinities_stay_where_nothing_is_found() -> None:
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x, -1) + x * 0
+
+    x = torch.full((4, 8), -torch.inf)
+    x[1:] = torch.randn(3, 8)
+    x[2, 3] = torch.inf
+    torch.testing.assert_close(weft.compile(run, search="on")(x), run(x), equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)
+def test_integers_wrap_as_in_eager(dtype: torch.dtype) -> None:
+    def run(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        inner = (a[:, :, None] * b[None]).sum(1, dtype=dtype)
+        return (inner[:, :, None] * c[None]).sum(1, dtype=dtype)
+
+    high = torch.iinfo(dtype).max
+    shapes = (96, 96), (96, 96), (96, 1)
+    a, b, c = (torch.randint(high // 2, high, s, dtype=dtype) for s in shapes)
+    assert torch.equal(weft.compile(run, search="on")(a, b, c), run(a, b, c))
+
+
+def test_weights_may_change_between_calls() -> None:
+    v, w = torch.randn(256, 256), torch.randn(256, 4)
+    f = weft.compile(lambda x: (x @ v) @ w, search="on")
+    x = torch.randn(256, 256)
+    for _ in range(2):
+        expected = (x.double() @ v.double()) @ w.double()
+        torch.testing.assert_close(f(x).double(), expected, rtol=1e-4, atol=1e-2)
+        v.mul_(2)
+
+
+def test_off_changes_nothing_and_on_tells_what_it_did(capsys: pytest.CaptureFixture[str]) -> None:
+    a, b, c = torch.randn(256, 256), torch.randn(256, 256), torch.randn(256)
+    weft.compile(lambda a, b, c: a @ b @ c, verbose=2, search="on").prepare(a, b, c)
+    shown = capsys.readouterr().out
+    assert "order " in shown and "equal modulo a prime at 2 points" in shown
+    weft.compile(lambda a, b, c: a @ b @ c, verbose=2, search="off").prepare(a, b, c)
+    assert "region" not in capsys.readouterr().out

@@ -1,0 +1,271 @@
+"""An e-graph of polynomials over named axes: equal terms are one class, and so are equal parts.
+
+g = EGraph({k: 64})
+x, y = g.leaf(a, (i, k)), g.leaf(b, (k, j))
+product = g.sum({k}, g.mul((x, y)))          # a matrix product, which needs no shapes
+rounds = saturate(g, LAWS, Limits())         # all that the laws find equal, within limits
+
+A class knows its free axes (those that all of its terms have) and its value where it is constant.
+"""
+
+import operator
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from functools import reduce
+from math import prod
+from typing import Any, NamedTuple
+
+from weft.core.node import Node, substitute
+from weft.scalar.sizes import hint
+from weft.tensor.rules_view import axes_of
+
+Axes = frozenset[Node]
+Ids = tuple[int, ...]
+Number = int | Fraction
+
+
+class Term(NamedTuple):
+    """An operation on classes. Both products and sums of terms have any number of operands.
+
+    leaf    data: (tensor, index), an element of a tensor
+    const   data: a number, exactly
+    extent  data: an axis, the number of whose positions this is
+    mul, add
+    sum     data: the axes that are summed over; the operand is one element
+    """
+
+    kind: str
+    data: Any = None
+    args: Ids = ()
+
+
+class Facts(NamedTuple):
+    """What is known of a class."""
+
+    free: Axes = frozenset()
+    value: Number | None = None
+    constant: bool = False  # one of its terms is of constants alone, so it is computed once
+
+
+class Conflict(Exception):
+    """Two constants that differ were found to be equal: a law is wrong."""
+
+
+class Law(NamedTuple):
+    """One equality, as a row: how its left side is found, when it holds, its right side.
+
+    find  (graph, term) -> matches, each a tuple
+    when  (graph, *match) -> whether the equality holds
+    make  (graph, *match) -> the class of the right side
+    proof why it holds, in a sentence
+    """
+
+    name: str
+    kind: str  # of the terms it is tried on
+    find: Callable[..., Iterator[tuple[Any, ...]]]
+    when: Callable[..., bool]
+    make: Callable[..., int]
+    proof: str
+    settles: bool = False  # other laws need not look at the left side again: the right side has all
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a search ends that would find more; `matches` of one law in a round make it pause."""
+
+    nodes: int = 3000
+    rounds: int = 12
+    seconds: float = 0.3
+    matches: int = 300
+
+
+@dataclass(eq=False)
+class EGraph:
+    extents: dict[Node, Any]  # of every axis
+    fixed: Collection[Node] = ()  # tensors that are constants
+    parent: list[int] = field(default_factory=list[int])
+    ids: dict[Term, int] = field(default_factory=dict[Term, int])  # in order of creation
+    facts: dict[int, Facts] = field(default_factory=dict[int, Facts])
+    terms: dict[int, list[Term]] = field(default_factory=dict[int, list[Term]])
+    settled: set[Term] = field(default_factory=set[Term])  # which laws leave alone
+    unions: list[tuple[str, Term, int]] = field(default_factory=list[tuple[str, Term, int]])
+
+    def find(self, i: int) -> int:
+        while self.parent[i] != i:
+            self.parent[i] = self.parent[self.parent[i]]
+            i = self.parent[i]
+        return i
+
+    def free(self, *ids: int) -> Axes:
+        found = [self.facts[self.find(i)].free for i in ids]
+        return found[0] if len(found) == 1 else Axes().union(*found)
+
+    def size(self, axes: Collection[Node]) -> int:
+        return prod(hint(self.extents[a]) for a in axes)
+
+    def value(self, i: int) -> Number | None:
+        return self.facts[self.find(i)].value
+
+    def of(self, i: int, kind: str) -> list[Term]:
+        """The terms of that kind in a class."""
+        return [t for t in self.terms[self.find(i)] if t.kind == kind]
+
+    # ---- terms; each has one form
+
+    def insert(self, term: Term) -> int:
+        found = self.ids.get(term)
+        if found is not None:
+            return self.find(found)
+        new = len(self.parent)
+        self.parent.append(new)
+        self.ids[term], self.terms[new], self.facts[new] = new, [term], self._facts(term)
+        return new
+
+    def _facts(self, term: Term) -> Facts:
+        if term.kind == "leaf":
+            return Facts(Axes(axes_of(*term.data[1])), None, read_by(term.data[0]) in self.fixed)
+        if not term.args:
+            return Facts(Axes(), term.data if term.kind == "const" else None, True)
+        constant = all(self.facts[self.find(a)].constant for a in term.args)
+        bound = term.data if term.kind == "sum" else Axes()
+        return Facts(self.free(*term.args) - bound, None, constant)
+
+    def leaf(self, tensor: Node, index: tuple[Node, ...]) -> int:
+        return self.insert(Term("leaf", (tensor, index)))
+
+    def const(self, value: Number) -> int:
+        return self.insert(Term("const", Fraction(value)))
+
+    def extent(self, axis: Node) -> int:
+        return self.insert(Term("extent", axis))
+
+    def mul(self, args: Iterable[int]) -> int:
+        return self._joined("mul", args, 1, operator.mul)
+
+    def add(self, args: Iterable[int]) -> int:
+        return self._joined("add", args, 0, operator.add)
+
+    def _joined(self, kind: str, args: Iterable[int], unit: int, both: Any) -> int:
+        """Operands sorted, which is commutativity, and constants joined into one."""
+        found = [self.find(a) for a in args]
+        known = [v for a in found if (v := self.value(a)) is not None]
+        rest = [a for a in found if self.value(a) is None]
+        total = reduce(both, known, Fraction(unit))
+        if total != unit or not rest:
+            rest.append(self.const(total))
+        return rest[0] if len(rest) == 1 else self.insert(Term(kind, None, tuple(sorted(rest))))
+
+    def sum(self, axes: Collection[Node], body: int) -> int:
+        body = self.find(body)
+        return self.insert(Term("sum", frozenset(axes), (body,))) if axes else body
+
+    def renamed(self, i: int, names: Mapping[Node, Node], memo: dict[int, int]) -> int:
+        """The class with other names of its free axes."""
+        i = self.find(i)
+        names = {a: b for a, b in names.items() if a in self.facts[i].free}
+        if not names or i in memo:
+            return memo.get(i, i)
+        term = self.terms[i][0]  # the oldest: its operands are older still, so this ends
+        if term.kind == "leaf":
+            tensor, index = term.data
+            made = self.leaf(tensor, substituted(index, names))
+        elif term.kind == "sum":
+            inner = {a: b for a, b in names.items() if a not in term.data}
+            made = self.sum(term.data, self.renamed(term.args[0], inner, {}))
+        else:
+            args = [self.renamed(a, names, memo) for a in term.args]
+            made = self.mul(args) if term.kind == "mul" else self.add(args)
+        memo[i] = made
+        return made
+
+    # ---- equalities
+
+    def union(self, a: int, b: int, law: str, left: Term) -> bool:
+        """Make two classes one; False if they are already."""
+        a, b = sorted((self.find(a), self.find(b)))
+        if a == b:
+            return False
+        x, y = self.facts[a], self.facts[b]
+        if None not in (x.value, y.value) and x.value != y.value:
+            raise Conflict(f"{law}: {x.value} is not {y.value}")
+        self.parent[b] = a
+        value = y.value if x.value is None else x.value
+        self.facts[a] = Facts(x.free & y.free, value, x.constant or y.constant)
+        self.terms[a] += self.terms.pop(b)
+        self.unions.append((law, left, a))
+        return True
+
+    def rebuild(self) -> None:
+        """Terms whose operands became equal are equal: repeated until none are found."""
+        changed = True
+        while changed:
+            changed, ids = False, dict[Term, int]()
+            for term, i in self.ids.items():
+                args = tuple(map(self.find, term.args))
+                args = tuple(sorted(args)) if term.kind in ("mul", "add") else args
+                current = term._replace(args=args)
+                if term in self.settled:
+                    self.settled.add(current)
+                other = ids.setdefault(current, self.find(i))
+                if self.find(other) != self.find(i):
+                    changed = self.union(other, i, "congruence", current)
+            self.ids = {t: self.find(i) for t, i in ids.items()}
+        self.terms = {}
+        for term, i in self.ids.items():
+            self.terms.setdefault(i, []).append(term)
+            old, new = self.facts[i], self._facts(term)
+            self.facts[i] = Facts(old.free & new.free, old.value, old.constant or new.constant)
+
+
+def read_by(tensor: Node) -> Node:
+    """What a tensor, which may be a masked view, reads."""
+    return tensor.args[0] if tensor.args else tensor
+
+
+def substituted(index: tuple[Node, ...], names: Mapping[Node, Node]) -> tuple[Node, ...]:
+    return substitute(index, dict(names))
+
+
+def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
+    """Apply laws until they find nothing new, or to the limits; returns the number of rounds.
+
+    A law with too many matches in a round pauses for some, longer each time.
+    """
+    end = time.perf_counter() + limits.seconds
+    until, strikes = Counter[str](), Counter[str]()
+    for turn in range(limits.rounds):
+        before, seen = len(g.ids), len(g.unions)
+        for law in laws:
+            if until[law.name] > turn:
+                continue
+            found = _matches(g, law, limits.matches << strikes[law.name])
+            if found is None:
+                strikes[law.name] += 1
+                until[law.name] = turn + 1 + strikes[law.name]
+                continue
+            for term, i, match in found:
+                if term not in g.settled:
+                    g.union(law.make(g, *match), i, law.name, term)
+                    if law.settles:
+                        g.settled.add(term)
+                if len(g.ids) > limits.nodes or time.perf_counter() > end:
+                    g.rebuild()
+                    return turn + 1
+        g.rebuild()
+        if len(g.ids) == before and len(g.unions) == seen and not any(until.values()):
+            return turn + 1
+    return limits.rounds
+
+
+def _matches(g: EGraph, law: Law, most: int) -> list[tuple[Term, int, tuple[Any, ...]]] | None:
+    """All matches of a law; None if there are more than `most`."""
+    found: list[tuple[Term, int, tuple[Any, ...]]] = []
+    for term, i in g.ids.items():
+        if term.kind == law.kind and term not in g.settled:
+            found += ((term, i, m) for m in law.find(g, term) if law.when(g, *m))
+            if len(found) > most:
+                return None
+    return found

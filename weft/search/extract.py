@@ -1,0 +1,180 @@
+"""The cheapest terms of an e-graph, where what two of them share is paid for once.
+
+plan = Extraction(g, target, roots, fixed).cheapest()      # plan.us, plan.expressions
+A sum of a product is priced as one contraction: its multiply-adds, or what it reads and writes.
+What constants alone decide is free, as it runs once. The order of magnitude is all that counts:
+the price of fusion has the last word (search.py).
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+from weft.core.node import Node
+from weft.scalar.sizes import hint
+from weft.search.egraph import EGraph, Ids, Term, read_by
+from weft.search.regions import Expression
+from weft.targets.machine import Machine
+from weft.tensor.rules_view import axes_of
+
+BYTES = 4  # of an element
+
+
+class Candidate(NamedTuple):
+    """One way to compute a class: what it takes by itself, from which other classes."""
+
+    us: float
+    args: Ids
+    term: Term
+    product: Term | None = None  # of a sum: what it is the sum of
+
+
+class Plan(NamedTuple):
+    us: float
+    expressions: tuple[Expression, ...]  # of the roots
+
+
+class Cyclic(Exception):
+    """Choices of classes that need each other: nothing can be made of them."""
+
+
+Choice = dict[int, float]  # the classes that a class needs, itself as well, with their prices
+
+
+@dataclass(eq=False)
+class Extraction:
+    """The candidates of each class, and what is chosen of them."""
+
+    g: EGraph
+    target: Machine
+    roots: Ids
+
+    def __post_init__(self) -> None:
+        g = self.g
+        self.candidates: dict[int, list[Candidate]] = {}
+        for term in g.ids:
+            i = g.find(g.ids[term])
+            self.candidates.setdefault(i, [])
+            if g.free(*term.args) - (term.data if term.kind == "sum" else set()) <= g.free(i):
+                self.candidates[i] += self._candidates(term, i)
+
+    def _candidates(self, term: Term, i: int) -> list[Candidate]:
+        g = self.g
+        args = tuple(map(g.find, term.args))
+        if term.kind in ("leaf", "const", "extent"):
+            return [Candidate(0.0, (), term)]
+        if term.kind != "sum":
+            return [Candidate(self._elementwise(i, len(args)), args, term)]
+        space, out = self._size(args[0]), self._size(i)
+        found = [
+            Candidate(self._contraction(i, space, out, t.args), tuple(map(g.find, t.args)), term, t)
+            for kind in ("mul", "add")
+            for t in g.of(args[0], kind)
+            if g.free(*t.args) <= g.free(args[0])
+        ]
+        return found or [Candidate(self._contraction(i, space, out, args), args, term)]
+
+    def _size(self, i: int) -> int:
+        return self.g.size(self.g.free(i))
+
+    def _reads(self, i: int) -> int:
+        """Elements of memory that reading a class touches: a view may repeat those of a tensor."""
+        tensors = [read_by(t.data[0]).type.size for t in self.g.of(i, "leaf")]
+        return min([self._size(i), *map(hint, tensors)])
+
+    def _elementwise(self, i: int, operands: int) -> float:
+        if self.g.facts[i].constant:
+            return 0.0
+        return self._us(self._size(i) * (operands - 1) / 2, 0)
+
+    def _contraction(self, i: int, space: int, out: int, args: Ids) -> float:
+        if self.g.facts[i].constant:
+            return 0.0
+        elements = out + sum(self._reads(a) for a in args)
+        return self._us(space * max(1, len(args) - 1), elements) + self.target.launch_us
+
+    def _us(self, multiply_adds: float, elements: int) -> float:
+        t = self.target
+        work = multiply_adds / (t.vector_ops_per_ns / 2 * t.lanes(BYTES) * t.cores)
+        return max(work, elements * BYTES / t.memory_bytes_per_ns / t.cores) / 1e3
+
+    # ---- choosing
+
+    def cheapest(self) -> Plan:
+        """Greedy: each root's cheapest choice, given what the roots before it have paid for."""
+        chosen: dict[int, Candidate] = {}
+        for root in self.roots:
+            best = self._best(chosen)
+            self._take(self.g.find(root), best, chosen)
+        memo: dict[int, Expression | None] = {}
+        made = tuple(self._expression(self.g.find(r), chosen, memo) for r in self.roots)
+        return Plan(sum(c.us for c in chosen.values()), made)
+
+    def _best(self, chosen: Mapping[int, Candidate]) -> dict[int, Candidate]:
+        """The best candidate of each class, where what is chosen already costs nothing more."""
+        needs: dict[int, Choice] = {i: {i: 0.0} for i in chosen}
+        totals = dict.fromkeys(chosen, 0.0)
+        best = dict(chosen)
+        changed = True
+        while changed:
+            changed = False
+            for i, candidates in self.candidates.items():
+                if i in chosen:
+                    continue
+                for c in candidates:
+                    if any(a not in needs or i in needs[a] for a in c.args):
+                        continue
+                    choice: Choice = {i: c.us}
+                    for a in c.args:
+                        choice |= needs[a]
+                    total = sum(choice.values()) + 1e-9 * len(choice)
+                    if total < totals.get(i, float("inf")) * (1 - 1e-9):
+                        needs[i], totals[i], best[i], changed = choice, total, c, True
+        return best
+
+    def _take(self, i: int, best: Mapping[int, Candidate], chosen: dict[int, Candidate]) -> None:
+        if i not in chosen:
+            if i not in best:
+                raise Cyclic("a class without a term that stands alone")
+            chosen[i] = best[i]
+            for a in best[i].args:
+                self._take(a, best, chosen)
+
+    def _expression(
+        self, i: int, chosen: Mapping[int, Candidate], memo: dict[int, Expression | None]
+    ) -> Expression:
+        if i in memo:
+            known = memo[i]
+            if known is None:
+                raise Cyclic("a choice that needs itself")
+            return known
+        c, memo[i] = chosen[i], None
+        args = tuple(self._expression(a, chosen, memo) for a in c.args)
+        if c.product is not None:
+            args = (Expression(c.product.kind, None, args),)
+        made = memo[i] = Expression(c.term.kind, c.term.data, args)
+        return made
+
+
+def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[Node]:
+    """The free axes of an expression, from those of its operands."""
+    if e.kind == "leaf":
+        return frozenset(axes_of(*e.data[1]))
+    found = frozenset[Node]().union(*(known[id(a)] for a in e.args))
+    return found - e.data if e.kind == "sum" else found
+
+
+def multiply_adds(expressions: Iterable[Expression], extents: Mapping[Node, int]) -> int:
+    """Those of all sums, each counted once; a sum that multiplies nothing counts its additions."""
+    free: dict[int, frozenset[Node]] = {}
+    total, seen = 0, set[int]()
+    for root in expressions:
+        for e in root.all():
+            free[id(e)] = free_of(e, free)
+            if e.kind == "sum" and id(e) not in seen:
+                inner = e.args[0]
+                times = max(1, len(inner.args) - 1) if inner.kind == "mul" else 1
+                total += times * prod(hint(extents[a]) for a in free[id(inner)])
+            seen.add(id(e))
+    return total

@@ -1,0 +1,192 @@
+"""search: computes polynomials of tensors in the cheapest of the ways that laws find equal.
+
+graph = search(graph, price, target)
+(A @ B) @ c -> A @ (B @ c)          sum(A @ B) -> sum(A, rows) @ sum(B, columns)
+(q @ k') @ v -> q @ (k' @ v)        A @ C + B @ C -> (A + B) @ C
+
+A find is taken where check.py lets it stand in and the price of fusion is lower by MARGIN. Where
+the program's own results are finite, the results are within twice its error bound.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from weft.core.node import Graph, Node, Nodes, bottom_up, make, postorder
+from weft.core.passes import PassLog
+from weft.scalar.nest import Buffer
+from weft.search.check import Verdict, compare, same
+from weft.search.egraph import Conflict, EGraph, Law, Limits, saturate
+from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
+from weft.search.laws import LAWS
+from weft.search.quotients import as_products, as_quotients, rewritten
+from weft.search.regions import Reader, Region, Writer, regions
+from weft.targets.machine import Machine
+from weft.tensor.fuse import partition
+from weft.tensor.groups import Price
+from weft.tensor.lower import lower_group
+from weft.tensor.ops import Extern, Index, Input, Scalar
+from weft.tensor.rules import simplify
+
+MARGIN = 0.9  # of the old price, at most
+LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 5.0, 2000)}
+
+
+class Found(NamedTuple):
+    """What became of a region: its new outputs, if they are taken, and how that came about."""
+
+    outputs: Nodes | None
+    story: str
+
+
+@dataclass
+class Search:
+    price: Price
+    target: Machine
+    limits: Limits = LIMITS["on"]
+    laws: Collection[Law] = LAWS
+    memo: dict[tuple[Nodes, tuple[Node, ...]], Found] = field(
+        default_factory=dict[tuple[Nodes, tuple[Node, ...]], Found]
+    )
+
+    def region(self, region: Region, fixed: Collection[Node] = ()) -> Found:
+        """The find for a region, where placeholders `fixed` are constants; equal ones share it."""
+        key = (region.outputs, tuple(i for i in region.inputs if i in fixed))
+        if key not in self.memo:
+            start = time.perf_counter()
+            outputs, story = self._find(region, fixed)
+            spent = f"{(time.perf_counter() - start) * 1e3:.0f} ms"
+            self.memo[key] = Found(outputs, f"{spent}; {story}")
+        return self.memo[key]
+
+    def _find(self, region: Region, fixed: Collection[Node]) -> tuple[Nodes | None, str]:
+        reader = Reader(region.outputs, fixed)
+        g, roots = reader.graph, tuple(reader.roots)
+        before = Extraction(g, self.target, roots).cheapest()
+        try:
+            rounds = saturate(g, self.laws, self.limits)
+            after = Extraction(g, self.target, roots).cheapest()
+        except (Conflict, Cyclic) as error:
+            return None, f"given up: {error}"
+        story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
+        if after.us > MARGIN * before.us:
+            return None, f"{story}; nothing cheaper"
+        story += f"; {before.us:.1f} -> {after.us:.1f} us"
+        old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
+        story += f", multiply-adds {old} -> {new}"
+        outputs, verdict = stand_in(region, g, self.target, before, after)
+        if outputs is None or verdict.why:
+            return None, f"{story}; refused: {verdict.why}"
+        outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
+        was, is_ = (self._us(region.inputs, o, fixed) for o in (region.outputs, outputs))
+        story += f"; priced {was:.1f} -> {is_:.1f} us; error x{verdict.ratio:.2g}"
+        story += "; equal modulo a prime at 2 points, in float64 for 5 families of inputs"
+        return (outputs, story) if is_ < MARGIN * was else (None, f"{story}; not cheaper")
+
+    def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
+        """The price of the kernels that compute the outputs; those of constants run once."""
+        graph = Graph("tensor", "region", inputs, outputs)
+        groups = partition(graph, self.price, self.target)
+        stored = [n for group in groups for n in group]
+        buffers = {n: Buffer(f"t{i}", n.type) for i, n in enumerate((*inputs, *stored))}
+        once = constants(graph, fixed)
+        ran = (g for g in groups if not once.issuperset(g))
+        return sum(self.price(lower_group(g, buffers, buffers)) for g in ran)
+
+
+def stand_in(
+    region: Region, g: EGraph, target: Machine, before: Plan, after: Plan
+) -> tuple[Nodes | None, Verdict]:
+    """The tensors of a plan, read back and compared with it, and whether it may replace the old."""
+    dtype = region.outputs[0].type.dtype
+    verdict = compare(before.expressions, after.expressions, g.extents, dtype)
+    if verdict.why:
+        return None, verdict
+    writer = Writer(dtype, g.extents)
+    pairs = zip(after.expressions, region.outputs, strict=True)
+    outputs = tuple(writer.root(e, old.type.shape) for e, old in pairs)
+    back = Reader(outputs)
+    again = Extraction(back.graph, target, tuple(back.roots)).cheapest()
+    if not same(after.expressions, again.expressions, g.extents | back.graph.extents, True):
+        return None, Verdict("the tensors are not what was found")
+    for old, new in zip(region.outputs, outputs, strict=True):
+        if not set(_inputs(new)) <= set(_inputs(old)):
+            return None, Verdict("a result would depend on more tensors")
+    return outputs, verdict
+
+
+def _inputs(root: Node) -> list[Node]:
+    return [n for n in postorder(root) if isinstance(n.op, Input)]
+
+
+def laws_used(g: EGraph) -> str:
+    counts = Counter(law for law, *_ in g.unions if law != "congruence")
+    return ", ".join(f"{law} {n}" for law, n in counts.most_common())
+
+
+def constants(graph: Graph, fixed: Collection[Node]) -> set[Node]:
+    """The tensors that are computed from constants alone."""
+    found = set(fixed)
+    if fixed:
+        for n in graph.nodes():
+            made = n.args and not isinstance(n.op, Extern) and found.issuperset(n.args)
+            if made or isinstance(n.op, Scalar | Index):
+                found.add(n)
+    return found
+
+
+def search(
+    graph: Graph,
+    price: Price,
+    target: Machine,
+    log: PassLog | None = None,
+    effort: str = "on",
+    fixed: Collection[int] = (),
+) -> Graph:
+    """Replaces each region by what is found for it; `fixed` inputs are constants."""
+    if effort == "off":
+        return graph
+    finder = Search(price, target, LIMITS[effort])
+    whole, products = as_products(graph)
+    once = constants(whole, [whole.inputs[i] for i in fixed])
+    replaced: dict[Node, Node] = {}
+    for region in regions(whole):
+        kept = {p for p, n in zip(region.inputs, region.leaves, strict=True) if n in once}
+        found = finder.region(region, kept)
+        if log is not None and log.verbose > 1:
+            names = ", ".join(whole.names.get(r, "t") for r in region.roots)
+            log.show_choices(f"region {names}: {found.story}\n")
+        if found.outputs is not None:
+            made = region.here(found.outputs)
+            changed = {o: n for o, n in zip(region.roots, made, strict=True) if o is not n}
+            if not _reads(changed.values(), changed, region.leaves):
+                replaced |= changed
+    return with_roots(whole, replaced, products) if replaced else graph
+
+
+def _reads(roots: Iterable[Node], others: Collection[Node], leaves: Nodes) -> bool:
+    """Whether roots are computed from others, between them and the leaves."""
+    seen: dict[Node, None] = {}
+    for root in roots:
+        bottom_up(root, seen, lambda _: None, lambda n: () if n in leaves else n.args)
+    return any(n in seen for n in others if n not in leaves)
+
+
+def with_roots(graph: Graph, replaced: Mapping[Node, Node], products: Collection[Node]) -> Graph:
+    """The graph with other nodes in place of some, which may themselves read others of these."""
+    memo: dict[Node, Node] = {}
+
+    def below(n: Node) -> Nodes:
+        return (replaced[n],) if n in replaced else n.args
+
+    def compute(n: Node) -> Node:
+        if n in replaced:
+            return memo[replaced[n]]
+        args = tuple(memo[a] for a in n.args)
+        return n if args == n.args else make(n.op, *args)
+
+    outputs = tuple(bottom_up(n, memo, compute, below) for n in graph.outputs)
+    left = {memo[p] for p in products if p in memo and p not in replaced}
+    return as_quotients(rewritten(graph, memo, outputs), left)
