@@ -3,7 +3,7 @@
 torch -> tensor -> loop -> tile -> kernel -> source, each level a list of named passes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -161,6 +161,12 @@ def groups_of(
     return partition(graph, price, target, fuse, chooser)
 
 
+def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[Any], Sequence[str]]:
+    """Stores that may combine in any order, and the ops that ATen's kernels do without these."""
+    atomics = [a for a in target.atomics if not (known.ordered and a[1].startswith("f"))]
+    return atomics, () if ("atomic_add", "f32") in atomics else target.library
+
+
 def is_atomic(atomics: Any, price: Any, choices: Any, name: str, table: Any, nests: Any) -> bool:
     """Whether a scatter combines its values in memory, in any order, and not in a table."""
     combined = {(s.how, s.buffer.type.dtype.name) for nest in nests for s in combining(nest)}
@@ -173,21 +179,18 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     target = find_target(options.target)
     schedule, chooser = scheduling(options, target)
     on_gpu, met = isinstance(target, GPU), hints_of(start)
-    atomics = [a for a in target.atomics if not (known.ordered and a[1].startswith("f"))]
+    atomics, library = ways_to_scatter(target, known)
     narrows, program = known.narrows and not on_gpu, start
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
-    def take(changed: Any) -> None:
-        nonlocal program
-        program = made[changed.level] = distinct(changed)
-
     def run(letter: str, change: Callable[[Any], Any], name: str = "") -> None:
-        take(log.run(letter, name, change, program, print_program))
+        nonlocal program
+        changed = distinct(log.run(letter, name, change, program, print_program))
+        program = made[changed.level] = changed
 
     if program.level == "torch":
-        library = () if ("atomic_add", "f32") in atomics else target.library
         run("n", partial(to_tensor, fallback=options.fallback, library=library))
-        take(thought_large(program, known.few or ()) if narrows else program)
+        run("n", lambda p: thought_large(p, known.few or ()) if narrows else p)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
     price = price_for(target, free)
     if start.level == "torch":
@@ -208,7 +211,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
             if few != known.few:
                 return lower(start, options, log, known._replace(few=few))
         unique = Unique(by_hand(program, schedule.kernels, chooser, target), not (on_gpu or free))
-        take(replace(unique.program, level="tile"))
+        run("t", lambda _: replace(unique.program, level="tile"))
         for name, step in schedule.kernels:
             choosing = {"step": step, "chooser": chooser, "name": name[4:]}
             run("t", partial(on_kernels, **choosing, target=target, near=near), name)
