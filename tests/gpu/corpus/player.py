@@ -129,9 +129,11 @@ class Player:
             self.left += sample < 0
             self.marked = sample > 0 and len(kernels) == 1
             inputs = [memory[b.name] for b in step.inputs]
-            outputs = [unwritten(b, self.marked) for b in step.outputs]
+            known = [memory[b.name] for b in step.outputs if b.name in memory]  # to combine with
+            new = (unwritten(b, self.marked) for b in step.outputs)
+            outputs = [array.copy() for array in known] or [*new]
             if sample >= 0:
-                facts = [*map(digest, inputs)] if whole else [sample]
+                facts = [*map(digest, [*inputs, *known])] if whole else [sample]
                 outputs = self.play(made, one, sample, inputs, outputs, facts)
             memory |= {b.name: array for b, array in zip(step.outputs, outputs, strict=True)}
         return [tensor_of(memory[b.name], b) for b in program.outputs]
