@@ -188,8 +188,8 @@ def compile(
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
-    dynamic   None, on a CPU: a size is a number until a call has another one, then one program is
-              for all from 2 on; True: from the first on; False, or where it decides: each its own
+    dynamic   None, on a CPU: a size is fixed until a call has another, then one program is for all
+              from 2 on; True: from the first call on; False: never. What decides the code is fixed
     sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
               call on and within that range, which may be a torch.export.Dim, or (1, None). Of an
               argument that is a list or a dict it is a list or a dict of such. WeftError at a

@@ -111,7 +111,7 @@ def on_kernels(
 
     def one(kernel: Kernel) -> Kernel:
         choices = chooser.of(kernel)
-        if choices.moves and name not in ("", "block_sums"):
+        if kernel.name in chooser.moves and name not in ("", "block_sums"):
             return kernel
         made = call_by_name(step, {**facts, "kernel": kernel, "choices": choices})
         if not name or name in PRECISE or is_same(made.body, kernel.body):

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import optimize  # type: ignore[import-untyped]
 
 from tests.captures import capture_call
 from tests.search.programs import PROGRAMS
@@ -20,7 +21,6 @@ from weft.search.regions import Reader, regions
 from weft.targets.cpu import CPUS
 from weft.tensor.rules import simplify
 
-optimize: Any = pytest.importorskip("scipy.optimize")
 TARGET = CPUS["avx512"]
 
 

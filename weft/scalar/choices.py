@@ -44,7 +44,6 @@ class Choices:
     met: dict[str, Choice] = field(default_factory=dict[str, Choice])
     kernel: str = "kernel"
     declined: dict[str, None] = field(default_factory=dict[str, None])  # fusions; all are legal
-    moves: Sequence[Any] = ()  # that schedule the kernel by hand, in place of choices
 
     def pick(self, name: str, options: Iterable[T], price: Callable[[T], Any]) -> T:
         """The option decided for this choice, or the first of the least price."""
@@ -99,6 +98,7 @@ class Chooser:
     known: Callable[[Kernel | Graph], Decisions] = lambda kernel: {}
     kernels: dict[str, Choices] = field(default_factory=dict[str, Choices])
     name: str = "program"
+    # Of the kernels that are scheduled by hand, in place of choices.
     moves: Mapping[str, Sequence[Any]] = field(default_factory=dict[str, Sequence[Any]])
 
     def of(self, kernel: Kernel) -> Choices:
@@ -117,8 +117,7 @@ class Chooser:
 
     def _begun(self, name: str, known: Decisions) -> Choices:
         known = {**known, **self.decided.get("*", {})}
-        moves = self.moves.get(name, ())
-        self.kernels[name] = Choices(self.decided.get(name, {}), known, {}, name, moves=moves)
+        self.kernels[name] = Choices(self.decided.get(name, {}), known, {}, name)
         return self.kernels[name]
 
     def checked(self) -> Chooser:
@@ -129,7 +128,7 @@ class Chooser:
         for kernel, choices in self.kernels.items():
             for name, option in self.decided.get(kernel, {}).items():
                 told = f"kernel {kernel} has moves, so it has no choices: leave out {kernel}.{name}"
-                if choices.moves:
+                if kernel in self.moves:
                     raise WeftError(told)
                 if option != "no" or not name.startswith(FUSIONS):
                     choice(f"choice of kernel {kernel}", name, choices.met)

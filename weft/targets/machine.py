@@ -26,7 +26,7 @@ class Machine:
     fork_us: float = 2.0  # one more parallel region
     kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches
     kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
-    library: tuple[str, ...] = ()  # calls that ATen's kernels do faster than any schedule
+    library: tuple[str, ...] = ()  # scatters that ATen's kernels do faster than tables
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:

@@ -38,7 +38,7 @@ def show_schedule(chooser: Chooser) -> str:
         if len(found.options) > 1
     ]
     width = max((len(line) for line, _ in lines), default=0)
-    moves = [f"{k}: {move}\n" for k, own in chooser.kernels.items() for move in own.moves]
+    moves = [f"{k}: {move}\n" for k in chooser.kernels for move in chooser.moves.get(k, ())]
     shown = (f"{line:<{width}}  # {' '.join(others)}\n" for line, others in lines)
     return "".join((*shown, *moves))
 

@@ -33,11 +33,8 @@ class Rates:
     """What a multiprocessor does per cycle: lanes by pipe, multiply-adds of its tensor cores.
 
     l1      bytes of its first-level cache, of which shared memory is a part
-    slices  of L2, each of which does an atomic operation on a sector per cycle, and one at an
-            address: "one operation per clock" to a common address (NVIDIA, "Kepler GK110"
-            white paper, 2012); later ones are thought no slower. Slices are 64 bytes per cycle
-            of the 5120 of the A100 (NVIDIA, "A100 Tensor Core GPU Architecture", 2020), and
-            as many are assumed for the others
+    slices  of L2. Assumed, not measured: as many on all, each with an atomic operation on a
+            sector per cycle, and one per cycle at one address
     """
 
     lanes: Mapping[str, float]
