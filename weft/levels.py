@@ -3,7 +3,7 @@
 torch -> tensor -> loop -> tile -> kernel -> source, each level a list of named passes.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -21,8 +21,8 @@ from weft.kernel import verify as kernel_verify
 from weft.loop import verify as loop_verify
 from weft.options import Fuse, Options, find_target
 from weft.scalar.blocks import combining
-from weft.scalar.choices import Chooser
-from weft.scalar.nest import Kernel, Program
+from weft.scalar.choices import Choices, Chooser
+from weft.scalar.nest import Block, Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
 from weft.scalar.structure import Unique, is_same
@@ -161,16 +161,26 @@ def groups_of(
     return partition(graph, price, target, fuse, chooser)
 
 
-def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[Any], Sequence[str]]:
+def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
     """Stores that may combine in any order, and the ops that ATen's kernels do without these."""
     atomics = [a for a in target.atomics if not (known.ordered and a[1].startswith("f"))]
     return atomics, () if ("atomic_add", "f32") in atomics else target.library
 
 
-def is_atomic(atomics: Any, price: Any, choices: Any, name: str, table: Any, nests: Any) -> bool:
-    """Whether a scatter combines its values in memory, in any order, and not in a table."""
+def is_atomic(
+    atomics: Collection[tuple[str, str]],
+    price: Callable[[Block], float],
+    choices: Choices,
+    name: str,
+    table: Block,
+    nests: Sequence[Block],
+) -> bool:
+    """Whether a scatter combines its values in memory, in any order, and not in a table.
+
+    It may where `atomics`, pairs of a store's `how` and a dtype, have all that its nests store.
+    """
     combined = {(s.how, s.buffer.type.dtype.name) for nest in nests for s in combining(nest)}
-    legal = set[Any]() < combined <= {*atomics}
+    legal = set[tuple[str, str]]() < combined <= {*atomics}
     return legal and choices.decide(f"atomic.{name}", sum(map(price, nests)) < price(table))
 
 
