@@ -69,7 +69,7 @@ def test_a_schedule_replays_and_an_edited_one_is_obeyed() -> None:
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("y.tile_rows = 77", "unknown y.tile_rows '77': one of 8, 7, 6"),
+        ("y.tile_rows = 77", "unknown y.tile_rows '77': one of 8, 4, 5"),
         ("y.rows = 8", "unknown choice of kernel y 'rows': one of collapse_loops|tile_rows"),
         ("tile_rows 8", "schedule line 1, 'tile_rows 8'"),
     ],

@@ -35,4 +35,4 @@ class Machine:
     @property
     def register_tile(self) -> tuple[int, int]:
         """Rows and vectors of a contraction's accumulators, which leave registers for operands."""
-        return (8, 2) if self.vector_registers >= 32 else (4, 2)
+        return (8, 2) if self.vector_registers >= 32 else (6, 2)

@@ -73,7 +73,9 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
         return (clipped,)
     if stmt.step > 1 and stmt.bind != "grid" and _ragged(stmt, extent):
         return _split_at_size(partial.with_blocks(stmt) if short else stmt, extent, ranges)
-    if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant):
+    # vectors side by side stay so: each has its own count of lanes
+    vectors = stmt.bind == "register" and all(isinstance(s, For) and s.lanes for s in stmt.body)
+    if stmt.step > 1 and stmt.bind != "grid" and isinstance(extent.op, Constant) and not vectors:
         return _split(stmt, int(extent.op.value), ranges)
     inner = ranges_inside(stmt, ranges)
     even = stmt.step > 1 and is_multiple(extent, stmt.step)

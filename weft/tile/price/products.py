@@ -30,6 +30,8 @@ TILE = 64  # rows and columns of a tile on a GPU
 START = 2000.0  # cycles until a block's first products on a GPU
 L2_BYTES = 24.0  # a cycle, of each of its multiprocessors
 # Of packed panels on a CPU:
+LATENCY = 8  # multiply-adds that start before the first of them ends
+READ = 0.5  # multiply-adds in the time in which a register tile reads a vector of its columns
 FEW = 4  # rows from which on the right side is read often enough to pack it
 PACK = 8  # vectors multiplied and added in the time that packing one takes
 TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
@@ -45,21 +47,37 @@ WIDEST = 4  # vectors of a strip of columns at most
 
 def panels_cost(c: Contraction, target: Machine) -> float:
     """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
-    lanes = target.lanes(c.bytes)
-    rows, wide = target.register_tile
+    lanes, wide = target.lanes(c.bytes), target.register_tile[1]
     outer, repeat, k = trips(*c.outer), trips(*c.repeat), trips(*c.reduce)
     columns = -(-trips(c.columns) // lanes)
-    tiles = -(-trips(c.rows) // min(rows, trips(c.rows)))
-    padded = tiles * min(rows, trips(c.rows))
-    total = RATE * outer * repeat * padded * columns * k
-    panels = -(-columns // wide)
-    total += outer * repeat * trips(c.rows) * panels * k * terms_cost(c.left) / 1.5
+    rows = tile_rows(c, target)
+    tiles = -(-trips(c.rows) // rows)
+    total = RATE * outer * repeat * tiles * rows * columns * k
+    total += outer * repeat * trips(c.rows) * k * -(-columns // wide) * terms_cost(c.left) / 1.5
     if in_panels(c, tile_width(c, target)) is None:
         steps = strides(c.update, c.columns.axis, c.ranges)
         uneven = any(step not in (0, 1) for _, step in steps)
         packs = 1 if repeat * tiles == 1 and not uneven else outer * columns * k
         total += packs * (terms_cost(c.right) + 1 + (RATE * TRANSPOSE if uneven else 0))
     return total
+
+
+def tile_rows(c: Contraction, target: Machine, choices: Choices | None = None) -> int:
+    """Rows of a register tile: any for which its accumulators leave registers for operands.
+
+    Of those with the usual number of accumulators, all tiles together take the shortest time.
+    """
+    wide = tile_width(c, target) // target.lanes(c.bytes)
+    most = math.prod(target.register_tile)  # accumulators
+
+    def price(rows: int) -> tuple[bool, float]:
+        whole, left = divmod(trips(c.rows), rows)
+        tiles = ((whole, rows), (left > 0, left))
+        return rows * wide > most, sum(n * (max(r * wide, LATENCY) + READ * wide) for n, r in tiles)
+
+    lengths = range((target.vector_registers - 2) // wide - 1, 1, -1)
+    fit = dict.fromkeys(tile_length(c.rows, n) for n in lengths)
+    return (choices or Choices()).pick("tile_rows", fit, price)
 
 
 def pays(c: Contraction) -> bool:

@@ -27,7 +27,7 @@ from weft.tile.analysis.access import Contraction, contraction, span, strides, t
 from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
-from weft.tile.price.products import UNEVEN, over_lines, pays, unevenness
+from weft.tile.price.products import UNEVEN, over_lines, pays, tile_rows, unevenness
 
 UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 
@@ -48,8 +48,8 @@ def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kern
 def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices, top: bool) -> For:
     """The tiled contraction, parallel over the cores where no loop is around it."""
     lanes = target.lanes(c.bytes)
-    rows = _tile_rows(c, target, choices)
     c, size = over_lines(c, target, labels)
+    rows = tile_rows(c, target, choices)
     width = tile_width(c, target)
     packed = in_panels(c, width)
     if not (packed or c.joined):
@@ -61,7 +61,8 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
         size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
     outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
     enough = not top or outer or unevenness(trips(c.lines), size, target) < UNEVEN
-    shared = None if enough else _split_rows(c, lanes if crossed else rows, target, labels)
+    unit = lanes if crossed else 1
+    shared = None if enough else _split_rows(c, rows, unit, target, labels)
     if shared is not None:
         end = upto(shared.axis, shared.step, shared.hi)
         c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
@@ -90,18 +91,12 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
 
 
-def _tile_rows(c: Contraction, target: Machine, choices: Choices) -> int:
-    """Rows of a register tile: any for which its accumulators leave registers for operands."""
-    rows, vectors = target.register_tile
-    best, most = tile_length(c.rows, rows), (target.vector_registers - 2) // vectors - 1
-    fit = dict.fromkeys((best, *(tile_length(c.rows, n) for n in range(2, most + 1))))
-    return choices.pick("tile_rows", fit, lambda n: abs(n - best))
-
-
-def _split_rows(c: Contraction, rows: int, target: Machine, labels: Labels) -> For | None:
-    """A parallel loop over the rows, where there are too few column blocks for the cores."""
-    part = -(-trips(c.rows) // (target.cores * rows)) * rows
-    if trips(c.rows) < 2 * rows or trips(c.rows) % part:  # a rest would run by itself
+def _split_rows(
+    c: Contraction, rows: int, unit: int, target: Machine, labels: Labels
+) -> For | None:
+    """A parallel loop over whole units of rows, where column blocks are too few for the cores."""
+    part = -(-trips(c.rows) // (target.cores * unit)) * unit
+    if trips(c.rows) < 2 * max(rows, unit) or trips(c.rows) % part:  # a rest would run by itself
         return None
     return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
 
