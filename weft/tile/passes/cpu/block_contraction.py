@@ -27,7 +27,7 @@ from weft.tile.analysis.access import Contraction, contraction, span, strides, t
 from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
-from weft.tile.price.products import UNEVEN, over_lines, pays, tile_rows, unevenness
+from weft.tile.price.products import FEW, UNEVEN, over_lines, pays, tile_rows, unevenness
 
 UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 
@@ -61,8 +61,7 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
         size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
     outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
     enough = not top or outer or unevenness(trips(c.lines), size, target) < UNEVEN
-    unit = lanes if crossed else 1
-    shared = None if enough else _split_rows(c, rows, unit, target, labels)
+    shared = None if enough else _split_rows(c, lanes if crossed else 1, target, labels)
     if shared is not None:
         end = upto(shared.axis, shared.step, shared.hi)
         c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
@@ -91,12 +90,10 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
 
 
-def _split_rows(
-    c: Contraction, rows: int, unit: int, target: Machine, labels: Labels
-) -> For | None:
+def _split_rows(c: Contraction, unit: int, target: Machine, labels: Labels) -> For | None:
     """A parallel loop over whole units of rows, where column blocks are too few for the cores."""
     part = -(-trips(c.rows) // (target.cores * unit)) * unit
-    if trips(c.rows) < 2 * max(rows, unit) or trips(c.rows) % part:  # a rest would run by itself
+    if trips(c.rows) < 2 * max(FEW, unit) or trips(c.rows) % part:  # a rest would run by itself
         return None
     return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
 
