@@ -49,8 +49,7 @@ def panels_cost(c: Contraction, target: Machine) -> float:
     """Multiply-adds at full rate, and each side's terms as often as the tiling computes them."""
     lanes, wide = target.lanes(c.bytes), target.register_tile[1]
     outer, repeat, k = trips(*c.outer), trips(*c.repeat), trips(*c.reduce)
-    columns = -(-trips(c.columns) // lanes)
-    rows = tile_rows(c, target)
+    rows, columns = tile_rows(c, target), -(-trips(c.columns) // lanes)
     tiles = -(-trips(c.rows) // rows)
     total = RATE * outer * repeat * tiles * rows * columns * k
     total += outer * repeat * trips(c.rows) * k * -(-columns // wide) * terms_cost(c.left) / 1.5
