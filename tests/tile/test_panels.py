@@ -17,7 +17,7 @@ from weft.interpret import nests as interpret
 from weft.kernel import verify as kernel_verify
 from weft.runtime.compiler import HEADERS, find_compiler
 from weft.scalar.choices import Choices
-from weft.scalar.nest import Local, Program, walk
+from weft.scalar.nest import For, Local, Program, Update, walk
 from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
 from weft.tile import verify as tile_verify
@@ -139,18 +139,68 @@ output y
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 assembly")
 def test_what_rows_share_is_loaded_once_for_them(tmp_path: Path) -> None:
     """Tuned for Zen, gcc would make it a memory operand of each product: twice as many loads."""
-    program = parse_program(PRODUCT_OF_MANY)
+    source, assembly = compiled(PRODUCT_OF_MANY, tmp_path)
+    assert source.count("= kept_f32x8(load_f32x8(panel0") == 2
+    assert len(products := products_of(assembly)) >= 8
+    assert not any("(" in line for line in products)
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 assembly")
+def test_sums_over_few_taps_stay_in_registers(tmp_path: Path) -> None:
+    """Of a loop of three that it unrolls gcc loads the operands first, and spills the sums."""
+    _, assembly = compiled(CONVOLUTION.format(h=56, w=56, n=12), tmp_path)
+    assert len(products := products_of(assembly)) >= 12
+    assert not any("rsp" in line or "rbp" in line for line in products)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "isa", "tile"),
+    [
+        (64, 64, "avx2", 6),  # 12 sums hide the latency of a multiply-add, and read columns less
+        (8, 64, "avx2", 4),  # twice: two rows by themselves would wait for their sums
+        (64, 8, "avx2", 11),  # of one vector a row, so that their sums hide it too
+        (64, 64, "avx512", 8),
+        (11, 64, "avx512", 7),  # and 4, for 8 and 3
+    ],
+)
+def test_a_tile_has_the_rows_that_take_the_shortest_time(
+    rows: int, columns: int, isa: str, tile: int
+) -> None:
+    text = PRODUCT_OF_MANY.replace("[8,", f"[{rows},").replace("0..8:", f"0..{rows}:")
+    text = text.replace("32]", f"{columns}]").replace("0..32:", f"0..{columns}:")
+    assert re.search(rf"in b\d\.\.min\(b\d \+ {tile}, ", schedule(text, isa)["block_contraction"])
+
+
+def test_vectors_side_by_side_stay_so_where_the_last_is_partial() -> None:
+    """13 columns are two vectors in one loop of sums: alone, few sums would wait for each other."""
+    text = PRODUCT_OF_MANY.replace("32]", "13]").replace("0..32:", "0..13:")
+    program = parse_program(text)
     for _, step in CPU_SCHEDULE:
         program = step_of(program, step, CPUS["avx2"])
-    source, assembly = tmp_path / "y.c", tmp_path / "y.s"
+    sums = [
+        [s for s in loop.body if isinstance(s, Update)]
+        for loop in walk(lower.lower(program).kernels[0].body)
+        if isinstance(loop, For) and loop.role == "reduce"
+    ]
+    assert {len(s) for s in sums if s} == {8}  # four rows of two
+
+
+def compiled(text: str, folder: Path) -> tuple[str, str]:
+    """C and assembly of the kernel, scheduled for AVX2 and tuned for Zen."""
+    program = parse_program(text)
+    for _, step in CPU_SCHEDULE:
+        program = step_of(program, step, CPUS["avx2"])
+    source, assembly = folder / "y.c", folder / "y.s"
     source.write_text(emit_kernel(lower.lower(program).kernels[0], "y"))
-    assert source.read_text().count("= kept_f32x8(load_f32x8(panel0") == 2
     compiler = find_compiler()
     flags = [f for f in compiler.flags if not f.startswith("-march")]
     arguments = ["-I", str(HEADERS), *flags, "-march=znver2", "-S", str(source)]
     compiler.run([*arguments, "-o", str(assembly)], source)
-    products = [line for line in assembly.read_text().splitlines() if "vfmadd" in line]
-    assert len(products) >= 8 and not any("(" in line for line in products)
+    return source.read_text(), assembly.read_text()
+
+
+def products_of(assembly: str) -> list[str]:
+    return [line for line in assembly.splitlines() if "vfmadd" in line]
 
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
