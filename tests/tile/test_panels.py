@@ -147,8 +147,10 @@ def test_what_rows_share_is_loaded_once_for_them(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 assembly")
 def test_sums_over_few_taps_stay_in_registers(tmp_path: Path) -> None:
-    """Of a loop of three that it unrolls gcc loads the operands first, and spills the sums."""
-    _, assembly = compiled(CONVOLUTION.format(h=56, w=56, n=12), tmp_path)
+    """gcc unrolls three iterations whole and loads columns early: six rows would be spilled."""
+    text = CONVOLUTION.format(h=56, w=56, n=64)
+    assert "min(b1 + 5, 64)" in schedule(text, "avx2")["block_contraction"]
+    _, assembly = compiled(text, tmp_path)
     assert len(products := products_of(assembly)) >= 12
     assert not any("rsp" in line or "rbp" in line for line in products)
 

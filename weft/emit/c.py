@@ -133,9 +133,6 @@ class Emitter(Terms):
         else:
             if stmt.bind == "unroll":
                 self.line(depth, self.unroll)
-            elif any(isinstance(s, nest.Update) and {*s.values} & {*self.kept} for s in stmt.body):
-                # gcc unrolls few iterations, loads their operands first, and spills accumulators
-                self.line(depth, "#pragma GCC unroll 1")
             self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{")
         self.block(stmt.body, depth + 1)
         self.line(depth, "}")

@@ -31,6 +31,7 @@ START = 2000.0  # cycles until a block's first products on a GPU
 L2_BYTES = 24.0  # a cycle, of each of its multiprocessors
 # Of packed panels on a CPU:
 LATENCY = 8  # multiply-adds that start before the first of them ends
+UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 READ = 0.5  # multiply-adds in the time in which a register tile reads a vector of its columns
 FEW = 4  # rows from which on the right side is read often enough to pack it
 PACK = 8  # vectors multiplied and added in the time that packing one takes
@@ -64,10 +65,14 @@ def panels_cost(c: Contraction, target: Machine) -> float:
 def tile_rows(c: Contraction, target: Machine, choices: Choices | None = None) -> int:
     """Rows of a register tile: any for which its accumulators leave registers for operands.
 
-    Of those with the usual number of accumulators, all tiles together take the shortest time.
+    Of those with the usual number of accumulators, all tiles together take the shortest time. A
+    loop of fewer iterations than UNROLLED gcc unrolls whole, and loads the next columns early:
+    accumulators leave registers for these too, else they are spilled.
     """
     wide = tile_width(c, target) // target.lanes(c.bytes)
-    most = math.prod(target.register_tile)  # accumulators
+    early = 1 < trips(c.reduce[-1]) < UNROLLED
+    room = target.vector_registers - 1 - (2 if early else 1) * wide
+    most = min(math.prod(target.register_tile), room)  # accumulators
 
     def price(rows: int) -> tuple[bool, float]:
         whole, left = divmod(trips(c.rows), rows)

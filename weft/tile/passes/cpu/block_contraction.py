@@ -27,9 +27,15 @@ from weft.tile.analysis.access import Contraction, contraction, span, strides, t
 from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
-from weft.tile.price.products import FEW, UNEVEN, over_lines, pays, tile_rows, unevenness
-
-UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
+from weft.tile.price.products import (
+    FEW,
+    UNEVEN,
+    UNROLLED,
+    over_lines,
+    pays,
+    tile_rows,
+    unevenness,
+)
 
 
 def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
