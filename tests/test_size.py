@@ -7,8 +7,9 @@ the tuner, which measures them, and driver.py, calling.py and link/, which hand 
 other budget is for all of weft/ and bench/, and is tinygrad's own limit. On top of both, as issue
 16 has it, come scalar/choices.py, tune/price and moves as values: what names decisions, what counts
 the work of a scheduled kernel, and what names, prints, parses, checks and lists moves of a user's
-schedule; none of these decides anything by default. weft/search, a capability of its own, has a
-budget of its own. `python tests/test_size.py` prints all.
+schedule; none of these decides anything by default. So does tile/price/lines.py, which prices the
+caches for columns, and does decide. weft/search, a capability of its own, has a budget of its own.
+`python tests/test_size.py` prints all.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ def sources(*folders: str) -> list[Path]:
 
 def on_top() -> list[Path]:
     moves = (ROOT / f"weft/tile/moves/{name}.py" for name in BY_HAND)
-    return [ROOT / "weft/scalar/choices.py", *sources("weft/tune/price"), *moves]
+    prices = ROOT / "weft/tile/price/lines.py", *sources("weft/tune/price")
+    return [ROOT / "weft/scalar/choices.py", *prices, *moves]
 
 
 def compiler() -> list[Path]:

@@ -160,7 +160,7 @@ def test_sums_over_few_taps_stay_in_registers(tmp_path: Path) -> None:
     [
         (64, 64, "avx2", 6),  # 12 sums hide the latency of a multiply-add, and read columns less
         (8, 64, "avx2", 4),  # twice: two rows by themselves would wait for their sums
-        (64, 8, "avx2", 11),  # of one vector a row, so that their sums hide it too
+        (64, 8, "avx2", 8),  # of one vector a row; 2048 bytes apart, more would crowd a cache's set
         (64, 64, "avx512", 8),
         (11, 64, "avx512", 7),  # and 4, for 8 and 3
     ],
@@ -171,6 +171,48 @@ def test_a_tile_has_the_rows_that_take_the_shortest_time(
     text = PRODUCT_OF_MANY.replace("[8,", f"[{rows},").replace("0..8:", f"0..{rows}:")
     text = text.replace("32]", f"{columns}]").replace("0..32:", f"0..{columns}:")
     assert re.search(rf"in b\d\.\.min\(b\d \+ {tile}, ", schedule(text, isa)["block_contraction"])
+
+
+PICKED = """
+program loop picked
+input x: f32[2,16,32]
+input w: f32[2,32,90]
+input at: i64[{n}]
+
+kernel y(x: f32[2,16,32], w: f32[2,32,90], at: i64[{n}]) -> y: f32[2,16,{n}]
+for a0 in 0..2:  # free
+    for a1 in 0..16:  # free
+        for a2 in 0..{n}:  # free
+            in2 = load at[a2]
+            v0 = {column}
+            for a3 in 0..32:  # reduce
+                in0 = load x[a0, a1, a3]
+                in1 = load w[a0, a3, v0]
+                v1 = multiply(in0, in1)
+                acc0 <- add(acc0, v1)
+            y[a0, a1, a2] = acc0
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("n", "sums"), [(14, 1), (28, 2), (56, 2)])
+def test_columns_beyond_the_last_fill_its_vector(n: int, sums: int) -> None:
+    """A mask would take a register of the sums'; they are not stored. The rest has own tiles."""
+    after = schedule(PICKED.format(n=n, column="add(a2, 33)"), "avx2")
+    tiles = after["block_contraction"]
+    assert (f"lt(a2, {n})" in tiles) == (n % 8 > 0)
+    assert tiles.count(" <- add(acc0") == sums
+    assert ("acc0_rest <- " in tiles) == (sums > 1)
+    loads = [s for s in after["kernel"].splitlines() if "= load{8} panel" in s]
+    assert loads and not any("count" in s for s in loads)
+
+
+def test_no_column_beyond_the_last_is_checked() -> None:
+    (change,) = (step for label, step in CPU_SCHEDULE if label.endswith("block_contraction"))
+    program = parse_program(PICKED.format(n=14, column="checked_index(in2, 90)"))
+    text = print_program(step_of(program, change, CPUS["avx2"]))
+    assert "panel0" in text and "lt(a2, 14)" not in text
 
 
 def test_vectors_side_by_side_stay_so_where_the_last_is_partial() -> None:

@@ -26,7 +26,7 @@ from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multip
 from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, span, stride_of, trips
-from weft.tile.moves.loops import Labels, around, nested, upto
+from weft.tile.moves.loops import Labels, around, guarded, nested, upto
 
 Read = Callable[[Node], Node]  # what a tile that starts at a column reads
 
@@ -81,10 +81,13 @@ def taps(c: Contraction, lines: For) -> int:
     return 1 if slides is None else trips(slides)
 
 
-def panel(c: Contraction, first: Node, size: int, labels: Labels) -> tuple[Block, Node]:
+def panel(
+    c: Contraction, first: Node, size: int, labels: Labels, pads: bool = False
+) -> tuple[Block, Node]:
     """Pack right(k, first .. first + size) into a local buffer: the statements; how to read it.
 
-    Lines that a window shares are packed once: it reads from line + k.
+    Lines that a window shares are packed once: it reads from line + k. Where it `pads`, elements
+    beyond the last line count as 0.
     """
     reads = set(postorder(c.right))
     slides = window(c, c.lines)
@@ -93,7 +96,8 @@ def panel(c: Contraction, first: Node, size: int, labels: Labels) -> tuple[Block
     fresh = {r.axis: labels.axis("k") for r in loops}
     line = labels.axis("n")
     last = apply("add", c.lines.hi, constant(more)) if more else c.lines.hi
-    spans = [replace(c.lines, axis=line, lo=first, hi=upto(first, size + more, last))]
+    end = apply("add", first, constant(size + more)) if pads else upto(first, size + more, last)
+    spans = [replace(c.lines, axis=line, lo=first, hi=end)]
     place = {**fresh, c.lines.axis: line}
     inside = apply("subtract", line, first)
     column = apply("subtract", c.columns.axis, column_at(c, first))
@@ -108,7 +112,9 @@ def panel(c: Contraction, first: Node, size: int, labels: Labels) -> tuple[Block
     packed = labels.buffer("panel", c.right.type.dtype, shape)
     index = (*(fresh[r.axis] for r in loops), inside)
     # left without binds: the passes after this one choose how to read the right side best
-    store = Store(packed, index, simplify(substitute((c.right,), place)[0], {}))
+    (value,) = substitute((c.right,), place)
+    value = guarded(value, line, apply("lt", line, last)) if pads else value
+    store = Store(packed, index, simplify(value, {}))
     over = [*(replace(r, axis=fresh[r.axis]) for r in loops), *spans]
     fill = nested(over, (store,), step=1, role="free", bind="", folds=())
     return (Local(packed), *fill), make(Load(packed), *(r.axis for r in loops), column)

@@ -2,7 +2,6 @@
 
 panels_cost(contraction, target)        # packed panels and a register tile, on a CPU
 dot_tile(contraction, target)           # a tile of dot products, None where panels are as fast
-over_lines(contraction, target, labels) # its columns over one loop, or two; lines of a block
 grid_cycles(1024, 128, 64, 512, 8, gpu) # of 1024 tiles of 128 x 64, with sums of 512
 """
 
@@ -14,15 +13,12 @@ from weft.core.node import Node, postorder
 from weft.scalar.choices import Choices
 from weft.scalar.nest import For, Load, Update
 from weft.scalar.ops import has_symbol
-from weft.scalar.sizes import hint
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, narrow, strides, term_cost, tile_length, trips
 from weft.tile.analysis.fragments import GROUP, GROUP_RATE, ROWS, unit_rate
 from weft.tile.analysis.tiles import register_split, warp_tile
-from weft.tile.moves.join import joined_columns
-from weft.tile.moves.loops import Labels
-from weft.tile.moves.panels import in_panels, taps, tile_width
+from weft.tile.moves.panels import in_panels, tile_width
 
 RATE = 1.15  # vector instructions in the time of a multiply-add that a register tile feeds
 TRANSPOSE = 8  # multiply-adds in the time that packing a vector across takes
@@ -33,10 +29,8 @@ L2_BYTES = 24.0  # a cycle, of each of its multiprocessors
 LATENCY = 8  # multiply-adds that start before the first of them ends
 UNROLLED = 4  # iterations of a sum at a time: the end of a short one is then predicted
 READ = 0.5  # multiply-adds in the time in which a register tile reads a vector of its columns
+SETS, WAYS = 4096, 4  # bytes apart, lines are in one set of the nearest cache, which keeps so many
 FEW = 4  # rows from which on the right side is read often enough to pack it
-PACK = 8  # vectors multiplied and added in the time that packing one takes
-TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
-UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 # Of dot products on a CPU:
 LOAD = 0.29  # vector instructions in the time of a load beside multiply-adds, or of widening
 CROSS = 0.7  # the same of a load that crosses a cache line, beyond another
@@ -67,21 +61,31 @@ def tile_rows(c: Contraction, target: Machine, choices: Choices | None = None) -
 
     Of those with the usual number of accumulators, all tiles together take the shortest time. A
     loop of fewer iterations than UNROLLED gcc unrolls whole, and loads the next columns early:
-    accumulators leave registers for these too, else they are spilled.
+    accumulators leave registers for these too, else they are spilled. Of more rows than usual, few
+    lie in one set of the nearest cache: it has to hold them for the next iterations.
     """
     wide = tile_width(c, target) // target.lanes(c.bytes)
     early = 1 < trips(c.reduce[-1]) < UNROLLED
+    steps = strides(Update(c.update.fold, (c.left,)), c.rows.axis, c.ranges)
+    size = c.left.type.dtype.bytes
+    alike = max((math.gcd(step * size, SETS) for _, step in steps if step), default=size)
     room = target.vector_registers - 1 - (2 if early else 1) * wide
     most = min(math.prod(target.register_tile), room)  # accumulators
 
     def price(rows: int) -> tuple[bool, float]:
-        whole, left = divmod(trips(c.rows), rows)
-        tiles = ((whole, rows), (left > 0, left))
-        return rows * wide > most, sum(n * (max(r * wide, LATENCY) + READ * wide) for n, r in tiles)
+        crowded = rows > target.register_tile[0] and rows * alike > WAYS * SETS
+        return rows * wide > most or crowded, tiles_time(c, rows, wide)
 
     lengths = range((target.vector_registers - 2) // wide - 1, 1, -1)
     fit = dict.fromkeys(tile_length(c.rows, n) for n in lengths)
     return (choices or Choices()).pick("tile_rows", fit, price)
+
+
+def tiles_time(c: Contraction, rows: int, wide: int) -> float:
+    """Multiply-adds in the time of a step of the sums: of all its rows, by `wide` vectors."""
+    whole, left = divmod(trips(c.rows), rows)
+    tiles = ((whole, rows), (left > 0, left))
+    return sum(n * (max(r * wide, LATENCY) + READ * wide) for n, r in tiles)
 
 
 def pays(c: Contraction) -> bool:
@@ -89,46 +93,6 @@ def pays(c: Contraction) -> bool:
     if trips(c.rows) >= FEW:
         return True
     return all(step in (0, 1) for _, step in strides(c.update, c.columns.axis, c.ranges))
-
-
-def unevenness(lines: int, size: int, target: Machine) -> float:
-    """The load of the busiest core over an even share, for blocks of `size` lines."""
-    return math.ceil(math.ceil(lines / size) / target.cores) * size * target.cores / lines
-
-
-def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contraction, int]:
-    """Columns over two loops where one alone fills its last vector badly; and a block's lines."""
-    width, joint = tile_width(c, target), joined_columns(c, labels)
-    if joint is None:
-        return c, width
-    (outer, inner), lanes = joint.joined, target.lanes(c.bytes)
-    reuse = trips(c.rows, *c.repeat)
-    length, each = trips(inner), -(-trips(inner) // lanes)
-    window = taps(c, outer)
-    line = trips(*c.reduce) // window * length * c.right.type.dtype.bytes
-    most = max(target.l2 // 2 // line - window + 1, -(-width // length))
-
-    def price(lines: int) -> float:
-        blocks, left = divmod(trips(outer), lines)
-        whole = blocks * -(-lines * length // lanes) + -(-left * length // lanes)
-        filled = -(-trips(outer) // lines) * (lines + window - 1) / window * each
-        uneven = unevenness(trips(outer), lines, target)
-        if uneven < UNEVEN or trips(c.rows) < 2 * target.register_tile[0]:
-            return uneven * (whole * reuse + PACK * filled)
-        return whole * reuse + target.cores * PACK * filled
-
-    lines = min(range(1, min(most, trips(outer)) + 1), key=price)
-    apart = trips(outer) * each * (reuse + PACK / taps(c, inner))
-    return (c, width) if 1.03 * price(lines) > apart else (joint, lines)
-
-
-def turns(c: Contraction, target: Machine) -> bool:
-    """Whether rows fill lanes clearly better than columns do."""
-    lanes = target.lanes(c.bytes)
-    joint, lines = over_lines(c, target, Labels(()))
-    (blocks, left), unit = divmod(trips(joint.lines), lines), hint(joint.unit)
-    vectors = blocks * -(-lines * unit // lanes) + -(-left * unit // lanes)
-    return TURN * -(-trips(c.rows) // lanes) * trips(joint.columns) < trips(c.rows) * vectors
 
 
 def tiles_cost(c: Contraction, target: GPU) -> float:

@@ -12,30 +12,24 @@ Where the columns of one loop fill the last vector badly, columns run over two l
 then holds whole lines, each once even where a convolution's window slides over them.
 """
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from weft.core.node import Node
-from weft.scalar.blocks import map_each, map_outermost
+from weft.core.node import Node, postorder
+from weft.scalar.blocks import map_each, map_outermost, substitute_block
 from weft.scalar.choices import Choices
+from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Load, Update
-from weft.scalar.ops import apply, constant, has_symbol
+from weft.scalar.ops import SAFE, Apply, apply, constant, has_symbol
 from weft.scalar.resize import hinted, sizes_of
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
 from weft.tile.moves.join import nested_and_joined
-from weft.tile.moves.loops import Labels, around, blocked, nested, tiled, upto, vectors
+from weft.tile.moves.loops import Labels, blocked, nested, tiled, upto, vectors, within
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
-from weft.tile.price.products import (
-    FEW,
-    UNEVEN,
-    UNROLLED,
-    over_lines,
-    pays,
-    tile_rows,
-    unevenness,
-)
+from weft.tile.price.lines import UNEVEN, over_lines, unevenness
+from weft.tile.price.products import FEW, UNROLLED, pays, tile_rows
 
 
 def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kernel:
@@ -71,6 +65,66 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     if shared is not None:
         end = upto(shared.axis, shared.step, shared.hi)
         c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
+    outside = (shared, *c.outer) if shared else c.outer
+    sides = _Sides(packed, crossed, target, labels)
+    if packed or crossed or c.joined or not outside:
+        nests = [sides.blocks(c, size, rows)]
+    else:
+        first, *rest = _parts(c, size)
+        nests = [sides.blocks(first, size, rows)]
+        nests += [sides.blocks(part, size, tile_rows(part, target, choices)) for part in rest]
+    return nested(outside, tuple(nests), bind="serial")[0] if outside else nests[0]  # type: ignore[return-value]
+
+
+def _parts(c: Contraction, size: int) -> list[Contraction]:
+    """The columns in whole blocks, then the rest, which another tile may suit better."""
+    whole, left = divmod(trips(c.columns), size)
+    if not whole or not left or has_symbol(c.columns.hi):
+        return [c]
+    start = simplify(apply("add", c.columns.lo, constant(whole * size)), {})
+    fold, other = c.update.fold, c.update.fold.suffixed("rest")
+    reduce = tuple(replace(r, folds=tuple(other for _ in r.folds)) for r in c.reduce)
+    stores = substitute_block(c.stores, dict(zip(fold.accs, other.accs, strict=True)))
+    rest = replace(c, update=replace(c.update, fold=other), reduce=reduce, stores=stores)
+    ends = replace(c.columns, hi=start), replace(c.columns, lo=start)
+    return [replace(part, columns=columns) for part, columns in zip((c, rest), ends, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Sides:
+    """How tiles read the sides: from panels that are there, or that each block packs."""
+
+    packed: Read | None
+    crossed: Read | None
+    target: Machine
+    labels: Labels
+
+    def blocks(self, c: Contraction, size: int, rows: int) -> For:
+        """Blocks of so many lines of columns, in register tiles of so many rows."""
+        labels, lanes, width = self.labels, self.target.lanes(c.bytes), tile_width(c, self.target)
+        packs = not self.packed and _packs(c, rows, width)
+        pads = packs and not self.crossed and is_padded(c, size, lanes)
+        size = -(-trips(c.columns) // lanes) * lanes if pads else size
+        stores = within(c.stores, c.columns) if pads else c.stores
+
+        def block(first: Node, last: Node) -> Block:
+            at = column_at(c, first)
+            whole, cut = apply("add", at, constant(size)), upto(at, size * c.unit, c.columns.hi)
+            before, right = (), self.packed(at) if self.packed else c.right
+            if packs:
+                before, right = panel(c, first, size, labels, pads)
+            columns = replace(c.columns, lo=at, hi=whole if pads else cut)
+            part = replace(c, columns=columns, right=right, stores=stores)
+            if self.crossed is not None:
+                most = min(size * hint(c.unit), trips(c.columns))
+                return (*before, _turned(part, self.crossed, most, self.target, labels))
+            return (*before, *_rows(part, (rows, width, lanes), labels))
+
+        return blocked(c.lines, labels.axis("b"), size, block)
+
+
+def _packs(c: Contraction, rows: int, width: int) -> bool:
+    """Whether tiles read the right side faster from a panel than where it is."""
     repeats = trips(c.rows) > rows or any(trips(f) > 1 for f in c.repeat)
     plain = isinstance(c.right.op, Load) and not c.right.op.masked
     read = Update(c.update.fold, (c.right,))
@@ -79,21 +133,19 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     across = [step or width + 1 for _, step in hinted(inward, sizes_of(read).values())(read)]
     close = max(across, default=0) <= width  # as in a panel
     apart = (repeats and not close) or any(step not in (0, 1) for step in along)
+    return apart or bool(c.joined) or not plain
 
-    def block(first: Node, last: Node) -> Block:
-        at = column_at(c, first)
-        end = upto(at, size * c.unit, c.columns.hi)
-        before, right = (), packed(at) if packed else c.right
-        if not packed and (apart or c.joined or not plain):
-            before, right = panel(c, first, size, labels)
-        part = replace(c, columns=replace(c.columns, lo=at, hi=end), right=right)
-        if crossed is not None:
-            most = min(size * hint(c.unit), trips(c.columns))
-            return (*before, _turned(part, crossed, most, target, labels))
-        return (*before, *_rows(part, (rows, width, lanes), labels))
 
-    outside = (shared, *c.outer) if shared else c.outer
-    return around(outside, blocked(c.lines, labels.axis("b"), size, block), bind="serial")
+def is_padded(c: Contraction, size: int, lanes: int) -> bool:
+    """Whether a block computes columns beyond the last, so that all its vectors are whole.
+
+    A load of some lanes holds a mask in a register, and is slow where it crosses a cache line.
+    """
+    if c.joined or has_symbol(c.columns.hi) or trips(c.columns) > size:
+        return False
+    terms = postorder(c.right, *(s.value for s in c.stores))
+    checks = any(isinstance(n.op, Apply) and n.op.function in SAFE for n in terms)
+    return trips(c.columns) % lanes > 0 and not checks  # which would see those columns too
 
 
 def _split_rows(c: Contraction, unit: int, target: Machine, labels: Labels) -> For | None:

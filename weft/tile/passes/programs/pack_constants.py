@@ -25,7 +25,8 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, folded, span, trips
 from weft.tile.moves.loops import Labels, blocked
 from weft.tile.moves.panels import in_panels, panels, tile_width
-from weft.tile.price.products import FEW, pays, turns
+from weft.tile.price.lines import turns
+from weft.tile.price.products import FEW, pays
 
 FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
 
