@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -156,3 +157,18 @@ def test_limits_end_a_search() -> None:
     g.mul(factors)
     saturate(g, LAWS, Limits(nodes=100))
     assert len(g.ids) <= 130
+
+
+def test_a_search_ends_by_work_and_never_by_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    def found(limits: Limits) -> tuple[int, list[Any]]:
+        g = graph()
+        second = g.sum({K}, g.mul((at(g, "a", I, K), g.add((at(g, "c", K, J), at(g, "d", K))))))
+        g.sum({J}, g.mul((at(g, "b", J), g.add((product(g), second)))))
+        saturate(g, LAWS, limits)
+        return len(g.ids), [*g.unions]
+
+    size, unions = found(Limits())
+    monkeypatch.setattr("time.perf_counter", iter(range(0, 1 << 40, 3600)).__next__)
+    assert found(Limits()) == (size, unions)
+    few = found(Limits(applied=5))
+    assert few[0] < size and sum(law != "congruence" for law, *_ in few[1]) <= 5

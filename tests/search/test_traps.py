@@ -87,3 +87,41 @@ def test_off_changes_nothing_and_on_tells_what_it_did(capsys: pytest.CaptureFixt
     assert "order " in shown and "equal modulo a prime at 2 points" in shown
     weft.compile(lambda a, b, c: a @ b @ c, verbose=2, search="off").prepare(a, b, c)
     assert "region" not in capsys.readouterr().out
+
+
+INFINITE, NAN = float("inf"), float("nan")
+MAGIC = 12582912.0  # 1.5 * 2**23: what is added to it has no fraction
+NUMBERS: dict[str, Callable[..., torch.Tensor]] = {
+    "adds inf": lambda a, b, c: (a @ b @ c) + INFINITE,
+    "times nan": lambda a, b, c: (a @ b @ c) * NAN,
+    "a mask of -inf": lambda a, b, c: (a @ b + torch.full((64, 64), -INFINITE)) @ c,
+    "divides by a prime": lambda a, b, c: (a @ b @ c) / 2147483647,
+    "beyond any float": lambda a, b, c: (a.double() @ b.double() @ c.double()) * 1e200 * 1e200,
+    "by a subnormal": lambda a, b, c: (a.double() @ b.double() @ c.double()) / 1e-310,
+    "rounds": lambda a, b, c: (((a * 64 + MAGIC) - MAGIC) @ b) @ c,
+    "what rounding leaves": lambda a, b, c: ((a * 3 + MAGIC - MAGIC - 3 * a) @ b) @ c,
+}
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_floats_do_not_bear(name: str) -> None:
+    """The search raises nothing, and no constant of a program's own rounding is folded away."""
+    torch.manual_seed(0)
+    inputs = [torch.randn(64, 64), torch.randn(64, 64), torch.randn(64, 1)]
+    got = weft.compile(NUMBERS[name], search="on", fallback="error")(*inputs)
+    torch.testing.assert_close(got, NUMBERS[name](*inputs), rtol=1e-4, atol=1e-4, equal_nan=True)
+
+
+def test_a_product_over_many_axes_is_left_as_it_is() -> None:
+    """Values over 2**17 elements at least would be compared: time and memory double per axis."""
+    axes = [2] * 17
+
+    def gates(state: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        for gate, at in ((a, 3), (b, 3)):
+            state = torch.tensordot(gate, state, dims=([1], [at])).movedim(0, at)
+        return state
+
+    inputs = [torch.randn(axes), torch.randn(2, 2), torch.randn(2, 2)]
+    got = weft.compile(gates, search="on", fallback="error")(*inputs)
+    torch.testing.assert_close(got, gates(*inputs))

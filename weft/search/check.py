@@ -27,7 +27,7 @@ from weft.scalar.sizes import hint
 from weft.search.extract import free_of
 from weft.search.regions import Expression
 
-PRIME = 2**31 - 1
+PRIME = 2**31 - 19  # not 2**31 - 1, which programs divide by
 POINTS = 2
 ELEMENTS = 1 << 15  # most of a value: the parts of the axes shrink to that
 WORSE = 2.0  # times the error, in the mean over the elements of a result
@@ -62,12 +62,14 @@ class Space:
             if e.kind in ("sum", "extent"):
                 bound |= e.data if e.kind == "sum" else {e.data}
         axes = sorted(bound.union(*free.values()), key=lambda a: a.op.label)  # type: ignore[attr-defined]
-        part = {a: min(hint(extents[a]), 2) for a in axes}
-        for most in (8, 6, 5, 4, 3):
+        part = dict.fromkeys(axes, 1)
+        for most in (8, 6, 5, 4, 3, 2):
             larger = {a: min(hint(extents[a]), most) for a in axes}
             if all(prod(larger[a] for a in f) <= ELEMENTS for f in free.values()):
                 part = larger
                 break
+        else:
+            raise OverflowError(f"{len(axes)} axes are too many to compare values over")
         return Space(extents, part, {a: d for d, a in enumerate(axes)})
 
     def grid(self) -> dict[Node, Array]:
@@ -260,6 +262,7 @@ FAMILIES: dict[str, Callable[[Hashes, Node, Sequence[Array]], Array]] = {
 }
 
 
+@np.errstate(over="ignore", invalid="ignore")  # which is then refused
 def compare(old: Roots, new: Roots, extents: Mapping[Node, int], dtype: DType) -> Verdict:
     """Whether `new` may stand in for `old`."""
     if not same(old, new, extents):
@@ -276,7 +279,7 @@ def compare(old: Roots, new: Roots, extents: Mapping[Node, int], dtype: DType) -
         why, ratio = _judged(found[0], found[1], tiny)
         worst = max(worst, ratio)
         peak, new_peak = (side.peak for side in sides)
-        if not why and (new_peak > facts.max >= peak or new_peak > LARGER * max(peak, 1.0)):
+        if not why and (new_peak > float(facts.max) >= peak or new_peak > LARGER * max(peak, 1.0)):
             why = "an intermediate may overflow"
         if why:
             return Verdict(f"{why}, inputs {name}", ratio)

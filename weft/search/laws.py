@@ -116,7 +116,7 @@ def add_in_sum(g: EGraph, term: Term) -> Matches:
 
 def each_axis(g: EGraph, term: Term) -> Matches:
     """(one axis, the other ones, the body)"""
-    for a in term.data:
+    for a in sorted(term.data, key=lambda a: a.op.label):  # a set's order is that of addresses
         yield a, term.data - {a}, term.args[0]
 
 

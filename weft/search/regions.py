@@ -29,6 +29,7 @@ from weft.tensor.rules_view import axes_of, full, scalar, viewed
 RING = ("add", "subtract", "multiply", "negate")
 NODES = 150  # most nodes of a region
 ROOTS = 16
+FAR = 1024.0  # what adds a larger number to floats may do so to round them
 
 
 class Region(NamedTuple):
@@ -51,9 +52,14 @@ def is_polynomial(node: Node) -> bool:
         return False
     if any(isinstance(n, Symbolic) or n == 0 for n in node.type.shape):
         return False
+    numbers = [float(a.op.value) for a in node.args if isinstance(a.op, Scalar)]
+    if not all(map(isfinite, numbers)):
+        return False
     match node.op:
         case Map(function=function):
-            return function.name in RING or _is_by_number(node)
+            adds = dtype.is_float and function.name in ("add", "subtract")
+            rounds = adds and any(abs(n) > FAR for n in numbers)
+            return (function.name in RING and not rounds) or _is_by_number(node)
         case Reduce(monoid=monoid, finite=finite):
             return monoid is SUM and not finite
         case View(valid=valid):

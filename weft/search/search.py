@@ -31,7 +31,7 @@ from weft.tensor.ops import Extern, Index, Input, Scalar
 from weft.tensor.rules import simplify
 
 MARGIN = 0.9  # of the old price, at most
-LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 5.0, 2000)}
+LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000)}
 
 
 class Found(NamedTuple):
@@ -56,7 +56,10 @@ class Search:
         key = (region.outputs, tuple(i for i in region.inputs if i in fixed))
         if key not in self.memo:
             start = time.perf_counter()
-            outputs, story = self._find(region, fixed)
+            try:
+                outputs, story = self._find(region, fixed)
+            except (Conflict, Cyclic, OverflowError) as error:  # or a number that no float holds
+                outputs, story = None, f"given up: {error}"
             spent = f"{(time.perf_counter() - start) * 1e3:.0f} ms"
             self.memo[key] = Found(outputs, f"{spent}; {story}")
         return self.memo[key]
@@ -65,13 +68,10 @@ class Search:
         reader = Reader(region.outputs, fixed)
         g, roots = reader.graph, tuple(reader.roots)
         before = Extraction(g, self.target, roots).cheapest()
-        try:
-            rounds = saturate(g, self.laws, self.limits)
-            after = Extraction(g, self.target, roots).cheapest()
-        except (Conflict, Cyclic) as error:
-            return None, f"given up: {error}"
+        rounds = saturate(g, self.laws, self.limits)
+        after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
-        if after.us > MARGIN * before.us:
+        if after.us >= MARGIN * before.us:
             return None, f"{story}; nothing cheaper"
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
