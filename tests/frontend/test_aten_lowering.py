@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import weft
 from tests.captures import capture_call
 from weft.core.errors import UnsupportedOpError
 from weft.core.node import Graph
@@ -87,3 +88,14 @@ def test_torch_level_runs_through_torch(double: bool) -> None:
     for a, b in zip(got, function(x), strict=True):
         torch.testing.assert_close(a.to(b.dtype), b)
         assert a.dtype == (torch.float64 if double else b.dtype)
+
+
+@pytest.mark.parametrize("size", [(300,), (0,), (2, 300), (300, 2), (1,)])
+@pytest.mark.parametrize("dtype", [None, torch.int64, torch.bool, torch.bfloat16])
+def test_eye_of_more_than_255_rows(size: tuple[int, ...], dtype: torch.dtype | None) -> None:
+    """Torch writes it over coordinates of uint16 there, which no `arange` of eager's can be."""
+
+    def program() -> torch.Tensor:
+        return torch.eye(*size, dtype=dtype)
+
+    assert torch.equal(weft.compile(program, fallback="error")(), program())

@@ -9,8 +9,10 @@ from typing import Any
 
 from weft.core.types import DType, Symbolic, f64, i64
 from weft.frontend.aten.table import Row, require, rows
+from weft.scalar.ops import apply
 from weft.scalar.sizes import larger
 from weft.tensor.build import Number, Tensor, affine, cast, index_of, iota, literal
+from weft.tensor.ops import position
 
 
 def arange(start: Any, end: Any, step: Any, dtype: DType | None = None, **_: Any) -> Tensor:
@@ -33,6 +35,9 @@ def arange(start: Any, end: Any, step: Any, dtype: DType | None = None, **_: Any
     return scaled if start == 0 else scaled + literal(start, f64)
 
 
+DIAGONAL = apply("eq", position(0), position(1))
+
+
 def always(value: Number) -> Callable[..., Number]:
     return lambda *_, **__: value
 
@@ -45,6 +50,8 @@ FACTORIES = {
     "full full_like new_full": lambda *given, **_: given[-1],  # after a size or a tensor
     "scalar_tensor": lambda value, **_: value,
     "arange.start_step": arange,
+    # torch writes it over coordinates of uint16, which no arange of eager's can be
+    "eye eye.m": lambda n, m=None, **_: index_of((n, n if m is None else m), DIAGONAL),
 }
 
 ROWS: dict[str, Row] = rows("stored", FACTORIES)

@@ -67,8 +67,7 @@ def tile_rows(c: Contraction, target: Machine, choices: Choices | None = None) -
     wide = tile_width(c, target) // target.lanes(c.bytes)
     early = 1 < trips(c.reduce[-1]) < UNROLLED
     steps = strides(Update(c.update.fold, (c.left,)), c.rows.axis, c.ranges)
-    size = c.left.type.dtype.bytes
-    alike = max((math.gcd(step * size, SETS) for _, step in steps if step), default=size)
+    alike = max((math.gcd(n * c.left.type.dtype.bytes, SETS) for _, n in steps if n), default=1)
     room = target.vector_registers - 1 - (2 if early else 1) * wide
     most = min(math.prod(target.register_tile), room)  # accumulators
 

@@ -67,13 +67,10 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
         c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
     outside = (shared, *c.outer) if shared else c.outer
     sides = _Sides(packed, crossed, target, labels)
-    if packed or crossed or c.joined or not outside:
-        nests = [sides.blocks(c, size, rows)]
-    else:
-        first, *rest = _parts(c, size)
-        nests = [sides.blocks(first, size, rows)]
-        nests += [sides.blocks(part, size, tile_rows(part, target, choices)) for part in rest]
-    return nested(outside, tuple(nests), bind="serial")[0] if outside else nests[0]  # type: ignore[return-value]
+    parts = [c] if packed or crossed or c.joined or not outside else _parts(c, size)
+    heights = [rows, *(tile_rows(part, target, choices) for part in parts[1:])]
+    nests = tuple(sides.blocks(part, size, n) for part, n in zip(parts, heights, strict=True))
+    return nested(outside, nests, bind="serial")[0] if outside else nests[0]  # type: ignore[return-value]
 
 
 def _parts(c: Contraction, size: int) -> list[Contraction]:
