@@ -208,6 +208,16 @@ def test_columns_beyond_the_last_fill_its_vector(n: int, sums: int) -> None:
     assert loads and not any("count" in s for s in loads)
 
 
+@pytest.mark.parametrize(("n", "side", "joins"), [(128, 28, False), (512, 7, True), (16, 10, True)])
+def test_columns_are_joined_where_that_is_cheaper(n: int, side: int, joins: bool) -> None:
+    """Lines from L2 take longer than lanes they fill save; a large left side, read anew, more."""
+    text = CONVOLUTION.format(h=side, w=side, n=n).replace("[2,", f"[{n},")
+    text = text.replace(f"[{n},2,3,3]", f"[{n},{n},3,3]").replace("0..2:", f"0..{n}:")
+    (change,) = (step for label, step in CPU_SCHEDULE if label.endswith("block_contraction"))
+    after = print_program(step_of(parse_program(text), change, CPUS["avx2"]))
+    assert (f"j0 // {side}" in after) == joins
+
+
 def test_no_column_beyond_the_last_is_checked() -> None:
     (change,) = (step for label, step in CPU_SCHEDULE if label.endswith("block_contraction"))
     program = parse_program(PICKED.format(n=14, column="checked_index(in2, 90)"))

@@ -11,7 +11,6 @@ a farther cache.
 
 import math
 
-from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, trips
 from weft.tile.moves.join import joined_columns
@@ -23,7 +22,9 @@ PACK = 8  # vectors multiplied and added in the time that packing one takes
 TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
 UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 L1 = 32 << 10  # bytes of the cache that a panel of one tile stays in
-L2_RATE, L3_RATE = 0.16, 0.11  # vectors that come from there in the time of a multiply-add
+SHARE = 4  # of the last cache, the part that a machine's other programs leave
+# Vectors that come from there in the time of a multiply-add:
+L2_RATE, L3_RATE, MEMORY_RATE = 0.16, 0.14, 0.11
 
 
 def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contraction, int]:
@@ -37,13 +38,16 @@ def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contrac
     line = deep // window * length * size  # bytes
     most = max(target.l2 // 2 // line - window + 1, -(-width // length))
     alone = trips(*joint.outer) == 1  # else those loops are shared among the cores
+    rows, of_joint = tile_rows(c, target), tile_rows(joint, target)
 
     def price(lines: int) -> float:
         blocks, left = divmod(trips(outer), lines)
         held = line * (lines + window - 1)
         step = min(held / deep, width * size + LINE)  # seldom from where a cache line begins
+        rate = L2_RATE if held <= target.l2 // 2 else L3_RATE
+        read = step / (rate * lanes * c.bytes) if held > L1 else 0.0
         parts = ((blocks, lines * length), (left > 0, left * length))
-        whole = sum(n * _block(joint, columns, held, step, target) for n, columns in parts)
+        whole = sum(n * _block(joint, columns, of_joint, read, target) for n, columns in parts)
         filled = PACK * -(-trips(outer) // lines) * (lines + window - 1) / window * each
         uneven = unevenness(trips(outer), lines, target) if alone else 1.0
         if uneven < UNEVEN or trips(c.rows) < 2 * target.register_tile[0]:
@@ -51,35 +55,34 @@ def over_lines(c: Contraction, target: Machine, labels: Labels) -> tuple[Contrac
         return whole + target.cores * filled
 
     def apart() -> float:
-        """Of blocks of one tile's columns."""
-        slides = taps(c, inner)
-        step = (width + slides - 1) * size / slides
+        """Of blocks of one tile's columns, which are read in order of memory."""
         blocks, left = divmod(length, width)
         parts = ((blocks, width), (left > 0, left))
-        whole = sum(n * _block(c, columns, step * deep, step, target) for n, columns in parts)
+        whole = sum(n * _block(c, columns, rows, 0.0, target) for n, columns in parts)
         uneven = unevenness(trips(outer), 1, target) if alone else 1.0
-        return uneven * trips(outer) * (whole + PACK * each / slides)
+        return uneven * trips(outer) * (whole + PACK * each / taps(c, inner))
 
     lines = min(range(1, min(most, trips(outer)) + 1), key=price)
-    return (c, width) if price(lines) > apart() else (joint, lines)
+    return (joint, lines) if price(lines) < apart() else (c, width)
 
 
-def _block(c: Contraction, columns: int, held: int, step: float, target: Machine) -> float:
+def _block(c: Contraction, columns: int, rows: int, read: float, target: Machine) -> float:
     """Multiply-adds in the time of a step of the sums, of all rows by the columns of a block.
 
-    Its panel has `held` bytes, of which a tile reads `step`, while it multiplies.
+    Tiles have so many rows; while one multiplies, its columns take `read` to come from a cache.
     """
     lanes = target.lanes(c.bytes)
-    wide, rows = tile_width(c, target) // lanes, tile_rows(c, target)
+    wide = tile_width(c, target) // lanes
     full, rest = divmod(-(-columns // lanes), wide)
-    vector = lanes * c.bytes
-    rate = vector * (L2_RATE if held <= target.l2 // 2 else L3_RATE)
-    read = -(-trips(c.rows) // rows) * step / rate if held > L1 else 0.0
-    times = [max(tiles_time(c, rows, v), read) for v in [wide] * full + [rest] * (rest > 0)]
+    reads = -(-trips(c.rows) // rows) * read
+    each, last = (max(tiles_time(c, rows, v), reads) for v in (wide, rest))
+    total, first = full * each + (rest > 0) * last, each if full else last
     left = trips(c.rows) * c.left.type.dtype.bytes
-    if times and left * trips(*c.reduce) > target.l2 // 2:  # while the first tiles multiply
-        times[0] = max(times[0], left / (vector * L3_RATE))
-    return trips(*c.repeat) * sum(times)
+    if columns and left * trips(*c.reduce) > target.l2 // 2:  # while the first tiles multiply
+        near = left * trips(*c.reduce) <= target.l3 // SHARE
+        rate = L3_RATE if near else MEMORY_RATE
+        total += max(0.0, left / (rate * lanes * c.bytes) - first)
+    return trips(*c.repeat) * total
 
 
 def unevenness(lines: int, size: int, target: Machine) -> float:
@@ -88,9 +91,7 @@ def unevenness(lines: int, size: int, target: Machine) -> float:
 
 
 def turns(c: Contraction, target: Machine) -> bool:
-    """Whether rows fill lanes clearly better than columns do."""
-    lanes = target.lanes(c.bytes)
-    joint, lines = over_lines(c, target, Labels(()))
-    (blocks, left), unit = divmod(trips(joint.lines), lines), hint(joint.unit)
-    vectors = blocks * -(-lines * unit // lanes) + -(-left * unit // lanes)
-    return TURN * -(-trips(c.rows) // lanes) * trips(joint.columns) < trips(c.rows) * vectors
+    """Whether rows fill lanes clearly better than columns do, over one loop or over two."""
+    lanes, columns = target.lanes(c.bytes), (joined_columns(c, Labels(())) or c).columns
+    vectors = trips(c.rows) * -(-trips(columns) // lanes)
+    return TURN * -(-trips(c.rows) // lanes) * trips(columns) < vectors

@@ -8,8 +8,9 @@ before  for a0 in 0..128:  # free                   after  for b0 in 0..512 by 3
                                                                    for a0 in b1..b1 + 8:  # register
                                                                        ... a1 by vector, a2 unroll
 
-Where the columns of one loop fill the last vector badly, columns run over two loops joined; a panel
-then holds whole lines, each once even where a convolution's window slides over them.
+Where it is cheaper, columns run over two loops joined; a panel then holds whole lines, each once
+even where a convolution's window slides over them. Where columns of one loop end in part of a
+vector, its panel has zeros beyond and whole vectors are multiplied, of which those are stored.
 """
 
 from dataclasses import dataclass, replace
@@ -100,7 +101,7 @@ class _Sides:
         """Blocks of so many lines of columns, in register tiles of so many rows."""
         labels, lanes, width = self.labels, self.target.lanes(c.bytes), tile_width(c, self.target)
         packs = not self.packed and _packs(c, rows, width)
-        pads = packs and not self.crossed and is_padded(c, size, lanes)
+        pads = packs and not self.crossed and _is_padded(c, size, lanes)
         size = -(-trips(c.columns) // lanes) * lanes if pads else size
         stores = within(c.stores, c.columns) if pads else c.stores
 
@@ -133,7 +134,7 @@ def _packs(c: Contraction, rows: int, width: int) -> bool:
     return apart or bool(c.joined) or not plain
 
 
-def is_padded(c: Contraction, size: int, lanes: int) -> bool:
+def _is_padded(c: Contraction, size: int, lanes: int) -> bool:
     """Whether a block computes columns beyond the last, so that all its vectors are whole.
 
     A load of some lanes holds a mask in a register, and is slow where it crosses a cache line.
