@@ -25,7 +25,7 @@ Build = Callable[[EGraph], int]
 
 
 def graph() -> EGraph:
-    return EGraph({I: 4, J: 5, K: 6})
+    return EGraph({I: 4, J: 5, K: 6, axis("k'"): 6})
 
 
 def at(g: EGraph, name: str, *index: object) -> int:
@@ -48,7 +48,10 @@ EXAMPLES: dict[str, tuple[Build, Build | None]] = {
         lambda g: g.mul((at(g, "c", I), product(g))),
         lambda g: g.mul((at(g, "c", K), product(g))),
     ),
-    "sum-rename": (lambda g: g.mul((at(g, "c", K), product(g))), None),
+    "sum-rename": (
+        lambda g: g.mul((at(g, "c", K), product(g))),
+        lambda g: g.mul((at(g, "c", K), at(g, "d", axis("k'")), product(g))),
+    ),
     "sum-merge": (
         lambda g: g.sum({J}, product(g)),
         lambda g: g.sum({K}, product(g)),

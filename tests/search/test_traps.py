@@ -33,12 +33,32 @@ def two_weights(x: torch.Tensor, v: torch.Tensor, w: torch.Tensor) -> torch.Tens
     return x @ v + x @ w
 
 
+def cosine_loss(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Errors of a row's terms average out; one of their sum would not."""
+    return (1 - a @ b.mT).sum(1)
+
+
+def mean_residual(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return (x @ w.mT - y).mean()
+
+
+def normalised_twice(x: torch.Tensor, y: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Of large or small tensors: the product of both scales is beyond any float."""
+    return (x / x.amax((0, 1), True)) @ (y / y.amax((0, 1), True)).mT @ v
+
+
 HALF = torch.bfloat16
 TRAPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "pairwise distance": (pairwise, [torch.randn(256, 64), torch.randn(256, 64)]),
     "variance": (variance, [torch.randn(512, 512)]),
     "window sums": (windows, [torch.randn(64, 4096)]),
     "low rank, one row": (one_row, [torch.randn(1, 1024), *map(torch.randn, [1024, 8], [8, 1024])]),
+    "cosine loss": (cosine_loss, [torch.randn(256, 64), torch.randn(256, 64)]),
+    "mean residual": (mean_residual, [torch.randn(256, 256) for _ in range(3)]),
+    "normalised twice": (
+        normalised_twice,
+        [torch.rand(256, 256) for _ in range(2)] + [torch.randn(256, 8)],
+    ),
     "bf16 weights": (two_weights, [torch.randn(256, 256, dtype=HALF) for _ in range(3)]),
 }
 
@@ -57,6 +77,32 @@ def test_infinities_stay_where_nothing_is_found() -> None:
     x[1:] = torch.randn(3, 8)
     x[2, 3] = torch.inf
     torch.testing.assert_close(weft.compile(run, search="on")(x), run(x), equal_nan=True)
+
+
+def rows(x: torch.Tensor) -> torch.Tensor:
+    return x / x.sum(-1, True)
+
+
+def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return rows(q @ k.mT) @ v
+
+
+def chain(x: torch.Tensor, y: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return rows(x) @ rows(y).mT @ v
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-12, 1.0, 1e12, 1e25])
+@pytest.mark.parametrize("run", [attention, chain], ids=lambda f: f.__name__)
+def test_scales_that_are_divided_out(run: Callable[..., torch.Tensor], scale: float) -> None:
+    """What is finite in eager stays so, and as exact, however large what is normalised."""
+    x, y = torch.rand(256, 64) * scale, torch.rand(256, 64) * (scale if run is chain else 1)
+    v = torch.randn(256, 8)
+    exact = run(x.double(), y.double(), v.double())
+    errors = [
+        ((f(x, y, v).double() - exact).abs().mean() / exact.abs().mean()).item()
+        for f in (run, weft.compile(run, search="on", fallback="error"))
+    ]
+    assert errors[1] <= 2 * errors[0] + 1e-7
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)

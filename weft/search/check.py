@@ -5,16 +5,18 @@ verdict = compare(old, new, extents, dtype)     # verdict.why is empty where it 
 Both are evaluated over a small part of each axis, with values of each element that depend on its
 tensor and its coordinates alone:
 - modulo a prime, at two random points: unequal polynomials of degree d agree with chance d / 2^31;
-- in float64, with a bound of the error that float32 would make beside each value, over families
-  of inputs: the new bound may be at most WORSE times the old one, in the mean over a result's
+- in float64, with the errors that float32 would make beside each value, over families of inputs
+  (families.py): a bound of the worst, and the variance of errors that are independent of each
+  other. By both, the new error may be at most WORSE times the old one, in the mean over a result's
   elements, and OUTLIER times that for one of them; no intermediate may overflow in one of these.
-So E[x^2] - E[x]^2, |x|^2 - 2xy + |y|^2 and the like are refused by what they do to rounding.
+So E[x^2] - E[x]^2, |x|^2 - 2xy + |y|^2 and the like are refused by what they do to rounding; and
+n - a (sum_j b_j) for sum_j (1 - a b_j), whose errors average out, by the variance.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial, reduce
+from functools import reduce
 from math import log2, prod
 from typing import Any, NamedTuple
 
@@ -24,7 +26,9 @@ from weft.core.node import Node
 from weft.core.types import DType
 from weft.scalar.ops import evaluate_term
 from weft.scalar.sizes import hint
+from weft.search.egraph import read_by
 from weft.search.extract import free_of
+from weft.search.families import Array, Hashes, Inverse, Roots, Values, families
 from weft.search.regions import Expression
 
 PRIME = 2**31 - 19  # not 2**31 - 1, which programs divide by
@@ -34,9 +38,6 @@ WORSE = 2.0  # times the error, in the mean over the elements of a result
 OUTLIER = 5.0  # times that again for one element
 LOST = 2.0**16  # times the least positive number: smaller errors do not count
 LARGER = 2.0**20  # times the greatest intermediate
-
-Array = Any
-Roots = Sequence[Expression]
 
 
 class Verdict(NamedTuple):
@@ -78,28 +79,15 @@ class Space:
         shapes = {a: [-1 if d == e else 1 for e in range(rank)] for a, d in self.place.items()}
         return {a: np.arange(n).reshape(shapes[a]) for a, n in self.part.items()}
 
+    def varies(self, value: Array, a: Node) -> bool:
+        return value.ndim > 0 and value.shape[self.place[a]] > 1
 
-@dataclass
-class Hashes:
-    """A random number for each element, whichever term reads it: of its tensor and coordinates."""
-
-    seed: int
-    numbers: dict[Node, int] = field(default_factory=dict[Node, int])  # of the tensors
-
-    def of(self, tensor: Node, coordinates: Sequence[Array], salt: int = 0) -> Array:
-        number = self.numbers.setdefault(tensor, len(self.numbers))
-        return self.mixed((number, *coordinates), salt)
-
-    def mixed(self, parts: Sequence[Array], salt: int) -> Array:
-        with np.errstate(over="ignore"):
-            h = np.uint64(0x9E3779B97F4A7C15) * np.uint64(2 * (self.seed * 64 + salt) + 1)
-            h = np.asarray(h)
-            for part in parts:
-                h = (h ^ np.asarray(part).astype(np.uint64)) * np.uint64(0xBF58476D1CE4E5B9)
-                h = h ^ (h >> np.uint64(29))
-                h = h * np.uint64(0x94D049BB133111EB)
-                h = h ^ (h >> np.uint64(32))
-        return h
+    def summed(self, value: Array, a: Node, length: int) -> Array:
+        """The sum along an axis of that length; along one that it lacks, elements are the same."""
+        if not self.varies(value, a):
+            return value * length
+        part = value.sum(self.place[a], keepdims=True)
+        return part if length == self.part[a] else part * (length / self.part[a])
 
 
 @dataclass
@@ -129,53 +117,68 @@ class Modulo:
         return (x + y) % PRIME
 
     def sum(self, x: Array, a: Node) -> Array:
-        return x.sum(self.space.place[a], keepdims=True) % PRIME
+        return self.space.summed(x, a, self.space.part[a]) % PRIME
 
 
-Pair = tuple[Array, Array]  # a value, and the bound of its error in units of the last place of 1
+class Rounded(NamedTuple):
+    """A value, a bound of its error in units of the last place of 1, and the error's variance."""
+
+    value: Array
+    error: Array
+    variance: Array
 
 
 @dataclass
 class Bounds:
-    """Values in float64, each with a bound of the error that it would have in `dtype`.
+    """Values in float64, each with the error that it would have in `dtype`.
 
     An operation adds its own rounding to what its operands bring; sums are in blocks, as weft's
     are, so that they grow with the logarithm of their length. Each element of a part stands for as
     many of the whole axis, so that a mean is one: its factor 1 / n is a number of the program.
     """
 
-    values: Callable[[Node, Sequence[Array]], Array]
+    values: Values
     space: Space
     tiny: float  # least positive number, in the same units: results below it are lost
+    inexact: Collection[Node] = ()  # tensors that are rounded already
     peak: float = 0.0
 
-    def _rounded(self, value: Array, error: Array, times: float = 1.0) -> Pair:
-        self.peak = max(self.peak, float(np.abs(value).max(initial=0.0)))
-        return value, error + times * (np.abs(value) + self.tiny)
+    def _rounded(self, value: Array, error: Array, variance: Array) -> Rounded:
+        own = self._seen(value) + self.tiny
+        return Rounded(value, error + own, variance + own**2)
 
-    def leaf(self, tensor: Node, coordinates: Sequence[Array]) -> Pair:
+    def _seen(self, value: Array) -> Array:
+        size = np.abs(value)
+        self.peak = max(self.peak, float(size.max(initial=0.0)))
+        return size
+
+    def leaf(self, tensor: Node, coordinates: Sequence[Array]) -> Rounded:
         value = self.values(tensor, coordinates)
-        return value, np.zeros_like(value)
+        error = self._seen(value) * (read_by(tensor) in self.inexact)
+        return Rounded(value, error, error**2)
 
-    def const(self, value: Fraction) -> Pair:
-        return np.asarray(float(value)), np.asarray(0.0)
+    def const(self, value: Fraction) -> Rounded:
+        return Rounded(np.asarray(float(value)), np.asarray(0.0), np.asarray(0.0))
 
-    def extent(self, a: Node) -> Pair:
+    def extent(self, a: Node) -> Rounded:
         return self.const(Fraction(hint(self.space.extents[a])))
 
-    def mul(self, x: Pair, y: Pair) -> Pair:
-        error = np.abs(x[0]) * y[1] + np.abs(y[0]) * x[1]
-        return self._rounded(x[0] * y[0], error)
+    def mul(self, x: Rounded, y: Rounded) -> Rounded:
+        error = np.abs(x.value) * y.error + np.abs(y.value) * x.error
+        variance = x.value**2 * y.variance + y.value**2 * x.variance
+        return self._rounded(x.value * y.value, error, variance)
 
-    def add(self, x: Pair, y: Pair) -> Pair:
-        return self._rounded(x[0] + y[0], x[1] + y[1])
+    def add(self, x: Rounded, y: Rounded) -> Rounded:
+        return self._rounded(x.value + y.value, x.error + y.error, x.variance + y.variance)
 
-    def sum(self, x: Pair, a: Node) -> Pair:
-        d, length = self.space.place[a], hint(self.space.extents[a])
-        times = length / self.space.part[a]
-        value, error, size = (v.sum(d, keepdims=True) * times for v in (*x, np.abs(x[0])))
-        self._rounded(value, error)
-        return value, error + log2(max(2, length)) * size
+    def sum(self, x: Rounded, a: Node) -> Rounded:
+        length, summed = hint(self.space.extents[a]), self.space.summed
+        value, error, size = (summed(v, a, length) for v in (x.value, x.error, np.abs(x.value)))
+        self._seen(value)
+        levels = log2(max(2, length))
+        same = 1 if self.space.varies(x.value, a) else length  # one error, as often
+        variance = summed(x.variance, a, length) * same
+        return Rounded(value, error + levels * size, variance + levels * size**2)
 
 
 def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]) -> Any:
@@ -194,20 +197,11 @@ def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]
         elif e.kind == "sum":
             (made,) = args
             for a in sorted(e.data, key=space.place.__getitem__):
-                made = algebra.sum(_repeated(made, a, space), a)
+                made = algebra.sum(made, a)
         else:
             made = reduce(getattr(algebra, e.kind), args)
         memo[id(e)] = made
     return memo[id(root)]
-
-
-def _repeated(value: Any, a: Node, space: Space) -> Any:
-    """With all dimensions, and all of an axis: along one that it lacks, elements are the same."""
-    if isinstance(value, tuple):
-        return tuple(_repeated(v, a, space) for v in value)  # type: ignore[reportUnknownVariableType]
-    d, n = space.place[a], space.part[a]
-    wide = value if value.ndim else value.reshape((1,) * len(space.place))
-    return wide if wide.shape[d] == n else np.repeat(wide, n, d)
 
 
 def same(old: Roots, new: Roots, extents: Mapping[Node, int], whole: bool = False) -> bool:
@@ -230,41 +224,19 @@ def _equal(x: Array, y: Array) -> bool:
     return bool((x == y).all())
 
 
-# ---- families of inputs
-
-
-def _normal(hashes: Hashes, tensor: Node, coordinates: Sequence[Array], salt: int = 0) -> Array:
-    u, v = (
-        ((hashes.of(tensor, coordinates, salt + s) >> np.uint64(11)).astype(np.float64) + 0.5)
-        / 2**53
-        for s in (1, 2)
-    )
-    return np.sqrt(-2 * np.log(u)) * np.cos(2 * np.pi * v)
-
-
-def _near(hashes: Hashes, tensor: Node, coordinates: Sequence[Array]) -> Array:
-    """Rows that are all nearly one, whichever tensor they are of."""
-    row = hashes.mixed((coordinates[-1] if coordinates else 0,), 3)
-    base = (row >> np.uint64(11)).astype(np.float64) / 2**53 + 1
-    return base + 1e-3 * _normal(hashes, tensor, coordinates)
-
-
-def _wide_range(hashes: Hashes, tensor: Node, coordinates: Sequence[Array]) -> Array:
-    return _normal(hashes, tensor, coordinates) * 10 ** _normal(hashes, tensor, coordinates, 4)
-
-
-FAMILIES: dict[str, Callable[[Hashes, Node, Sequence[Array]], Array]] = {
-    "normal": _normal,
-    "around 1000": lambda h, t, c: 1e3 + _normal(h, t, c),
-    "near-equal rows": _near,
-    "wide range": _wide_range,
-    "tiny": lambda h, t, c: 1e-30 * _normal(h, t, c),
-}
-
-
 @np.errstate(over="ignore", invalid="ignore")  # which is then refused
-def compare(old: Roots, new: Roots, extents: Mapping[Node, int], dtype: DType) -> Verdict:
-    """Whether `new` may stand in for `old`."""
+def compare(
+    old: Roots,
+    new: Roots,
+    extents: Mapping[Node, int],
+    dtype: DType,
+    inverse: Inverse | None = None,
+) -> Verdict:
+    """Whether `new` may stand in for `old`.
+
+    inverse    of tensors that are reciprocals, what they normalise: `old` divides instead, with
+               one rounding where `new` has two
+    """
     if not same(old, new, extents):
         return Verdict("not equal modulo a prime")
     if not dtype.is_float:
@@ -272,9 +244,9 @@ def compare(old: Roots, new: Roots, extents: Mapping[Node, int], dtype: DType) -
     facts: Any = np.finfo(dtype.numpy)
     space = Space.of((*old, *new), extents)
     worst, tiny = 0.0, facts.smallest_subnormal / facts.eps
-    for name, family in FAMILIES.items():
-        values = partial(family, Hashes(7))
-        sides = [Bounds(values, space, tiny) for _ in range(2)]
+    chosen = families(old, inverse or {}, float(facts.max))
+    for name, values in chosen.items():
+        sides = [Bounds(values, space, tiny, exact) for exact in ((), inverse or ())]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
         why, ratio = _judged(found[0], found[1], tiny)
         worst = max(worst, ratio)
@@ -283,17 +255,19 @@ def compare(old: Roots, new: Roots, extents: Mapping[Node, int], dtype: DType) -
             why = "an intermediate may overflow"
         if why:
             return Verdict(f"{why}, inputs {name}", ratio)
-    families = f"{Verdict('').shown}, in float64 for {len(FAMILIES)} families of inputs"
-    return Verdict("", worst, f"{families}; error x{worst:.2g}")
+    shown = f"{Verdict('').shown}, in float64 for {len(chosen)} families of inputs"
+    return Verdict("", worst, f"{shown}; error x{worst:.2g}")
 
 
-def _judged(old: list[Pair], new: list[Pair], tiny: float) -> tuple[str, float]:
-    """What is wrong with the new values, if anything, and the ratio of the error bounds."""
+def _judged(old: list[Rounded], new: list[Rounded], tiny: float) -> tuple[str, float]:
+    """What is wrong with the new values, if anything, and the ratio of their errors."""
     ratio = 0.0
-    for (x, e), (y, f) in zip(old, new, strict=True):
-        least = np.maximum(e, np.abs(x) / 2 + LOST * tiny)
-        times = f / least
-        ratio = max(ratio, float(times.mean()), float(times.max(initial=0.0)) / OUTLIER)
-        if not (np.abs(x - y) <= 2.0**-48 * (e + f + np.abs(x))).all():
+    for x, y in zip(old, new, strict=True):
+        least = np.abs(x.value) / 2 + LOST * tiny
+        for e, f in ((x.error, y.error), (np.sqrt(x.variance), np.sqrt(y.variance))):
+            times = f / np.maximum(e, least)
+            ratio = max(ratio, float(times.mean()), float(times.max(initial=0.0)) / OUTLIER)
+        near = 2.0**-48 * (x.error + y.error + np.abs(x.value))
+        if not (np.abs(x.value - y.value) <= near).all():
             return "not equal in float64", ratio
     return ("" if ratio <= WORSE else f"error x{ratio:.3g}"), ratio

@@ -78,10 +78,11 @@ class Limits:
     All count work, never time: a busy machine finds what an idle one does.
     """
 
-    nodes: int = 1500
+    nodes: int = 400
     rounds: int = 12
-    applied: int = 1000  # matches that a law is applied to, some 0.2 to 0.5 ms each
+    applied: int = 150  # matches that a law is applied to, some 0.2 to 0.5 ms each
     matches: int = 300
+    written: int = 100  # nodes of what is searched, as it is written
 
 
 @dataclass(eq=False)

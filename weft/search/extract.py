@@ -32,6 +32,7 @@ class Candidate(NamedTuple):
 
 class Plan(NamedTuple):
     us: float
+    sums: float  # microseconds of its sums alone: the rest is fused with them
     expressions: tuple[Expression, ...]  # of the roots
 
 
@@ -51,7 +52,7 @@ class Extraction:
     roots: Ids
 
     def __post_init__(self) -> None:
-        g = self.g
+        g, self.read = self.g, dict[int, int]()
         self.candidates: dict[int, list[Candidate]] = {}
         for term in g.ids:
             i = g.find(g.ids[term])
@@ -79,9 +80,17 @@ class Extraction:
         return self.g.size(self.g.free(i))
 
     def _reads(self, i: int) -> int:
-        """Elements of memory that reading a class touches: a view may repeat those of a tensor."""
-        tensors = [read_by(t.data[0]).type.size for t in self.g.of(i, "leaf")]
-        return min([self._size(i), *map(hint, tensors)])
+        """Elements of memory that reading a class touches, once products and sums are fused.
+
+        A view may repeat those of a tensor.
+        """
+        if i not in self.read:
+            self.read[i] = self._size(i)
+            terms = self.g.terms[self.g.find(i)]
+            tensors = [hint(read_by(t.data[0]).type.size) for t in terms if t.kind == "leaf"]
+            fused = [sum(map(self._reads, t.args)) for t in terms if t.kind in ("mul", "add")]
+            self.read[i] = min([self.read[i], *tensors, *fused])
+        return self.read[i]
 
     def _elementwise(self, i: int, operands: int) -> float:
         if self.g.facts[i].constant:
@@ -97,7 +106,10 @@ class Extraction:
     def _us(self, multiply_adds: float, elements: int) -> float:
         t = self.target
         work = multiply_adds / (t.vector_ops_per_ns / 2 * t.lanes(BYTES) * t.cores)
-        return max(work, elements * BYTES / t.memory_bytes_per_ns / t.cores) / 1e3
+        moved = elements * BYTES / t.memory_bytes_per_ns / t.cores
+        return (
+            max(work, moved) + 0.01 * min(work, moved)
+        ) / 1e3  # of equal ones, that of less work
 
     # ---- choosing
 
@@ -109,7 +121,8 @@ class Extraction:
             self._take(self.g.find(root), best, chosen)
         memo: dict[int, Expression | None] = {}
         made = tuple(self._expression(self.g.find(r), chosen, memo) for r in self.roots)
-        return Plan(sum(c.us for c in chosen.values()), made)
+        sums = sum(c.us for c in chosen.values() if c.term.kind == "sum")
+        return Plan(sum(c.us for c in chosen.values()), sums, made)
 
     def _best(self, chosen: Mapping[int, Candidate]) -> dict[int, Candidate]:
         """The best candidate of each class, where what is chosen already costs nothing more."""

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from itertools import combinations
 from typing import Any
 
-from weft.scalar.ops import Axis, axis
+from weft.core.node import Node
+from weft.scalar.ops import axis
 from weft.scalar.sizes import hint
 from weft.search.egraph import Axes, EGraph, Ids, Law, Term
 from weft.search.order import plan
@@ -90,8 +91,17 @@ def sum_that_clashes(g: EGraph, term: Term) -> Matches:
             yield others, axes, body
 
 
+def unused(g: EGraph, others: Ids, axes: Axes, body: int) -> bool:
+    """Whether no new name is one that is free already: the sum would bind that as well."""
+    return g.free(*others, body).isdisjoint(map(_renamed, axes))
+
+
+def _renamed(a: Any) -> Node:
+    return axis(f"{a.op.label}'")
+
+
 def push_renamed(g: EGraph, others: Ids, axes: Axes, body: int) -> int:
-    names = {a: axis(f"{a.op.label}'") for a in axes if isinstance(a.op, Axis)}
+    names = {a: _renamed(a) for a in axes}
     for old, new in names.items():
         g.extents[new] = g.extents[old]
     return g.sum(names.values(), g.mul((*others, g.renamed(body, names, {}))))
@@ -236,7 +246,7 @@ LAWS = (
     Law("sum-push", "mul", sum_in_product, lacks,
         lambda g, others, axes, body: g.sum(axes, g.mul((*others, body))),
         "x sum_k y = sum_k x y where x lacks k: distributivity, once for each k", True),
-    Law("sum-rename", "mul", sum_that_clashes, always, push_renamed,
+    Law("sum-rename", "mul", sum_that_clashes, unused, push_renamed,
         "x sum_k y[k] = sum_k' x y[k'], where k' is used nowhere: a bound name may change"),
     Law("sum-merge", "sum", sum_in_sum, apart,
         lambda g, outer, inner, body: g.sum(outer | inner, body),

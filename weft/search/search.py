@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from weft.core.node import Graph, Node, Nodes, bottom_up, make, postorder
 from weft.core.passes import PassLog
@@ -20,8 +20,9 @@ from weft.scalar.nest import Buffer
 from weft.search.check import Verdict, compare, same
 from weft.search.egraph import Conflict, EGraph, Law, Limits, saturate
 from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
+from weft.search.families import Inverse
 from weft.search.laws import LAWS
-from weft.search.quotients import as_products, as_quotients, rewritten
+from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.regions import Reader, Region, Writer, regions
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
@@ -31,7 +32,7 @@ from weft.tensor.ops import Extern, Index, Input, Scalar
 from weft.tensor.rules import simplify
 
 MARGIN = 0.9  # of the old price, at most
-LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000)}
+LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000, 1000)}
 
 
 class Found(NamedTuple):
@@ -47,36 +48,41 @@ class Search:
     target: Machine
     limits: Limits = LIMITS["on"]
     laws: Collection[Law] = LAWS
-    memo: dict[tuple[Nodes, tuple[Node, ...]], Found] = field(
-        default_factory=dict[tuple[Nodes, tuple[Node, ...]], Found]
-    )
+    memo: dict[Any, Found] = field(default_factory=dict[Any, Found])
 
-    def region(self, region: Region, fixed: Collection[Node] = ()) -> Found:
+    def region(
+        self, region: Region, fixed: Collection[Node] = (), inverse: Inverse | None = None
+    ) -> Found:
         """The find for a region, where placeholders `fixed` are constants; equal ones share it."""
-        key = (region.outputs, tuple(i for i in region.inputs if i in fixed))
+        inverse = inverse or {}
+        key = (region.outputs, *(i for i in region.inputs if i in fixed), *inverse.items())
         if key not in self.memo:
             start = time.perf_counter()
             try:
-                outputs, story = self._find(region, fixed)
+                outputs, story = self._find(region, fixed, inverse)
             except (Conflict, Cyclic, OverflowError) as error:  # or a number that no float holds
                 outputs, story = None, f"given up: {error}"
             spent = f"{(time.perf_counter() - start) * 1e3:.0f} ms"
             self.memo[key] = Found(outputs, f"{spent}; {story}")
         return self.memo[key]
 
-    def _find(self, region: Region, fixed: Collection[Node]) -> tuple[Nodes | None, str]:
+    def _find(
+        self, region: Region, fixed: Collection[Node], inverse: Inverse
+    ) -> tuple[Nodes | None, str]:
         reader = Reader(region.outputs, fixed)
         g, roots = reader.graph, tuple(reader.roots)
+        if len(g.ids) > self.limits.written:
+            return None, f"{len(g.ids)} nodes, too many"
         before = Extraction(g, self.target, roots).cheapest()
         rounds = saturate(g, self.laws, self.limits)
         after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
-        if after.us >= MARGIN * before.us:
+        if max(after.us / before.us, after.sums / before.sums) >= MARGIN:
             return None, f"{story}; nothing cheaper"
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
         story += f", multiply-adds {old} -> {new}"
-        outputs, verdict = stand_in(region, g, self.target, before, after)
+        outputs, verdict = stand_in(region, g, self.target, before, after, inverse)
         if outputs is None or verdict.why:
             return None, f"{story}; refused: {verdict.why}"
         outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
@@ -96,11 +102,11 @@ class Search:
 
 
 def stand_in(
-    region: Region, g: EGraph, target: Machine, before: Plan, after: Plan
+    region: Region, g: EGraph, target: Machine, before: Plan, after: Plan, inverse: Inverse
 ) -> tuple[Nodes | None, Verdict]:
     """The tensors of a plan, read back and compared with it, and whether it may replace the old."""
     dtype = region.outputs[0].type.dtype
-    verdict = compare(before.expressions, after.expressions, g.extents, dtype)
+    verdict = compare(before.expressions, after.expressions, g.extents, dtype, inverse)
     if verdict.why:
         return None, verdict
     writer = Writer(dtype, g.extents)
@@ -114,6 +120,22 @@ def stand_in(
         if not set(_inputs(new)) <= set(_inputs(old)):
             return None, Verdict("a result would depend on more tensors")
     return outputs, verdict
+
+
+def normalised(region: Region) -> Inverse:
+    """The reciprocals that a region reads, and what they were computed from that it reads too."""
+    found: dict[Node, Node | None] = {}
+    pairs = [*zip(region.inputs, region.leaves, strict=True)]
+    for placeholder, leaf in pairs:
+        if leaf.op == RECIPROCAL:
+            seen: dict[Node, None] = {}
+            bottom_up(leaf.args[0], seen, lambda _: None, lambda n: _unless(n in region.leaves, n))
+            found[placeholder] = next((p for p, n in pairs if n in seen), None)
+    return found
+
+
+def _unless(ends: bool, node: Node) -> Nodes:
+    return () if ends else node.args
 
 
 def _inputs(root: Node) -> list[Node]:
@@ -153,7 +175,7 @@ def search(
     replaced: dict[Node, Node] = {}
     for region in regions(whole):
         kept = {p for p, n in zip(region.inputs, region.leaves, strict=True) if n in once}
-        found = finder.region(region, kept)
+        found = finder.region(region, kept, normalised(region))
         if log is not None and log.verbose > 1:
             names = ", ".join(whole.names.get(r, "t") for r in region.roots)
             log.show_choices(f"region {names}: {found.story}\n")
@@ -169,7 +191,7 @@ def _reads(roots: Iterable[Node], others: Collection[Node], leaves: Nodes) -> bo
     """Whether roots are computed from others, between them and the leaves."""
     seen: dict[Node, None] = {}
     for root in roots:
-        bottom_up(root, seen, lambda _: None, lambda n: () if n in leaves else n.args)
+        bottom_up(root, seen, lambda _: None, lambda n: _unless(n in leaves, n))
     return any(n in seen for n in others if n not in leaves)
 
 
