@@ -7,13 +7,16 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance lint typecheck bench docs setup opencl clean
+.PHONY: demo test corpus conformance lint typecheck bench bench-search docs setup opencl clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
 
 bench: $(READY)
 	@$(BIN)/weft bench cpu
+
+bench-search: $(READY)
+	@$(BIN)/python -m bench.search --json bench/results/search.json
 
 test: lint typecheck opencl
 	@echo "pytest, $(JOBS) processes"

@@ -149,6 +149,7 @@ OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
     "eager": lambda source, _: source.callable,
     "inductor": lambda source, _: dynamo(source, "inductor"),
     "inductor-max-autotune": lambda source, _: dynamo(source, "inductor", mode="max-autotune"),
+    "inductor-frozen": lambda source, _: dynamo(source, "inductor", options={"freezing": True}),
     "inductor-dynamic": lambda source, _: dynamo(source, "inductor", dynamic=True),
     "openvino": lambda source, _: openvino(source),
     "onnxruntime": lambda source, _: onnxruntime(source),
@@ -158,6 +159,7 @@ OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "weft": {"freeze": False},
     "weft-untuned": {"freeze": False, "tune": "off"},
+    "weft-unsearched": {"freeze": False, "search": "off"},
     "weft-frozen": {"freeze": True},
     "weft-dynamic": {"freeze": False, "dynamic": True},
 }
