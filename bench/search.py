@@ -1,13 +1,19 @@
 """What the search over algebra brings: `python -m bench.search`, the programs of search.toml.
 
 python -m bench.search attention chain --json bench/results/search.json    # names with one of these
+python -m bench.search --cost                  # seconds of the search in compiling the CPU suite
 Each backend has a process of its own, and their rounds take turns. Beside the times: the elements
 that sums fold, without the search and with it, and which results are those of float64 eager.
 """
 
 import argparse
+import io
+import os
+import re
 import sys
+import tempfile
 from collections.abc import Mapping
+from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
 from statistics import geometric_mean
@@ -21,6 +27,7 @@ from weft.cli.output import milliseconds, show, table, write_json
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.suite_text import machine
+from weft.cli.workloads import WORKLOADS
 from weft.options import Options
 from weft.scalar.sizes import hint
 from weft.tensor.ops import Reduce
@@ -65,11 +72,43 @@ def shown(name: str, row: Mapping[str, Any]) -> list[str]:
     return [name, *times, gain, f"{before / max(1, after):.3g}", ", ".join(row["failures"]) or "ok"]
 
 
+def cost(text: str) -> dict[str, float]:
+    """Seconds that the search takes, and all of the compiler, with nothing in the cache."""
+    program = load(SourceSpec(text=text))
+    with tempfile.TemporaryDirectory() as cache, redirect_stdout(io.StringIO()) as out:
+        os.environ["WEFT_CACHE"] = cache
+        compiled = compile_source(program, replace(Options(), verbose=1, search="on"))  # type: ignore[arg-type]
+    times = re.findall(r"n:002_search +([\d.]+) ms", out.getvalue())
+    return {
+        "search": sum(map(float, times)) / 1e3,
+        "compile": sum(compiled.report.seconds.values()),
+    }
+
+
+def costs(names: list[str]) -> dict[str, Any]:
+    """The search's share in compiling each workload, as a table."""
+    rows = {name: cost(WORKLOADS[name].text) for name in names}
+    ordered = sorted(rows.items(), key=lambda row: -row[1]["search"])
+    cells = [
+        [n, f"{r['search']:.3f}", f"{r['compile']:.2f}", f"{r['search'] / r['compile']:.1%}"]
+        for n, r in ordered
+    ]
+    show(table("seconds", ["workload", "search", "compile", "share"], cells))
+    total, whole = (sum(r[k] for r in rows.values()) for k in ("search", "compile"))
+    show(f"{total:.2f} of {whole:.1f} seconds: {total / whole:.1%}")
+    return rows
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("words", nargs="*", help="parts of names or of groups; all without")
+    parser.add_argument("--cost", action="store_true", help="compile the CPU suite, time nothing")
     parser.add_argument("--json")
     chosen = parser.parse_args()
+    if chosen.cost:
+        some = [n for n in WORKLOADS if not chosen.words or any(w in n for w in chosen.words)]
+        write_json({"machine": machine(True), "costs": costs(some)}, chosen.json or os.devnull)
+        return 0
     groups = tomli.loads(Path(__file__).with_suffix(".toml").read_text())
     texts = {n: text for group in groups.values() for n, text in group.items()}
     places = {n: f"{group} {n}" for group, some in groups.items() for n in some}

@@ -175,7 +175,7 @@ def compile(
     passes: str = "",
     schedule: str = "",
     tune: Tune = "cached",
-    search: Search = "off",
+    search: Search = "on",
     verbose: int = 0,
     profile: bool = False,
     simulate: bool = False,
