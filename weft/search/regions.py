@@ -50,8 +50,8 @@ def is_polynomial(node: Node) -> bool:
     dtype = node.type.dtype if isinstance(node.type, TensorType) else None
     if dtype is None or dtype.kind not in ("float", "int", "uint") or dtype.compute is not dtype:
         return False
-    shapes = (d for n in (node, *node.args) for d in n.type.shape)
-    if any(isinstance(d, Symbolic) or d == 0 for d in shapes):
+    read = (n.type for n in (node, *node.args) if isinstance(n.type, TensorType))
+    if any(isinstance(d, Symbolic) or d == 0 for t in read for d in t.shape):
         return False
     numbers = [float(a.op.value) for a in node.args if isinstance(a.op, Scalar)]
     if not all(map(isfinite, numbers)):
