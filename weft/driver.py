@@ -175,7 +175,7 @@ def compile(
     passes: str = "",
     schedule: str = "",
     tune: Tune = "cached",
-    search: Search = "on",
+    search: Search = "off",
     verbose: int = 0,
     profile: bool = False,
     simulate: bool = False,

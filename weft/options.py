@@ -41,7 +41,7 @@ class Options:
     passes: str = ""  # "-stage_inputs,-021": schedule passes to leave out, by name or number
     schedule: str = ""  # "softmax.vectors = 4": choices of its kernels, a line for each
     tune: Tune = "cached"
-    search: Search = "on"
+    search: Search = "off"
     verbose: int = field(default=0, compare=False, repr=False)  # these change no code
     profile: bool = field(default=False, compare=False, repr=False)
     simulate: bool = field(default=False, compare=False, repr=False)
