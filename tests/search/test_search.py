@@ -104,3 +104,30 @@ def test_what_reads_one_of_several_results_is_left_alone() -> None:
     x = torch.randn(8, 16)
     f = weft.compile(lambda x: x.sort(-1).values.sum(-1), search="on", fallback="aten")
     torch.testing.assert_close(f(x), x.sort(-1).values.sum(-1))
+
+
+class Weights(nn.Module):
+    """A sum of parameters alone: frozen, all of it is computed once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.v, self.w = (nn.Parameter(torch.randn(64, 64)) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + (self.v @ self.w).sum(0)
+
+
+def test_sums_of_constants_alone_cost_nothing() -> None:
+    model, x = Weights().eval(), torch.randn(64, 64)
+    f = weft.compile(model, search="on", freeze=True, fallback="error")
+    with torch.no_grad():
+        torch.testing.assert_close(f(x), model(x), rtol=1e-4, atol=1e-4)
+
+
+def test_numbers_that_no_float_is_may_be_found_again() -> None:
+    inputs = [torch.randn(256, 256), torch.randn(256, 256), torch.randn(256, 1)]
+
+    def run(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+        return (a @ b / 3) @ c * 0.1
+
+    assert 100 * multiply_adds(graph_of(run, inputs)) < multiply_adds(graph_of(run, inputs, "off"))

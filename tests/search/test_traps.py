@@ -47,6 +47,16 @@ def normalised_twice(x: torch.Tensor, y: torch.Tensor, v: torch.Tensor) -> torch
     return (x / x.amax((0, 1), True)) @ (y / y.amax((0, 1), True)).mT @ v
 
 
+def differences(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Of what is near 1000: exact, where the mean of either would be rounded."""
+    return (x[:, None] - x[None]).mean(-1) @ y @ y.mT
+
+
+def joined_numbers(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """Their product is a number that float32 has not."""
+    return ((a @ b) * 2.0**-80 @ c) * 2.0**-80
+
+
 HALF = torch.bfloat16
 TRAPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "pairwise distance": (pairwise, [torch.randn(256, 64), torch.randn(256, 64)]),
@@ -58,6 +68,11 @@ TRAPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
     "normalised twice": (
         normalised_twice,
         [torch.rand(256, 256) for _ in range(2)] + [torch.randn(256, 8)],
+    ),
+    "differences": (differences, [torch.randn(48, 3) for _ in range(2)]),
+    "joined numbers": (
+        joined_numbers,
+        [torch.randn(s) for s in ((128, 128), (128, 128), (128, 4))],
     ),
     "bf16 weights": (two_weights, [torch.randn(256, 256, dtype=HALF) for _ in range(3)]),
 }

@@ -17,7 +17,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
-from math import log2, prod
+from math import frexp, log2, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -140,6 +140,7 @@ class Bounds:
     values: Values
     space: Space
     tiny: float  # least positive number, in the same units: results below it are lost
+    normal: tuple[float, float]  # the least and the largest number of full precision
     inexact: Collection[Node] = ()  # tensors that are rounded already
     peak: float = 0.0
 
@@ -158,12 +159,20 @@ class Bounds:
         return Rounded(value, error, error**2)
 
     def const(self, value: Fraction) -> Rounded:
+        least, largest = self.normal
+        if value and not least <= abs(value) <= largest:
+            self.peak = float("inf")  # a number that the dtype has not: it is given up
         return Rounded(np.asarray(float(value)), np.asarray(0.0), np.asarray(0.0))
 
     def extent(self, a: Node) -> Rounded:
         return self.const(Fraction(hint(self.space.extents[a])))
 
     def mul(self, x: Rounded, y: Rounded) -> Rounded:
+        for a, b in ((x, y), (y, x)):
+            if _is_power_of_two(a):  # which rounds nothing, as a difference is x + -1 y
+                size = float(np.abs(a.value))
+                self._seen(value := a.value * b.value)
+                return Rounded(value, b.error * size, b.variance * size**2)
         error = np.abs(x.value) * y.error + np.abs(y.value) * x.error
         variance = x.value**2 * y.variance + y.value**2 * x.variance
         return self._rounded(x.value * y.value, error, variance)
@@ -179,6 +188,11 @@ class Bounds:
         same = 1 if self.space.varies(x.value, a) else length  # one error, as often
         variance = summed(x.variance, a, length) * same
         return Rounded(value, error + levels * size, variance + levels * size**2)
+
+
+def _is_power_of_two(x: Rounded) -> bool:
+    """Whether it is such a number of the program."""
+    return x.value.ndim == 0 and not x.error and abs(frexp(float(x.value))[0]) == 0.5
 
 
 def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]) -> Any:
@@ -244,9 +258,10 @@ def compare(
     facts: Any = np.finfo(dtype.numpy)
     space = Space.of((*old, *new), extents)
     worst, tiny = 0.0, facts.smallest_subnormal / facts.eps
+    normal = float(facts.tiny), float(facts.max)
     chosen = families(old, inverse or {}, float(facts.max))
     for name, values in chosen.items():
-        sides = [Bounds(values, space, tiny, exact) for exact in ((), inverse or ())]
+        sides = [Bounds(values, space, tiny, normal, e) for e in ((), inverse or ())]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
         why, ratio = _judged(found[0], found[1], tiny)
         worst = max(worst, ratio)

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any, NamedTuple
 
 from weft.core.node import Graph, Node, Nodes, bottom_up, make, postorder
@@ -23,7 +24,7 @@ from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
 from weft.search.families import Inverse
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.regions import Reader, Region, Writer, regions
+from weft.search.regions import Expression, Reader, Region, Writer, regions
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Price
@@ -77,7 +78,7 @@ class Search:
         rounds = saturate(g, self.laws, self.limits)
         after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
-        if max(after.us / before.us, after.sums / before.sums) >= MARGIN:
+        if after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
             return None, f"{story}; nothing cheaper"
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
@@ -114,12 +115,22 @@ def stand_in(
     outputs = tuple(writer.root(e, old.type.shape) for e, old in pairs)
     back = Reader(outputs)
     again = Extraction(back.graph, target, tuple(back.roots)).cheapest()
-    if not same(after.expressions, again.expressions, g.extents | back.graph.extents, True):
+    found = as_written(after.expressions) if dtype.is_float else after.expressions
+    if not same(found, again.expressions, g.extents | back.graph.extents, True):
         return None, Verdict("the tensors are not what was found")
     for old, new in zip(region.outputs, outputs, strict=True):
         if not set(_inputs(new)) <= set(_inputs(old)):
             return None, Verdict("a result would depend on more tensors")
     return outputs, verdict
+
+
+def as_written(roots: Iterable[Expression]) -> list[Expression]:
+    """With each number as the float that is written for it, which 1 / 3 is not."""
+    made: dict[int, Expression] = {}
+    for e in (e for r in roots for e in r.all()):
+        data = Fraction(float(e.data)) if e.kind == "const" else e.data
+        made[id(e)] = Expression(e.kind, data, tuple(made[id(a)] for a in e.args))
+    return [made[id(r)] for r in roots]
 
 
 def normalised(region: Region) -> Inverse:
