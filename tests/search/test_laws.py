@@ -14,7 +14,7 @@ from weft.search.check import same
 from weft.search.egraph import Conflict, EGraph, Limits, saturate
 from weft.search.extract import Extraction
 from weft.search.laws import LAWS
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 from weft.targets.cpu import CPUS
 from weft.tensor.ops import Input
 

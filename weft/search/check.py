@@ -29,7 +29,7 @@ from weft.scalar.sizes import hint
 from weft.search.egraph import read_by
 from weft.search.extract import free_of
 from weft.search.families import Array, Hashes, Inverse, Roots, Values, families
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 
 PRIME = 2**31 - 19  # not 2**31 - 1, which programs divide by
 POINTS = 2

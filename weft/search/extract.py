@@ -14,7 +14,7 @@ from typing import NamedTuple
 from weft.core.node import Node
 from weft.scalar.sizes import hint
 from weft.search.egraph import EGraph, Ids, Term, read_by
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 from weft.targets.machine import Machine
 from weft.tensor.rules_view import axes_of
 

@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.node import Node
 from weft.scalar.sizes import hint
 from weft.search.egraph import read_by
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 
 Array = Any
 Values = Callable[[Node, Sequence[Array]], Array]

@@ -1,30 +1,26 @@
-"""Regions of a tensor graph that are polynomials: out into an e-graph by index maps, and back.
+"""Regions of a tensor graph that are polynomials, and how an e-graph reads them, by index maps.
 
 for region in regions(graph):        # cut at what is no product, sum or view
     region.outputs                   # over placeholders: equal regions have one object for these
 reader = Reader(region.outputs)      # reader.roots: classes of reader.graph, over named axes
-y = Writer(dtype).root(expression, shape)        # a tensor again: views, maps and reduces
 
 Transposing and broadcasting vanish in index maps: matmul(A, B) is sum_k A[i, k] B[k, j].
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from math import isfinite
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from weft.core.node import Graph, Node, Nodes, make, postorder, substitute
-from weft.core.types import DType, Symbolic, TensorType
+from weft.core.types import Symbolic, TensorType
 from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import FUNCTIONS, Axis, axis, constant
+from weft.scalar.ops import Axis, axis, constant
 from weft.search.egraph import EGraph
-from weft.tensor.ops import Input, Map, Reduce, Scalar, View, last_of, moved, position, positions
-from weft.tensor.rules_view import axes_of, full, scalar, viewed
+from weft.tensor.ops import Input, Map, Reduce, Scalar, View, last_of, moved, position
+from weft.tensor.rules_view import axes_of
 
 RING = ("add", "subtract", "multiply", "negate")
 NODES = 150  # most nodes of a region
@@ -237,117 +233,3 @@ class Reader:
                 inner[d] = self._known(axis(f"r{self.heights[node]}_{k}_{extent}"), extent)
                 summed.append(inner[d])
         return self.graph.sum(summed, self.read(node.args[0], tuple(inner)))
-
-
-# ---- back
-
-
-@dataclass(frozen=True, eq=False)
-class Expression:
-    """One of the terms of each class: what an extraction chose. Kinds are those of egraph.Term."""
-
-    kind: str
-    data: Any = None
-    args: "tuple[Expression, ...]" = ()
-
-    def all(self) -> "list[Expression]":
-        """Each expression of this one, operands first."""
-        found: dict[int, Expression] = {}
-
-        def add(e: Expression) -> None:
-            if id(e) not in found:
-                for a in e.args:
-                    add(a)
-                found[id(e)] = e
-
-        add(self)
-        return list(found.values())
-
-
-def _place(a: Node) -> tuple[int, int, str]:
-    """Where an axis goes: rows of a root, then sums, then the last axis of a root."""
-    label: str = a.op.label  # type: ignore[attr-defined]
-    if not label.startswith("o"):
-        return 1, 0, label
-    from_last = int(label[1:].split("_")[0])
-    return (0, -from_last, label) if from_last else (2, 0, label)
-
-
-class Writer:
-    """Writes expressions as tensors: each is one over its free axes, in an order of these."""
-
-    def __init__(self, dtype: DType, extents: Mapping[Node, int]) -> None:
-        self.dtype, self.extents = dtype, extents
-        self.memo: dict[int, tuple[Node, Nodes]] = {}
-
-    def root(self, expression: Expression, shape: tuple[int, ...]) -> Node:
-        node, axes = self.tensor(expression)
-        rank = len(shape)
-        places = {root_axis(rank - 1 - d, n): position(d) for d, n in enumerate(shape)}
-        if not rank:
-            return node
-        return viewed(node, shape, tuple(places[a] for a in axes)) if axes else full(shape, node)
-
-    def tensor(self, e: Expression) -> tuple[Node, Nodes]:
-        """A tensor, and the axis of each of its dimensions."""
-        if id(e) not in self.memo:
-            self.memo[id(e)] = self._tensor(e)
-        return self.memo[id(e)]
-
-    def _tensor(self, e: Expression) -> tuple[Node, Nodes]:
-        if e.kind in ("const", "extent"):
-            return self._number(e.data if e.kind == "const" else self.extents[e.data]), ()
-        if e.kind == "leaf":
-            tensor, index = e.data
-            axes = tuple(sorted(axes_of(*index), key=_place))
-            there = dict(zip(axes, positions(len(axes)), strict=True))
-            return viewed(tensor, self._shape(axes), substitute(index, there)), axes
-        if e.kind == "sum":
-            return self._sum(e)
-        parts = [*e.args]
-        if e.kind == "add":
-            parts.sort(key=_is_negative)
-        whole = self.tensor(parts[0])
-        for part in parts[1:]:
-            if e.kind == "add" and _is_negative(part):
-                negated = [a for a in part.args if a.data != -1]
-                inner = negated[0] if len(negated) == 1 else Expression("mul", None, tuple(negated))
-                whole = self._map("subtract", whole, self.tensor(inner))
-            else:
-                whole = self._map(
-                    "multiply" if e.kind == "mul" else "add", whole, self.tensor(part)
-                )
-        return whole
-
-    def _number(self, value: Any) -> Node:
-        if self.dtype.is_float:
-            return scalar(float(value), self.dtype)
-        wide = int(value) % (1 << 64)
-        wide -= (1 << 64) * (wide >= 1 << 63)
-        return scalar(np.asarray(wide, np.int64).astype(self.dtype.numpy).item(), self.dtype)
-
-    def _shape(self, axes: Iterable[Node]) -> tuple[int, ...]:
-        return tuple(self.extents[a] for a in axes)
-
-    def _map(self, name: str, x: tuple[Node, Nodes], y: tuple[Node, Nodes]) -> tuple[Node, Nodes]:
-        axes = tuple(sorted({*x[1], *y[1]}, key=_place))
-        return make(Map(FUNCTIONS[name]), self._spread(x, axes), self._spread(y, axes)), axes
-
-    def _spread(self, x: tuple[Node, Nodes], axes: Nodes) -> Node:
-        """A tensor repeated along the axes that it lacks; a number stays one."""
-        node, own = x
-        if not own or own == axes:
-            return node
-        return viewed(node, self._shape(axes), tuple(position(axes.index(a)) for a in own))
-
-    def _sum(self, e: Expression) -> tuple[Node, Nodes]:
-        node, axes = self.tensor(e.args[0])
-        folded = tuple(d for d, a in enumerate(axes) if a in e.data)
-        kept = tuple(a for a in axes if a not in e.data)
-        summed = make(Reduce(SUM, folded), node)
-        index = tuple(position(kept.index(a)) if a in kept else constant(0) for a in axes)
-        return viewed(summed, self._shape(kept), index), kept
-
-
-def _is_negative(e: Expression) -> bool:
-    return e.kind == "mul" and any(a.kind == "const" and a.data == -1 for a in e.args)

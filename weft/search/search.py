@@ -23,7 +23,8 @@ from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
 from weft.search.families import Inverse
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.regions import Reader, Region, Writer, regions
+from weft.search.regions import Reader, Region, regions
+from weft.search.writer import Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Price
