@@ -19,6 +19,7 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import Axis, axis, constant
 from weft.search.egraph import EGraph
+from weft.search.splits import Splits, divided, joined, parts
 from weft.tensor.ops import Input, Map, Reduce, Scalar, View, last_of, moved, position
 from weft.tensor.rules_view import axes_of
 
@@ -170,15 +171,27 @@ def root_axis(from_last: int, extent: Any) -> Node:
 class Reader:
     """Reads tensors over placeholders into an e-graph."""
 
-    def __init__(self, outputs: Nodes, fixed: Collection[Node] = ()) -> None:
-        self.graph = EGraph({}, fixed)
-        self.ranges: dict[Node, Interval] = {}
-        self.memo: dict[tuple[Node, Nodes], int] = {}
+    def __init__(
+        self, outputs: Nodes, fixed: Collection[Node] = (), splits: Splits | None = None
+    ) -> None:
         self.heights: dict[Node, int] = {}
         for n in postorder(*outputs):
             below = max((self.heights[a] for a in n.args), default=0)
             self.heights[n] = below + isinstance(n.op, Reduce)
+        self.splits = dict(splits or {})
+        more = self._read_all(outputs, fixed)
+        while more and splits is None:
+            self.splits |= more
+            more = self._read_all(outputs, fixed)
+
+    def _read_all(self, outputs: Nodes, fixed: Collection[Node]) -> dict[Node, int]:
+        """Reads the outputs; returns the axes that are still to be split."""
+        self.graph = EGraph({}, fixed)
+        self.ranges: dict[Node, Interval] = {}
+        self.memo: dict[tuple[Node, Nodes], int] = {}
         self.roots = [self.read(r, self._index(r.type.shape)) for r in outputs]
+        terms = [i for t in self.graph.ids if t.kind == "leaf" for i in t.data[1]]
+        return divided(terms, self.graph.extents)
 
     def _index(self, shape: tuple[int, ...]) -> Nodes:
         rank = len(shape)
@@ -186,6 +199,10 @@ class Reader:
         return tuple(self._known(a, n) for a, n in zip(named, shape, strict=True))
 
     def _known(self, a: Node, extent: Any) -> Node:
+        """The coordinate along an axis: of its parts, if it is split."""
+        if a in self.splits:
+            by, (outer, inner) = self.splits[a], parts(a)
+            return joined(self._known(outer, extent // by), self._known(inner, by), by)
         if isinstance(a.op, Axis):
             self.graph.extents[a], self.ranges[a] = extent, (0, last_of(extent))
         return a
@@ -231,5 +248,5 @@ class Reader:
             inner[d] = constant(0)
             if extent != 1:
                 inner[d] = self._known(axis(f"r{self.heights[node]}_{k}_{extent}"), extent)
-                summed.append(inner[d])
+                summed += axes_of(inner[d])
         return self.graph.sum(summed, self.read(node.args[0], tuple(inner)))

@@ -83,7 +83,7 @@ class Search:
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
         story += f", multiply-adds {old} -> {new}"
-        outputs, verdict = stand_in(region, g, self.target, before, after, inverse)
+        outputs, verdict = stand_in(region, reader, self.target, before, after, inverse)
         if outputs is None or verdict.why:
             return None, f"{story}; refused: {verdict.why}"
         outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
@@ -103,19 +103,19 @@ class Search:
 
 
 def stand_in(
-    region: Region, g: EGraph, target: Machine, before: Plan, after: Plan, inverse: Inverse
+    region: Region, reader: Reader, target: Machine, before: Plan, after: Plan, inverse: Inverse
 ) -> tuple[Nodes | None, Verdict]:
     """The tensors of a plan, read back and compared with it, and whether it may replace the old."""
-    dtype = region.outputs[0].type.dtype
-    verdict = compare(before.expressions, after.expressions, g.extents, dtype, inverse)
+    dtype, extents = region.outputs[0].type.dtype, reader.graph.extents
+    verdict = compare(before.expressions, after.expressions, extents, dtype, inverse)
     if verdict.why:
         return None, verdict
-    writer = Writer(dtype, g.extents)
+    writer = Writer(dtype, extents, reader.splits)
     pairs = zip(after.expressions, region.outputs, strict=True)
     outputs = tuple(writer.root(e, old.type.shape) for e, old in pairs)
-    back = Reader(outputs)
+    back = Reader(outputs, (), reader.splits)
     again = Extraction(back.graph, target, tuple(back.roots)).cheapest()
-    if not same(after.expressions, again.expressions, g.extents | back.graph.extents, True):
+    if not same(after.expressions, again.expressions, extents | back.graph.extents, True):
         return None, Verdict("the tensors are not what was found")
     for old, new in zip(region.outputs, outputs, strict=True):
         if not set(_inputs(new)) <= set(_inputs(old)):

@@ -1,6 +1,6 @@
 """Expressions, which an extraction chose, and what writes them as tensors.
 
-y = Writer(dtype, extents).root(expression, shape)      # views, maps and reduces
+y = Writer(dtype, extents, splits).root(expression, shape)      # views, maps and reduces
 
 Each expression is a tensor over its free axes, in an order of these.
 """
@@ -16,6 +16,7 @@ from weft.core.types import DType
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import FUNCTIONS, constant
 from weft.search.regions import root_axis
+from weft.search.splits import Splits, coordinates
 from weft.tensor.ops import Map, Reduce, position, positions
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
 
@@ -54,14 +55,16 @@ def _place(a: Node) -> tuple[int, int, str]:
 class Writer:
     """Writes expressions as tensors: each is one over its free axes, in an order of these."""
 
-    def __init__(self, dtype: DType, extents: Mapping[Node, int]) -> None:
-        self.dtype, self.extents = dtype, extents
+    def __init__(self, dtype: DType, extents: Mapping[Node, int], splits: Splits) -> None:
+        self.dtype, self.extents, self.splits = dtype, extents, splits
         self.memo: dict[int, tuple[Node, Nodes]] = {}
 
     def root(self, expression: Expression, shape: tuple[int, ...]) -> Node:
         node, axes = self.tensor(expression)
         rank = len(shape)
-        places = {root_axis(rank - 1 - d, n): position(d) for d, n in enumerate(shape)}
+        places: dict[Node, Node] = {}
+        for d, n in enumerate(shape):
+            places |= coordinates(root_axis(rank - 1 - d, n), position(d), self.splits)
         if not rank:
             return node
         return viewed(node, shape, tuple(places[a] for a in axes)) if axes else full(shape, node)
