@@ -14,13 +14,15 @@ from typing import Any, NamedTuple
 
 from weft.core.node import Graph, Node, Nodes, make, postorder, substitute
 from weft.core.types import Symbolic, TensorType
+from weft.scalar.affine import from_linear, linear, plus
 from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import Axis, axis, constant
-from weft.search.egraph import EGraph
+from weft.search.egraph import EGraph, read_of
+from weft.search.masks import guarded, indicator, opened, term_of
 from weft.search.splits import Splits, divided, joined, parts
-from weft.tensor.ops import Input, Map, Reduce, Scalar, View, last_of, moved, position
+from weft.tensor.ops import Gather, Input, Map, Reduce, Scalar, Scan, View, last_of, moved, position
 from weft.tensor.rules_view import axes_of
 
 RING = ("add", "subtract", "multiply", "negate")
@@ -42,8 +44,11 @@ class Region(NamedTuple):
         return substitute(outputs, dict(zip(self.inputs, self.leaves, strict=True)))
 
 
-def is_polynomial(node: Node) -> bool:
-    """Whether a node is a sum or a product of its operands, or moves their elements."""
+def is_polynomial(node: Node, masked: bool = False) -> bool:
+    """Whether a node is a sum or a product of its operands, or moves their elements.
+
+    If `masked`, a product with a condition is one too.
+    """
     dtype = node.type.dtype if isinstance(node.type, TensorType) else None
     if dtype is None or dtype.kind not in ("float", "int", "uint") or dtype.compute is not dtype:
         return False
@@ -57,7 +62,8 @@ def is_polynomial(node: Node) -> bool:
         case Map(function=function):
             adds = dtype.is_float and function.name in ("add", "subtract")
             rounds = adds and any(abs(n) > FAR for n in numbers)
-            return (function.name in RING and not rounds) or _is_by_number(node)
+            product = masked and guarded(node) is not None
+            return (function.name in RING and not rounds) or _is_by_number(node) or product
         case Reduce(monoid=monoid, finite=finite):
             return monoid is SUM and not finite
         case View(valid=valid):
@@ -74,10 +80,16 @@ def _is_by_number(node: Node) -> bool:
     return named and isinstance(by, Scalar) and isfinite(by.value) and by.value != 0
 
 
-def regions(graph: Graph) -> list[Region]:
-    """The regions of a graph that have something to find, in order."""
+def regions(graph: Graph, masked: bool = False) -> list[Region]:
+    """The regions of a graph that have something to find, in order.
+
+    If `masked`, those with conditions on coordinates, which are read as factors; else these are
+    leaves like other tensors.
+    """
     users = graph.users()
-    inside = {n for n in users if is_polynomial(n) and not isinstance(n.op, Scalar)}
+    inside = {n for n in users if is_polynomial(n, masked) and not isinstance(n.op, Scalar)}
+    if masked and not any(map(_has_condition, users)):
+        return []
     leader: dict[Node, Node] = {}
 
     def find(n: Node) -> Node:
@@ -112,25 +124,38 @@ def regions(graph: Graph) -> list[Region]:
         roots = [n for n in nodes if n in kept or is_cut(n) or not own.issuperset(users[n])]
         known = {a for n in nodes for a in n.args if not isinstance(a.op, Scalar)}
         leaves = [n for n in known if n not in own or is_cut(n)]
-        if len(roots) <= ROOTS:
-            found += _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)))
+        if len(roots) > ROOTS or (masked and not any(map(_has_condition, (*nodes, *leaves)))):
+            continue
+        open_ = {n for n in leaves if masked and not sums[n]}
+        found += _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)), open_)
     return found
 
 
-def _region(roots: Nodes, leaves: Nodes) -> list[Region]:
+def _has_condition(node: Node) -> bool:
+    return indicator(node) is not None or guarded(node) is not None
+
+
+def _region(roots: Nodes, leaves: Nodes, open_: Collection[Node]) -> list[Region]:
     """The region over placeholders, if there may be something to find.
 
-    A masked view is read as it stands: its source is what is passed in.
+    A masked view is read as it stands, and so are conditions of leaves in `open_`: what these read
+    is what is passed in.
     """
     below: dict[Node, Node] = {}
-    masked: dict[Node, Node] = {}
+
+    def placed(n: Node) -> Node:
+        return below.setdefault(n, make(Input(f"x{len(below)}", n.type)))
+
+    seen: dict[Node, Node] = {}
     for leaf in leaves:
-        source = leaf.args[0] if isinstance(leaf.op, View) else leaf
-        masked[leaf] = source
-        below.setdefault(source, make(Input(f"x{len(below)}", source.type)))
-    seen = {f: make(f.op, below[s]) if s is not f else below[s] for f, s in masked.items()}
+        if leaf in open_ and not isinstance(leaf.op, View):
+            seen[leaf] = opened(leaf, placed)
+        else:
+            viewed = isinstance(leaf.op, View)
+            seen[leaf] = make(leaf.op, placed(leaf.args[0])) if viewed else placed(leaf)
     bodies = tuple(_above(r, seen) for r in roots)
-    return [Region(roots, tuple(below), bodies, tuple(below.values()))] if worth(bodies) else []
+    some = open_ or worth(bodies)
+    return [Region(roots, tuple(below), bodies, tuple(below.values()))] if some else []
 
 
 def _above(root: Node, seen: Mapping[Node, Node]) -> Node:
@@ -168,6 +193,11 @@ def root_axis(from_last: int, extent: Any) -> Node:
     return axis(f"o{from_last}_{extent}")
 
 
+def backwards(at: Node, extent: int) -> Node:
+    """The coordinate along an axis of that extent, counted from its end."""
+    return from_linear(*plus(({}, extent - 1), linear(at), -1))
+
+
 class Reader:
     """Reads tensors over placeholders into an e-graph."""
 
@@ -177,7 +207,7 @@ class Reader:
         self.heights: dict[Node, int] = {}
         for n in postorder(*outputs):
             below = max((self.heights[a] for a in n.args), default=0)
-            self.heights[n] = below + isinstance(n.op, Reduce)
+            self.heights[n] = below + isinstance(n.op, Reduce | Scan)
         self.splits = dict(splits or {})
         more = self._read_all(outputs, fixed)
         while more and splits is None:
@@ -190,7 +220,8 @@ class Reader:
         self.ranges: dict[Node, Interval] = {}
         self.memo: dict[tuple[Node, Nodes], int] = {}
         self.roots = [self.read(r, self._index(r.type.shape)) for r in outputs]
-        terms = [i for t in self.graph.ids if t.kind == "leaf" for i in t.data[1]]
+        leaves = [t for t in self.graph.ids if t.kind in ("leaf", "mask")]
+        terms = [i for t in leaves for i in read_of(t)[1]]
         return divided(terms, self.graph.extents)
 
     def _index(self, shape: tuple[int, ...]) -> Nodes:
@@ -221,6 +252,11 @@ class Reader:
             case View(valid=None, index=terms):
                 inner = tuple(simplify(t, self.ranges) for t in moved(terms, index))
                 return self.read(node.args[0], inner)
+            case Map() if (condition := indicator(node)) is not None:
+                return g.mask(term_of(condition, index))
+            case Map() if (pair := guarded(node)) is not None:
+                kept = g.mask(term_of(pair[0], index), True)
+                return g.mul((kept, self.read(pair[1], index)))
             case Map(function=function):
                 args = [self.read(a, index if a.type.rank else ()) for a in node.args]
                 if function.name == "multiply":
@@ -232,6 +268,10 @@ class Reader:
                 return g.add(args)
             case Reduce(axes=axes):
                 return self._reduce(node, axes, index)
+            case Gather():
+                return self._gather(node, node.op, index)
+            case Scan():
+                return self._scan(node, node.op.axis, index)
             case View(index=terms, valid=valid):
                 used = axes_of(*terms, valid)
                 pairs = enumerate(index)
@@ -250,3 +290,25 @@ class Reader:
                 inner[d] = self._known(axis(f"r{self.heights[node]}_{k}_{extent}"), extent)
                 summed += axes_of(inner[d])
         return self.graph.sum(summed, self.read(node.args[0], tuple(inner)))
+
+    def _gather(self, node: Node, gather: Gather, index: Nodes) -> int:
+        source, *rows = node.args
+        rest = iter(gather.rest)
+        at = {a: term_of(r, index) for a, r in zip(gather.axes, rows, strict=True)}
+        return self.read(
+            source, tuple(at[a] if a in at else index[next(rest)] for a in range(source.type.rank))
+        )
+
+    def _scan(self, node: Node, d: int, index: Nodes) -> int:
+        """A running sum at an index; of a tensor that is read backwards, that of what follows."""
+        source, extent = node.args[0], node.type.shape[d]
+        a = self._known(axis(f"s{self.heights[node]}_{d}_{extent}"), extent)
+        turned = isinstance(source.op, View) and source.op.index[d] is backwards(
+            position(d), extent
+        )
+        if turned:
+            source, at = source.args[0], simplify(backwards(index[d], extent), self.ranges)
+        else:
+            at = index[d]
+        body = self.read(source, (*index[:d], a, *index[d + 1 :]))
+        return self.graph.at(a, at, self.graph.scan(a, not turned, body))

@@ -33,6 +33,7 @@ from weft.tensor.ops import Extern, Index, Input, Scalar
 from weft.tensor.rules import simplify
 
 MARGIN = 0.9  # of the old price, at most
+FEWER = 4  # times fewer multiply-adds, at least, for a price that is the same
 LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000, 1000)}
 
 
@@ -78,7 +79,7 @@ class Search:
         rounds = saturate(g, self.laws, self.limits)
         after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
-        if max(after.us / before.us, after.sums / before.sums) >= MARGIN:
+        if after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
             return None, f"{story}; nothing cheaper"
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
@@ -89,7 +90,8 @@ class Search:
         outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
         was, is_ = (self._us(region.inputs, o, fixed) for o in (region.outputs, outputs))
         story += f"; priced {was:.1f} -> {is_:.1f} us; {verdict.shown}"
-        return (outputs, story) if is_ < MARGIN * was else (None, f"{story}; not cheaper")
+        less = old > new * FEWER and is_ <= was  # small tensors: a kernel costs more than its sums
+        return (outputs, story) if less or is_ < MARGIN * was else (None, f"{story}; not cheaper")
 
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
         """The price of the kernels that compute the outputs; those of constants run once."""
@@ -107,6 +109,8 @@ def stand_in(
 ) -> tuple[Nodes | None, Verdict]:
     """The tensors of a plan, read back and compared with it, and whether it may replace the old."""
     dtype, extents = region.outputs[0].type.dtype, reader.graph.extents
+    if any(e.kind == "mask" and e.data[1] for r in after.expressions for e in r.all()):
+        return None, Verdict("a condition stays that keeps what may be infinite out of a product")
     verdict = compare(before.expressions, after.expressions, extents, dtype, inverse)
     if verdict.why:
         return None, verdict
@@ -167,14 +171,26 @@ def search(
     effort: str = "on",
     fixed: Collection[int] = (),
 ) -> Graph:
-    """Replaces each region by what is found for it; `fixed` inputs are constants."""
+    """Replaces each region by what is found for it; `fixed` inputs are constants.
+
+    First regions with conditions on coordinates, which go where they are found to be deltas or
+    steps; those that stay are leaves of the regions after that, as all other conditions are.
+    """
     if effort == "off":
         return graph
     finder = Search(price, target, LIMITS[effort])
+    for masked in (True, False):
+        graph = _searched(graph, finder, masked, fixed, log)
+    return graph
+
+
+def _searched(
+    graph: Graph, finder: Search, masked: bool, fixed: Collection[int], log: PassLog | None
+) -> Graph:
     whole, products = as_products(graph)
     once = constants(whole, [whole.inputs[i] for i in fixed])
     replaced: dict[Node, Node] = {}
-    for region in regions(whole):
+    for region in regions(whole, masked):
         kept = {p for p, n in zip(region.inputs, region.leaves, strict=True) if n in once}
         found = finder.region(region, kept, normalised(region))
         if log is not None and log.verbose > 1:

@@ -13,11 +13,14 @@ import numpy as np
 
 from weft.core.node import Node, Nodes, make, substitute
 from weft.core.types import DType
+from weft.scalar.index import FALSE, TRUE, simplify
+from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import FUNCTIONS, constant
-from weft.search.regions import root_axis
+from weft.scalar.ops import CASTS, FUNCTIONS, Apply, Axis, apply_all, constant
+from weft.search.elements import Element, elements_of, extents_of
+from weft.search.regions import backwards, root_axis
 from weft.search.splits import Splits, coordinates
-from weft.tensor.ops import Map, Reduce, position, positions
+from weft.tensor.ops import Gather, Index, Map, Reduce, Scan, position, positions
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
 
 
@@ -79,12 +82,16 @@ class Writer:
         if e.kind in ("const", "extent"):
             return self._number(e.data if e.kind == "const" else self.extents[e.data]), ()
         if e.kind == "leaf":
-            tensor, index = e.data
-            axes = tuple(sorted(axes_of(*index), key=_place))
-            there = dict(zip(axes, positions(len(axes)), strict=True))
-            return viewed(tensor, self._shape(axes), substitute(index, there)), axes
-        if e.kind == "sum":
-            return self._sum(e)
+            return self._picked(*e.data)
+        if e.kind == "at":
+            node, axes = self.tensor(e.args[0])
+            a, index = e.data
+            return self._picked(node, tuple(index if b is a else b for b in axes))
+        if e.kind in ("sum", "scan"):
+            return self._sum(e) if e.kind == "sum" else self._scan(e)
+        masks = [a for a in (e, *e.args) if a.kind == "mask" and e.kind != "add"]
+        if masks:
+            return self._masked(masks, [a for a in e.args if a.kind != "mask"])
         parts = [*e.args]
         if e.kind == "add":
             parts.sort(key=_is_negative)
@@ -128,6 +135,67 @@ class Writer:
         summed = make(Reduce(SUM, folded), node)
         index = tuple(position(kept.index(a)) if a in kept else constant(0) for a in axes)
         return viewed(summed, self._shape(kept), index), kept
+
+    def _scan(self, e: Expression) -> tuple[Node, Nodes]:
+        node, axes = self.tensor(e.args[0])
+        a, upwards = e.data
+        d, shape = axes.index(a), self._shape(axes)
+        turned = list(positions(len(axes)))
+        turned[d] = position(d) if upwards else backwards(position(d), shape[d])
+        scanned = make(Scan(SUM, d), viewed(node, shape, tuple(turned)))
+        return viewed(scanned, shape, tuple(turned)), axes
+
+    def _masked(self, masks: list[Expression], rest: list[Expression]) -> tuple[Node, Nodes]:
+        """A product where all conditions hold, else 0, whatever the product is there."""
+        condition = self._certain(apply_all("and", [m.data[0] for m in masks]))
+        product = (
+            Expression("mul", None, tuple(rest)) if len(rest) > 1 else rest[0] if rest else None
+        )
+        one = self._number(1), ()
+        whole = self.tensor(product) if product is not None else one
+        if condition in (TRUE, FALSE):
+            return whole if condition is TRUE else (self._number(0), ())
+        axes = tuple(sorted({*whole[1], *axes_of(condition)}, key=_place))
+        kept = self._computed(condition, axes)
+        if not rest:
+            return make(Map(CASTS[self.dtype]), kept), axes
+        return make(Map(FUNCTIONS["where"]), kept, self._spread(whole, axes), self._number(0)), axes
+
+    def _certain(self, term: Node) -> Node:
+        """The term as it is for the extents of the program."""
+        extents = {e: constant(self.extents[e.op.axis]) for e in extents_of(term)}  # type: ignore[attr-defined]
+        ranges: dict[Node, Interval] = {a: (0, self.extents[a] - 1) for a in axes_of(term)}
+        for e in elements_of(term):
+            if e.op.extent is not None:  # type: ignore[attr-defined]
+                ranges[e] = (0, e.op.extent - 1)  # type: ignore[attr-defined]
+        return simplify(substitute((term,), extents)[0], ranges)
+
+    def _picked(self, tensor: Node, index: Nodes) -> tuple[Node, Nodes]:
+        """The elements of a tensor at an index: a view, or a gather where data decide."""
+        index = tuple(map(self._certain, index))
+        axes = tuple(sorted(axes_of(*index), key=_place))
+        shape = self._shape(axes)
+        if not elements_of(*index):
+            there = dict(zip(axes, positions(len(axes)), strict=True))
+            return viewed(tensor, shape, substitute(index, there)), axes
+        plain = [d for d, t in enumerate(index) if isinstance(t.op, Axis)]
+        chosen = tuple(d for d in range(len(index)) if d not in plain)
+        rows = (self._computed(index[d], axes) for d in chosen)
+        rest = tuple(axes.index(index[d]) for d in plain)
+        return make(Gather(chosen, rest), tensor, *rows), axes
+
+    def _computed(self, term: Node, axes: Nodes) -> Node:
+        """A tensor over some axes of the values of a term."""
+        there = dict(zip(axes, positions(len(axes)), strict=True))
+        if not elements_of(term):
+            return make(Index(self._shape(axes), *substitute((term,), there)))
+        match term.op:
+            case Element(tensor=tensor):
+                return viewed(tensor, self._shape(axes), substitute(term.args, there))
+            case Apply(function=function):
+                return make(Map(function), *(self._computed(a, axes) for a in term.args))
+            case _:
+                raise AssertionError(f"{term.op.name} has no tensor")
 
 
 def _is_negative(e: Expression) -> bool:
