@@ -22,6 +22,7 @@ from weft.scalar.ops import (
     checked_index,
     constant,
     function_of,
+    value_of,
 )
 from weft.search.egraph import Axes, EGraph, Ids, Law, Term
 from weft.search.elements import Element, Extent, elements_of
@@ -63,6 +64,11 @@ def compares(node: Node) -> bool:
 
 def indicator(node: Node) -> Node | None:
     """The condition of a tensor of zeros and ones."""
+    if isinstance(node.op, Index):  # of i64: where(c, 1, 0) of coordinates is one term
+        term = node.op.term
+        numbers = [value_of(a) for a in term.args[1:]]
+        chooses = function_of(term) == "where" and numbers == [1, 0]
+        return make(Index(node.op.shape, term.args[0])) if chooses else None
     numbers = [a.op.value for a in node.args[1:] if isinstance(a.op, Scalar)]
     is_cast = isinstance(node.op, Map) and node.op.function in CASTS.values()
     chooses = isinstance(node.op, Map) and node.op.function.name == "where"
@@ -132,20 +138,23 @@ def solved(condition: Node, k: Node) -> tuple[str, Node] | None:
 
 
 def bounded_sums(g: EGraph, term: Term) -> Iterator[Match]:
-    """(relation, axes, k, f, other factors) of each sum over k of a product with a [k ~ f]"""
+    """(relation, axes, k, f, other factors, other conditions) of each sum over k of a [k ~ f]
+
+    The other conditions are those of the same mask: None, or one and whether it guards.
+    """
     products = [t.args for t in g.of(term.args[0], "mul")] or [term.args]
     for factors in products:
         for i, factor in enumerate(factors):
+            others = (*factors[:i], *factors[i + 1 :])
             for condition, guards in (t.data for t in g.of(factor, "mask")):
                 parts = conjuncts(condition)
                 for at, part in enumerate(parts):
                     rest = [*parts[:at], *parts[at + 1 :]]
-                    left = (g.mask(apply_all("and", rest), guards),) if rest else ()
-                    others = (*factors[:i], *factors[i + 1 :], *left)
+                    left = (apply_all("and", rest), guards) if rest else None
                     for k in sorted(term.data & axes_of(part), key=lambda a: a.op.label):  # type: ignore[attr-defined]
                         found = solved(part, k)
                         if found is not None:
-                            yield found[0], term.data, k, found[1], others
+                            yield found[0], term.data, k, found[1], others, left
 
 
 def equal(g: EGraph, term: Term) -> Iterator[Match]:
@@ -155,17 +164,21 @@ def equal(g: EGraph, term: Term) -> Iterator[Match]:
 def up_to(g: EGraph, term: Term) -> Iterator[Match]:
     """(upwards, the axes, k, f, the factors), where one running sum serves several positions.
 
-    Factors that vary along an axis of f have another running sum for each position.
+    Factors that vary along an axis of f have another running sum for each position, as has a mask
+    that has another condition. Where f is data, it may be one position.
     """
-    for relation, axes, k, f, others in bounded_sums(g, term):
+    for relation, axes, k, f, others, left in bounded_sums(g, term):
         folded = g.free(*(o for o in others if k in g.free(o)))
         shared = axes_of(f) and not (axes_of(f) - {k}) & folded and not elements_of(f)
-        if relation != "eq" and shared:
+        if relation != "eq" and shared and left is None:
             yield relation == "le", axes, k, f, others
 
 
-def lacks(g: EGraph, *match: Any) -> bool:
-    k, f = match[-3:-1]
+def delta_lacks(g: EGraph, axes: Axes, k: Node, f: Node, factors: Ids, left: Any) -> bool:
+    return k not in axes_of(f)
+
+
+def step_lacks(g: EGraph, upwards: bool, axes: Axes, k: Node, f: Node, factors: Ids) -> bool:
     return k not in axes_of(f)
 
 
@@ -182,8 +195,8 @@ def _is_inside(g: EGraph, k: Node, f: Node) -> bool:
     return isinstance(f.op, Element) and f.op.extent is not None and f.op.extent <= g.extents[k]
 
 
-def picked(g: EGraph, axes: Axes, k: Node, f: Node, factors: Ids) -> int:
-    inner, outer = _apart(g, k, factors)
+def picked(g: EGraph, axes: Axes, k: Node, f: Node, factors: Ids, left: Any) -> int:
+    inner, outer = _apart(g, k, (*factors, g.mask(*left)) if left else factors)
     if not _is_inside(g, k, f):
         n = make(Extent(k))
         within = apply("and", apply("ge", f, constant(0)), apply("lt", f, n))
@@ -215,9 +228,9 @@ def uncaptured(g: EGraph, k: Node, f: Node, body: int) -> bool:
 
 
 MASKED = (
-    Law("delta", "sum", equal, lacks, picked,
+    Law("delta", "sum", equal, delta_lacks, picked,
         "sum_k [k = f] x[k] = [0 <= f < n] x[f] where f lacks k: the other addends are 0", True),
-    Law("scan", "sum", up_to, lacks, scanned,
+    Law("scan", "sum", up_to, step_lacks, scanned,
         "sum_k [k <= f] x[k] = [0 <= f] (running sum of x)[min(f, n - 1)] where f lacks k, and "
         "downwards for k >= f: the other addends are 0"),
     Law("at", "at", chosen, uncaptured,

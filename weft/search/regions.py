@@ -22,7 +22,19 @@ from weft.scalar.ops import Axis, axis, constant
 from weft.search.egraph import EGraph, read_of
 from weft.search.masks import guarded, indicator, opened, term_of
 from weft.search.splits import Splits, divided, joined, parts
-from weft.tensor.ops import Gather, Input, Map, Reduce, Scalar, Scan, View, last_of, moved, position
+from weft.tensor.ops import (
+    Gather,
+    Index,
+    Input,
+    Map,
+    Reduce,
+    Scalar,
+    Scan,
+    View,
+    last_of,
+    moved,
+    position,
+)
 from weft.tensor.rules_view import axes_of
 
 RING = ("add", "subtract", "multiply", "negate")
@@ -252,7 +264,7 @@ class Reader:
             case View(valid=None, index=terms):
                 inner = tuple(simplify(t, self.ranges) for t in moved(terms, index))
                 return self.read(node.args[0], inner)
-            case Map() if (condition := indicator(node)) is not None:
+            case Map() | Index() if (condition := indicator(node)) is not None:
                 return g.mask(term_of(condition, index))
             case Map() if (pair := guarded(node)) is not None:
                 kept = g.mask(term_of(pair[0], index), True)

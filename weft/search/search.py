@@ -24,7 +24,7 @@ from weft.search.families import Inverse
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.regions import Reader, Region, regions
-from weft.search.writer import Writer
+from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Price
@@ -109,8 +109,9 @@ def stand_in(
 ) -> tuple[Nodes | None, Verdict]:
     """The tensors of a plan, read back and compared with it, and whether it may replace the old."""
     dtype, extents = region.outputs[0].type.dtype, reader.graph.extents
-    if any(e.kind == "mask" and e.data[1] for r in after.expressions for e in r.all()):
-        return None, Verdict("a condition stays that keeps what may be infinite out of a product")
+    why = unsafe([e for r in after.expressions for e in r.all()])
+    if why:
+        return None, Verdict(why)
     verdict = compare(before.expressions, after.expressions, extents, dtype, inverse)
     if verdict.why:
         return None, verdict
@@ -125,6 +126,17 @@ def stand_in(
         if not set(_inputs(new)) <= set(_inputs(old)):
             return None, Verdict("a result would depend on more tensors")
     return outputs, verdict
+
+
+def unsafe(found: Iterable[Expression]) -> str:
+    """What conditions and running sums may not become, whatever shortened axes show of it."""
+    for e in found:
+        if e.kind == "mask" and e.data[1]:
+            return "a condition stays that keeps what may be infinite out of a product"
+        scans = Counter(id(s) for a in e.args for s in a.all() if s.kind == "scan")
+        if e.kind == "add" and any(n > 1 for n in scans.values()):
+            return "a difference of running sums is worse than the sum between"
+    return ""
 
 
 def normalised(region: Region) -> Inverse:
