@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from weft.core.node import Node, Nodes, make
-from weft.core.types import boolean, i64
+from weft.core.types import TensorType, boolean, i64
 from weft.scalar.affine import from_linear, linear, plus, slack, times
 from weft.scalar.ops import (
     CASTS,
@@ -26,7 +26,7 @@ from weft.scalar.ops import (
 )
 from weft.search.egraph import Axes, EGraph, Ids, Law, Term
 from weft.search.elements import Element, Extent, elements_of
-from weft.tensor.ops import Index, Map, Scalar, View, moved
+from weft.tensor.ops import Gather, Index, Map, Scalar, View, moved
 from weft.tensor.rules import INDEXABLE
 from weft.tensor.rules_view import axes_of
 
@@ -38,7 +38,7 @@ Match = tuple[Any, ...]
 
 def is_read(node: Node) -> bool:
     """Whether a node computes integers or conditions in a way that terms can say."""
-    if 0 in node.type.shape:
+    if not isinstance(node.type, TensorType) or 0 in node.type.shape:
         return False
     match node.op:
         case Index() | Scalar() | View(valid=None):
@@ -52,7 +52,7 @@ def is_read(node: Node) -> bool:
 
 def compares(node: Node) -> bool:
     """Whether a tensor of conditions compares coordinates."""
-    if node.type.dtype is not boolean or not is_read(node):
+    if not is_read(node) or node.type.dtype is not boolean:
         return False
     stack, seen = [node], False
     while stack:
@@ -107,11 +107,21 @@ def term_of(node: Node, index: Nodes) -> Node:
             return term_of(node.args[0], moved(terms, index))
         case Map(function=function) if function.name in INDEXABLE and is_read(node):
             return apply(function, *(term_of(a, index if a.type.rank else ()) for a in node.args))
+        case Gather():
+            return term_of(node.args[0], gathered(node, node.op, index))
         case Map(function=function) if function is checked_index:
             bound = node.args[1].op
             return make(Element(node, bound.value if isinstance(bound, Scalar) else None), *index)  # type: ignore[arg-type]
         case _:
             return make(Element(node), *index)
+
+
+def gathered(node: Node, gather: Gather, index: Nodes) -> Nodes:
+    """Where in its source a gather reads an element."""
+    source, *rows = node.args
+    rest = iter(gather.rest)
+    at = {a: term_of(r, index) for a, r in zip(gather.axes, rows, strict=True)}
+    return tuple(at[a] if a in at else index[next(rest)] for a in range(source.type.rank))
 
 
 # ---- laws

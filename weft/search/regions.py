@@ -20,7 +20,7 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import Axis, axis, constant
 from weft.search.egraph import EGraph, read_of
-from weft.search.masks import guarded, indicator, opened, term_of
+from weft.search.masks import gathered, guarded, indicator, opened, term_of
 from weft.search.splits import Splits, divided, joined, parts
 from weft.tensor.ops import (
     Gather,
@@ -99,9 +99,9 @@ def regions(graph: Graph, masked: bool = False) -> list[Region]:
     leaves like other tensors.
     """
     users = graph.users()
-    inside = {n for n in users if is_polynomial(n, masked) and not isinstance(n.op, Scalar)}
     if masked and not any(map(_has_condition, users)):
         return []
+    inside = {n for n in users if is_polynomial(n, masked) and not isinstance(n.op, Scalar)}
     leader: dict[Node, Node] = {}
 
     def find(n: Node) -> Node:
@@ -200,6 +200,10 @@ def worth(outputs: Nodes) -> bool:
 # ---- out
 
 
+def is_of_root(a: Node) -> bool:
+    return a.op.label.startswith("o")  # type: ignore[attr-defined]
+
+
 def root_axis(from_last: int, extent: Any) -> Node:
     """The axis of a root, by its place from the last one, so that broadcast ones agree."""
     return axis(f"o{from_last}_{extent}")
@@ -281,7 +285,7 @@ class Reader:
             case Reduce(axes=axes):
                 return self._reduce(node, axes, index)
             case Gather():
-                return self._gather(node, node.op, index)
+                return self.read(node.args[0], gathered(node, node.op, index))
             case Scan():
                 return self._scan(node, node.op.axis, index)
             case View(index=terms, valid=valid):
@@ -302,14 +306,6 @@ class Reader:
                 inner[d] = self._known(axis(f"r{self.heights[node]}_{k}_{extent}"), extent)
                 summed += axes_of(inner[d])
         return self.graph.sum(summed, self.read(node.args[0], tuple(inner)))
-
-    def _gather(self, node: Node, gather: Gather, index: Nodes) -> int:
-        source, *rows = node.args
-        rest = iter(gather.rest)
-        at = {a: term_of(r, index) for a, r in zip(gather.axes, rows, strict=True)}
-        return self.read(
-            source, tuple(at[a] if a in at else index[next(rest)] for a in range(source.type.rank))
-        )
 
     def _scan(self, node: Node, d: int, index: Nodes) -> int:
         """A running sum at an index; of a tensor that is read backwards, that of what follows."""

@@ -23,7 +23,7 @@ from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
 from weft.search.families import Inverse
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.regions import Reader, Region, regions
+from weft.search.regions import Reader, Region, is_of_root, regions
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
@@ -118,7 +118,7 @@ def stand_in(
     writer = Writer(dtype, extents, reader.splits)
     pairs = zip(after.expressions, region.outputs, strict=True)
     outputs = tuple(writer.root(e, old.type.shape) for e, old in pairs)
-    back = Reader(outputs, (), reader.splits)
+    back = Reader(outputs, (), {a: n for a, n in reader.splits.items() if is_of_root(a)})
     again = Extraction(back.graph, target, tuple(back.roots)).cheapest()
     if not same(after.expressions, again.expressions, extents | back.graph.extents, True):
         return None, Verdict("the tensors are not what was found")

@@ -18,7 +18,7 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import CASTS, FUNCTIONS, Apply, Axis, apply_all, constant
 from weft.search.elements import Element, elements_of, extents_of
-from weft.search.regions import backwards, root_axis
+from weft.search.regions import backwards, is_of_root, root_axis
 from weft.search.splits import Splits, coordinates
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scan, position, positions
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
@@ -49,7 +49,7 @@ class Expression:
 def _place(a: Node) -> tuple[int, int, str]:
     """Where an axis goes: rows of a root, then sums, then the last axis of a root."""
     label: str = a.op.label  # type: ignore[attr-defined]
-    if not label.startswith("o"):
+    if not is_of_root(a):
         return 1, 0, label
     from_last = int(label[1:].split("_")[0])
     return (0, -from_last, label) if from_last else (2, 0, label)
@@ -191,7 +191,8 @@ class Writer:
             return make(Index(self._shape(axes), *substitute((term,), there)))
         match term.op:
             case Element(tensor=tensor):
-                return viewed(tensor, self._shape(axes), substitute(term.args, there))
+                node, own = self._picked(tensor, term.args)
+                return viewed(node, self._shape(axes), tuple(there[a] for a in own))
             case Apply(function=function):
                 return make(Map(function), *(self._computed(a, axes) for a in term.args))
             case _:
