@@ -215,10 +215,17 @@ def backwards(at: Node, extent: int) -> Node:
 
 
 class Reader:
-    """Reads tensors over placeholders into an e-graph."""
+    """Reads tensors over placeholders into an e-graph.
+
+    splits    of axes, if they are known; else they are found, for a graph of `most` nodes
+    """
 
     def __init__(
-        self, outputs: Nodes, fixed: Collection[Node] = (), splits: Splits | None = None
+        self,
+        outputs: Nodes,
+        fixed: Collection[Node] = (),
+        splits: Splits | None = None,
+        most: int = 1000,
     ) -> None:
         self.heights: dict[Node, int] = {}
         for n in postorder(*outputs):
@@ -226,7 +233,7 @@ class Reader:
             self.heights[n] = below + isinstance(n.op, Reduce | Scan)
         self.splits = dict(splits or {})
         more = self._read_all(outputs, fixed)
-        while more and splits is None:
+        while more and splits is None and len(self.graph.ids) <= most:
             self.splits |= more
             more = self._read_all(outputs, fixed)
 

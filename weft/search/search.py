@@ -3,6 +3,7 @@
 graph = search(graph, price, target)
 (A @ B) @ c -> A @ (B @ c)          sum(A @ B) -> sum(A, rows) @ sum(B, columns)
 (q @ k') @ v -> q @ (k' @ v)        A @ C + B @ C -> (A + B) @ C
+one_hot(i) @ E -> E[i]              tril(ones) @ x -> running sums of x
 
 A find is taken where check.py lets it stand in, by families of inputs and a bound of rounding
 errors, and the price of fusion is lower by MARGIN.
@@ -71,7 +72,7 @@ class Search:
     def _find(
         self, region: Region, fixed: Collection[Node], inverse: Inverse
     ) -> tuple[Nodes | None, str]:
-        reader = Reader(region.outputs, fixed)
+        reader = Reader(region.outputs, fixed, most=self.limits.written)
         g, roots = reader.graph, tuple(reader.roots)
         if len(g.ids) > self.limits.written:
             return None, f"{len(g.ids)} nodes, too many"
