@@ -10,6 +10,7 @@ import pytest
 from weft.core.node import make
 from weft.core.types import TensorType, f32, i64
 from weft.scalar.ops import apply, axis, constant
+from weft.search import masks
 from weft.search.check import same
 from weft.search.egraph import Conflict, EGraph, Limits, binds, saturate
 from weft.search.elements import Element
@@ -207,3 +208,18 @@ def test_a_search_ends_by_work_and_never_by_time(monkeypatch: pytest.MonkeyPatch
     assert found(Limits()) == (size, unions)
     few = found(Limits(applied=5))
     assert few[0] < size and sum(law != "congruence" for law, *_ in few[1]) <= 5
+
+
+@pytest.mark.parametrize("build", [picks, scans], ids=lambda f: f.__name__)
+def test_a_position_is_looked_up_in_range_alone(build: Build, monkeypatch: Any) -> None:
+    """Without that, axes of 4 positions are read at the sixth: the checker objects."""
+    monkeypatch.setattr(masks, "_is_inside", lambda *_: True)
+    g = graph()
+    build(g)
+    verdicts: list[bool] = []
+    for law in masks.MASKED[:2]:
+        for term, i in [*g.ids.items()]:
+            for match in law.find(g, term) if term.kind == law.kind else ():
+                sides = expression(g, i), expression(g, law.make(g, *match))
+                verdicts.append(same([sides[0]], [sides[1]], g.extents))
+    assert True in verdicts and False in verdicts

@@ -230,9 +230,10 @@ def test_a_diagonal_is_chosen_and_never_multiplied_by_what_is_beside_it() -> Non
 # ---- conditions of the laws, each of which is needed
 
 
-def test_without_the_range_a_delta_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["(i == rows)@E", "diag(d, 3)@A", "tril(ones, -3)@x"])
+def test_without_the_range_a_find_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """Rows that are not there would be read: the check sees it."""
-    program = MASKED["(i == rows)@E"]
+    program = MASKED[name]
     monkeypatch.setattr(masks, "_is_inside", lambda *_: True)
     assert count(graph_of(program.run, program.inputs()), Reduce)
 
