@@ -24,15 +24,25 @@ TARGET = "cpu:avx512"
 
 
 class Program(NamedTuple):
-    """A function of tensors of these shapes, and how many times fewer multiply-adds it needs."""
+    """A function of tensors of these shapes, and how many times fewer multiply-adds it needs.
+
+    classes    the first input is integers below that, if it is not 0
+    """
 
     run: Callable[..., Any]
     shapes: tuple[tuple[int, ...], ...]
     times: float
+    classes: int = 0
 
     def inputs(self, seed: int = 0) -> list[torch.Tensor]:
         torch.manual_seed(seed)
-        return [torch.randn(s) / s[-1] ** 0.5 for s in self.shapes]
+        whole = [torch.randint(self.classes, s) for s in self.shapes[: bool(self.classes)]]
+        return whole + [torch.randn(s) / s[-1] ** 0.5 for s in self.shapes[len(whole) :]]
+
+
+def as_type(inputs: list[torch.Tensor], dtype: torch.dtype) -> list[torch.Tensor]:
+    """The inputs with their floats in another dtype."""
+    return [x.to(dtype) if x.is_floating_point() else x for x in inputs]
 
 
 def normalised(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
@@ -60,6 +70,35 @@ def shared_kernel(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Te
     return F.conv2d(x, w, padding=1) + F.conv2d(y, w, padding=1)
 
 
+def rows_of(i: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(i, e.shape[-2]).to(e.dtype) @ e
+
+
+def columns_of(i: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+    return e.mT @ F.one_hot(i, e.shape[-2]).to(e.dtype).mT
+
+
+def rows_where_equal(i: torch.Tensor, e: torch.Tensor) -> torch.Tensor:
+    """Of rows that there are not: zeros."""
+    return (i[:, None] - 9 == torch.arange(e.shape[0])).to(e.dtype) @ e
+
+
+def rows_of_product(i: torch.Tensor, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return F.one_hot(i, a.shape[0]).to(a.dtype) @ (a * 2 + 1) @ b
+
+
+def eye(x: torch.Tensor, n: int, m: int | None = None) -> torch.Tensor:
+    return torch.eye(n, m or n, dtype=x.dtype)
+
+
+def ones(x: torch.Tensor, n: int) -> torch.Tensor:
+    return torch.ones(n, n, dtype=x.dtype)
+
+
+def reflected(q: torch.Tensor, z: torch.Tensor) -> torch.Tensor:
+    return (eye(z, q.shape[0]) - 2 * q @ q.mT) @ z
+
+
 N, D = 512, 64
 SQUARE, COLUMN = (N, N), (N,)
 PROGRAMS = {
@@ -85,6 +124,41 @@ PROGRAMS = {
     "3x3 then 1x1": Program(convolutions, ((1, 64, 28, 28), (64, 64, 3, 3), (8, 64, 1, 1)), 3),
     "two by one kernel": Program(shared_kernel, ((1, 32, 28, 28),) * 2 + ((32, 32, 3, 3),), 1.9),
 }  # fmt: skip
+GONE = 10**9  # times fewer: no sum is left
+
+MASKED = {
+    "one_hot(i)@E": Program(rows_of, ((70,), (N - 1, D)), GONE, N - 1),
+    "one_hot(i)@E, batched": Program(rows_of, ((3, 70), (3, N, D)), GONE, N),
+    "E'@one_hot(i)'": Program(columns_of, ((70,), (N, D)), GONE, N),
+    "(i == rows)@E": Program(rows_where_equal, ((70,), (N, D)), GONE, N + 20),
+    "one_hot(i)@A@B": Program(rows_of_product, ((70,), (N, 33), (33, D)), 8, N),
+    "A@diag(d)@B": Program(lambda a, d, b: a @ torch.diag(d) @ b, (SQUARE, COLUMN, SQUARE), 2),
+    "diag(d, 3)@A": Program(lambda d, a: torch.diag(d, 3) @ a, ((N - 3,), SQUARE), GONE),
+    "diag_embed(d)@A": Program(
+        lambda d, a: torch.diag_embed(d) @ a, ((3, N), (3, N, N)), GONE,
+    ),
+    "eye@x": Program(lambda x: eye(x, N) @ x, (SQUARE,), GONE),
+    "wide eye@x": Program(lambda x: eye(x, 99, N) @ x, (SQUARE,), GONE),
+    "high eye@x": Program(lambda x: eye(x, N, 99) @ x, ((99, N),), GONE),
+    "x-eye@y": Program(lambda x, y: x - eye(y, N) @ y, (SQUARE, SQUARE), GONE),
+    "Householder": Program(reflected, ((N, 3), SQUARE), 30),
+    "tril(ones)@x": Program(lambda x: torch.tril(ones(x, N)) @ x, ((N, D),), GONE),
+    "tril(ones, -3)@x": Program(lambda x: torch.tril(ones(x, N), -3) @ x, ((N, D),), GONE),
+    "triu(ones, -3)@x": Program(lambda x: torch.triu(ones(x, N), -3) @ x, ((N, D),), GONE),
+    "x@triu(ones)": Program(lambda x: x @ torch.triu(ones(x, N)), ((2, D, N),), GONE),
+    "tril(ones)@(A@B)": Program(
+        lambda a, b: torch.tril(ones(a, N)) @ (a @ b), ((N, 32), (32, D)), 8,
+    ),
+    "kron(A,B)@x": Program(lambda a, b, x: torch.kron(a, b) @ x, ((20, 16), (21, 30), (480, 4)), 8),
+    "kron(A,B,C)@x": Program(
+        lambda a, b, c, x: torch.kron(torch.kron(a, b), c) @ x,
+        ((9, 10), (8, 9), (11, 12), (1080,)), 25,
+    ),
+    "kron(eye,B)@x": Program(
+        lambda b, x: torch.kron(eye(b, 16), b) @ x, ((32, 33), (16 * 33, 8)), 15,
+    ),
+}  # fmt: skip
+PROGRAMS |= MASKED
 
 
 def graph_of(run: Callable[..., Any], inputs: list[torch.Tensor], search: str = "on") -> Graph:

@@ -13,7 +13,7 @@ from weft.scalar.ops import axis
 from weft.search.check import compare
 from weft.search.egraph import EGraph
 from weft.search.extract import Extraction
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 from weft.targets.cpu import CPUS
 from weft.tensor.ops import Input
 

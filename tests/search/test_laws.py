@@ -8,18 +8,21 @@ from typing import Any
 import pytest
 
 from weft.core.node import make
-from weft.core.types import TensorType, f32
-from weft.scalar.ops import axis
+from weft.core.types import TensorType, f32, i64
+from weft.scalar.ops import apply, axis, constant
+from weft.search import masks
 from weft.search.check import same
-from weft.search.egraph import Conflict, EGraph, Limits, saturate
+from weft.search.egraph import Conflict, EGraph, Limits, binds, saturate
+from weft.search.elements import Element
 from weft.search.extract import Extraction
 from weft.search.laws import LAWS
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 from weft.targets.cpu import CPUS
 from weft.tensor.ops import Input
 
 I, J, K = (axis(n) for n in "ijk")  # noqa: E741
 TENSORS = {n: make(Input(n, TensorType(f32, (4,) * 2))) for n in "abcd"}
+ROWS = make(Input("rows", TensorType(i64, (4,))))
 TARGET = CPUS["avx512"]
 Build = Callable[[EGraph], int]
 
@@ -36,8 +39,38 @@ def product(g: EGraph) -> int:
     return g.sum({K}, g.mul((at(g, "a", I, K), at(g, "b", K, J))))
 
 
+def masked(g: EGraph, relation: str, k: Any, at: Any, *factors: int) -> int:
+    """sum_k [k ~ at] times the factors"""
+    return g.sum({k}, g.mul((g.mask(apply(relation, k, at)), *factors)))
+
+
+def picks(g: EGraph) -> int:
+    """At an axis as long, at a shorter and a longer one, and at data that may be out of range."""
+    row = make(Element(ROWS, 6), I), make(Element(ROWS), I)
+    at_rows = [masked(g, "eq", K, r, at(g, "a", K, J)) for r in row]
+    shifted = masked(g, "eq", K, apply("add", J, constant(3)), at(g, "b", K, K))
+    return g.add((*at_rows, shifted, masked(g, "eq", I, K, at(g, "c", I), at(g, "d", K))))
+
+
+def scans(g: EGraph) -> int:
+    """Up to an axis, from it on, and beyond both ends."""
+    far = apply("add", J, constant(3)), apply("subtract", J, constant(2))
+    parts = [masked(g, r, K, t, at(g, "a", K, I)) for r in ("le", "ge") for t in (J, *far)]
+    inner = {K, I}, g.mul((g.mask(apply("lt", K, J)), at(g, "a", K, I), at(g, "b", I, K)))
+    return g.add((*parts, g.sum(*inner)))
+
+
+HALF = apply("floordiv", K, constant(2))
+
+
 # A term that each law is tried on, and one where its side condition does not hold, if it has one.
 EXAMPLES: dict[str, tuple[Build, Build | None]] = {
+    "delta": (picks, lambda g: masked(g, "eq", K, HALF, at(g, "a", K, J))),
+    "scan": (scans, lambda g: masked(g, "le", K, HALF, at(g, "a", K, J))),
+    "at": (
+        lambda g: g.at(K, J, g.mul((at(g, "a", K), g.sum({I}, at(g, "b", K, I))))),
+        lambda g: g.at(K, I, g.sum({I}, at(g, "b", K, I))),
+    ),
     "mul-flatten": (
         lambda g: g.mul((at(g, "a", I), g.mul((at(g, "b", I), at(g, "c", J))))), None,
     ),
@@ -131,7 +164,7 @@ def test_all_terms_of_a_class_are_equal() -> None:
     memo = {i: expression(g, i) for i in g.terms}
     for i, terms in g.terms.items():
         for term in terms:
-            if not g.free(*term.args) - (term.data if term.kind == "sum" else set()) <= g.free(i):
+            if not g.free(*term.args) - binds(term) <= g.free(i):
                 continue
             one = Expression(term.kind, term.data, tuple(memo[g.find(a)] for a in term.args))
             assert same([memo[i]], [one], g.extents), term
@@ -175,3 +208,18 @@ def test_a_search_ends_by_work_and_never_by_time(monkeypatch: pytest.MonkeyPatch
     assert found(Limits()) == (size, unions)
     few = found(Limits(applied=5))
     assert few[0] < size and sum(law != "congruence" for law, *_ in few[1]) <= 5
+
+
+@pytest.mark.parametrize("build", [picks, scans], ids=lambda f: f.__name__)
+def test_a_position_is_looked_up_in_range_alone(build: Build, monkeypatch: Any) -> None:
+    """Without that, axes of 4 positions are read at the sixth: the checker objects."""
+    monkeypatch.setattr(masks, "_is_inside", lambda *_: True)
+    g = graph()
+    build(g)
+    verdicts: list[bool] = []
+    for law in masks.MASKED[:2]:
+        for term, i in [*g.ids.items()]:
+            for match in law.find(g, term) if term.kind == law.kind else ():
+                sides = expression(g, i), expression(g, law.make(g, *match))
+                verdicts.append(same([sides[0]], [sides[1]], g.extents))
+    assert True in verdicts and False in verdicts

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import weft
-from tests.search.programs import PROGRAMS, Program, graph_of, multiply_adds
+from tests.search.programs import PROGRAMS, Program, as_type, graph_of, multiply_adds
 
 
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
@@ -20,7 +20,7 @@ def test_fewer_multiply_adds(program: Program) -> None:
 @pytest.mark.parametrize("program", PROGRAMS.values(), ids=PROGRAMS)
 def test_values_are_those_of_eager(program: Program) -> None:
     inputs = program.inputs()
-    exact = program.run(*(x.double() for x in inputs))
+    exact = program.run(*as_type(inputs, torch.float64))
     scale = exact.abs().max()
     eager, on = (
         program.run(*inputs),
@@ -30,12 +30,20 @@ def test_values_are_those_of_eager(program: Program) -> None:
     assert errors[1] <= max(4 * errors[0], 2e-6)
 
 
-@pytest.mark.parametrize("name", ["A@B@c", "linear attention", "A@C+B@C"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("A@B@c", "linear attention", "A@C+B@C", "one_hot(i)@E", "A@diag(d)@B", "Householder"),
+        *("tril(ones)@x", "kron(A,B)@x"),
+    ],
+)
 def test_gradients_are_those_of_eager(name: str) -> None:
     program = PROGRAMS[name]
 
     def gradients(run: object, dtype: torch.dtype) -> list[torch.Tensor]:
-        inputs = [x.to(dtype).requires_grad_() for x in program.inputs()]
+        inputs = as_type(program.inputs(), dtype)
+        for x in inputs:
+            x.requires_grad_(x.is_floating_point())
         run(*inputs).square().sum().backward()  # type: ignore[operator]
         return [x.grad for x in inputs if x.grad is not None]
 

@@ -18,18 +18,20 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce
 from math import frexp, log2, prod
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
-from weft.core.node import Node
+from weft.core.node import Node, postorder
 from weft.core.types import DType
 from weft.scalar.ops import evaluate_term
 from weft.scalar.sizes import hint
-from weft.search.egraph import read_by
+from weft.search.egraph import binds, read_by
+from weft.search.elements import Element, Extent, extents_of
 from weft.search.extract import free_of
 from weft.search.families import Array, Hashes, Inverse, Roots, Values, families
-from weft.search.regions import Expression
+from weft.search.writer import Expression
+from weft.tensor.rules_view import axes_of
 
 PRIME = 2**31 - 19  # not 2**31 - 1, which programs divide by
 POINTS = 2
@@ -53,17 +55,23 @@ class Space:
     extents: Mapping[Node, int]
     part: dict[Node, int]
     place: dict[Node, int]
+    most: int  # positions of an axis
+    exact: Collection[Node]  # axes that conditions compare: no element stands for others
 
     @staticmethod
     def of(roots: Roots, extents: Mapping[Node, int]) -> "Space":
         free: dict[int, frozenset[Node]] = {}
-        bound = frozenset[Node]()
+        bound, exact = frozenset[Node](), set[Node]()
         for e in (e for r in roots for e in r.all()):
             free[id(e)] = free_of(e, free)
-            if e.kind in ("sum", "extent"):
-                bound |= e.data if e.kind == "sum" else {e.data}
+            terms = terms_of(e)
+            bound |= binds(e).union(n.op.axis for n in extents_of(*terms))  # type: ignore[attr-defined]
+            if e.kind == "extent":
+                bound |= {e.data}
+            if e.kind in ("mask", "at", "scan"):
+                exact |= axes_of(*terms).union(e.data[:1] if e.kind != "mask" else ())
         axes = sorted(bound.union(*free.values()), key=lambda a: a.op.label)  # type: ignore[attr-defined]
-        part = dict.fromkeys(axes, 1)
+        part, most = dict.fromkeys(axes, 1), 1
         for most in (8, 6, 5, 4, 3, 2):
             larger = {a: min(hint(extents[a]), most) for a in axes}
             if all(prod(larger[a] for a in f) <= ELEMENTS for f in free.values()):
@@ -71,13 +79,50 @@ class Space:
                 break
         else:
             raise OverflowError(f"{len(axes)} axes are too many to compare values over")
-        return Space(extents, part, {a: d for d, a in enumerate(axes)})
+        return Space(extents, part, {a: d for d, a in enumerate(axes)}, most, exact)
+
+    def length(self, a: Node) -> int:
+        """How many positions there are to sum along an axis."""
+        return self.part[a] if a in self.exact else hint(self.extents[a])
 
     def grid(self) -> dict[Node, Array]:
         """The coordinates along each axis, in its own dimension."""
         rank = len(self.place)
         shapes = {a: [-1 if d == e else 1 for e in range(rank)] for a, d in self.place.items()}
         return {a: np.arange(n).reshape(shapes[a]) for a, n in self.part.items()}
+
+    def values(self, terms: Sequence[Node], hashes: Hashes, whole: bool = False) -> list[Array]:
+        """Those of index terms: elements of data are random, and as far from 0 as an axis is long.
+
+        Those that nothing is known of may be out of range.
+        """
+        known = self.grid()
+        for n in postorder(*terms):
+            if isinstance(n.op, Element):
+                hashed = hashes.of(n.op.tensor, [evaluate_term(a, known) for a in n.args])
+                extent = n.op.extent
+                least, size = (0, min(extent, self.most)) if extent else (-1, self.most + 2)
+                known[n] = (hashed % np.uint64(size)).astype(np.int64) + least
+                if n.type.dtype.kind == "bool":
+                    known[n] = hashed % np.uint64(2) == 0
+            elif isinstance(n.op, Extent):
+                known[n] = (self.extents if whole else self.part)[n.op.axis]
+        return [np.asarray(evaluate_term(t, known)) for t in terms]
+
+    def at(self, value: Array, a: Node, index: Array) -> Array:
+        if not self.varies(value, a):
+            return value
+        value, index = (x.reshape(x.shape or (1,) * len(self.place)) for x in (value, index))
+        d = self.place[a]
+        return np.take_along_axis(value, index % self.part[a], d)
+
+    def scan(self, value: Array, a: Node, upwards: bool) -> Array:
+        """Running sums along an axis, or those of the positions from each on."""
+        d = self.place[a]
+        shape = [*value.shape] if value.ndim else [1] * len(self.place)
+        shape[d] = self.part[a]
+        turned = np.flip(np.broadcast_to(value, shape), () if upwards else d)
+        return np.flip(np.cumsum(turned, d), () if upwards else d)
 
     def varies(self, value: Array, a: Node) -> bool:
         return value.ndim > 0 and value.shape[self.place[a]] > 1
@@ -113,11 +158,20 @@ class Modulo:
     def mul(self, x: Array, y: Array) -> Array:
         return x * y % PRIME
 
+    def mask(self, holds: Array) -> Array:
+        return holds.astype(np.int64)
+
     def add(self, x: Array, y: Array) -> Array:
         return (x + y) % PRIME
 
     def sum(self, x: Array, a: Node) -> Array:
         return self.space.summed(x, a, self.space.part[a]) % PRIME
+
+    def scan(self, x: Array, a: Node, upwards: bool) -> Array:
+        return self.space.scan(x, a, upwards) % PRIME
+
+    def at(self, x: Array, a: Node, index: Array) -> Array:
+        return self.space.at(x, a, index)
 
 
 class Rounded(NamedTuple):
@@ -140,9 +194,14 @@ class Bounds:
     values: Values
     space: Space
     tiny: float  # least positive number, in the same units: results below it are lost
+    hashes: Hashes  # of elements of data, where they are indices
     normal: tuple[float, float]  # the least and the largest number of full precision
     inexact: Collection[Node] = ()  # tensors that are rounded already
     peak: float = 0.0
+    whole: ClassVar[bool] = False
+
+    def _levels(self, a: Node) -> float:
+        return log2(max(2, hint(self.space.extents[a])))
 
     def _rounded(self, value: Array, error: Array, variance: Array) -> Rounded:
         own = self._seen(value) + self.tiny
@@ -165,7 +224,10 @@ class Bounds:
         return Rounded(np.asarray(float(value)), np.asarray(0.0), np.asarray(0.0))
 
     def extent(self, a: Node) -> Rounded:
-        return self.const(Fraction(hint(self.space.extents[a])))
+        return self.const(Fraction(self.space.length(a)))
+
+    def mask(self, holds: Array) -> Rounded:
+        return Rounded(holds.astype(np.float64), np.asarray(0.0), np.asarray(0.0))
 
     def mul(self, x: Rounded, y: Rounded) -> Rounded:
         for a, b in ((x, y), (y, x)):
@@ -181,13 +243,30 @@ class Bounds:
         return self._rounded(x.value + y.value, x.error + y.error, x.variance + y.variance)
 
     def sum(self, x: Rounded, a: Node) -> Rounded:
-        length, summed = hint(self.space.extents[a]), self.space.summed
+        length, summed = self.space.length(a), self.space.summed
         value, error, size = (summed(v, a, length) for v in (x.value, x.error, np.abs(x.value)))
         self._seen(value)
-        levels = log2(max(2, length))
+        levels = self._levels(a)
         same = 1 if self.space.varies(x.value, a) else length  # one error, as often
         variance = summed(x.variance, a, length) * same
         return Rounded(value, error + levels * size, variance + levels * size**2)
+
+    def scan(self, x: Rounded, a: Node, upwards: bool) -> Rounded:
+        value, size, error, variance = (
+            self.space.scan(v, a, upwards) for v in (x.value, np.abs(x.value), x.error, x.variance)
+        )
+        self._seen(value)
+        levels = self._levels(a)
+        return Rounded(value, error + levels * size, variance + levels * size**2)
+
+    def at(self, x: Rounded, a: Node, index: Array) -> Rounded:
+        return Rounded(*(self.space.at(v, a, index) for v in x))
+
+
+def terms_of(e: Expression) -> tuple[Node, ...]:
+    """The index terms that an expression has of its own."""
+    own = {"leaf": lambda: e.data[1], "mask": lambda: e.data[:1], "at": lambda: e.data[1:]}
+    return own.get(e.kind, tuple)()
 
 
 def _is_power_of_two(x: Rounded) -> bool:
@@ -197,15 +276,17 @@ def _is_power_of_two(x: Rounded) -> bool:
 
 def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]) -> Any:
     """The value of an expression in an algebra."""
-    grid = space.grid()
     for e in root.all():
         if id(e) in memo:
             continue
         args = [memo[id(a)] for a in e.args]
+        at = space.values(terms_of(e), algebra.hashes, algebra.whole)
         if e.kind == "leaf":
-            tensor, index = e.data
-            known = dict(grid)
-            made = algebra.leaf(tensor, [np.asarray(evaluate_term(t, known)) for t in index])
+            made = algebra.leaf(e.data[0], at)
+        elif e.kind == "mask":
+            made = algebra.mask(*at)
+        elif e.kind in ("at", "scan"):
+            made = getattr(algebra, e.kind)(*args, e.data[0], *(at or e.data[1:]))
         elif e.kind in ("const", "extent"):
             made = getattr(algebra, e.kind)(e.data)
         elif e.kind == "sum":
@@ -257,11 +338,11 @@ def compare(
         return Verdict("")
     facts: Any = np.finfo(dtype.numpy)
     space = Space.of((*old, *new), extents)
-    worst, tiny = 0.0, facts.smallest_subnormal / facts.eps
+    worst, tiny, hashes = 0.0, facts.smallest_subnormal / facts.eps, Hashes(3)
     normal = float(facts.tiny), float(facts.max)
-    chosen = families(old, inverse or {}, float(facts.max))
+    chosen = families(old, inverse or {}, float(facts.max), space.most)
     for name, values in chosen.items():
-        sides = [Bounds(values, space, tiny, normal, e) for e in ((), inverse or ())]
+        sides = [Bounds(values, space, tiny, hashes, normal, e) for e in ((), inverse or ())]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
         why, ratio = _judged(found[0], found[1], tiny)
         worst = max(worst, ratio)

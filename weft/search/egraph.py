@@ -18,7 +18,11 @@ from math import prod
 from typing import Any, NamedTuple
 
 from weft.core.node import Node, substitute
+from weft.scalar.index import FALSE, TRUE, simplify
+from weft.scalar.intervals import Interval
 from weft.scalar.sizes import hint
+from weft.search.elements import elements_of
+from weft.tensor.ops import last_of
 from weft.tensor.rules_view import axes_of
 
 Axes = frozenset[Node]
@@ -30,10 +34,14 @@ class Term(NamedTuple):
     """An operation on classes. Both products and sums of terms have any number of operands.
 
     leaf    data: (tensor, index), an element of a tensor
+    mask    data: (condition, guards), 1 where a condition on coordinates holds, else 0; `guards`
+            what eager does not multiply, which may be infinite elsewhere
     const   data: a number, exactly
     extent  data: an axis, the number of whose positions this is
     mul, add
     sum     data: the axes that are summed over; the operand is one element
+    scan    data: (axis, upwards), the sum of all up to the position along it, or from it on
+    at      data: (axis, index), the operand at an index along an axis, which it lacks then
     """
 
     kind: str
@@ -128,16 +136,31 @@ class EGraph:
         return new
 
     def _facts(self, term: Term) -> Facts:
-        if term.kind == "leaf":
-            return Facts(Axes(axes_of(*term.data[1])), None, read_by(term.data[0]) in self.fixed)
+        if term.kind in ("leaf", "mask"):
+            tensors, terms = read_of(term)
+            return Facts(Axes(axes_of(*terms)), None, all(t in self.fixed for t in tensors))
         if not term.args:
             return Facts(Axes(), term.data if term.kind == "const" else None, True)
         constant = all(self.facts[self.find(a)].constant for a in term.args)
-        bound = term.data if term.kind == "sum" else Axes()
-        return Facts(self.free(*term.args) - bound, None, constant)
+        chosen = axes_of(term.data[1]) if term.kind == "at" else Axes()
+        return Facts(self.free(*term.args) - binds(term) | chosen, None, constant)
 
     def leaf(self, tensor: Node, index: tuple[Node, ...]) -> int:
         return self.insert(Term("leaf", (tensor, index)))
+
+    def mask(self, condition: Node, guards: bool = False) -> int:
+        simple = simplify(condition, self.ranges(condition))
+        if simple in (TRUE, FALSE):
+            return self.const(int(simple is TRUE))
+        return self.insert(Term("mask", (simple, guards)))
+
+    def ranges(self, *terms: Node) -> dict[Node, Interval]:
+        """What is known of the variables of terms; an Extent may be any, so that checks hold."""
+        known: dict[Node, Interval] = {a: (0, last_of(self.extents[a])) for a in axes_of(*terms)}
+        for e in elements_of(*terms):
+            if e.op.extent is not None:  # type: ignore[attr-defined]
+                known[e] = (0, last_of(e.op.extent))  # type: ignore[attr-defined]
+        return known
 
     def const(self, value: Number) -> int:
         return self.insert(Term("const", Fraction(value)))
@@ -165,8 +188,23 @@ class EGraph:
         body = self.find(body)
         return self.insert(Term("sum", frozenset(axes), (body,))) if axes else body
 
+    def scan(self, a: Node, upwards: bool, body: int) -> int:
+        return self.insert(Term("scan", (a, upwards), (self.find(body),)))
+
+    def at(self, a: Node, index: Node, body: int) -> int:
+        body = self.find(body)
+        if a not in self.free(body) or index is a:
+            return body
+        return self.insert(Term("at", (a, index), (body,)))
+
+    def bound(self, i: int) -> Axes:
+        """The axes that what `renamed` rewrites binds: a scan sums over others of that name."""
+        term = self.terms[self.find(i)][0]
+        own = Axes(term.data[:1]) if term.kind == "scan" else binds(term)
+        return own.union(*map(self.bound, term.args))
+
     def renamed(self, i: int, names: Mapping[Node, Node], memo: dict[int, int]) -> int:
-        """The class with other names of its free axes."""
+        """The class with other terms for its free axes."""
         i = self.find(i)
         names = {a: b for a, b in names.items() if a in self.facts[i].free}
         if not names or i in memo:
@@ -174,15 +212,31 @@ class EGraph:
         term = self.terms[i][0]  # the oldest: its operands are older still, so this ends
         if term.kind == "leaf":
             tensor, index = term.data
-            made = self.leaf(tensor, substituted(index, names))
-        elif term.kind == "sum":
-            inner = {a: b for a, b in names.items() if a not in term.data}
-            made = self.sum(term.data, self.renamed(term.args[0], inner, {}))
+            moved = substituted(index, names)
+            ranges = self.ranges(*moved)
+            made = self.leaf(tensor, tuple(simplify(t, ranges) for t in moved))
+        elif term.kind == "mask":
+            condition, guards = term.data
+            made = self.mask(substituted((condition,), names)[0], guards)
+        elif binds(term) or term.kind == "scan":
+            made = self._renamed_inside(term, names)
         else:
             args = [self.renamed(a, names, memo) for a in term.args]
             made = self.mul(args) if term.kind == "mul" else self.add(args)
         memo[i] = made
         return made
+
+    def _renamed_inside(self, term: Term, names: Mapping[Node, Node]) -> int:
+        inner = {a: b for a, b in names.items() if a not in binds(term)}
+        if term.kind == "sum":
+            return self.sum(term.data, self.renamed(term.args[0], inner, {}))
+        a, how = term.data
+        if term.kind == "at":
+            (index,) = substituted((how,), names)
+            return self.at(a, index, self.renamed(term.args[0], inner, {}))
+        inner = {b: c for b, c in inner.items() if b is not a}
+        made = self.scan(a, how, self.renamed(term.args[0], inner, {}))
+        return self.at(a, names.get(a, a), made)
 
     # ---- equalities
 
@@ -226,6 +280,20 @@ class EGraph:
 def read_by(tensor: Node) -> Node:
     """What a tensor, which may be a masked view, reads."""
     return tensor.args[0] if tensor.args else tensor
+
+
+def read_of(term: Term) -> tuple[list[Node], tuple[Node, ...]]:
+    """The tensors that a leaf or a mask reads, and the terms of its coordinates."""
+    terms = term.data[1] if term.kind == "leaf" else term.data[:1]
+    own = [read_by(term.data[0])] if term.kind == "leaf" else []
+    return [*own, *(read_by(e.op.tensor) for e in elements_of(*terms))], terms  # type: ignore[attr-defined]
+
+
+def binds(term: Any) -> Axes:
+    """The axes that a term, or an expression, binds: they are not those around it."""
+    if term.kind == "sum":
+        return term.data
+    return Axes(term.data[:1]) if term.kind == "at" else Axes()
 
 
 def substituted(index: tuple[Node, ...], names: Mapping[Node, Node]) -> tuple[Node, ...]:

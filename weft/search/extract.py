@@ -13,12 +13,13 @@ from typing import NamedTuple
 
 from weft.core.node import Node
 from weft.scalar.sizes import hint
-from weft.search.egraph import EGraph, Ids, Term, read_by
-from weft.search.regions import Expression
+from weft.search.egraph import EGraph, Ids, Term, binds, read_of
+from weft.search.writer import Expression
 from weft.targets.machine import Machine
 from weft.tensor.rules_view import axes_of
 
 BYTES = 4  # of an element
+SCANNED = 8  # multiply-adds that an element of a running sum costs, which waits for the one before
 
 
 class Candidate(NamedTuple):
@@ -57,14 +58,16 @@ class Extraction:
         for term in g.ids:
             i = g.find(g.ids[term])
             self.candidates.setdefault(i, [])
-            if g.free(*term.args) - (term.data if term.kind == "sum" else set()) <= g.free(i):
+            if g.free(*term.args) - binds(term) <= g.free(i):
                 self.candidates[i] += self._candidates(term, i)
 
     def _candidates(self, term: Term, i: int) -> list[Candidate]:
         g = self.g
         args = tuple(map(g.find, term.args))
-        if term.kind in ("leaf", "const", "extent"):
+        if not args:
             return [Candidate(0.0, (), term)]
+        if term.kind in ("at", "scan"):
+            return [Candidate(self._moved(term.kind, args[0], i), args, term)]
         if term.kind != "sum":
             return [Candidate(self._elementwise(i, len(args)), args, term)]
         space, out = self._size(args[0]), self._size(i)
@@ -87,7 +90,8 @@ class Extraction:
         if i not in self.read:
             self.read[i] = self._size(i)
             terms = self.g.terms[self.g.find(i)]
-            tensors = [hint(read_by(t.data[0]).type.size) for t in terms if t.kind == "leaf"]
+            kinds = [t for t in terms if t.kind in ("leaf", "mask")]
+            tensors = [sum(hint(r.type.size) for r in read_of(t)[0]) for t in kinds]
             fused = [sum(map(self._reads, t.args)) for t in terms if t.kind in ("mul", "add")]
             self.read[i] = min([self.read[i], *tensors, *fused])
         return self.read[i]
@@ -96,6 +100,15 @@ class Extraction:
         if self.g.facts[i].constant:
             return 0.0
         return self._us(self._size(i) * (operands - 1) / 2, 0)
+
+    def _moved(self, kind: str, body: int, i: int) -> float:
+        """Of a scan, which goes through memory, or of reading what is in memory then."""
+        if self.g.facts[i].constant:
+            return 0.0
+        if kind == "at":
+            return self._us(0, self._size(i))
+        space = self._size(body)
+        return self._us(SCANNED * space, self._reads(body) + space) + self.target.launch_us
 
     def _contraction(self, i: int, space: int, out: int, args: Ids) -> float:
         if self.g.facts[i].constant:
@@ -121,7 +134,7 @@ class Extraction:
             self._take(self.g.find(root), best, chosen)
         memo: dict[int, Expression | None] = {}
         made = tuple(self._expression(self.g.find(r), chosen, memo) for r in self.roots)
-        sums = sum(c.us for c in chosen.values() if c.term.kind == "sum")
+        sums = sum(c.us for c in chosen.values() if c.term.kind in ("sum", "scan"))
         return Plan(sum(c.us for c in chosen.values()), sums, made)
 
     def _best(self, chosen: Mapping[int, Candidate]) -> dict[int, Candidate]:
@@ -172,10 +185,10 @@ class Extraction:
 
 def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[Node]:
     """The free axes of an expression, from those of its operands."""
-    if e.kind == "leaf":
-        return frozenset(axes_of(*e.data[1]))
-    found = frozenset[Node]().union(*(known[id(a)] for a in e.args))
-    return found - e.data if e.kind == "sum" else found
+    terms = e.data[1] if e.kind == "leaf" else e.data[:1] if e.kind == "mask" else ()
+    chosen = e.data[1:] if e.kind == "at" else ()
+    found = frozenset[Node]().union(*(known[id(a)] for a in e.args)) - binds(e)
+    return found | axes_of(*terms, *chosen)
 
 
 def multiply_adds(expressions: Iterable[Expression], extents: Mapping[Node, int]) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from weft.core.node import Node
 from weft.scalar.sizes import hint
 from weft.search.egraph import read_by
-from weft.search.regions import Expression
+from weft.search.writer import Expression
 
 Array = Any
 Values = Callable[[Node, Sequence[Array]], Array]
@@ -80,11 +80,15 @@ FAMILIES: dict[str, Callable[[Hashes, Node, Sequence[Array]], Array]] = {
 }
 
 
-def families(roots: Roots, inverse: Inverse, largest: float) -> dict[str, Values]:
-    """Families for the tensors of some expressions; `largest` is the largest of finite numbers."""
+def families(roots: Roots, inverse: Inverse, largest: float, part: int) -> dict[str, Values]:
+    """Families for the tensors of some expressions.
+
+    largest    of finite numbers
+    part       how many positions of an axis are looked at
+    """
     hashes = Hashes(7)
     found: dict[str, Values] = {name: partial(f, hashes) for name, f in FAMILIES.items()}
-    found["products near 1"] = partial(_unit, hashes, _multiplied(roots))
+    found["products near 1"] = partial(_unit, hashes, _multiplied(roots), part)
     pairs = [(r, x) for r, x in inverse.items() if x is not None]
     for name, scale in (("large", largest**0.65), ("small", largest**-0.65)) if pairs else ():
         scales = {n: s for r, x in pairs for n, s in ((x, scale), (r, 1 / scale))}
@@ -101,15 +105,15 @@ def _multiplied(roots: Roots) -> set[Node]:
 
 
 def _unit(
-    hashes: Hashes, multiplied: set[Node], tensor: Node, coordinates: Sequence[Array]
+    hashes: Hashes, multiplied: set[Node], part: int, tensor: Node, coordinates: Sequence[Array]
 ) -> Array:
     """Near 1, or rows of that norm in products: less 1, or less another one, hardly any is left."""
     noise = 1e-3 * _normal(hashes, tensor, coordinates)
     if read_by(tensor) not in multiplied or not coordinates:
         return 1 + noise
-    row = _row(hashes, coordinates)
     length = hint(tensor.type.shape[-1])
-    return row / np.sqrt((row**2).mean() * length) * (1 + noise)
+    seen = _row(hashes, [np.arange(min(length, part))])
+    return _row(hashes, coordinates) / np.sqrt((seen**2).mean() * length) * (1 + noise)
 
 
 def _scaled(

@@ -17,6 +17,7 @@ from weft.core.node import Node
 from weft.scalar.ops import axis
 from weft.scalar.sizes import hint
 from weft.search.egraph import Axes, EGraph, Ids, Law, Term
+from weft.search.masks import MASKED
 from weft.search.order import plan
 
 FACTORS = 16  # most of a product
@@ -61,11 +62,14 @@ def add_in_product(g: EGraph, term: Term) -> Matches:
 
 
 def _is_worth(g: EGraph, addends: Ids) -> bool:
-    """Whether an addend is repeated along an axis, or a sum of low rank: else nothing is saved."""
+    """Whether an addend is repeated along an axis, of low rank or masked: else nothing is saved."""
     whole = g.free(*addends)
     some = [a for a in addends if g.value(a) is None]
     rank = sorted(hint(g.extents[a]) for a in whole)[-2:-1] or [0]
     low = (t for a in some for t in g.of(a, "sum") if g.size(t.data) < rank[0])
+    masked = (f for a in some for f in (a, *(f for t in g.of(a, "mul") for f in t.args)))
+    if any(g.of(f, "mask") for f in masked):
+        return True
     return any(g.free(a) < whole for a in some) or any(True for _ in low)
 
 
@@ -237,6 +241,7 @@ def factored(
 
 
 LAWS = (
+    *MASKED,  # first: what is left of a sum without its deltas is less to look at
     Law("mul-flatten", "mul", nested("mul"), always,
         lambda g, factors: g.mul(factors),
         "x (y z) = x y z: multiplication is associative", True),

@@ -1,30 +1,41 @@
-"""Regions of a tensor graph that are polynomials: out into an e-graph by index maps, and back.
+"""Regions of a tensor graph that are polynomials, and how an e-graph reads them, by index maps.
 
 for region in regions(graph):        # cut at what is no product, sum or view
     region.outputs                   # over placeholders: equal regions have one object for these
 reader = Reader(region.outputs)      # reader.roots: classes of reader.graph, over named axes
-y = Writer(dtype).root(expression, shape)        # a tensor again: views, maps and reduces
 
 Transposing and broadcasting vanish in index maps: matmul(A, B) is sum_k A[i, k] B[k, j].
 """
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
 from fractions import Fraction
 from math import isfinite
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from weft.core.node import Graph, Node, Nodes, make, postorder, substitute
-from weft.core.types import DType, Symbolic, TensorType
+from weft.core.types import Symbolic, TensorType
+from weft.scalar.affine import from_linear, linear, plus
 from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import FUNCTIONS, Axis, axis, constant
-from weft.search.egraph import EGraph
-from weft.tensor.ops import Input, Map, Reduce, Scalar, View, last_of, moved, position, positions
-from weft.tensor.rules_view import axes_of, full, scalar, viewed
+from weft.scalar.ops import Axis, axis, constant
+from weft.search.egraph import EGraph, read_of
+from weft.search.masks import gathered, guarded, indicator, opened, term_of
+from weft.search.splits import Splits, divided, joined, parts
+from weft.tensor.ops import (
+    Gather,
+    Index,
+    Input,
+    Map,
+    Reduce,
+    Scalar,
+    Scan,
+    View,
+    last_of,
+    moved,
+    position,
+)
+from weft.tensor.rules_view import axes_of
 
 RING = ("add", "subtract", "multiply", "negate")
 NODES = 150  # most nodes of a region
@@ -45,8 +56,11 @@ class Region(NamedTuple):
         return substitute(outputs, dict(zip(self.inputs, self.leaves, strict=True)))
 
 
-def is_polynomial(node: Node) -> bool:
-    """Whether a node is a sum or a product of its operands, or moves their elements."""
+def is_polynomial(node: Node, masked: bool = False) -> bool:
+    """Whether a node is a sum or a product of its operands, or moves their elements.
+
+    If `masked`, a product with a condition is one too.
+    """
     dtype = node.type.dtype if isinstance(node.type, TensorType) else None
     if dtype is None or dtype.kind not in ("float", "int", "uint") or dtype.compute is not dtype:
         return False
@@ -60,7 +74,8 @@ def is_polynomial(node: Node) -> bool:
         case Map(function=function):
             adds = dtype.is_float and function.name in ("add", "subtract")
             rounds = adds and any(abs(n) > FAR for n in numbers)
-            return (function.name in RING and not rounds) or _is_by_number(node)
+            product = masked and guarded(node) is not None
+            return (function.name in RING and not rounds) or _is_by_number(node) or product
         case Reduce(monoid=monoid, finite=finite):
             return monoid is SUM and not finite
         case View(valid=valid):
@@ -77,10 +92,16 @@ def _is_by_number(node: Node) -> bool:
     return named and isinstance(by, Scalar) and isfinite(by.value) and by.value != 0
 
 
-def regions(graph: Graph) -> list[Region]:
-    """The regions of a graph that have something to find, in order."""
+def regions(graph: Graph, masked: bool = False) -> list[Region]:
+    """The regions of a graph that have something to find, in order.
+
+    If `masked`, those with conditions on coordinates, which are read as factors; else these are
+    leaves like other tensors.
+    """
     users = graph.users()
-    inside = {n for n in users if is_polynomial(n) and not isinstance(n.op, Scalar)}
+    if masked and not any(map(_has_condition, users)):
+        return []
+    inside = {n for n in users if is_polynomial(n, masked) and not isinstance(n.op, Scalar)}
     leader: dict[Node, Node] = {}
 
     def find(n: Node) -> Node:
@@ -115,25 +136,38 @@ def regions(graph: Graph) -> list[Region]:
         roots = [n for n in nodes if n in kept or is_cut(n) or not own.issuperset(users[n])]
         known = {a for n in nodes for a in n.args if not isinstance(a.op, Scalar)}
         leaves = [n for n in known if n not in own or is_cut(n)]
-        if len(roots) <= ROOTS:
-            found += _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)))
+        if len(roots) > ROOTS or (masked and not any(map(_has_condition, (*nodes, *leaves)))):
+            continue
+        open_ = {n for n in leaves if masked and not sums[n]}
+        found += _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)), open_)
     return found
 
 
-def _region(roots: Nodes, leaves: Nodes) -> list[Region]:
+def _has_condition(node: Node) -> bool:
+    return indicator(node) is not None or guarded(node) is not None
+
+
+def _region(roots: Nodes, leaves: Nodes, open_: Collection[Node]) -> list[Region]:
     """The region over placeholders, if there may be something to find.
 
-    A masked view is read as it stands: its source is what is passed in.
+    A masked view is read as it stands, and so are conditions of leaves in `open_`: what these read
+    is what is passed in.
     """
     below: dict[Node, Node] = {}
-    masked: dict[Node, Node] = {}
+
+    def placed(n: Node) -> Node:
+        return below.setdefault(n, make(Input(f"x{len(below)}", n.type)))
+
+    seen: dict[Node, Node] = {}
     for leaf in leaves:
-        source = leaf.args[0] if isinstance(leaf.op, View) else leaf
-        masked[leaf] = source
-        below.setdefault(source, make(Input(f"x{len(below)}", source.type)))
-    seen = {f: make(f.op, below[s]) if s is not f else below[s] for f, s in masked.items()}
+        if leaf in open_ and not isinstance(leaf.op, View):
+            seen[leaf] = opened(leaf, placed)
+        else:
+            viewed = isinstance(leaf.op, View)
+            seen[leaf] = make(leaf.op, placed(leaf.args[0])) if viewed else placed(leaf)
     bodies = tuple(_above(r, seen) for r in roots)
-    return [Region(roots, tuple(below), bodies, tuple(below.values()))] if worth(bodies) else []
+    some = open_ or worth(bodies)
+    return [Region(roots, tuple(below), bodies, tuple(below.values()))] if some else []
 
 
 def _above(root: Node, seen: Mapping[Node, Node]) -> Node:
@@ -166,23 +200,52 @@ def worth(outputs: Nodes) -> bool:
 # ---- out
 
 
+def is_of_root(a: Node) -> bool:
+    return a.op.label.startswith("o")  # type: ignore[attr-defined]
+
+
 def root_axis(from_last: int, extent: Any) -> Node:
     """The axis of a root, by its place from the last one, so that broadcast ones agree."""
     return axis(f"o{from_last}_{extent}")
 
 
-class Reader:
-    """Reads tensors over placeholders into an e-graph."""
+def backwards(at: Node, extent: int) -> Node:
+    """The coordinate along an axis of that extent, counted from its end."""
+    return from_linear(*plus(({}, extent - 1), linear(at), -1))
 
-    def __init__(self, outputs: Nodes, fixed: Collection[Node] = ()) -> None:
-        self.graph = EGraph({}, fixed)
-        self.ranges: dict[Node, Interval] = {}
-        self.memo: dict[tuple[Node, Nodes], int] = {}
+
+class Reader:
+    """Reads tensors over placeholders into an e-graph.
+
+    splits    of axes, if they are known; else they are found, for a graph of `most` nodes
+    """
+
+    def __init__(
+        self,
+        outputs: Nodes,
+        fixed: Collection[Node] = (),
+        splits: Splits | None = None,
+        most: int = 1000,
+    ) -> None:
         self.heights: dict[Node, int] = {}
         for n in postorder(*outputs):
             below = max((self.heights[a] for a in n.args), default=0)
-            self.heights[n] = below + isinstance(n.op, Reduce)
+            self.heights[n] = below + isinstance(n.op, Reduce | Scan)
+        self.splits = dict(splits or {})
+        more = self._read_all(outputs, fixed)
+        while more and splits is None and len(self.graph.ids) <= most:
+            self.splits |= more
+            more = self._read_all(outputs, fixed)
+
+    def _read_all(self, outputs: Nodes, fixed: Collection[Node]) -> dict[Node, int]:
+        """Reads the outputs; returns the axes that are still to be split."""
+        self.graph = EGraph({}, fixed)
+        self.ranges: dict[Node, Interval] = {}
+        self.memo: dict[tuple[Node, Nodes], int] = {}
         self.roots = [self.read(r, self._index(r.type.shape)) for r in outputs]
+        leaves = [t for t in self.graph.ids if t.kind in ("leaf", "mask")]
+        terms = [i for t in leaves for i in read_of(t)[1]]
+        return divided(terms, self.graph.extents)
 
     def _index(self, shape: tuple[int, ...]) -> Nodes:
         rank = len(shape)
@@ -190,6 +253,10 @@ class Reader:
         return tuple(self._known(a, n) for a, n in zip(named, shape, strict=True))
 
     def _known(self, a: Node, extent: Any) -> Node:
+        """The coordinate along an axis: of its parts, if it is split."""
+        if a in self.splits:
+            by, (outer, inner) = self.splits[a], parts(a)
+            return joined(self._known(outer, extent // by), self._known(inner, by), by)
         if isinstance(a.op, Axis):
             self.graph.extents[a], self.ranges[a] = extent, (0, last_of(extent))
         return a
@@ -208,6 +275,11 @@ class Reader:
             case View(valid=None, index=terms):
                 inner = tuple(simplify(t, self.ranges) for t in moved(terms, index))
                 return self.read(node.args[0], inner)
+            case Map() | Index() if (condition := indicator(node)) is not None:
+                return g.mask(term_of(condition, index))
+            case Map() if (pair := guarded(node)) is not None:
+                kept = g.mask(term_of(pair[0], index), True)
+                return g.mul((kept, self.read(pair[1], index)))
             case Map(function=function):
                 args = [self.read(a, index if a.type.rank else ()) for a in node.args]
                 if function.name == "multiply":
@@ -219,6 +291,10 @@ class Reader:
                 return g.add(args)
             case Reduce(axes=axes):
                 return self._reduce(node, axes, index)
+            case Gather():
+                return self.read(node.args[0], gathered(node, node.op, index))
+            case Scan():
+                return self._scan(node, node.op.axis, index)
             case View(index=terms, valid=valid):
                 used = axes_of(*terms, valid)
                 pairs = enumerate(index)
@@ -235,119 +311,19 @@ class Reader:
             inner[d] = constant(0)
             if extent != 1:
                 inner[d] = self._known(axis(f"r{self.heights[node]}_{k}_{extent}"), extent)
-                summed.append(inner[d])
+                summed += axes_of(inner[d])
         return self.graph.sum(summed, self.read(node.args[0], tuple(inner)))
 
-
-# ---- back
-
-
-@dataclass(frozen=True, eq=False)
-class Expression:
-    """One of the terms of each class: what an extraction chose. Kinds are those of egraph.Term."""
-
-    kind: str
-    data: Any = None
-    args: "tuple[Expression, ...]" = ()
-
-    def all(self) -> "list[Expression]":
-        """Each expression of this one, operands first."""
-        found: dict[int, Expression] = {}
-
-        def add(e: Expression) -> None:
-            if id(e) not in found:
-                for a in e.args:
-                    add(a)
-                found[id(e)] = e
-
-        add(self)
-        return list(found.values())
-
-
-def _place(a: Node) -> tuple[int, int, str]:
-    """Where an axis goes: rows of a root, then sums, then the last axis of a root."""
-    label: str = a.op.label  # type: ignore[attr-defined]
-    if not label.startswith("o"):
-        return 1, 0, label
-    from_last = int(label[1:].split("_")[0])
-    return (0, -from_last, label) if from_last else (2, 0, label)
-
-
-class Writer:
-    """Writes expressions as tensors: each is one over its free axes, in an order of these."""
-
-    def __init__(self, dtype: DType, extents: Mapping[Node, int]) -> None:
-        self.dtype, self.extents = dtype, extents
-        self.memo: dict[int, tuple[Node, Nodes]] = {}
-
-    def root(self, expression: Expression, shape: tuple[int, ...]) -> Node:
-        node, axes = self.tensor(expression)
-        rank = len(shape)
-        places = {root_axis(rank - 1 - d, n): position(d) for d, n in enumerate(shape)}
-        if not rank:
-            return node
-        return viewed(node, shape, tuple(places[a] for a in axes)) if axes else full(shape, node)
-
-    def tensor(self, e: Expression) -> tuple[Node, Nodes]:
-        """A tensor, and the axis of each of its dimensions."""
-        if id(e) not in self.memo:
-            self.memo[id(e)] = self._tensor(e)
-        return self.memo[id(e)]
-
-    def _tensor(self, e: Expression) -> tuple[Node, Nodes]:
-        if e.kind in ("const", "extent"):
-            return self._number(e.data if e.kind == "const" else self.extents[e.data]), ()
-        if e.kind == "leaf":
-            tensor, index = e.data
-            axes = tuple(sorted(axes_of(*index), key=_place))
-            there = dict(zip(axes, positions(len(axes)), strict=True))
-            return viewed(tensor, self._shape(axes), substitute(index, there)), axes
-        if e.kind == "sum":
-            return self._sum(e)
-        parts = [*e.args]
-        if e.kind == "add":
-            parts.sort(key=_is_negative)
-        whole = self.tensor(parts[0])
-        for part in parts[1:]:
-            if e.kind == "add" and _is_negative(part):
-                negated = [a for a in part.args if a.data != -1]
-                inner = negated[0] if len(negated) == 1 else Expression("mul", None, tuple(negated))
-                whole = self._map("subtract", whole, self.tensor(inner))
-            else:
-                whole = self._map(
-                    "multiply" if e.kind == "mul" else "add", whole, self.tensor(part)
-                )
-        return whole
-
-    def _number(self, value: Any) -> Node:
-        if self.dtype.is_float:
-            return scalar(float(value), self.dtype)
-        wide = int(value) % (1 << 64)
-        wide -= (1 << 64) * (wide >= 1 << 63)
-        return scalar(np.asarray(wide, np.int64).astype(self.dtype.numpy).item(), self.dtype)
-
-    def _shape(self, axes: Iterable[Node]) -> tuple[int, ...]:
-        return tuple(self.extents[a] for a in axes)
-
-    def _map(self, name: str, x: tuple[Node, Nodes], y: tuple[Node, Nodes]) -> tuple[Node, Nodes]:
-        axes = tuple(sorted({*x[1], *y[1]}, key=_place))
-        return make(Map(FUNCTIONS[name]), self._spread(x, axes), self._spread(y, axes)), axes
-
-    def _spread(self, x: tuple[Node, Nodes], axes: Nodes) -> Node:
-        """A tensor repeated along the axes that it lacks; a number stays one."""
-        node, own = x
-        if not own or own == axes:
-            return node
-        return viewed(node, self._shape(axes), tuple(position(axes.index(a)) for a in own))
-
-    def _sum(self, e: Expression) -> tuple[Node, Nodes]:
-        node, axes = self.tensor(e.args[0])
-        folded = tuple(d for d, a in enumerate(axes) if a in e.data)
-        kept = tuple(a for a in axes if a not in e.data)
-        summed = make(Reduce(SUM, folded), node)
-        index = tuple(position(kept.index(a)) if a in kept else constant(0) for a in axes)
-        return viewed(summed, self._shape(kept), index), kept
-
-
-def _is_negative(e: Expression) -> bool:
-    return e.kind == "mul" and any(a.kind == "const" and a.data == -1 for a in e.args)
+    def _scan(self, node: Node, d: int, index: Nodes) -> int:
+        """A running sum at an index; of a tensor that is read backwards, that of what follows."""
+        source, extent = node.args[0], node.type.shape[d]
+        a = self._known(axis(f"s{self.heights[node]}_{d}_{extent}"), extent)
+        turned = isinstance(source.op, View) and source.op.index[d] is backwards(
+            position(d), extent
+        )
+        if turned:
+            source, at = source.args[0], simplify(backwards(index[d], extent), self.ranges)
+        else:
+            at = index[d]
+        body = self.read(source, (*index[:d], a, *index[d + 1 :]))
+        return self.graph.at(a, at, self.graph.scan(a, not turned, body))
