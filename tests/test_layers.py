@@ -73,6 +73,9 @@ LAYERS: dict[str, set[str]] = {
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
         *("tune.database", "tune.tuner", "tune.predicted"),
     },
+    # What tells and shows all of it; but for the work of a kernel, which a report tells too.
+    "explain": {"*"},
+    "explain.work": {"core", "scalar", "tile.analysis"},
     # What measures against the exact price.
     "cli.calibrate": {*MEASURING, "scalar.nest"},
     "cli.price_check": MEASURING,

@@ -140,7 +140,13 @@ def report_json(compiled: Compiled) -> dict[str, Any]:
     report = compiled.report
     return {
         "kernels": [
-            {"name": k.name, "predicted_us": k.predicted_us, "measured_us": k.measured_us}
+            {
+                "name": k.name,
+                "predicted_us": k.predicted_us,
+                "measured_us": k.measured_us,
+                "flops": k.flops,
+                "bytes": k.bytes,
+            }
             | ({**asdict(k.launch), "percent_of_peak": k.percent_of_peak} if k.launch else {})
             for k in report.kernels
         ],
@@ -218,7 +224,7 @@ def launch_cells(kernel: KernelReport) -> list[str]:
         return ["-"] * len(LAUNCH_COLUMNS)
     counts = (found.grid, found.block, found.shared_bytes, found.registers, found.spill_bytes)
     full = None if found.occupancy is None else 100 * found.occupancy
-    shares = (full, found.bytes / 1e6, kernel.percent_of_peak)
+    shares = (full, kernel.bytes / 1e6, kernel.percent_of_peak)
     return [*(number(count, "d") for count in counts), *map(number, shares)]
 
 

@@ -22,6 +22,7 @@ from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import FUNCTIONS, Axis, axis, constant
+from weft.scalar.text.terms import show_term
 from weft.search.egraph import EGraph
 from weft.tensor.ops import Input, Map, Reduce, Scalar, View, last_of, moved, position, positions
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
@@ -29,6 +30,7 @@ from weft.tensor.rules_view import axes_of, full, scalar, viewed
 RING = ("add", "subtract", "multiply", "negate")
 NODES = 150  # most nodes of a region
 ROOTS = 16
+LETTERS, LONG = "ijklmnpqrstuvwyz", 240  # of axes and of text, as `shown`
 FAR = 1024.0  # what adds a larger number to floats may do so to round them
 
 
@@ -347,6 +349,38 @@ class Writer:
         summed = make(Reduce(SUM, folded), node)
         index = tuple(position(kept.index(a)) if a in kept else constant(0) for a in axes)
         return viewed(summed, self._shape(kept), index), kept
+
+
+def shown(e: Expression) -> str:
+    """An expression as text, as in sum_k(x0[i, k] * x1[k, j]); the start of it if that is long."""
+    letters: dict[Node, str] = {}
+
+    def named(a: Node) -> str | None:
+        if not isinstance(a.op, Axis):
+            return None
+        return letters.setdefault(a, LETTERS[len(letters)] if len(letters) < 16 else a.op.label)
+
+    def text(e: Expression, outer: str = "") -> str:
+        if e.kind in ("const", "extent"):
+            return str(e.data) if e.kind == "const" else f"|{named(e.data)}|"
+        if e.kind == "leaf":
+            node, mask = (
+                (e.data[0], "") if e.data[0].op.name == "input" else (e.data[0].args[0], "'")
+            )
+            index = ", ".join(show_term(i, named) for i in e.data[1])
+            return f"{getattr(node.op, 'label', 't')}{mask}[{index}]"
+        if e.kind == "sum":
+            axes = "".join(named(a) or "" for a in sorted(e.data, key=_place))
+            return f"sum_{axes}({text(e.args[0])})"
+        whole = {"mul": " * ", "add": " + "}[e.kind].join(text(a, e.kind) for a in e.args)
+        return f"({whole})" if (outer, e.kind) == ("mul", "add") else whole
+
+    for a in sorted(
+        {a for f in e.all() if f.kind == "leaf" for a in axes_of(*f.data[1])}, key=_place
+    ):
+        named(a)
+    whole = text(e)
+    return whole if len(whole) <= LONG else f"{whole[:LONG]} ..."
 
 
 def _is_negative(e: Expression) -> bool:

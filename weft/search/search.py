@@ -23,7 +23,7 @@ from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
 from weft.search.families import Inverse
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.regions import Reader, Region, Writer, regions
+from weft.search.regions import Reader, Region, Writer, regions, shown
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Price
@@ -32,6 +32,7 @@ from weft.tensor.ops import Extern, Index, Input, Scalar
 from weft.tensor.rules import simplify
 
 MARGIN = 0.9  # of the old price, at most
+FEW = 4  # results of a region that its story writes out
 LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000, 1000)}
 
 
@@ -79,6 +80,11 @@ class Search:
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
         if max(after.us / before.us, after.sums / before.sums) >= MARGIN:
             return None, f"{story}; nothing cheaper"
+        if len(before.expressions) <= FEW:
+            story += "".join(
+                f"; {word} {', '.join(map(shown, plan.expressions))}"
+                for word, plan in (("was", before), ("is", after))
+            )
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
         story += f", multiply-adds {old} -> {new}"
@@ -177,8 +183,12 @@ def search(
         kept = {p for p, n in zip(region.inputs, region.leaves, strict=True) if n in once}
         found = finder.region(region, kept, normalised(region))
         if log is not None and log.verbose > 1:
-            names = ", ".join(whole.names.get(r, "t") for r in region.roots)
-            log.show_choices(f"region {names}: {found.story}\n")
+            names, leaves = (
+                [whole.names.get(n) or getattr(n.op, "label", "t") for n in part]
+                for part in (region.roots, region.leaves)
+            )
+            of = ", ".join(f"x{i} = {name}" for i, name in enumerate(leaves))
+            log.show_choices(f"region {', '.join(names)} ({of}): {found.story}\n")
         if found.outputs is not None:
             made = region.here(found.outputs)
             changed = {o: n for o, n in zip(region.roots, made, strict=True) if o is not n}

@@ -1,0 +1,2 @@
+def explain_command():
+    pass
