@@ -20,8 +20,12 @@ from weft.tensor.groups import Group
 P = TypeVar("P")
 
 # The modules of passes that are handed over without their function.
-MODULES = {"simplify": "weft.tensor.rules", "search": "weft.search.search",
-           "fold_in_one_pass": "weft.tensor.statistics", "pair_bf16": "weft.tensor.pairs"}  # fmt: skip
+MODULES = {
+    "simplify": "weft.tensor.rules",
+    "search": "weft.search.search",
+    "fold_in_one_pass": "weft.tensor.statistics",
+    "pair_bf16": "weft.tensor.pairs",
+}
 
 
 @dataclass

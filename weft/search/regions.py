@@ -354,6 +354,7 @@ class Writer:
 def shown(e: Expression) -> str:
     """An expression as text, as in sum_k(x0[i, k] * x1[k, j]); the start of it if that is long."""
     letters: dict[Node, str] = {}
+    known: dict[tuple[int, str], str] = {}  # what is shared is written again: no more than is shown
 
     def named(a: Node) -> str | None:
         if not isinstance(a.op, Axis):
@@ -361,23 +362,26 @@ def shown(e: Expression) -> str:
         return letters.setdefault(a, LETTERS[len(letters)] if len(letters) < 16 else a.op.label)
 
     def text(e: Expression, outer: str = "") -> str:
+        if (id(e), outer) not in known:
+            known[id(e), outer] = written(e, outer)[: LONG + 1]
+        return known[id(e), outer]
+
+    def written(e: Expression, outer: str) -> str:
         if e.kind in ("const", "extent"):
             return str(e.data) if e.kind == "const" else f"|{named(e.data)}|"
         if e.kind == "leaf":
-            node, mask = (
-                (e.data[0], "") if e.data[0].op.name == "input" else (e.data[0].args[0], "'")
-            )
-            index = ", ".join(show_term(i, named) for i in e.data[1])
-            return f"{getattr(node.op, 'label', 't')}{mask}[{index}]"
+            tensor, index = e.data
+            read = "" if isinstance(tensor.op, Input) else "'"  # a masked view
+            label = getattr((tensor.args[0] if read else tensor).op, "label", "t")
+            return f"{label}{read}[{', '.join(show_term(i, named) for i in index)}]"
         if e.kind == "sum":
             axes = "".join(named(a) or "" for a in sorted(e.data, key=_place))
             return f"sum_{axes}({text(e.args[0])})"
         whole = {"mul": " * ", "add": " + "}[e.kind].join(text(a, e.kind) for a in e.args)
         return f"({whole})" if (outer, e.kind) == ("mul", "add") else whole
 
-    for a in sorted(
-        {a for f in e.all() if f.kind == "leaf" for a in axes_of(*f.data[1])}, key=_place
-    ):
+    leaves = [f.data[1] for f in e.all() if f.kind == "leaf"]
+    for a in sorted({a for index in leaves for a in axes_of(*index)}, key=_place):
         named(a)
     whole = text(e)
     return whole if len(whole) <= LONG else f"{whole[:LONG]} ..."

@@ -183,12 +183,10 @@ def search(
         kept = {p for p, n in zip(region.inputs, region.leaves, strict=True) if n in once}
         found = finder.region(region, kept, normalised(region))
         if log is not None and log.verbose > 1:
-            names, leaves = (
-                [whole.names.get(n) or getattr(n.op, "label", "t") for n in part]
-                for part in (region.roots, region.leaves)
-            )
-            of = ", ".join(f"x{i} = {name}" for i, name in enumerate(leaves))
-            log.show_choices(f"region {', '.join(names)} ({of}): {found.story}\n")
+            names = ", ".join(whole.names.get(r, "t") for r in region.roots)
+            leaves = ((whole.names.get(n), getattr(n.op, "label", "t")) for n in region.leaves)
+            of = ", ".join(f"x{i} = {name or label}" for i, (name, label) in enumerate(leaves))
+            log.show_choices(f"region {names} ({of}): {found.story}\n")
         if found.outputs is not None:
             made = region.here(found.outputs)
             changed = {o: n for o, n in zip(region.roots, made, strict=True) if o is not n}
