@@ -17,7 +17,7 @@ from weft.explain.record import Recording
 from weft.levels import VERIFY, Levels
 from weft.scalar.nest import Program
 from weft.tensor.groups import Group
-from weft.tensor.ops import Extern, Part, Scalar
+from weft.tensor.ops import Extern, Part, Scalar, View
 
 Span = tuple[int, int, tuple[int, ...]]  # lines from, up to, and the kernels that they are part of
 
@@ -48,6 +48,13 @@ class Names:
 
 def is_number(node: Node) -> bool:
     return isinstance(node.op, Scalar) or node.op.name == "scalar"
+
+
+def bare(node: Node) -> Node:
+    """What a tensor is a view of."""
+    while isinstance(node.op, View):
+        node = node.args[0]
+    return node
 
 
 def stored_as(groups: Sequence[Group], program: Program, names: dict[Node, str]) -> dict[Node, str]:
@@ -117,11 +124,11 @@ class Marks:
         by_name = {name: n for n, name in tensor.of.items()}
         same = {n: by_name[name] for n, name in torch.of.items() if name in by_name}
         same |= dict(zip(torch.graph.outputs, tensor.graph.outputs, strict=True))
-        users, ends = torch.graph.users(), set(same.values())
+        users, ends = torch.graph.users(), {bare(n) for n in same.values()}
         below: dict[Node, frozenset[Node]] = {}  # of a torch node: the nearest tensors from there
         for node in reversed([*torch.graph.nodes()]):
             further = frozenset[Node]().union(*(below[u] for u in users[node]))
-            below[node] = frozenset((same[node],)) if node in same else further
+            below[node] = frozenset((bare(same[node]),)) if node in same else further
         rows: list[tuple[int, tuple[int, ...]]] = []
         for node, line in torch.lines.items():
             between: dict[Node, None] = {}

@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from weft.explain.names import Names
 from weft.explain.record import Recording
 from weft.levels import Levels
 from weft.targets.cpu import CPU
@@ -25,7 +26,7 @@ Row = dict[str, Any]
 
 
 def fusions(levels: Levels, log: Recording, target: CPU | GPU) -> list[Row]:
-    """Those taken in the order of their names, then those that could be and are not."""
+    """Those taken in the order in which they were, then those that could be and are not."""
     if not log.groups:
         return []
     choices = levels.chooser.program
@@ -39,7 +40,14 @@ def fusions(levels: Levels, log: Recording, target: CPU | GPU) -> list[Row]:
         for name, saved in choices.saved.items()
         if name in choices.met
     ]
-    return taken + Undone(levels, log, target).rows({row["name"] for row in taken})
+    undone = Undone(levels, log, target)
+    rows = taken + undone.rows({row["name"] for row in taken})
+    names = Names(levels.made["tensor"], levels.text("tensor")).of
+    shown = {undone.groups.name(n): name for n, name in names.items()}
+    for row in rows:
+        row["what"], *tensors = row["name"].split(".")
+        row["of"] = [shown.get(t, t) for t in tensors]
+    return rows
 
 
 def decision(name: str, decided: Any, known: Any) -> str:
@@ -131,6 +139,7 @@ def choices(levels: Levels) -> dict[str, list[Row]]:
 
 def number(price: Any) -> float | None:
     """A price that tells something: not whether an option is the usual one."""
+    price = price[0] if isinstance(price, tuple) else price  # the rest decides between equal ones
     return float(price) if isinstance(price, int | float) and not isinstance(price, bool) else None
 
 
