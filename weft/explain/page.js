@@ -29,7 +29,7 @@ function table(columns, rows, foot) {
     el("thead", {}, el("tr", {}, columns.map((c, i) => el("th", numeric[i] ? {class: "n"} : {}, c.replace(/^#/, ""))))),
     el("tbody", {}, rows.map(line)), foot ? el("tfoot", {}, el("tr", {}, foot.map(cell("td")))) : null));
 }
-const code = (text, marks) => el("td", {class: "c", ...marks}, text);
+const code = (text, kind) => el("td", {class: kind ? `c ${kind}` : "c"}, text);
 const plural = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 // ---- numbers
@@ -156,7 +156,7 @@ function drawKernels() {
     `limit: the longer of both at the ceilings of ${data.target.name}, all cores (${data.ceilings.from}). Caches that hold the operands go past the memory's.` +
     (timed ? "" : " --profile measures each kernel.")));
   drawRoofline(list.filter((k) => k.flops && k.bytes), list.length);
-  const externs = data.externs.map((x) => ({cells: [code(x.op), digits(x.us), x.why, code(x.where)]}));
+  const externs = data.externs.map((x) => ({cells: [code(x.op), digits(x.us), x.why, code(x.where, "wide")]}));
   const eager = data.eager.map((why) => el("p", {}, `in eager: ${why}`));
   $("externs").replaceChildren(...(externs.length ? [el("h3", {}, "Externs: what runs as ATen's own"), table(["op", "#measured \u00b5s", "why", "where"], externs)] : [el("p", {class: "note"}, "No externs: weft generates all of it.")]), ...eager);
 }
@@ -184,9 +184,9 @@ function drawRoofline(list, total) {
     const from = Math.max(10 ** low, 10 ** floor / rate), to = Math.min(peak / rate, 10 ** high);
     if (to <= from) return;
     const slope = Math.atan2(Y(to * rate) - Y(from * rate), X(to) - X(from)) * 180 / Math.PI;
-    const x = X(from) + 8, y = Y(from * rate) + (i ? -5 : 13), turn = `rotate(${slope} ${X(from)} ${Y(from * rate)})`;
+    const x = X(from) + 8, y = Y(from * rate) + 13, turn = `rotate(${slope} ${X(from)} ${Y(from * rate)})`;
     parts.push(el("line", {class: i ? "roof more" : "roof", x1: X(from), y1: Y(from * rate), x2: X(to), y2: Y(to * rate)}));
-    parts.push(el("text", {class: "strong", x, y, transform: turn}, `${name}, ${bytes(rate * 1e9)}/s`));
+    if (!i) parts.push(el("text", {class: "strong", x, y, transform: turn}, `${name}, ${bytes(rate * 1e9)}/s`));
   });
   for (const k of list) {
     const x = X(k.flops / k.bytes), p = at(k, k.predicted_us), m = at(k, k.measured_us);
@@ -198,9 +198,9 @@ function drawRoofline(list, total) {
   }
   const none = total - list.length;
   $("roofline").replaceChildren(el("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "roofline"}, parts),
-    el("p", {class: "note"}, "Roofline: hollow is predicted, full is measured." + (none ? ` ${plural(none, "kernel")} without operations on floats: only in the table.` : "")));
+    el("p", {class: "note"}, `Roofline: hollow is predicted, full is measured. Dashed: ${roof("memory").slice(1).map((r) => `${r.name}, ${bytes(r.rate * 1e9)}/s`).join("; ")}.` + (none ? ` ${plural(none, "kernel")} without operations on floats: only in the table.` : "")));
 }
-const power = (e) => e < 0 ? (10 ** e).toFixed(-e) : units(10 ** e, ["", "k", "M", "G"]).trim();
+const power = (e) => e < 0 ? (10 ** e).toFixed(-e) : `${10 ** (e % 3)}${["", "k", "M", "G"][Math.floor(e / 3)]}`;
 
 // ---- search
 
@@ -215,7 +215,7 @@ function drawSearch() {
       box.append(el("div", {}, el("span", {class: r.outcome === "taken" ? "yes" : "dim"}, r.outcome === "taken" ? "taken" : `kept as it was: ${r.outcome}`), "  ",
         ...r.roots.split(", ").map((name) => el("i", {class: "chip", "data-v": `t.${name}`}, name)),
         el("span", {class: "dim"}, r.ms === null ? "" : ` ${r.ms} ms of search`)));
-      if (r.was) box.append(el("table", {}, el("tr", {}, el("td", {class: "dim"}, "was"), code(r.was)), el("tr", {}, el("td", {class: "dim"}, r.outcome === "taken" ? "is" : "found"), code(r.is))));
+      if (r.was) box.append(el("table", {}, el("tr", {}, el("td", {class: "dim"}, "was"), code(r.was, "wide")), el("tr", {}, el("td", {class: "dim"}, r.outcome === "taken" ? "is" : "found"), code(r.is, "wide"))));
       const scales = [["multiply-adds", r.operations, count], ["price of the order, \u00b5s", r.cost, digits], ["price of its kernels, \u00b5s", r.priced, digits]].filter((row) => row[1]);
       if (scales.length) box.append(el("table", {}, scales.flatMap(([name, pair, show]) => {
         const [old, made] = pair.split(" -> ").map(Number), most = Math.max(old, made);
@@ -235,7 +235,7 @@ function drawFusion() {
     const text = lines(program.levels.tensor || []);
     for (const [start, stop, kernels] of program.spans.tensor || [])
       if (kernels.includes(i)) for (let n = start; n < stop; n++) named.add(text[n].split(" = ")[0]);
-    return {marks: {"data-k": i}, cells: [code(k.name), code([...named].flatMap((name) => [el("i", {"data-v": `t.${name}`}, name), " "]))]};
+    return {marks: {"data-k": i}, cells: [code(k.name), code([...named].flatMap((name) => [el("i", {"data-v": `t.${name}`}, name), " "]), "wide")]};
   });
   const word = {inline: "computed where it is read", join: "in one kernel"};
   const row = (f) => ({cells: [f.taken ? el("span", {class: "yes"}, "yes") : el("span", {class: "dim"}, "no"), word[f.what] || f.what,
@@ -280,8 +280,8 @@ function drawChoices() {
   const boxes = Object.entries(program.choices).filter(([, list]) => list.length).map(([kernel, list]) => {
     const i = program.kernels.findIndex((k) => k.name === kernel);
     const changed = list.filter((c) => c.by !== "price").length;
-    const rows = list.map((c) => ({cells: [code(c.name), code(el("span", {class: "taken"}, c.taken)), code(c.options.map((o, n) =>
-      o === c.taken && c.prices[n] === null ? null : el("span", {class: "chip"}, c.prices[n] === null ? o : `${o}: ${digits(c.prices[n])}`))), c.by === "price" ? "cheapest" : c.by]}));
+    const rows = list.map((c) => ({cells: [code(c.name), code(el("span", {class: "chosen"}, c.taken)), code(c.options.map((o, n) =>
+      o === c.taken && c.prices[n] === null ? null : el("span", {class: "chip"}, c.prices[n] === null ? o : `${o}: ${digits(c.prices[n])}`)), "wide"), c.by === "price" ? "cheapest" : c.by]}));
     return el("details", {}, el("summary", {}, el("span", {class: "mono", "data-k": i < 0 ? null : i}, kernel), el("span", {class: "dim"}, `${plural(list.length, "choice")}${changed ? `, ${changed} not by price` : ""}`)),
       el("div", {}, table(["choice", "taken", "options, the cheapest first, with prices where these are numbers", "by"], rows)));
   });
@@ -399,6 +399,5 @@ function begin() {
     if (there) there.dispatchEvent(new MouseEvent("mouseover", {bubbles: true}));
     if (there) for (const box of document.querySelectorAll(".code")) { const first = box.querySelector(":scope > .lit"); if (first) box.scrollTop = first.offsetTop - box.offsetTop - 60; }
   }
-  if (settings.has("at")) { $(settings.get("at")).scrollIntoView(); }
 }
 begin();

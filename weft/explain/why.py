@@ -164,11 +164,12 @@ def region(text: str) -> Row:
     roots, of, ms, story = matched.groups()
     pairs = (pair.split(" = ", 1) for pair in of.split(", ") if " = " in pair)
     names = {x: name for x, name in pairs if name != "t"}  # as one without a name is called
-    row: Row = {"roots": roots, "of": of, "ms": int(ms), "story": story}
-    for part in story.split("; "):
-        if part.startswith(("was ", "is ")):
-            word, _, formula = part.partition(" ")
-            row[word] = re.sub(r"\bx\d+\b", lambda m: names.get(m[0], m[0]), formula)
+    parts = story.split("; ")
+    formulas = [part for part in parts if part.startswith(("was ", "is "))]
+    told = "; ".join(part for part in parts if part not in formulas)
+    row: Row = {"roots": roots, "of": of, "ms": int(ms), "story": told}
+    for word, _, formula in (part.partition(" ") for part in formulas):
+        row[word] = re.sub(r"\bx\d+\b", lambda m: names.get(m[0], m[0]), formula)
     for key, pattern in PARTS.items():
         found = pattern.search(story)
         row[key] = found[1] if found else None
