@@ -13,7 +13,7 @@ let pinned = null;
 // ---- elements
 
 function el(tag, attributes, ...children) {
-  const made = document.createElementNS(SVG.has(tag) ? "http://www.w3.org/2000/svg" : "http://www.w3.org/1999/xhtml", tag);
+  const made = SVG.has(tag) ? document.createElementNS($("drawing").namespaceURI, tag) : document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {}))
     if (value !== null && value !== undefined && value !== false) made.setAttribute(name, value);
   for (const child of children.flat()) if (child !== null && child !== undefined) made.append(child);
@@ -93,7 +93,9 @@ function drawLine(text, level, kernels) {
   const value = wordsOf(level, own);
   let end = 0;
   for (const m of body.matchAll(WORD)) {
-    const v = value(m[0]) || localOf(level, m[0], own[0]);
+    const next = body[m.index + m[0].length], calls = next === "(" || (next === "{" && level === "tensor");
+    const isFunction = calls || "{.".includes(body[m.index - 1] || " ");  // relu(v0), map{relu}, aten.relu
+    const v = isFunction ? null : value(m[0]) || localOf(level, m[0], own[0]);
     const head = !v && m.index === 0 && /^(kernel|program|input|output|call|for|void)$/.test(m[0]);
     if (!v && !head) continue;
     row.append(body.slice(end, m.index), v ? el("i", {"data-v": v}, m[0]) : el("b", {}, m[0]));
@@ -276,16 +278,25 @@ function chip(name) {
   return el("span", {class: "chip", "data-k": i < 0 ? null : i}, name);
 }
 
+const MEANING = {
+  tile_rows: "rows of a register tile", panel: "columns of a packed panel", dot_tile: "register tile of dot products",
+  vector_axis: "the loops that run over vector lanes", vectors: "vectors at a time; ranked by how far from the usual number",
+  threads: "whether threads share it", stream: "whether stores bypass the caches", prefetch: "whether loads fetch ahead",
+  stage: "whether a shared term gets a buffer", tile: "rows and columns of a block", chunk: "steps of a sum in shared memory", pieces: "how a tile is cut",
+};
+
 function drawChoices() {
   const boxes = Object.entries(program.choices).filter(([, list]) => list.length).map(([kernel, list]) => {
     const i = program.kernels.findIndex((k) => k.name === kernel);
     const changed = list.filter((c) => c.by !== "price").length;
+    const meaning = (c) => MEANING[c.name.replace(/\.\d+$/, "")] || program.passes.find((p) => p.name.endsWith(`_${c.name}`))?.about.replace(/^\w+: /, "") || "";
+    const by = (c) => c.by !== "price" ? c.by : c.prices.every((p) => p === null) ? "a rule of its pass" : "the least";
     const rows = list.map((c) => ({cells: [code(c.name), code(el("span", {class: "chosen"}, c.taken)), code(c.options.map((o, n) =>
-      o === c.taken && c.prices[n] === null ? null : el("span", {class: "chip"}, c.prices[n] === null ? o : `${o}: ${digits(c.prices[n])}`)), "wide"), c.by === "price" ? "cheapest" : c.by]}));
+      o === c.taken && c.prices[n] === null ? null : el("span", {class: "chip"}, c.prices[n] === null ? o : `${o}: ${digits(c.prices[n])}`)), "wide"), by(c), el("span", {class: "dim"}, meaning(c))]}));
     return el("details", {}, el("summary", {}, el("span", {class: "mono", "data-k": i < 0 ? null : i}, kernel), el("span", {class: "dim"}, `${plural(list.length, "choice")}${changed ? `, ${changed} not by price` : ""}`)),
-      el("div", {}, table(["choice", "taken", "options, the cheapest first, with prices where these are numbers", "by"], rows)));
+      el("div", {}, table(["choice", "taken", "options, best first, with what ranks them where that is a number", "by", "what it is"], rows)));
   });
-  $("choices").replaceChildren(el("p", {class: "note"}, "What the passes chose between, for kernels of each structure; a price is in the unit of its pass, and the least is taken unless a schedule or weft tune decided."), ...boxes);
+  $("choices").replaceChildren(el("p", {class: "note"}, "What the passes chose between, once for all kernels of one structure. Numbers are in the unit of their pass; the least is taken, unless a schedule or weft tune decided."), ...boxes);
 }
 
 // ---- memory and time

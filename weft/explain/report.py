@@ -6,6 +6,7 @@ data_in(html)["title"]          # "softmax": the data, read back
 
 import json
 import math
+import re
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -25,9 +26,7 @@ def page(data: dict[str, Any]) -> str:
         "DATA": text.replace("</", "<\\/").replace("<!--", "<\\u0021--"),
     }
     html = (HERE / "page.html").read_text(encoding="utf-8")
-    for name in ("TITLE", "STYLE", "SCRIPT", "DATA"):  # the data last: it may hold anything
-        html = html.replace(f"{{{{{name}}}}}", parts[name], 1)
-    return html
+    return re.sub(r"\{\{(\w+)\}\}", lambda place: parts[place[1]], html)
 
 
 def data_in(html: str) -> dict[str, Any]:
