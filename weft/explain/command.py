@@ -51,9 +51,9 @@ def explain_command(
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "search": search}
     keywords |= {"dynamic": dynamic, "passes": passes, "profile": profile}
     options = Options.of({**keywords, "schedule": schedule_text(schedule)})
-    device = {"device": device_name(options)} if profile else {"meta": True}
+    device = device_name(options) if profile else "cpu"
     with working("loading"):
-        program = load(SourceSpec(text, source, seed, **device))
+        program = load(SourceSpec(text, source, seed, meta=not profile, device=device))
     with working("compiling"):
         compiled = compiled_for(program, options, seed)
     with working("explaining"):

@@ -151,7 +151,7 @@ def kernel(k: Any, found: KernelReport | None, marks: Marks) -> Json:
 
 
 def arena(built: Built, levels: Levels, marks: Marks) -> Json:
-    """The memory plan: every buffer with its life in steps, and its place in the arena if it has one.
+    """The memory plan: each buffer with its life in steps, and its place in the arena if any.
 
     Sizes that calls decide are those first met.
     """

@@ -149,8 +149,10 @@ class Marks:
         lines = text.split("\n")
         heads = [(i, m[1]) for i, line in enumerate(lines) if (m := KERNEL.match(line))]
         for start, name in heads:
-            ends = (i for i in range(start, len(lines)) if not lines[i] or lines[i][:7] == "output ")
-            spans.append((start, next(ends, len(lines)), (self.kernels[name],)))
+            stop = start
+            while stop < len(lines) and lines[stop] and not lines[stop].startswith("output "):
+                stop += 1
+            spans.append((start, stop, (self.kernels[name],)))
         return spans
 
     def of_sources(self) -> list[Span]:
