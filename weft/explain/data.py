@@ -2,7 +2,8 @@
 
 data = gather("softmax", compiled, options)
 text_of(data, data["programs"][0]["levels"]["loop"])        # as compiled.ir("loop")
-Texts are lists of numbers of lines, which all texts and diffs of a report share: layers repeat.
+Texts are numbers of lines, which all texts and diffs of a report share: layers repeat. Of numbers
+that follow one another only the first stands there, and how many follow, as a negative number.
 """
 
 from collections.abc import Iterator
@@ -78,13 +79,23 @@ def graphs(compiled: Any, options: Options) -> Iterator[Built]:
 
 
 class Lines:
-    """Numbers of lines, by first appearance."""
+    """Numbers of lines, by first appearance; a text as runs of these."""
 
     def __init__(self) -> None:
         self.number: dict[str, int] = {}
 
     def of(self, lines: list[str]) -> list[int]:
-        return [self.number.setdefault(line, len(self.number)) for line in lines]
+        runs, following = list[int](), -1
+        for line in lines:
+            number = self.number.setdefault(line, len(self.number))
+            if number != following:
+                runs.append(number)
+            elif runs[-1] < 0:
+                runs[-1] -= 1
+            else:
+                runs.append(-1)
+            following = number + 1
+        return runs
 
 
 def lines_of(data: Json, lines: Lines) -> Json:
@@ -96,9 +107,12 @@ def lines_of(data: Json, lines: Lines) -> Json:
     return data
 
 
-def text_of(data: Json, numbers: list[int]) -> str:
+def text_of(data: Json, runs: list[int]) -> str:
     """A text of a report, as the page reads it too."""
-    return "\n".join(data["lines"][n] for n in numbers)
+    found: list[int] = []
+    for n in runs:
+        found += range(found[-1] + 1, found[-1] + 1 - n) if n < 0 else [n]
+    return "\n".join(data["lines"][n] for n in found)
 
 
 def program(built: Built) -> Json:
@@ -117,7 +131,7 @@ def program(built: Built) -> Json:
         "levels": {level: levels.text(level) for level in shown},
         "spans": marks.spans,
         "values": {level: renamed(names) for level, names in marks.values.items()},
-        "kernels": [kernel(k, rows.get(k.name), marks) for k in marks.program.kernels],
+        "kernels": [kernel(k, rows.get(k.name)) for k in marks.program.kernels],
         "passes": [asdict(p) for p in log.passes],
         "regions": regions(log),
         "fusions": fusions(levels, log, target),
@@ -132,7 +146,7 @@ def renamed(names: dict[str, str]) -> Json:
     return {name: 0 if value == f"t.{name}" else value for name, value in names.items()}
 
 
-def kernel(k: Any, found: KernelReport | None, marks: Marks) -> Json:
+def kernel(k: Any, found: KernelReport | None) -> Json:
     """One kernel; without a row of the report it is not launched, as it copies what is there."""
     buffers = (*k.inputs, *k.outputs)
     facts: Json = {"launched": found is not None}
@@ -143,8 +157,7 @@ def kernel(k: Any, found: KernelReport | None, marks: Marks) -> Json:
     return {
         "name": k.name,
         "origin": list(k.origin),
-        "buffers": [marks.buffers.get(b.name, f"b.{b.name}") for b in buffers],
-        "names": [b.name for b in buffers],
+        "buffers": [b.name for b in buffers],
         "reads": len(k.inputs),
         **facts,
     }
@@ -168,7 +181,6 @@ def arena(built: Built, levels: Levels, marks: Marks) -> Json:
     rows = [
         {
             "name": name,
-            "value": marks.buffers.get(name, f"b.{name}"),
             "kind": known[name].kind,
             "bytes": known[name].span * item_bytes(known[name]),
             "first": first,

@@ -99,7 +99,7 @@ class Marks:
         for level in ("loop", "tile", "kernel"):
             if level in levels.made:
                 self.spans[level] = self.of_nests(levels.text(level))
-                self.values[level] = self.buffers
+        self.values["loop"] = self.buffers  # and below: buffers keep their names
         self.spans["source"] = self.of_sources()
 
     def inside(self, graph: Graph, stored: dict[Node, str]) -> dict[Node, tuple[int, ...]]:

@@ -54,18 +54,25 @@ const WORD = /[A-Za-z_]\w*/g;
 const CARRIED = /^(?:[abckn]\d+|acc\d+)(?:_\d+)?$/;  // loops and accumulators keep their names
 const OWN = /^(?:in|v|panel|row|t|slab|part)\d+(?:_\d+)?$/;
 
+let sourceWords = new Map();  // by the kernels that share a text
+
 function wordsOf(level, kernels) {
   if (level === "source") {
+    const known = sourceWords.get(kernels);
+    if (known) return known;
     const found = {};
-    for (const k of kernels) program.kernels[k].names.forEach((name, i) => {
-      (found[kernelNames(kernels)[i] || name] ||= new Set()).add(program.kernels[k].buffers[i]);
+    const first = kernels.length ? program.kernels[kernels[0]].buffers : [];  // the text has its names
+    for (const k of kernels) program.kernels[k].buffers.forEach((name, i) => {
+      (found[first[i] || name] ||= new Set()).add(bufferOf(name));
     });
-    return (word) => found[word] ? [...found[word]].join(" ") : null;
+    const words = (word) => Object.hasOwn(found, word) ? [...found[word]].join(" ") : null;
+    sourceWords.set(kernels, words);
+    return words;
   }
-  const names = program.values[level] || {};
+  const names = program.values[level] || program.values.loop;
   return (word) => Object.hasOwn(names, word) ? names[word] || `t.${word}` : null;
 }
-const kernelNames = (kernels) => program.kernels[kernels[0]].names;
+const bufferOf = (name) => program.values.loop[name] || (name in program.values.loop ? `t.${name}` : `b.${name}`);
 
 function localOf(level, word, kernel) {
   if (kernel === undefined || level === "torch" || level === "tensor") return null;
@@ -76,7 +83,15 @@ function localOf(level, word, kernel) {
 
 // ---- levels
 
-const lines = (numbers) => numbers.map((n) => data.lines[n]);
+function lines(runs) {  // a negative number: so many lines follow the one before
+  const found = [];
+  let at = 0;
+  for (const n of runs) {
+    if (n >= 0) found.push(data.lines[at = n]);
+    else for (let i = 0; i < -n; i++) found.push(data.lines[++at]);
+  }
+  return found;
+}
 
 function kernelsByLine(level, length) {
   const found = new Array(length).fill(null);
@@ -85,8 +100,10 @@ function kernelsByLine(level, length) {
   return found;
 }
 
+const NONE = [];
+
 function drawLine(text, level, kernels) {
-  const own = kernels || [];
+  const own = kernels || NONE;
   const row = el("div", {"data-k": own.length ? own.join(" ") : null});
   const at = level === "source" ? text.indexOf("//") : text.search(/  # /);
   const body = at < 0 ? text : text.slice(0, at);
@@ -313,13 +330,13 @@ function drawMemory() {
   });
   for (const b of placed) {
     const w = (b.last - b.first + 1) * unit - 4, h = Math.max(2, Y(b.offset) - Y(b.offset + b.bytes));
-    parts.push(el("g", {"data-v": b.value}, el("rect", {class: "life", x: left + b.first * unit + 2, y: Y(b.offset + b.bytes), width: w, height: h}),
+    parts.push(el("g", {"data-v": bufferOf(b.name)}, el("rect", {class: "life", x: left + b.first * unit + 2, y: Y(b.offset + b.bytes), width: w, height: h}),
       h > 12 && w > 30 ? el("text", {x: left + b.first * unit + 7, y: Y(b.offset + b.bytes / 2) + 4}, b.name.slice(0, Math.floor(w / 7))) : null,
       el("title", {}, `${b.name}: ${bytes(b.bytes)} at ${b.offset}, steps ${b.first} to ${b.last}`)));
   }
   parts.push(el("text", {x: left - 6, y: 16, "text-anchor": "end"}, bytes(total)), el("text", {x: left - 6, y: height - 32, "text-anchor": "end"}, "0"), el("text", {x: left, y: height - 2}, "steps"));
   const sum = placed.reduce((t, b) => t + b.bytes, 0);
-  const rows = buffers.map((b) => ({marks: {"data-v": b.value}, cells: [code(b.name), KIND[b.kind] || b.kind, bytes(b.bytes), b.offset === null ? "-" : b.offset.toLocaleString("en-US"), b.first === b.last ? String(b.first) : `${b.first} \u2013 ${b.last}`]}));
+  const rows = buffers.map((b) => ({marks: {"data-v": bufferOf(b.name)}, cells: [code(b.name), KIND[b.kind] || b.kind, bytes(b.bytes), b.offset === null ? "-" : b.offset.toLocaleString("en-US"), b.first === b.last ? String(b.first) : `${b.first} \u2013 ${b.last}`]}));
   $("memory").replaceChildren(placed.length ? el("p", {}, `${plural(placed.length, "temporary tensor")}, ${bytes(sum)} together, share an arena of ${bytes(total)}: one takes the place of another that no later step reads.`) : el("p", {class: "note"}, "No temporaries: the arena is empty."),
     placed.length ? el("svg", {viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "memory plan"}, parts) : "",
     el("details", {}, el("summary", {}, plural(buffers.length, "buffer")), el("div", {}, table(["buffer", "kind", "#size", "#offset", "#steps"], rows))));
@@ -400,7 +417,7 @@ function begin() {
   const choice = $("program");
   data.programs.forEach((p, i) => choice.append(el("option", {value: i}, `graph ${i}: ${p.name}`)));
   choice.hidden = data.programs.length < 2;
-  choice.addEventListener("change", () => { program = data.programs[Number(choice.value)]; pinned = null; lit = new Set(); draw(); });
+  choice.addEventListener("change", () => { program = data.programs[Number(choice.value)]; pinned = null; lit = new Set(); sourceWords = new Map(); draw(); });
   $("only").addEventListener("change", () => { shown.forEach((_, i) => drawColumn(i)); index(); });
   draw();
   if (settings.has("open")) for (const d of $(settings.get("open")).querySelectorAll("details")) d.open = true;

@@ -34,18 +34,18 @@ def fusions(levels: Levels, log: Recording, target: CPU | GPU) -> list[Row]:
         {
             "name": name,
             "taken": choices.met[name].taken == "yes",
-            "saved": saved,
+            "saved": round(saved, 3),
             "why": decision(name, choices.decided, choices.known),
         }
         for name, saved in choices.saved.items()
         if name in choices.met
     ]
     undone = Undone(levels, log, target)
-    rows = taken + undone.rows({row["name"] for row in taken})
+    rows: list[Row] = taken + undone.rows({row["name"] for row in taken})
     names = Names(levels.made["tensor"], levels.text("tensor")).of
     shown = {undone.groups.name(n): name for n, name in names.items()}
     for row in rows:
-        row["what"], *tensors = row["name"].split(".")
+        row["what"], *tensors = row.pop("name").split(".")
         row["of"] = [shown.get(t, t) for t in tensors]
     return rows
 
