@@ -9,12 +9,15 @@ from torch import nn
 import weft
 from tests.captures import capture_call
 from tests.search.programs import PROGRAMS, TARGET, graph_of, multiply_adds
-from weft.core.node import Graph, postorder
+from weft.core.node import Graph, make, postorder
 from weft.core.passes import PassLog
+from weft.core.types import TensorType, f32
 from weft.frontend.graph import Known
 from weft.levels import lower
 from weft.options import Options
+from weft.scalar.ops import axis
 from weft.search import search as module
+from weft.search.regions import Expression, shown
 from weft.tensor.ops import Input, Reduce
 
 
@@ -97,3 +100,20 @@ def test_the_other_inputs_of_a_graph_stay() -> None:
     plain, found = (graph_of(program.run, program.inputs(), s) for s in ("off", "deep"))
     assert plain.inputs == found.inputs and all(isinstance(n.op, Input) for n in found.inputs)
     assert multiply_adds(found) < multiply_adds(plain)
+
+
+def test_a_library_call_of_several_results_is_no_polynomial() -> None:
+    f = weft.compile(lambda x: torch.sort(x, 1)[0] + 1, search="on", target="cpu")
+    x = torch.randn(4, 9)
+    torch.testing.assert_close(f(x), torch.sort(x, 1)[0] + 1)
+    assert not f.report.reasons
+
+
+def test_a_formula_is_short_however_often_a_part_of_it_is_read() -> None:
+    e = Expression("leaf", (make(Input("x", TensorType(f32, (4,)))), (axis("o0_4"),)))
+    assert shown(Expression("mul", None, (e, Expression("add", None, (e, e))))) == (
+        "x[i] * (x[i] + x[i])"
+    )
+    for _ in range(60):  # as a tree it has 2 ** 60 leaves
+        e = Expression("add", None, (e, e))
+    assert shown(e).startswith("x[i] + x[i] + ") and len(shown(e)) < 300

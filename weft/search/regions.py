@@ -52,6 +52,8 @@ def is_polynomial(node: Node) -> bool:
     dtype = node.type.dtype if isinstance(node.type, TensorType) else None
     if dtype is None or dtype.kind not in ("float", "int", "uint") or dtype.compute is not dtype:
         return False
+    if not all(isinstance(a.type, TensorType) for a in node.args):
+        return False  # a result of a library call that has several
     shapes = (d for n in (node, *node.args) for d in n.type.shape)
     if any(isinstance(d, Symbolic) or d == 0 for d in shapes):
         return False
