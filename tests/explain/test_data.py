@@ -163,3 +163,12 @@ def test_the_page_of_a_tinyllama_layer_is_small() -> None:
     html = page(gather("TinyLlama", compiled, Options("cpu:avx2")))
     assert 100_000 < len(html.encode()) < 500_000  # of the 2 MB that all its layers may have
     assert levels_of(data_in(html), "kernel") == compiled.ir("kernel")
+
+
+def test_the_ceiling_of_a_kernel_is_that_of_what_it_reads() -> None:
+    x = torch.randn(64, 64)
+    for args, half in (((x, x), False), ((x.bfloat16(), x.bfloat16()), True)):
+        _, data = explained(torch.matmul, *args, target="cuda:sm_90a")
+        assert all(k["half"] is half for k in data["programs"][0]["kernels"])
+        names = [name for name, _ in data["ceilings"]["compute"]]
+        assert names == ["multiply-adds of f32", "tensor cores, 16-bit products"]

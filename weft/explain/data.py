@@ -158,7 +158,10 @@ def kernel(k: Any, found: KernelReport | None) -> Json:
         "name": k.name,
         "origin": list(k.origin),
         "buffers": [b.name for b in buffers],
-        "reads": len(k.inputs),
+        "half": any(
+            b.type.dtype.kind == "pair" or b.type.dtype.compute is not b.type.dtype
+            for b in k.inputs
+        ),  # it may use units for 16-bit products
         **facts,
     }
 

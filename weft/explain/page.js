@@ -156,8 +156,9 @@ function drawColumns() {
 // ---- kernels and the roofline
 
 const roof = (kind) => data.ceilings[kind].map(([name, rate]) => ({name, rate}));
-const limit = (k) => Math.max(k.flops / Math.max(...roof("compute").map((r) => r.rate)), k.bytes / roof("memory")[0].rate) / 1e3;
-const bound = (k) => k.bytes / roof("memory")[0].rate > k.flops / roof("compute")[0].rate ? "memory" : "compute";
+const times = (k) => [k.flops / roof("compute").at(k.half ? -1 : 0).rate / 1e3, k.bytes / roof("memory")[0].rate / 1e3];
+const limit = (k) => Math.max(...times(k));
+const bound = (k) => times(k)[1] > times(k)[0] ? "memory" : "compute";
 
 function drawKernels() {
   const list = program.kernels.map((k, i) => ({...k, i})).filter((k) => k.launched);
@@ -172,7 +173,7 @@ function drawKernels() {
   const foot = ["", "all", count(sum("flops")), bytes(sum("bytes")), "", digits(sum("predicted_us")), ...(timed ? [digits(sum("measured_us"))] : []), digits(list.reduce((t, k) => t + limit(k), 0)), ""];
   $("kernels").replaceChildren(table(columns, rows, foot), el("p", {class: "note"},
     "flop: functions of floats as the loop nest has them, a multiply-add is two; bytes: each byte of a buffer read once, written once; " +
-    `limit: the longer of both at the ceilings of ${data.target.name}, all cores (${data.ceilings.from}). Caches that hold the operands go past the memory's.` +
+    `limit: the longer of both at the ceilings of ${data.target.name}, all cores, of products of 16 bits where the kernel reads such (${data.ceilings.from}). Caches that hold the operands go past the memory's.` +
     (timed ? "" : " --profile measures each kernel.")));
   drawRoofline(list.filter((k) => k.flops && k.bytes), list.length);
   const externs = data.externs.map((x) => ({cells: [code(x.op), digits(x.us), x.why, code(x.where, "wide")]}));
