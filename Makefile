@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance lint typecheck bench bench-search docs setup opencl clean
+.PHONY: demo test corpus conformance lint typecheck bench bench-search docs setup opencl browser clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -18,7 +18,7 @@ bench: $(READY)
 bench-search: $(READY)
 	@$(BIN)/python -m bench.search --json bench/results/search.json
 
-test: lint typecheck opencl
+test: lint typecheck opencl browser
 	@echo "pytest, $(JOBS) processes"
 	@$(BIN)/python -m pytest -q -n $(JOBS) --durations=10
 
@@ -39,19 +39,30 @@ typecheck: $(READY)
 docs: $(READY)
 	@$(BIN)/python -m pytest -q tests/test_docs.py tests/sim/test_page.py --update-golden
 
-setup: $(READY) opencl
+setup: $(READY) opencl browser
+
+INSTALL := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y --no-install-recommends install
 
 # The suite runs OpenCL kernels on the CPU by PoCL. Where there is no driver and none can be
 # installed (by root, with apt-get), those tests are skipped and say so.
 DRIVERS := /etc/OpenCL/vendors
-POCL    := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -y --no-install-recommends \
-           install pocl-opencl-icd
+POCL    := $(INSTALL) pocl-opencl-icd
 opencl:
 	@if [ -z "$$(ls $(DRIVERS)/*.icd 2>/dev/null)" ] && [ "$$(id -u)" = 0 ] \
 	    && command -v apt-get >/dev/null; then \
 	    echo "setup: PoCL, for the tests of OpenCL"; \
 	    { $(POCL) || { timeout 120 apt-get -qq update && $(POCL); }; } >/dev/null 2>&1 \
 	    || echo "setup: PoCL cannot be installed: tests that run OpenCL are skipped"; \
+	fi
+
+# It opens the pages of `weft explain` in a browser, which is found or installed in the same way.
+CHROMIUM := $(INSTALL) chromium
+browser:
+	@if ! { command -v chromium || command -v chromium-browser || command -v google-chrome; } \
+	    >/dev/null && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "setup: Chromium, for the tests of pages"; \
+	    { $(CHROMIUM) || { timeout 120 apt-get -qq update && $(CHROMIUM); }; } >/dev/null 2>&1 \
+	    || echo "setup: Chromium cannot be installed: tests that open a page are skipped"; \
 	fi
 
 $(READY): pyproject.toml

@@ -71,8 +71,11 @@ LAYERS: dict[str, set[str]] = {
         *("config", "targets"),
         *("runtime.cache_size", "runtime.toolchain", "runtime.nvidia", "runtime.nvrtc"),
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
-        *("tune.database", "tune.tuner", "tune.predicted"),
+        *("tune.database", "tune.tuner", "tune.predicted", "explain.command"),
     },
+    # What tells and shows all of it; but for the work of a kernel, which a report tells too.
+    "explain": {"*"},
+    "explain.work": {"core", "scalar", "tile.analysis"},
     # What measures against the exact price.
     "cli.calibrate": {*MEASURING, "scalar.nest"},
     "cli.price_check": MEASURING,

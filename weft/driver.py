@@ -20,6 +20,7 @@ from weft.config import config
 from weft.core.node import Graph, Node
 from weft.core.passes import PassLog
 from weft.core.text import located
+from weft.explain.work import work_of
 from weft.frontend import autograd
 from weft.frontend.graph import Captured, Known, Runner
 from weft.frontend.python import Frames
@@ -54,6 +55,8 @@ class Artifact:
 
     report: Report
     levels: Callable[[], Levels]
+    options: Options
+    launched: tuple[Mapping[int, int], Collection[int]]  # what it writes to inputs, and constants
     others: list[Artifact] = field(default_factory=list["Artifact"])  # for other sizes
 
     def all(self) -> list[Artifact]:
@@ -94,7 +97,7 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
         run = linked.runner(report if options.profile else None)
     report.sizes = told(ranges, [n.op for n in sizes_of(graph).values()])  # type: ignore[misc]
     run = run_or_refuse(run, *where)
-    run.artifact = Artifact(report, levels)  # type: ignore[attr-defined]
+    run.artifact = Artifact(report, levels, options, (writes, constants))  # type: ignore[attr-defined]
     trace((*VERIFY, "source"), lambda level: levels().text(level))
     if options.tune == "now" and not (options.simulate or misplaced(*where[:2])):
         again = partial(build_near, graph, captured, replace(options, tune="cached"))
@@ -107,6 +110,18 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     return run, ranges
 
 
+def emitted_of(levels: Levels, options: Options) -> Emitted:
+    """The program as it is run, with what was emitted for it, and its price and work."""
+    unique, made = levels.unique, levels.made
+    program = unique.full if unique else made.get("tile", made["kernel"])
+    first = (unique.program if unique else program).kernels
+    price = price_for(find_target(options.target), levels.sizes, 0)
+    priced, work = {k.name: price(k.body) for k in first}, {k.name: work_of(k) for k in first}
+    facts = (unique.all(priced), unique.all(work), unique.starts) if unique else (priced, work, {})
+    texts = levels.symbols, levels.sources, levels.launches
+    return Emitted(without_restatements(program), *texts, *facts, sizes=levels.sizes)
+
+
 def runnable(
     levels: Levels,
     options: Options,
@@ -117,16 +132,8 @@ def runnable(
     key: str | None = None,
 ) -> tuple[Runner, Report]:
     """What runs the program on its target, and the report of it."""
-    target = find_target(options.target)
-    unique, made = levels.unique, levels.made
-    program = unique.full if unique else made.get("tile", made["kernel"])
-    first = unique.program if unique else program
-    price = price_for(target, levels.sizes, 0)
-    priced = {k.name: price(k.body) for k in first.kernels}
-    facts = (unique.all(priced), unique.starts) if unique else (priced, {})
-    program = without_restatements(program)
-    texts = levels.symbols, levels.sources, levels.launches
-    emitted = Emitted(program, *texts, *facts, sizes=levels.sizes)
+    target, emitted = find_target(options.target), emitted_of(levels, options)
+    program = emitted.program
     if isinstance(target, CPU):
         linked = log.time("cc", lambda: cpu.link(emitted, target, writes, constants, key))
     elif options.simulate or misplaced(place, target):

@@ -19,6 +19,8 @@ class Kernel:
     name: str = "relu"
     predicted_us: float = 1.5
     measured_us: float | None = None
+    flops: int = 8
+    bytes: int = 32
     launch: None = None
 
 

@@ -61,7 +61,9 @@ def test_summary_is_a_table(capsys: pytest.CaptureFixture[str], fake: list[Any])
 def test_json_summary(capsys: pytest.CaptureFixture[str]) -> None:
     assert weft_command("compile", "-c", PROGRAM, "--json", "--ir", "loop") == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["kernels"] == [{"name": "relu", "predicted_us": 1.5, "measured_us": None}]
+    (kernel,) = facts["kernels"]
+    assert (kernel["name"], kernel["predicted_us"], kernel["measured_us"]) == ("relu", 1.5, None)
+    assert (kernel["flops"], kernel["bytes"]) == (8, 32)
     assert facts["ir"]["loop"].startswith("loop of")
 
 

@@ -9,12 +9,16 @@ from torch import nn
 import weft
 from tests.captures import capture_call
 from tests.search.programs import PROGRAMS, TARGET, graph_of, multiply_adds
-from weft.core.node import Graph, postorder
+from weft.core.node import Graph, make, postorder
 from weft.core.passes import PassLog
+from weft.core.types import TensorType, f32
 from weft.frontend.graph import Known
 from weft.levels import lower
 from weft.options import Options
+from weft.scalar.ops import axis
 from weft.search import search as module
+from weft.search.shown import shown
+from weft.search.writer import Expression
 from weft.tensor.ops import Input, Reduce
 
 
@@ -131,3 +135,13 @@ def test_numbers_that_no_float_is_may_be_found_again() -> None:
         return (a @ b / 3) @ c * 0.1
 
     assert 100 * multiply_adds(graph_of(run, inputs)) < multiply_adds(graph_of(run, inputs, "off"))
+
+
+def test_a_formula_is_short_however_often_a_part_of_it_is_read() -> None:
+    e = Expression("leaf", (make(Input("x", TensorType(f32, (4,)))), (axis("o0_4"),)))
+    assert shown(Expression("mul", None, (e, Expression("add", None, (e, e))))) == (
+        "x[i] * (x[i] + x[i])"
+    )
+    for _ in range(60):  # as a tree it has 2 ** 60 leaves
+        e = Expression("add", None, (e, e))
+    assert shown(e).startswith("x[i] + x[i] + ") and len(shown(e)) < 300

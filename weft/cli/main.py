@@ -1,4 +1,4 @@
-"""The command line: weft compile | run | tune | minify | bench | cache | doctor.
+"""The command line: weft compile | run | explain | tune | minify | bench | cache | doctor.
 
 weft compile -c "torch.relu(torch.randn(4))" --ir loop
 """
@@ -23,6 +23,7 @@ from weft.cli.program import IrText, Source, SourceSpec
 from weft.cli.source import KINDS, load, schedule_text
 from weft.config import config
 from weft.core.errors import WeftError, choice
+from weft.explain.command import explain_command
 from weft.options import Options
 from weft.runtime import cache_size
 from weft.tune.database import Row
@@ -310,6 +311,7 @@ def cache_command(
         show(table(limit, ["kind", "entries", "MB"], rows))
 
 
+app.command("explain", no_args_is_help=True)(explain_command)
 app.command("bench", no_args_is_help=True)(measuring.bench_command)
 app.command("doctor")(measuring.doctor_command)
 

@@ -24,6 +24,7 @@ from weft.options import Options, find_target
 from weft.runtime.nvidia import nvrtc
 from weft.runtime.report import KernelReport
 
+FACTS = ("name", "predicted_us", "measured_us", "flops", "bytes")  # of a kernel
 ROWS = 16  # outputs that a table shows
 SHORT = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
@@ -140,7 +141,7 @@ def report_json(compiled: Compiled) -> dict[str, Any]:
     report = compiled.report
     return {
         "kernels": [
-            {"name": k.name, "predicted_us": k.predicted_us, "measured_us": k.measured_us}
+            {fact: getattr(k, fact) for fact in FACTS}
             | ({**asdict(k.launch), "percent_of_peak": k.percent_of_peak} if k.launch else {})
             for k in report.kernels
         ],
@@ -218,7 +219,7 @@ def launch_cells(kernel: KernelReport) -> list[str]:
         return ["-"] * len(LAUNCH_COLUMNS)
     counts = (found.grid, found.block, found.shared_bytes, found.registers, found.spill_bytes)
     full = None if found.occupancy is None else 100 * found.occupancy
-    shares = (full, found.bytes / 1e6, kernel.percent_of_peak)
+    shares = (full, kernel.bytes / 1e6, kernel.percent_of_peak)
     return [*(number(count, "d") for count in counts), *map(number, shares)]
 
 

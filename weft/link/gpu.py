@@ -21,12 +21,12 @@ from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.cache import Cache
 from weft.runtime.cuda import CUDADevice, refusal
 from weft.runtime.gpu_program import Device, GPUKernel, GPUProgram
-from weft.runtime.layout import item_bytes, lay_out
+from weft.runtime.layout import lay_out
 from weft.runtime.nvidia import nvrtc
 from weft.runtime.nvrtc import Resources, compile_all
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import LaunchReport
-from weft.runtime.sizes import at_sizes, value
+from weft.runtime.sizes import value
 from weft.runtime.spec import Call, ProgramSpec
 from weft.targets.gpu import GPU
 from weft.targets.nvidia import REGISTERS, occupancy
@@ -100,7 +100,6 @@ def with_launches(
 ) -> dict[str, Any]:
     """The report's rows of the kernels, with launch configuration, registers and occupancy."""
     hints = dict(made.spec.sizes)
-    sizes = {b.name: b.span * item_bytes(b) for b in at_sizes(made.spec, hints).buffers}
     calls = [step for step in made.spec.steps if isinstance(step, Call)]
     peak = target.memory_bytes_per_ns * target.cores * 1e3
     rows: list[dict[str, Any]] = []
@@ -114,8 +113,7 @@ def with_launches(
                 raise WeftError(oversized(call.symbol, kernel.block, used, shared, target))
             told = {"shared_bytes": shared, "registers": used.registers, "occupancy": full}
             told["spill_bytes"] = used.spill_bytes
-        moved = sum(sizes[name] for name in dict.fromkeys(call.args))
-        found = LaunchReport(value(kernel.grid, hints), kernel.block, moved, peak, **told)
+        found = LaunchReport(value(kernel.grid, hints), kernel.block, peak, **told)
         rows.append({**row, "launch": found})
     return {**made.extra, "kernels": rows}
 

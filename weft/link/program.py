@@ -1,6 +1,6 @@
 """Emitted and linked programs, and the launch spec: a program's buffers and steps for the runtime.
 
-spec = make_spec(Emitted(program, symbols, sources, {}, predicted, {}), writes, constants)
+spec = make_spec(Emitted(program, symbols, sources, {}, predicted, work, {}), writes, constants)
 linked.runner(report)(tensors)      # a Linked program, run, with its steps timed into the report
 """
 
@@ -44,6 +44,7 @@ class Emitted:
     sources: Mapping[str, str]
     launches: Mapping[str, Any]  # of GPU kernels
     predicted: Mapping[str, float]
+    work: Mapping[str, tuple[int, int]]  # flops and bytes
     starts: Mapping[str, tuple[int, ...]]
     sizes: tuple[Node, ...] = ()  # the symbols that a call has values for
 
@@ -97,6 +98,8 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
             "symbol": emitted.symbols[k.name],
             "predicted_us": emitted.predicted.get(k.name, 0.0),
             "origin": k.origin,
+            "flops": emitted.work[k.name][0],
+            "bytes": emitted.work[k.name][1],
         }
         for k in (*first, *(k for k in program.kernels if k not in first))
     ]

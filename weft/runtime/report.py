@@ -12,12 +12,11 @@ from dataclasses import dataclass, field
 class LaunchReport:
     """How a GPU kernel is launched, and per thread and block what it takes.
 
-    `bytes` are those of its buffers, each once. What the compiler tells is None without one.
+    What the compiler tells is None without one.
     """
 
     grid: int
     block: int
-    bytes: int
     peak_bytes_per_us: float
     shared_bytes: int | None = None
     registers: int | None = None
@@ -27,7 +26,10 @@ class LaunchReport:
 
 @dataclass
 class KernelReport:
-    """One kernel: times in microseconds; `measured_us` is None until it was profiled."""
+    """One kernel: times in microseconds; `measured_us` is None until it was profiled.
+
+    `flops` and `bytes` are what it has to compute and to move, as explain/work.py counts them.
+    """
 
     name: str
     symbol: str
@@ -35,13 +37,15 @@ class KernelReport:
     measured_us: float | None = None
     origin: tuple[str, ...] = ()
     launch: LaunchReport | None = None
+    flops: int = 0
+    bytes: int = 0
 
     @property
     def percent_of_peak(self) -> float | None:
         """How much of the memory's bandwidth it reaches."""
         if self.launch is None or not self.measured_us:
             return None
-        return 100 * self.launch.bytes / self.launch.peak_bytes_per_us / self.measured_us
+        return 100 * self.bytes / self.launch.peak_bytes_per_us / self.measured_us
 
 
 @dataclass

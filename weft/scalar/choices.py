@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 from weft.core.errors import WeftError, choice
@@ -44,10 +45,13 @@ class Choices:
     met: dict[str, Choice] = field(default_factory=dict[str, Choice])
     kernel: str = "kernel"
     declined: dict[str, None] = field(default_factory=dict[str, None])  # fusions; all are legal
+    prices: dict[str, dict[str, Any]] = field(default_factory=dict[str, dict[str, Any]])
+    saved: dict[str, float] = field(default_factory=dict[str, float])  # us, by fusions as settled
 
     def pick(self, name: str, options: Iterable[T], price: Callable[[T], Any]) -> T:
         """The option decided for this choice, or the first of the least price."""
-        ranked = {_text(option): option for option in sorted(options, key=price)}
+        priced = sorted(((price(option), option) for option in options), key=itemgetter(0))
+        ranked = {_text(option): option for _, option in priced}
         if name in self.met:
             name = next(n for i in range(2, 1 << 20) if (n := f"{name}.{i}") not in self.met)
         taken = self.decided.get(name) or self.known.get(name)
@@ -56,18 +60,20 @@ class Choices:
         if taken not in ranked:
             taken = next(iter(ranked))
         self.met[name] = Choice(tuple(ranked), taken)
+        self.prices[name] = {_text(option): found for found, option in reversed(priced)}
         return ranked[taken]
 
     def decide(self, name: str, default: bool) -> bool:
         """Yes or no, where yes is right and `default` thought best."""
         return self.pick(name, (default, not default), lambda option: option is not default)
 
-    def settle(self, name: str) -> bool:
+    def settle(self, name: str, saved: float) -> bool:
         """`decide` on what is thought best, and may be asked again: the last answer counts.
 
         What is never thought best is no choice until it is `wanted`: there is too much of it.
         """
         self.met.pop(name, None)
+        self.saved[name] = saved
         return self.decide(name, True)
 
     def wanted(self, name: str) -> bool:

@@ -26,6 +26,7 @@ from weft.search.families import Inverse
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.regions import Reader, Region, is_of_root, regions
+from weft.search.shown import shown
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
@@ -36,6 +37,7 @@ from weft.tensor.rules import simplify
 
 MARGIN = 0.9  # of the old price, at most
 FEWER = 4  # times fewer multiply-adds, at least, for a price that is the same
+FEW = 4  # results of a region that its story writes out
 LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000, 1000)}
 
 
@@ -83,6 +85,11 @@ class Search:
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
         if after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
             return None, f"{story}; nothing cheaper"
+        if len(before.expressions) <= FEW:
+            story += "".join(
+                f"; {word} {', '.join(map(shown, plan.expressions))}"
+                for word, plan in (("was", before), ("is", after))
+            )
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
         story += f", multiply-adds {old} -> {new}"
@@ -219,7 +226,9 @@ def _searched(
         found = finder.region(region, kept, normalised(region))
         if log is not None and log.verbose > 1:
             names = ", ".join(whole.names.get(r, "t") for r in region.roots)
-            log.show_choices(f"region {names}: {found.story}\n")
+            leaves = ((whole.names.get(n), getattr(n.op, "label", "t")) for n in region.leaves)
+            of = ", ".join(f"x{i} = {name or label}" for i, (name, label) in enumerate(leaves))
+            log.show_choices(f"region {names} ({of}): {found.story}\n")
         if found.outputs is not None:
             made = region.here(found.outputs)
             changed = {o: n for o, n in zip(region.roots, made, strict=True) if o is not n}

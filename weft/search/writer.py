@@ -46,7 +46,7 @@ class Expression:
         return list(found.values())
 
 
-def _place(a: Node) -> tuple[int, int, str]:
+def place(a: Node) -> tuple[int, int, str]:
     """Where an axis goes: rows of a root, then sums, then the last axis of a root."""
     label: str = a.op.label  # type: ignore[attr-defined]
     if not is_of_root(a):
@@ -118,7 +118,7 @@ class Writer:
         return tuple(self.extents[a] for a in axes)
 
     def _map(self, name: str, x: tuple[Node, Nodes], y: tuple[Node, Nodes]) -> tuple[Node, Nodes]:
-        axes = tuple(sorted({*x[1], *y[1]}, key=_place))
+        axes = tuple(sorted({*x[1], *y[1]}, key=place))
         return make(Map(FUNCTIONS[name]), self._spread(x, axes), self._spread(y, axes)), axes
 
     def _spread(self, x: tuple[Node, Nodes], axes: Nodes) -> Node:
@@ -155,7 +155,7 @@ class Writer:
         whole = self.tensor(product) if product is not None else one
         if condition in (TRUE, FALSE):
             return whole if condition is TRUE else (self._number(0), ())
-        axes = tuple(sorted({*whole[1], *axes_of(condition)}, key=_place))
+        axes = tuple(sorted({*whole[1], *axes_of(condition)}, key=place))
         kept = self._computed(condition, axes)
         if not rest:
             return make(Map(CASTS[self.dtype]), kept), axes
@@ -173,7 +173,7 @@ class Writer:
     def _picked(self, tensor: Node, index: Nodes) -> tuple[Node, Nodes]:
         """The elements of a tensor at an index: a view, or a gather where data decide."""
         index = tuple(map(self._certain, index))
-        axes = tuple(sorted(axes_of(*index), key=_place))
+        axes = tuple(sorted(axes_of(*index), key=place))
         shape = self._shape(axes)
         if not elements_of(*index):
             there = dict(zip(axes, positions(len(axes)), strict=True))

@@ -80,14 +80,15 @@ class Joining:
 
     def _joined(self, a: Kernel, b: Kernel, late: bool = False) -> None:
         """Join two current kernels, where that is cheaper; late, where it is wanted."""
-        groups, name = self.groups, self._name(a, b)
+        groups, choices, name = self.groups, self.groups.choices, self._name(a, b)
         current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
         if not current or self._makes_cycle(a, b):
             return
         joined = self.both(a, b)
         cheaper = joined.cost < a.cost + b.cost and not recomputes(joined, groups)
+        saved = a.cost + b.cost - joined.cost
         sound = late and joined.cost < NEVER and not recomputes(joined, groups)
-        if (sound and groups.choices.wanted(name)) or (cheaper and groups.choices.settle(name)):
+        if (sound and choices.wanted(name)) or (cheaper and choices.settle(name, saved)):
             self.join(joined, a, b)
             self._push(joined, self._near(joined))
         else:
@@ -274,13 +275,13 @@ class _Inlining:
     def _drain(self) -> None:
         groups = self.groups
         while self.heap:
-            *_, node, priced = heapq.heappop(self.heap)
+            gain, *_, node, priced = heapq.heappop(self.heap)
             if node not in groups.stored:
                 continue
             if (groups.kernels[node], *groups.readers(node)) != priced:
                 self._push(node)
                 continue
-            if groups.choices.settle(f"inline.{groups.name(node)}"):
+            if groups.choices.settle(f"inline.{groups.name(node)}", -gain):
                 self._inline(node, priced[1:])
 
     def _push(self, node: Node) -> None:
