@@ -33,7 +33,7 @@ from weft.scalar.sizes import hint
 from weft.tensor.ops import Reduce
 from weft.text import parse_program
 
-OFF, ON = "weft-unsearched", "weft"
+OFF, ON = "weft", "weft-searched"
 PEERS = ("eager", "inductor", "inductor-frozen")
 BACKENDS = (*PEERS, OFF, ON)
 ROUNDS, SECONDS = 5, 0.1

@@ -159,7 +159,7 @@ OTHERS: dict[str, Callable[[Source, Options], Callable[..., Any]]] = {
 OPTIONS: dict[str, dict[str, Any]] = {
     "weft": {"freeze": False},
     "weft-untuned": {"freeze": False, "tune": "off"},
-    "weft-unsearched": {"freeze": False, "search": "off"},
+    "weft-searched": {"freeze": False, "search": "on"},
     "weft-frozen": {"freeze": True},
     "weft-dynamic": {"freeze": False, "dynamic": True},
 }
