@@ -120,6 +120,29 @@ def test_scales_that_are_divided_out(run: Callable[..., torch.Tensor], scale: fl
     assert errors[1] <= 2 * errors[0] + 1e-7
 
 
+def unit(t: torch.Tensor) -> torch.Tensor:
+    return t * torch.rsqrt(t.square().mean())
+
+
+@pytest.mark.parametrize("scale", [1e-7, 1.0, 1e7])
+def test_inputs_of_one_scale(scale: float) -> None:
+    """Six of them are beyond any float, multiplied before what makes each of them near 1."""
+
+    def run(*some: torch.Tensor) -> torch.Tensor:
+        first, *rest = map(unit, some)
+        for t in rest:
+            first = first @ t
+        return first
+
+    inputs = [torch.randn(64, 64) * scale for _ in range(5)] + [torch.randn(64, 2) * scale]
+    exact = run(*(t.double() for t in inputs))
+    errors = [
+        ((f(*inputs).double() - exact).abs().mean() / exact.abs().mean()).item()
+        for f in (run, weft.compile(run, search="on", fallback="error"))
+    ]
+    assert errors[1] <= 2 * errors[0] + 1e-6
+
+
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)
 def test_integers_wrap_as_in_eager(dtype: torch.dtype) -> None:
     def run(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:

@@ -29,7 +29,7 @@ from weft.scalar.sizes import hint
 from weft.search.egraph import binds, read_by
 from weft.search.elements import Element, Extent, extents_of
 from weft.search.extract import free_of
-from weft.search.families import Array, Hashes, Inverse, Roots, Values, families
+from weft.search.families import SCALED, UNKNOWN, Array, Hashes, Roots, Scaling, Values, families
 from weft.search.writer import Expression
 from weft.tensor.rules_view import axes_of
 
@@ -39,7 +39,7 @@ ELEMENTS = 1 << 15  # most of a value: the parts of the axes shrink to that
 WORSE = 2.0  # times the error, in the mean over the elements of a result
 OUTLIER = 5.0  # times that again for one element
 LOST = 2.0**16  # times the least positive number: smaller errors do not count
-LARGER = 2.0**20  # times the greatest intermediate
+LARGER = 2.0**20  # times the greatest intermediate; where all is scaled, the range itself tells
 
 
 class Verdict(NamedTuple):
@@ -325,12 +325,12 @@ def compare(
     new: Roots,
     extents: Mapping[Node, int],
     dtype: DType,
-    inverse: Inverse | None = None,
+    known: Scaling = UNKNOWN,
 ) -> Verdict:
     """Whether `new` may stand in for `old`.
 
-    inverse    of tensors that are reciprocals, what they normalise: `old` divides instead, with
-               one rounding where `new` has two
+    known    what is a reciprocal, which `old` divides by instead, with one rounding where `new` has
+             two; and how scales of all inputs change what is read
     """
     if not same(old, new, extents):
         return Verdict("not equal modulo a prime")
@@ -340,14 +340,15 @@ def compare(
     space = Space.of((*old, *new), extents)
     worst, tiny, hashes = 0.0, facts.smallest_subnormal / facts.eps, Hashes(3)
     normal = float(facts.tiny), float(facts.max)
-    chosen = families(old, inverse or {}, float(facts.max), space.most)
+    chosen = families(old, known, float(facts.max), space.most)
     for name, values in chosen.items():
-        sides = [Bounds(values, space, tiny, hashes, normal, e) for e in ((), inverse or ())]
+        sides = [Bounds(values, space, tiny, hashes, normal, e) for e in ((), known.inverse)]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
         why, ratio = _judged(found[0], found[1], tiny)
         worst = max(worst, ratio)
         peak, new_peak = (side.peak for side in sides)
-        if not why and (new_peak > float(facts.max) >= peak or new_peak > LARGER * max(peak, 1.0)):
+        beyond = new_peak > LARGER * max(peak, 1.0) and name not in SCALED
+        if not why and (beyond or new_peak > float(facts.max) >= peak):
             why = "an intermediate may overflow"
         if why:
             return Verdict(f"{why}, inputs {name}", ratio)

@@ -1,16 +1,16 @@
 """Values to compare two forms of a result over: each is of a tensor and its coordinates alone.
 
-families(roots, inverse, largest)    # {"normal": values, ...}; values(tensor, coordinates)
+families(roots, known, largest, part)    # {"normal": values, ...}; values(tensor, coordinates)
 
 Each family is one way in which rounding or range may be lost: large offsets, rows that nearly
-agree, orders of magnitude apart, differences of what nearly agrees, and tensors that are scaled
-while what normalises them (their reciprocals) is scaled by the inverse.
+agree, orders of magnitude apart, differences of what nearly agrees, tensors that are scaled while
+their reciprocals are scaled by the inverse, and all inputs scaled alike.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,10 +19,21 @@ from weft.scalar.sizes import hint
 from weft.search.egraph import read_by
 from weft.search.writer import Expression
 
+SCALE = 0.2  # of the exponent of the largest number: 5e7 in float32
+SCALED = {"all large": 1, "all small": -1}  # families, with the sign of that exponent
 Array = Any
 Values = Callable[[Node, Sequence[Array]], Array]
 Roots = Sequence[Expression]
-Inverse = Mapping[Node, Node | None]  # of a reciprocal, a tensor that it normalises, if any is read
+
+
+class Scaling(NamedTuple):
+    """What is known of the tensors that a region reads."""
+
+    inverse: Mapping[Node, Node | None] = {}  # of a reciprocal, what it normalises, if that is read
+    degrees: Mapping[Node, float] = {}  # the power of a scale of all inputs that a tensor has
+
+
+UNKNOWN = Scaling()
 
 
 @dataclass
@@ -80,7 +91,7 @@ FAMILIES: dict[str, Callable[[Hashes, Node, Sequence[Array]], Array]] = {
 }
 
 
-def families(roots: Roots, inverse: Inverse, largest: float, part: int) -> dict[str, Values]:
+def families(roots: Roots, known: Scaling, largest: float, part: int) -> dict[str, Values]:
     """Families for the tensors of some expressions.
 
     largest    of finite numbers
@@ -89,10 +100,13 @@ def families(roots: Roots, inverse: Inverse, largest: float, part: int) -> dict[
     hashes = Hashes(7)
     found: dict[str, Values] = {name: partial(f, hashes) for name, f in FAMILIES.items()}
     found["products near 1"] = partial(_unit, hashes, _multiplied(roots), part)
-    pairs = [(r, x) for r, x in inverse.items() if x is not None]
+    pairs = [(r, x) for r, x in known.inverse.items() if x is not None]
     for name, scale in (("large", largest**0.65), ("small", largest**-0.65)) if pairs else ():
         scales = {n: s for r, x in pairs for n, s in ((x, scale), (r, 1 / scale))}
         found[f"normalised, {name}"] = partial(_scaled, hashes, scales)
+    for name, sign in SCALED.items():
+        scales = {n: largest ** (sign * SCALE * d) for n, d in known.degrees.items()}
+        found[name] = partial(_scaled, hashes, scales)
     return found
 
 

@@ -22,7 +22,7 @@ from weft.scalar.nest import Buffer
 from weft.search.check import Verdict, compare, same
 from weft.search.egraph import Conflict, EGraph, Law, Limits, saturate
 from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
-from weft.search.families import Inverse
+from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.regions import Reader, Region, is_of_root, regions
@@ -32,7 +32,7 @@ from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
 from weft.tensor.groups import Price
 from weft.tensor.lower import lower_group
-from weft.tensor.ops import Extern, Index, Input, Scalar
+from weft.tensor.ops import Extern, Gather, Index, Input, Map, Reduce, Scalar, Scan, View
 from weft.tensor.rules import simplify
 
 MARGIN = 0.9  # of the old price, at most
@@ -57,15 +57,15 @@ class Search:
     memo: dict[Any, Found] = field(default_factory=dict[Any, Found])
 
     def region(
-        self, region: Region, fixed: Collection[Node] = (), inverse: Inverse | None = None
+        self, region: Region, fixed: Collection[Node] = (), known: Scaling = UNKNOWN
     ) -> Found:
         """The find for a region, where placeholders `fixed` are constants; equal ones share it."""
-        inverse = inverse or {}
-        key = (region.outputs, *(i for i in region.inputs if i in fixed), *inverse.items())
+        facts = (*known.inverse.items(), *known.degrees.items())
+        key = (region.outputs, *(i for i in region.inputs if i in fixed), *facts)
         if key not in self.memo:
             start = time.perf_counter()
             try:
-                outputs, story = self._find(region, fixed, inverse)
+                outputs, story = self._find(region, fixed, known)
             except (Conflict, Cyclic, OverflowError) as error:  # or a number that no float holds
                 outputs, story = None, f"given up: {error}"
             spent = f"{(time.perf_counter() - start) * 1e3:.0f} ms"
@@ -73,7 +73,7 @@ class Search:
         return self.memo[key]
 
     def _find(
-        self, region: Region, fixed: Collection[Node], inverse: Inverse
+        self, region: Region, fixed: Collection[Node], known: Scaling
     ) -> tuple[Nodes | None, str]:
         reader = Reader(region.outputs, fixed, most=self.limits.written)
         g, roots = reader.graph, tuple(reader.roots)
@@ -93,7 +93,7 @@ class Search:
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
         old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
         story += f", multiply-adds {old} -> {new}"
-        outputs, verdict = stand_in(region, reader, self.target, before, after, inverse)
+        outputs, verdict = stand_in(region, reader, self.target, before, after, known)
         if outputs is None or verdict.why:
             return None, f"{story}; refused: {verdict.why}"
         outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
@@ -114,14 +114,14 @@ class Search:
 
 
 def stand_in(
-    region: Region, reader: Reader, target: Machine, before: Plan, after: Plan, inverse: Inverse
+    region: Region, reader: Reader, target: Machine, before: Plan, after: Plan, known: Scaling
 ) -> tuple[Nodes | None, Verdict]:
     """The tensors of a plan, read back and compared with it, and whether it may replace the old."""
     dtype, extents = region.outputs[0].type.dtype, reader.graph.extents
     why = unsafe([e for r in after.expressions for e in r.all()])
     if why:
         return None, Verdict(why)
-    verdict = compare(before.expressions, after.expressions, extents, dtype, inverse)
+    verdict = compare(before.expressions, after.expressions, extents, dtype, known)
     if verdict.why:
         return None, verdict
     writer = Writer(dtype, extents, reader.splits)
@@ -158,7 +158,35 @@ def unsafe(found: Iterable[Expression]) -> str:
     return ""
 
 
-def normalised(region: Region) -> Inverse:
+def degrees(graph: Graph) -> dict[Node, float]:
+    """Of each tensor, the power of a scale of all inputs that it has: 2 for a product."""
+    found: dict[Node, float] = {}
+    for n in graph.nodes():
+        of = [found[a] for a in n.args]
+        match n.op.function.name if isinstance(n.op, Map) else "":
+            case "multiply":
+                found[n] = sum(of)
+            case "divide" | "reciprocal" | "rsqrt" | "sqrt" as name:
+                powers = {"divide": (1, -1), "reciprocal": (-1,), "rsqrt": (-0.5,), "sqrt": (0.5,)}
+                found[n] = sum(p * d for p, d in zip(powers[name], of, strict=True))
+            case (
+                "add"
+                | "subtract"
+                | "maximum"
+                | "minimum"
+                | "negate"
+                | "absolute"
+                | "relu"
+                | "where"
+            ):
+                found[n] = max(of[-2:])  # not of a condition
+            case _:
+                moved = isinstance(n.op, Reduce | View | Gather | Scan)
+                found[n] = of[0] if moved else float(isinstance(n.op, Input))
+    return found
+
+
+def normalised(region: Region) -> dict[Node, Node | None]:
     """The reciprocals that a region reads, and what they were computed from that it reads too."""
     found: dict[Node, Node | None] = {}
     pairs = [*zip(region.inputs, region.leaves, strict=True)]
@@ -219,11 +247,12 @@ def _searched(
     graph: Graph, finder: Search, masked: bool, fixed: Collection[int], log: PassLog | None
 ) -> Graph:
     whole, products = as_products(graph)
-    once = constants(whole, [whole.inputs[i] for i in fixed])
+    once, powers = constants(whole, [whole.inputs[i] for i in fixed]), degrees(whole)
     replaced: dict[Node, Node] = {}
     for region in regions(whole, masked):
-        kept = {p for p, n in zip(region.inputs, region.leaves, strict=True) if n in once}
-        found = finder.region(region, kept, normalised(region))
+        read = [*zip(region.inputs, region.leaves, strict=True)]
+        scaling = Scaling(normalised(region), {p: powers[n] for p, n in read})
+        found = finder.region(region, {p for p, n in read if n in once}, scaling)
         if log is not None and log.verbose > 1:
             names = ", ".join(whole.names.get(r, "t") for r in region.roots)
             leaves = ((whole.names.get(n), getattr(n.op, "label", "t")) for n in region.leaves)
