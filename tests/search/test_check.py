@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
 import pytest
 
 from weft.core.node import make
 from weft.core.types import TensorType, f32, i32
 from weft.scalar.ops import axis
-from weft.search.check import compare
+from weft.search.check import Rounded, compare, judged
 from weft.search.egraph import EGraph
 from weft.search.extract import Extraction
 from weft.search.writer import Expression
@@ -92,3 +93,16 @@ def test_the_verdict(old: Build, new: Build, why: str) -> None:
 def test_integers_are_exact_in_any_order() -> None:
     before, after, g = sides(distance, expanded_distance)
     assert not compare(before, after, g.extents, i32).why
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "refused"),
+    [(1.0, 1.0, False), (1.0, 99.0, True), (1.0, np.nan, True), (1.0, np.inf, True),
+     (np.inf, np.inf, False), (np.inf, np.nan, False)],
+)  # fmt: skip
+def test_a_variance_beyond_any_number_is_refused_where_the_old_one_is_none(
+    old: float, new: float, refused: bool
+) -> None:
+    sides = ([Rounded(np.asarray(1.0), np.asarray(1.0), np.asarray(v))] for v in (old, new))
+    with np.errstate(invalid="ignore"):  # as `compare` has it
+        assert bool(judged(*sides, 1e-38)[0]) is refused

@@ -47,6 +47,11 @@ def normalised_twice(x: torch.Tensor, y: torch.Tensor, v: torch.Tensor) -> torch
     return (x / x.amax((0, 1), True)) @ (y / y.amax((0, 1), True)).mT @ v
 
 
+def shrunk(a: torch.Tensor, b: torch.Tensor, c: torch.Tensor) -> torch.Tensor:
+    """By a number that float32 has not in full: what it is rounded to differs by where it is."""
+    return ((a @ b) * 1e-41) @ c
+
+
 def differences(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """Of what is near 1000: exact, where the mean of either would be rounded."""
     return (x[:, None] - x[None]).mean(-1) @ y @ y.mT
@@ -70,6 +75,7 @@ TRAPS: dict[str, tuple[Callable[..., Any], list[torch.Tensor]]] = {
         [torch.rand(256, 256) for _ in range(2)] + [torch.randn(256, 8)],
     ),
     "differences": (differences, [torch.randn(48, 3) for _ in range(2)]),
+    "shrunk": (shrunk, [torch.randn(n) for n in ((128, 128), (128, 128), (128, 4))]),
     "joined numbers": (
         joined_numbers,
         [torch.randn(s) for s in ((128, 128), (128, 128), (128, 4))],

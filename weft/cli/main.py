@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from weft.cli import arguments as given
 from weft.cli import generating, measuring, running, tuning
 from weft.cli.bench import Bench
 from weft.cli.compiling import LANGUAGES, LEVELS, compile_program, device_name, target_for
@@ -20,7 +21,7 @@ from weft.cli.measuring import BAD_INPUT, MISSED, tell
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import IrText, Source, SourceSpec
-from weft.cli.source import KINDS, load, schedule_text
+from weft.cli.source import load, schedule_text
 from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.explain.command import explain_command
@@ -38,44 +39,22 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-SourceArgument = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KINDS)]
-TextOption = Annotated[
-    str | None, typer.Option("-c", metavar="TEXT", help="Python text; its last line is the program")
-]
-TargetOption = Annotated[
-    str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, opencl ...")
-]
-FuseOption = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
-SearchOption = Annotated[str, typer.Option("--search", help="on, off or deep")]
-FallbackOption = Annotated[str, typer.Option("--fallback", help="aten or error")]
-PassesOption = Annotated[
-    str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
-]
-ScheduleOption = Annotated[
-    str, typer.Option("--schedule", metavar="FILE", help="choices, as --ir schedule prints them")
-]
-DynamicOption = Annotated[bool, typer.Option("--dynamic", help="one program for all sizes")]
-SeedOption = Annotated[int, typer.Option("--seed", help="decides every random value")]
-VerboseOption = Annotated[
-    int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
-]
-
 
 @app.command("compile")
 def compile_command(
-    source: SourceArgument = None,
-    text: TextOption = None,
+    source: given.Source = None,
+    text: given.Text = None,
     ir: Annotated[
         str | None, typer.Option("--ir", metavar="LEVEL", help=", ".join(LEVELS + LANGUAGES))
     ] = None,
-    target: TargetOption = "auto",
-    fuse: FuseOption = "greedy",
-    search: SearchOption = "off",
-    fallback: FallbackOption = "aten",
-    dynamic: DynamicOption = False,
-    passes: PassesOption = "",
-    schedule: ScheduleOption = "",
-    verbose: VerboseOption = 0,
+    target: given.Target = "auto",
+    fuse: given.Fuse = "greedy",
+    search: given.Search = "off",
+    fallback: given.Fallback = "aten",
+    dynamic: given.Dynamic = False,
+    passes: given.Passes = "",
+    schedule: given.Schedule = "",
+    verbose: given.Verbose = 0,
     output: Annotated[
         str | None, typer.Option("-o", metavar="PATH", help="a file to write")
     ] = None,
@@ -83,7 +62,7 @@ def compile_command(
         bool, typer.Option("--stats", help="each CUDA kernel's grid, registers, spills, ...")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="the summary as JSON")] = False,
-    seed: SeedOption = 0,
+    seed: given.Seed = 0,
 ) -> None:
     """Compile SOURCE; print one level of IR, or a summary."""
     if ir is not None:
@@ -113,8 +92,8 @@ def compile_command(
 
 @app.command("run")
 def run_command(
-    source: SourceArgument = None,
-    text: TextOption = None,
+    source: given.Source = None,
+    text: given.Text = None,
     bench: Annotated[bool, typer.Option("--bench", help="time it beside other backends")] = False,
     profile: Annotated[bool, typer.Option("--profile", help="time per kernel")] = False,
     check: Annotated[
@@ -134,15 +113,15 @@ def run_command(
     json_path: Annotated[
         str | None, typer.Option("--json", metavar="PATH", help="results as JSON; - is stdout")
     ] = None,
-    target: TargetOption = "auto",
-    fuse: FuseOption = "greedy",
-    search: SearchOption = "off",
-    fallback: FallbackOption = "aten",
-    dynamic: DynamicOption = False,
-    passes: PassesOption = "",
-    schedule: ScheduleOption = "",
-    verbose: VerboseOption = 0,
-    seed: SeedOption = 0,
+    target: given.Target = "auto",
+    fuse: given.Fuse = "greedy",
+    search: given.Search = "off",
+    fallback: given.Fallback = "aten",
+    dynamic: given.Dynamic = False,
+    passes: given.Passes = "",
+    schedule: given.Schedule = "",
+    verbose: given.Verbose = 0,
+    seed: given.Seed = 0,
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
@@ -220,20 +199,20 @@ def run_alone(
 
 @app.command("minify")
 def minify_command(
-    source: SourceArgument = None,
-    text: TextOption = None,
+    source: given.Source = None,
+    text: given.Text = None,
     accuracy: Annotated[
         bool, typer.Option("--accuracy", help="look for wrong numbers, not for errors")
     ] = False,
-    target: TargetOption = "auto",
-    fuse: FuseOption = "greedy",
-    fallback: FallbackOption = "aten",
-    dynamic: DynamicOption = False,
-    passes: PassesOption = "",
+    target: given.Target = "auto",
+    fuse: given.Fuse = "greedy",
+    fallback: given.Fallback = "aten",
+    dynamic: given.Dynamic = False,
+    passes: given.Passes = "",
     output: Annotated[
         str | None, typer.Option("-o", metavar="PATH", help="a file to write")
     ] = None,
-    seed: SeedOption = 0,
+    seed: given.Seed = 0,
 ) -> None:
     """Print the smallest program that fails as SOURCE does, as a Python file."""
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "passes": passes}
@@ -249,8 +228,8 @@ def minify_command(
 
 @app.command("tune", no_args_is_help=True)
 def tune_command(
-    source: SourceArgument = None,
-    text: TextOption = None,
+    source: given.Source = None,
+    text: given.Text = None,
     seconds: Annotated[float, typer.Option("--seconds", min=1, help="for a graph at most")] = 60.0,
     shows: Annotated[bool, typer.Option("--show", help="all that was found on this cache")] = False,
     forget: Annotated[
@@ -265,11 +244,11 @@ def tune_command(
     predict: Annotated[
         bool, typer.Option("--predict", help="of a CUDA target: times, bounds, percent of peak")
     ] = False,
-    target: TargetOption = "auto",
-    fuse: FuseOption = "greedy",
-    dynamic: DynamicOption = False,
+    target: given.Target = "auto",
+    fuse: given.Fuse = "greedy",
+    dynamic: given.Dynamic = False,
     as_json: Annotated[bool, typer.Option("--json", help="the rows as JSON")] = False,
-    seed: SeedOption = 0,
+    seed: given.Seed = 0,
 ) -> None:
     """Search the choices of SOURCE's kernels, by measuring, or without a device by prediction."""
     rows: list[Row] = []

@@ -24,7 +24,6 @@ from weft.options import Options, find_target
 from weft.runtime.nvidia import nvrtc
 from weft.runtime.report import KernelReport
 
-FACTS = ("name", "predicted_us", "measured_us", "flops", "bytes")  # of a kernel
 ROWS = 16  # outputs that a table shows
 SHORT = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
@@ -141,7 +140,7 @@ def report_json(compiled: Compiled) -> dict[str, Any]:
     report = compiled.report
     return {
         "kernels": [
-            {fact: getattr(k, fact) for fact in FACTS}
+            {n: getattr(k, n) for n in ("name", "predicted_us", "measured_us", "flops", "bytes")}
             | ({**asdict(k.launch), "percent_of_peak": k.percent_of_peak} if k.launch else {})
             for k in report.kernels
         ],

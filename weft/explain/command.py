@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from weft.cli import arguments as given
 from weft.cli.check import call
 from weft.cli.compiling import compile_ir, compile_source, device_name, text_as_source
 from weft.cli.output import show, working, write_text
 from weft.cli.program import IrText, Source, SourceSpec
-from weft.cli.source import KINDS, load, schedule_text
+from weft.cli.source import load, schedule_text
 from weft.core.errors import WeftError
 from weft.explain.data import gather
 from weft.explain.report import page
@@ -21,31 +22,22 @@ from weft.options import Options
 
 
 def explain_command(
-    source: Annotated[str | None, typer.Argument(metavar="SOURCE", help=KINDS)] = None,
-    text: Annotated[
-        str | None,
-        typer.Option("-c", metavar="TEXT", help="Python text; its last line is the program"),
-    ] = None,
+    source: given.Source = None,
+    text: given.Text = None,
     output: Annotated[
         str, typer.Option("-o", metavar="PATH", help="the page to write; - is stdout")
     ] = "report.html",
     profile: Annotated[
         bool, typer.Option("--profile", help="run it, and show each kernel's measured time")
     ] = False,
-    target: Annotated[
-        str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, opencl ...")
-    ] = "auto",
-    fuse: Annotated[str, typer.Option("--fuse", help="none, greedy or all")] = "greedy",
-    search: Annotated[str, typer.Option("--search", help="on, off or deep")] = "off",
-    fallback: Annotated[str, typer.Option("--fallback", help="aten or error")] = "aten",
-    dynamic: Annotated[bool, typer.Option("--dynamic", help="one program for all sizes")] = False,
-    passes: Annotated[
-        str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
-    ] = "",
-    schedule: Annotated[
-        str, typer.Option("--schedule", metavar="FILE", help="choices, as --ir schedule prints")
-    ] = "",
-    seed: Annotated[int, typer.Option("--seed", help="decides every random value")] = 0,
+    target: given.Target = "auto",
+    fuse: given.Fuse = "greedy",
+    search: given.Search = "off",
+    fallback: given.Fallback = "aten",
+    dynamic: given.Dynamic = False,
+    passes: given.Passes = "",
+    schedule: given.Schedule = "",
+    seed: given.Seed = 0,
 ) -> None:
     """Write a page on how SOURCE was compiled: its levels, passes, prices, choices and memory."""
     keywords = {"target": target, "fuse": fuse, "fallback": fallback, "search": search}

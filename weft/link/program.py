@@ -44,7 +44,7 @@ class Emitted:
     sources: Mapping[str, str]
     launches: Mapping[str, Any]  # of GPU kernels
     predicted: Mapping[str, float]
-    work: Mapping[str, tuple[int, int]]  # flops and bytes
+    work: Mapping[str, Any]  # a Work each: flops and bytes
     starts: Mapping[str, tuple[int, ...]]
     sizes: tuple[Node, ...] = ()  # the symbols that a call has values for
 
@@ -98,8 +98,7 @@ def described(emitted: Emitted, constants: Collection[int] = ()) -> dict[str, An
             "symbol": emitted.symbols[k.name],
             "predicted_us": emitted.predicted.get(k.name, 0.0),
             "origin": k.origin,
-            "flops": emitted.work[k.name][0],
-            "bytes": emitted.work[k.name][1],
+            **emitted.work[k.name]._asdict(),
         }
         for k in (*first, *(k for k in program.kernels if k not in first))
     ]

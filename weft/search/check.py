@@ -198,6 +198,7 @@ class Bounds:
     normal: tuple[float, float]  # the least and the largest number of full precision
     inexact: Collection[Node] = ()  # tensors that are rounded already
     peak: float = 0.0
+    foreign: bool = False  # a number of the program is none of the dtype
     whole: ClassVar[bool] = False
 
     def _levels(self, a: Node) -> float:
@@ -219,8 +220,7 @@ class Bounds:
 
     def const(self, value: Fraction) -> Rounded:
         least, largest = self.normal
-        if value and not least <= abs(value) <= largest:
-            self.peak = float("inf")  # a number that the dtype has not: it is given up
+        self.foreign |= bool(value) and not least <= abs(value) <= largest
         return Rounded(np.asarray(float(value)), np.asarray(0.0), np.asarray(0.0))
 
     def extent(self, a: Node) -> Rounded:
@@ -344,25 +344,28 @@ def compare(
     for name, values in chosen.items():
         sides = [Bounds(values, space, tiny, hashes, normal, e) for e in ((), known.inverse)]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
-        why, ratio = _judged(found[0], found[1], tiny)
+        why, ratio = judged(found[0], found[1], tiny)
         worst = max(worst, ratio)
         peak, new_peak = (side.peak for side in sides)
         beyond = new_peak > LARGER * max(peak, 1.0) and name not in SCALED
         if not why and (beyond or new_peak > float(facts.max) >= peak):
             why = "an intermediate may overflow"
+        if sides[1].foreign:
+            why = f"a number that {dtype.name} has not"
         if why:
             return Verdict(f"{why}, inputs {name}", ratio)
     shown = f"{Verdict('').shown}, in float64 for {len(chosen)} families of inputs"
     return Verdict("", worst, f"{shown}; error x{worst:.2g}")
 
 
-def _judged(old: list[Rounded], new: list[Rounded], tiny: float) -> tuple[str, float]:
+def judged(old: list[Rounded], new: list[Rounded], tiny: float) -> tuple[str, float]:
     """What is wrong with the new values, if anything, and the ratio of their errors."""
     ratio = 0.0
     for x, y in zip(old, new, strict=True):
         least = np.abs(x.value) / 2 + LOST * tiny
         for e, f in ((x.error, y.error), (np.sqrt(x.variance), np.sqrt(y.variance))):
-            times = f / np.maximum(e, least)
+            times = np.where(np.isinf(e) & ~np.isfinite(f), 1.0, f / np.maximum(e, least))
+            times = np.nan_to_num(times, nan=np.inf)  # beyond float64, and no number of times
             ratio = max(ratio, float(times.mean()), float(times.max(initial=0.0)) / OUTLIER)
         near = 2.0**-48 * (x.error + y.error + np.abs(x.value))
         if not (np.abs(x.value - y.value) <= near).all():

@@ -293,7 +293,7 @@ class Reader:
                 return self._reduce(node, axes, index)
             case Gather():
                 return self.read(node.args[0], gathered(node, node.op, index))
-            case Scan():
+            case Scan(monoid=monoid) if monoid is SUM:
                 return self._scan(node, node.op.axis, index)
             case View(index=terms, valid=valid):
                 used = axes_of(*terms, valid)
