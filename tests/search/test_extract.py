@@ -17,7 +17,8 @@ from weft.search.egraph import Limits, saturate
 from weft.search.extract import Extraction
 from weft.search.laws import LAWS
 from weft.search.order import plan
-from weft.search.regions import Reader, regions
+from weft.search.reader import Reader
+from weft.search.regions import regions
 from weft.targets.cpu import CPUS
 from weft.tensor.rules import simplify
 

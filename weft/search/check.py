@@ -2,9 +2,9 @@
 
 verdict = compare(old, new, extents, dtype)     # verdict.why is empty where it may
 
-Both are evaluated over a small part of each axis, with values of each element that depend on its
-tensor and its coordinates alone:
-- modulo a prime, at two random points: unequal polynomials of degree d agree with chance d / 2^31;
+Both are evaluated over a small part of each axis (algebras.py):
+- modulo a prime, at two random points: unequal polynomials of degree d agree with chance d / 2^31.
+  Functions and maxima have no such numbers: their laws are checked by floats alone;
 - in float64, with the errors that float32 would make beside each value, over families of inputs
   (families.py): a bound of the worst, and the variance of errors that are independent of each
   other. By both, the new error may be at most WORSE times the old one, in the mean over a result's
@@ -13,290 +13,30 @@ So E[x^2] - E[x]^2, |x|^2 - 2xy + |y|^2 and the like are refused by what they do
 n - a (sum_j b_j) for sum_j (1 - a b_j), whose errors average out, by the variance.
 """
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
-from functools import reduce
-from math import frexp, log2, prod
-from typing import Any, ClassVar, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from weft.core.node import Node, postorder
+from weft.core.node import Node
 from weft.core.types import DType
-from weft.scalar.ops import evaluate_term
-from weft.scalar.sizes import hint
-from weft.search.egraph import binds, read_by
-from weft.search.elements import Element, Extent, extents_of
-from weft.search.extract import free_of
-from weft.search.families import SCALED, UNKNOWN, Array, Hashes, Roots, Scaling, Values, families
-from weft.search.writer import Expression
-from weft.tensor.rules_view import axes_of
+from weft.search.algebras import Bounds, Modulo, Rounded, Space, evaluated
+from weft.search.egraph import FOLDS
+from weft.search.extract import every
+from weft.search.families import SCALED, UNKNOWN, Array, Hashes, Roots, Scaling, families
 
-PRIME = 2**31 - 19  # not 2**31 - 1, which programs divide by
 POINTS = 2
-ELEMENTS = 1 << 15  # most of a value: the parts of the axes shrink to that
 WORSE = 2.0  # times the error, in the mean over the elements of a result
 OUTLIER = 5.0  # times that again for one element
 LOST = 2.0**16  # times the least positive number: smaller errors do not count
 LARGER = 2.0**20  # times the greatest intermediate; where all is scaled, the range itself tells
+KNOWN = 0.25  # of a result's elements, at least, that are finite as written, for normal inputs
 
 
 class Verdict(NamedTuple):
     why: str  # it may not stand in; empty where it may
     ratio: float = 1.0  # of the error bounds, at most
     shown: str = f"equal modulo a prime at {POINTS} points"  # how it was checked
-
-
-@dataclass
-class Space:
-    """A part of each axis, and the dimension that stands for it."""
-
-    extents: Mapping[Node, int]
-    part: dict[Node, int]
-    place: dict[Node, int]
-    most: int  # positions of an axis
-    exact: Collection[Node]  # axes that conditions compare: no element stands for others
-
-    @staticmethod
-    def of(roots: Roots, extents: Mapping[Node, int]) -> "Space":
-        free: dict[int, frozenset[Node]] = {}
-        bound, exact = frozenset[Node](), set[Node]()
-        for e in (e for r in roots for e in r.all()):
-            free[id(e)] = free_of(e, free)
-            terms = terms_of(e)
-            bound |= binds(e).union(n.op.axis for n in extents_of(*terms))  # type: ignore[attr-defined]
-            if e.kind == "extent":
-                bound |= {e.data}
-            if e.kind in ("mask", "at", "scan"):
-                exact |= axes_of(*terms).union(e.data[:1] if e.kind != "mask" else ())
-        axes = sorted(bound.union(*free.values()), key=lambda a: a.op.label)  # type: ignore[attr-defined]
-        part, most = dict.fromkeys(axes, 1), 1
-        for most in (8, 6, 5, 4, 3, 2):
-            larger = {a: min(hint(extents[a]), most) for a in axes}
-            if all(prod(larger[a] for a in f) <= ELEMENTS for f in free.values()):
-                part = larger
-                break
-        else:
-            raise OverflowError(f"{len(axes)} axes are too many to compare values over")
-        return Space(extents, part, {a: d for d, a in enumerate(axes)}, most, exact)
-
-    def length(self, a: Node) -> int:
-        """How many positions there are to sum along an axis."""
-        return self.part[a] if a in self.exact else hint(self.extents[a])
-
-    def grid(self) -> dict[Node, Array]:
-        """The coordinates along each axis, in its own dimension."""
-        rank = len(self.place)
-        shapes = {a: [-1 if d == e else 1 for e in range(rank)] for a, d in self.place.items()}
-        return {a: np.arange(n).reshape(shapes[a]) for a, n in self.part.items()}
-
-    def values(self, terms: Sequence[Node], hashes: Hashes, whole: bool = False) -> list[Array]:
-        """Those of index terms: elements of data are random, and as far from 0 as an axis is long.
-
-        Those that nothing is known of may be out of range.
-        """
-        known = self.grid()
-        for n in postorder(*terms):
-            if isinstance(n.op, Element):
-                hashed = hashes.of(n.op.tensor, [evaluate_term(a, known) for a in n.args])
-                extent = n.op.extent
-                least, size = (0, min(extent, self.most)) if extent else (-1, self.most + 2)
-                known[n] = (hashed % np.uint64(size)).astype(np.int64) + least
-                if n.type.dtype.kind == "bool":
-                    known[n] = hashed % np.uint64(2) == 0
-            elif isinstance(n.op, Extent):
-                known[n] = (self.extents if whole else self.part)[n.op.axis]
-        return [np.asarray(evaluate_term(t, known)) for t in terms]
-
-    def at(self, value: Array, a: Node, index: Array) -> Array:
-        if not self.varies(value, a):
-            return value
-        value, index = (x.reshape(x.shape or (1,) * len(self.place)) for x in (value, index))
-        d = self.place[a]
-        return np.take_along_axis(value, index % self.part[a], d)
-
-    def scan(self, value: Array, a: Node, upwards: bool) -> Array:
-        """Running sums along an axis, or those of the positions from each on."""
-        d = self.place[a]
-        shape = [*value.shape] if value.ndim else [1] * len(self.place)
-        shape[d] = self.part[a]
-        turned = np.flip(np.broadcast_to(value, shape), () if upwards else d)
-        return np.flip(np.cumsum(turned, d), () if upwards else d)
-
-    def varies(self, value: Array, a: Node) -> bool:
-        return value.ndim > 0 and value.shape[self.place[a]] > 1
-
-    def summed(self, value: Array, a: Node, length: int) -> Array:
-        """The sum along an axis of that length; along one that it lacks, elements are the same."""
-        if not self.varies(value, a):
-            return value * length
-        part = value.sum(self.place[a], keepdims=True)
-        return part if length == self.part[a] else part * (length / self.part[a])
-
-
-@dataclass
-class Modulo:
-    """Numbers modulo the prime."""
-
-    hashes: Hashes
-    space: Space
-    whole: bool = False  # extents are those of the program, not of the parts
-
-    def leaf(self, tensor: Node, coordinates: Sequence[Array]) -> Array:
-        return (self.hashes.of(tensor, coordinates) % np.uint64(PRIME)).astype(np.int64)
-
-    def const(self, value: Fraction) -> Array:
-        number = value.numerator * pow(value.denominator, -1, PRIME) % PRIME
-        return np.asarray(number, np.int64)
-
-    def extent(self, a: Node) -> Array:
-        return self.const(
-            Fraction(hint((self.space.extents if self.whole else self.space.part)[a]))
-        )
-
-    def mul(self, x: Array, y: Array) -> Array:
-        return x * y % PRIME
-
-    def mask(self, holds: Array) -> Array:
-        return holds.astype(np.int64)
-
-    def add(self, x: Array, y: Array) -> Array:
-        return (x + y) % PRIME
-
-    def sum(self, x: Array, a: Node) -> Array:
-        return self.space.summed(x, a, self.space.part[a]) % PRIME
-
-    def scan(self, x: Array, a: Node, upwards: bool) -> Array:
-        return self.space.scan(x, a, upwards) % PRIME
-
-    def at(self, x: Array, a: Node, index: Array) -> Array:
-        return self.space.at(x, a, index)
-
-
-class Rounded(NamedTuple):
-    """A value, a bound of its error in units of the last place of 1, and the error's variance."""
-
-    value: Array
-    error: Array
-    variance: Array
-
-
-@dataclass
-class Bounds:
-    """Values in float64, each with the error that it would have in `dtype`.
-
-    An operation adds its own rounding to what its operands bring; sums are in blocks, as weft's
-    are, so that they grow with the logarithm of their length. Each element of a part stands for as
-    many of the whole axis, so that a mean is one: its factor 1 / n is a number of the program.
-    """
-
-    values: Values
-    space: Space
-    tiny: float  # least positive number, in the same units: results below it are lost
-    hashes: Hashes  # of elements of data, where they are indices
-    normal: tuple[float, float]  # the least and the largest number of full precision
-    inexact: Collection[Node] = ()  # tensors that are rounded already
-    peak: float = 0.0
-    foreign: bool = False  # a number of the program is none of the dtype
-    whole: ClassVar[bool] = False
-
-    def _levels(self, a: Node) -> float:
-        return log2(max(2, hint(self.space.extents[a])))
-
-    def _rounded(self, value: Array, error: Array, variance: Array) -> Rounded:
-        own = self._seen(value) + self.tiny
-        return Rounded(value, error + own, variance + own**2)
-
-    def _seen(self, value: Array) -> Array:
-        size = np.abs(value)
-        self.peak = max(self.peak, float(size.max(initial=0.0)))
-        return size
-
-    def leaf(self, tensor: Node, coordinates: Sequence[Array]) -> Rounded:
-        value = self.values(tensor, coordinates)
-        error = self._seen(value) * (read_by(tensor) in self.inexact)
-        return Rounded(value, error, error**2)
-
-    def const(self, value: Fraction) -> Rounded:
-        least, largest = self.normal
-        self.foreign |= bool(value) and not least <= abs(value) <= largest
-        return Rounded(np.asarray(float(value)), np.asarray(0.0), np.asarray(0.0))
-
-    def extent(self, a: Node) -> Rounded:
-        return self.const(Fraction(self.space.length(a)))
-
-    def mask(self, holds: Array) -> Rounded:
-        return Rounded(holds.astype(np.float64), np.asarray(0.0), np.asarray(0.0))
-
-    def mul(self, x: Rounded, y: Rounded) -> Rounded:
-        for a, b in ((x, y), (y, x)):
-            if _is_power_of_two(a):  # which rounds nothing, as a difference is x + -1 y
-                size = float(np.abs(a.value))
-                self._seen(value := a.value * b.value)
-                return Rounded(value, b.error * size, b.variance * size**2)
-        error = np.abs(x.value) * y.error + np.abs(y.value) * x.error
-        variance = x.value**2 * y.variance + y.value**2 * x.variance
-        return self._rounded(x.value * y.value, error, variance)
-
-    def add(self, x: Rounded, y: Rounded) -> Rounded:
-        return self._rounded(x.value + y.value, x.error + y.error, x.variance + y.variance)
-
-    def sum(self, x: Rounded, a: Node) -> Rounded:
-        length, summed = self.space.length(a), self.space.summed
-        value, error, size = (summed(v, a, length) for v in (x.value, x.error, np.abs(x.value)))
-        self._seen(value)
-        levels = self._levels(a)
-        same = 1 if self.space.varies(x.value, a) else length  # one error, as often
-        variance = summed(x.variance, a, length) * same
-        return Rounded(value, error + levels * size, variance + levels * size**2)
-
-    def scan(self, x: Rounded, a: Node, upwards: bool) -> Rounded:
-        value, size, error, variance = (
-            self.space.scan(v, a, upwards) for v in (x.value, np.abs(x.value), x.error, x.variance)
-        )
-        self._seen(value)
-        levels = self._levels(a)
-        return Rounded(value, error + levels * size, variance + levels * size**2)
-
-    def at(self, x: Rounded, a: Node, index: Array) -> Rounded:
-        return Rounded(*(self.space.at(v, a, index) for v in x))
-
-
-def terms_of(e: Expression) -> tuple[Node, ...]:
-    """The index terms that an expression has of its own."""
-    own = {"leaf": lambda: e.data[1], "mask": lambda: e.data[:1], "at": lambda: e.data[1:]}
-    return own.get(e.kind, tuple)()
-
-
-def _is_power_of_two(x: Rounded) -> bool:
-    """Whether it is such a number of the program."""
-    return x.value.ndim == 0 and not x.error and abs(frexp(float(x.value))[0]) == 0.5
-
-
-def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]) -> Any:
-    """The value of an expression in an algebra."""
-    for e in root.all():
-        if id(e) in memo:
-            continue
-        args = [memo[id(a)] for a in e.args]
-        at = space.values(terms_of(e), algebra.hashes, algebra.whole)
-        if e.kind == "leaf":
-            made = algebra.leaf(e.data[0], at)
-        elif e.kind == "mask":
-            made = algebra.mask(*at)
-        elif e.kind in ("at", "scan"):
-            made = getattr(algebra, e.kind)(*args, e.data[0], *(at or e.data[1:]))
-        elif e.kind in ("const", "extent"):
-            made = getattr(algebra, e.kind)(e.data)
-        elif e.kind == "sum":
-            (made,) = args
-            for a in sorted(e.data, key=space.place.__getitem__):
-                made = algebra.sum(made, a)
-        else:
-            made = reduce(getattr(algebra, e.kind), args)
-        memo[id(e)] = made
-    return memo[id(root)]
 
 
 def same(old: Roots, new: Roots, extents: Mapping[Node, int], whole: bool = False) -> bool:
@@ -319,7 +59,7 @@ def _equal(x: Array, y: Array) -> bool:
     return bool((x == y).all())
 
 
-@np.errstate(over="ignore", invalid="ignore")  # which is then refused
+@np.errstate(over="ignore", invalid="ignore", divide="ignore")  # which is then refused
 def compare(
     old: Roots,
     new: Roots,
@@ -332,7 +72,8 @@ def compare(
     known    what is a reciprocal, which `old` divides by instead, with one rounding where `new` has
              two; and how scales of all inputs change what is read
     """
-    if not same(old, new, extents):
+    exact = is_polynomial((*old, *new))
+    if exact and not same(old, new, extents):
         return Verdict("not equal modulo a prime")
     if not dtype.is_float:
         return Verdict("")
@@ -345,6 +86,8 @@ def compare(
         sides = [Bounds(values, space, tiny, hashes, normal, e) for e in ((), known.inverse)]
         found = [_values(roots, side, space) for roots, side in zip((old, new), sides, strict=True)]
         why, ratio = judged(found[0], found[1], tiny)
+        if name == "normal" and any(np.isfinite(x.value).mean() < KNOWN for x in found[0]):
+            why = "hardly a finite value to compare"
         worst = max(worst, ratio)
         peak, new_peak = (side.peak for side in sides)
         beyond = new_peak > LARGER * max(peak, 1.0) and name not in SCALED
@@ -354,20 +97,31 @@ def compare(
             why = f"a number that {dtype.name} has not"
         if why:
             return Verdict(f"{why}, inputs {name}", ratio)
-    shown = f"{Verdict('').shown}, in float64 for {len(chosen)} families of inputs"
+    shown = f"in float64 for {len(chosen)} families of inputs"
+    shown = f"{Verdict('').shown}, {shown}" if exact else f"equal {shown}"
     return Verdict("", worst, f"{shown}; error x{worst:.2g}")
 
 
+def is_polynomial(roots: Roots) -> bool:
+    kinds = {e.kind for e in every(roots)}
+    return kinds.isdisjoint(("fn", *FOLDS[1:]))
+
+
 def judged(old: list[Rounded], new: list[Rounded], tiny: float) -> tuple[str, float]:
-    """What is wrong with the new values, if anything, and the ratio of their errors."""
+    """What is wrong with the new values, if anything, and the ratio of their errors.
+
+    Elements that are infinite or no numbers as written do not count.
+    """
     ratio = 0.0
     for x, y in zip(old, new, strict=True):
+        finite = np.isfinite(x.value)
         least = np.abs(x.value) / 2 + LOST * tiny
         for e, f in ((x.error, y.error), (np.sqrt(x.variance), np.sqrt(y.variance))):
             times = np.where(np.isinf(e) & ~np.isfinite(f), 1.0, f / np.maximum(e, least))
             times = np.nan_to_num(times, nan=np.inf)  # beyond float64, and no number of times
+            times = np.where(finite, times, 0.0)
             ratio = max(ratio, float(times.mean()), float(times.max(initial=0.0)) / OUTLIER)
         near = 2.0**-48 * (x.error + y.error + np.abs(x.value))
-        if not (np.abs(x.value - y.value) <= near).all():
+        if not ((np.abs(x.value - y.value) <= near) | ~finite).all():
             return "not equal in float64", ratio
     return ("" if ratio <= WORSE else f"error x{ratio:.3g}"), ratio

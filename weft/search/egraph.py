@@ -25,6 +25,7 @@ from weft.search.elements import elements_of
 from weft.tensor.ops import last_of
 from weft.tensor.rules_view import axes_of
 
+FOLDS = ("sum", "max", "min")  # kinds of terms that fold axes
 Axes = frozenset[Node]
 Ids = tuple[int, ...]
 Number = int | Fraction
@@ -40,6 +41,8 @@ class Term(NamedTuple):
     extent  data: an axis, the number of whose positions this is
     mul, add
     sum     data: the axes that are summed over; the operand is one element
+    max, min  data: the axes, likewise
+    fn      data: exp, log or reciprocal
     scan    data: (axis, upwards), the sum of all up to the position along it, or from it on
     at      data: (axis, index), the operand at an index along an axis, which it lacks then
     """
@@ -55,6 +58,7 @@ class Facts(NamedTuple):
     free: Axes = frozenset()
     value: Number | None = None
     constant: bool = False  # one of its terms is of constants alone, so it is computed once
+    positive: bool = False  # whatever finite numbers the tensors hold
 
 
 class Conflict(Exception):
@@ -140,10 +144,14 @@ class EGraph:
             tensors, terms = read_of(term)
             return Facts(Axes(axes_of(*terms)), None, all(t in self.fixed for t in tensors))
         if not term.args:
-            return Facts(Axes(), term.data if term.kind == "const" else None, True)
-        constant = all(self.facts[self.find(a)].constant for a in term.args)
+            value = term.data if term.kind == "const" else None
+            return Facts(Axes(), value, True, value is None or value > 0)
+        facts = [self.facts[self.find(a)] for a in term.args]
+        constant, positive = all(f.constant for f in facts), all(f.positive for f in facts)
+        if term.kind == "fn" and term.data != "reciprocal":
+            positive = term.data == "exp"
         chosen = axes_of(term.data[1]) if term.kind == "at" else Axes()
-        return Facts(self.free(*term.args) - binds(term) | chosen, None, constant)
+        return Facts(self.free(*term.args) - binds(term) | chosen, None, constant, positive)
 
     def leaf(self, tensor: Node, index: tuple[Node, ...]) -> int:
         return self.insert(Term("leaf", (tensor, index)))
@@ -185,8 +193,14 @@ class EGraph:
         return rest[0] if len(rest) == 1 else self.insert(Term(kind, None, tuple(sorted(rest))))
 
     def sum(self, axes: Collection[Node], body: int) -> int:
+        return self.fold("sum", axes, body)
+
+    def fold(self, kind: str, axes: Collection[Node], body: int) -> int:
         body = self.find(body)
-        return self.insert(Term("sum", frozenset(axes), (body,))) if axes else body
+        return self.insert(Term(kind, frozenset(axes), (body,))) if axes else body
+
+    def fn(self, name: str, arg: int) -> int:
+        return self.insert(Term("fn", name, (self.find(arg),)))
 
     def scan(self, a: Node, upwards: bool, body: int) -> int:
         return self.insert(Term("scan", (a, upwards), (self.find(body),)))
@@ -220,6 +234,8 @@ class EGraph:
             made = self.mask(substituted((condition,), names)[0], guards)
         elif binds(term) or term.kind == "scan":
             made = self._renamed_inside(term, names)
+        elif term.kind == "fn":
+            made = self.fn(term.data, self.renamed(term.args[0], names, memo))
         else:
             args = [self.renamed(a, names, memo) for a in term.args]
             made = self.mul(args) if term.kind == "mul" else self.add(args)
@@ -228,8 +244,8 @@ class EGraph:
 
     def _renamed_inside(self, term: Term, names: Mapping[Node, Node]) -> int:
         inner = {a: b for a, b in names.items() if a not in binds(term)}
-        if term.kind == "sum":
-            return self.sum(term.data, self.renamed(term.args[0], inner, {}))
+        if term.kind in FOLDS:
+            return self.fold(term.kind, term.data, self.renamed(term.args[0], inner, {}))
         a, how = term.data
         if term.kind == "at":
             (index,) = substituted((how,), names)
@@ -250,7 +266,7 @@ class EGraph:
             raise Conflict(f"{law}: {x.value} is not {y.value}")
         self.parent[b] = a
         value = y.value if x.value is None else x.value
-        self.facts[a] = Facts(x.free & y.free, value, x.constant or y.constant)
+        self.facts[a] = _both(x, y)._replace(value=value)
         self.terms[a] += self.terms.pop(b)
         self.unions.append((law, left, a))
         return True
@@ -273,8 +289,13 @@ class EGraph:
         self.terms = {}
         for term, i in self.ids.items():
             self.terms.setdefault(i, []).append(term)
-            old, new = self.facts[i], self._facts(term)
-            self.facts[i] = Facts(old.free & new.free, old.value, old.constant or new.constant)
+            self.facts[i] = _both(self.facts[i], self._facts(term))
+
+
+def _both(x: Facts, y: Facts) -> Facts:
+    """What is known of a class by two of its terms; the value is that of the first."""
+    either = x.constant or y.constant, x.positive or y.positive
+    return Facts(x.free & y.free, x.value, *either)
 
 
 def read_by(tensor: Node) -> Node:
@@ -291,7 +312,7 @@ def read_of(term: Term) -> tuple[list[Node], tuple[Node, ...]]:
 
 def binds(term: Any) -> Axes:
     """The axes that a term, or an expression, binds: they are not those around it."""
-    if term.kind == "sum":
+    if term.kind in FOLDS:
         return term.data
     return Axes(term.data[:1]) if term.kind == "at" else Axes()
 

@@ -6,19 +6,21 @@ What constants alone decide is free, as it runs once. The order of magnitude is 
 the price of fusion has the last word (search.py).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import NamedTuple
 
 from weft.core.node import Node
 from weft.scalar.sizes import hint
-from weft.search.egraph import EGraph, Ids, Term, binds, read_of
+from weft.search.alike import alike
+from weft.search.egraph import FOLDS, EGraph, Ids, Term, binds, read_of
 from weft.search.writer import Expression
 from weft.targets.machine import Machine
 from weft.tensor.rules_view import axes_of
 
 BYTES = 4  # of an element
+FUNCTION = 10  # multiply-adds that an exponential, a logarithm or a reciprocal costs
 SCANNED = 8  # multiply-adds that an element of a running sum costs, which waits for the one before
 
 
@@ -33,7 +35,8 @@ class Candidate(NamedTuple):
 
 class Plan(NamedTuple):
     us: float
-    sums: float  # microseconds of its sums alone: the rest is fused with them
+    sums: float  # microseconds of its sums and functions alone: the rest is fused with them
+    evaluations: int  # of functions
     expressions: tuple[Expression, ...]  # of the roots
 
 
@@ -41,7 +44,8 @@ class Cyclic(Exception):
     """Choices of classes that need each other: nothing can be made of them."""
 
 
-Choice = dict[int, float]  # the classes that a class needs, itself as well, with their prices
+# The classes that a class needs, itself as well, with their prices; what is alike is paid for once.
+Choice = dict[Hashable, float]
 
 
 @dataclass(eq=False)
@@ -54,6 +58,7 @@ class Extraction:
 
     def __post_init__(self) -> None:
         g, self.read = self.g, dict[int, int]()
+        self.keys: dict[int, Hashable] = {}  # of classes that functions compute
         self.candidates: dict[int, list[Candidate]] = {}
         for term in g.ids:
             i = g.find(g.ids[term])
@@ -68,13 +73,17 @@ class Extraction:
             return [Candidate(0.0, (), term)]
         if term.kind in ("at", "scan"):
             return [Candidate(self._moved(term.kind, args[0], i), args, term)]
-        if term.kind != "sum":
-            return [Candidate(self._elementwise(i, len(args)), args, term)]
+        if term.kind not in FOLDS:
+            if term.kind == "fn":
+                self.keys[i] = alike(g, i)
+            work = FUNCTION if term.kind == "fn" else (len(args) - 1) / 2
+            return [Candidate(self._elementwise(i, work), args, term)]
         space, out = self._size(args[0]), self._size(i)
         found = [
             Candidate(self._contraction(i, space, out, t.args), tuple(map(g.find, t.args)), term, t)
             for kind in ("mul", "add")
             for t in g.of(args[0], kind)
+            if term.kind == "sum"
             if g.free(*t.args) <= g.free(args[0])
         ]
         return found or [Candidate(self._contraction(i, space, out, args), args, term)]
@@ -92,14 +101,13 @@ class Extraction:
             terms = self.g.terms[self.g.find(i)]
             kinds = [t for t in terms if t.kind in ("leaf", "mask")]
             tensors = [sum(hint(r.type.size) for r in read_of(t)[0]) for t in kinds]
-            fused = [sum(map(self._reads, t.args)) for t in terms if t.kind in ("mul", "add")]
+            some = (t for t in terms if t.kind in ("mul", "add", "fn"))
+            fused = [sum(map(self._reads, t.args)) for t in some]
             self.read[i] = min([self.read[i], *tensors, *fused])
         return self.read[i]
 
-    def _elementwise(self, i: int, operands: int) -> float:
-        if self.g.facts[i].constant:
-            return 0.0
-        return self._us(self._size(i) * (operands - 1) / 2, 0)
+    def _elementwise(self, i: int, work: float) -> float:
+        return 0.0 if self.g.facts[i].constant else self._us(self._size(i) * work, 0)
 
     def _moved(self, kind: str, body: int, i: int) -> float:
         """Of a scan, which goes through memory, or of reading what is in memory then."""
@@ -134,12 +142,15 @@ class Extraction:
             self._take(self.g.find(root), best, chosen)
         memo: dict[int, Expression | None] = {}
         made = tuple(self._expression(self.g.find(r), chosen, memo) for r in self.roots)
-        sums = sum(c.us for c in chosen.values() if c.term.kind in ("sum", "scan"))
-        return Plan(sum(c.us for c in chosen.values()), sums, made)
+        paid = {self.keys.get(i, i): (i, c) for i, c in chosen.items()}
+        sums = sum(c.us for _, c in paid.values() if c.term.kind in (*FOLDS, "scan", "fn"))
+        functions = sum(self._size(i) for i, c in paid.values() if c.term.kind == "fn")
+        return Plan(sum(c.us for _, c in paid.values()), sums, functions, made)
 
     def _best(self, chosen: Mapping[int, Candidate]) -> dict[int, Candidate]:
         """The best candidate of each class, where what is chosen already costs nothing more."""
-        needs: dict[int, Choice] = {i: {i: 0.0} for i in chosen}
+        keys = self.keys
+        needs: dict[int, Choice] = {i: {keys.get(i, i): 0.0} for i in chosen}
         totals = dict.fromkeys(chosen, 0.0)
         best = dict(chosen)
         changed = True
@@ -149,9 +160,10 @@ class Extraction:
                 if i in chosen:
                     continue
                 for c in candidates:
-                    if any(a not in needs or i in needs[a] for a in c.args):
+                    own = keys.get(i, i)
+                    if any(a not in needs or own in needs[a] for a in c.args):
                         continue
-                    choice: Choice = {i: c.us}
+                    choice: Choice = {own: c.us}
                     for a in c.args:
                         choice |= needs[a]
                     total = sum(choice.values()) + 1e-9 * len(choice)
@@ -194,13 +206,16 @@ def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[No
 def multiply_adds(expressions: Iterable[Expression], extents: Mapping[Node, int]) -> int:
     """Those of all sums, each counted once; a sum that multiplies nothing counts its additions."""
     free: dict[int, frozenset[Node]] = {}
-    total, seen = 0, set[int]()
-    for root in expressions:
-        for e in root.all():
-            free[id(e)] = free_of(e, free)
-            if e.kind == "sum" and id(e) not in seen:
-                inner = e.args[0]
-                times = max(1, len(inner.args) - 1) if inner.kind == "mul" else 1
-                total += times * prod(hint(extents[a]) for a in free[id(inner)])
-            seen.add(id(e))
+    total = 0
+    for e in every(expressions):
+        free[id(e)] = free_of(e, free)
+        if e.kind == "sum":
+            inner = e.args[0]
+            times = max(1, len(inner.args) - 1) if inner.kind == "mul" else 1
+            total += times * prod(hint(extents[a]) for a in free[id(inner)])
     return total
+
+
+def every(expressions: Iterable[Expression]) -> list[Expression]:
+    """Each expression of some, once, operands first."""
+    return [*{id(e): e for root in expressions for e in root.all()}.values()]

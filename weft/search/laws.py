@@ -3,8 +3,9 @@
 A@B@c = sum_j (sum_k A[i,k] B[k,j]) c[j] = sum_jk A[i,k] B[k,j] c[j]     sum-push, sum-merge
       = sum_k A[i,k] (sum_j B[k,j] c[j])                                 order
 
-All are identities of rings, so that they hold for floats as for integers modulo 2^n: they use
-commutativity, associativity and distributivity alone, never division or order. What they do to
+All but those of functions.py are identities of rings, so that they hold for floats as for integers
+modulo 2^n: they use commutativity, associativity and distributivity alone, never division or order.
+What they do to
 rounding is not their business: check.py bounds that for each result.
 """
 
@@ -17,6 +18,7 @@ from weft.core.node import Node
 from weft.scalar.ops import axis
 from weft.scalar.sizes import hint
 from weft.search.egraph import Axes, EGraph, Ids, Law, Term
+from weft.search.functions import FUNCTIONS, always
 from weft.search.masks import MASKED
 from weft.search.order import plan
 
@@ -26,10 +28,6 @@ FORMS = 4  # most forms of an addend whose factors are compared with those of an
 
 Match = tuple[Any, ...]
 Matches = Iterator[Match]
-
-
-def always(*_: Any) -> bool:
-    return True
 
 
 def _others(args: Ids, i: int) -> Ids:
@@ -269,4 +267,5 @@ LAWS = (
         "x (y + z) = x y + x z: distributivity"),
     Law("factor", "add", common_factors, common_lack, factored,
         "sum_ik x y + sum_i x z = sum_i x (sum_k y + z) where x lacks k: distributivity"),
+    *FUNCTIONS,
 )  # fmt: skip

@@ -1,42 +1,22 @@
-"""Regions of a tensor graph that are polynomials, and how an e-graph reads them, by index maps.
+"""Regions of a tensor graph that are polynomials, or what laws of functions are about.
 
 for region in regions(graph):        # cut at what is no product, sum or view
     region.outputs                   # over placeholders: equal regions have one object for these
-reader = Reader(region.outputs)      # reader.roots: classes of reader.graph, over named axes
-
-Transposing and broadcasting vanish in index maps: matmul(A, B) is sum_k A[i, k] B[k, j].
 """
 
-from collections.abc import Collection, Mapping
-from fractions import Fraction
+from collections.abc import Callable, Collection, Iterable, Mapping
 from math import isfinite
-from typing import Any, NamedTuple
+from typing import Literal, NamedTuple
 
 from weft.core.node import Graph, Node, Nodes, make, postorder, substitute
 from weft.core.types import Symbolic, TensorType
-from weft.scalar.affine import from_linear, linear, plus
-from weft.scalar.index import simplify
-from weft.scalar.intervals import Interval
-from weft.scalar.monoid import SUM
-from weft.scalar.ops import Axis, axis, constant
-from weft.search.egraph import EGraph, read_of
-from weft.search.masks import gathered, guarded, indicator, opened, term_of
-from weft.search.splits import Splits, divided, joined, parts
-from weft.tensor.ops import (
-    Gather,
-    Index,
-    Input,
-    Map,
-    Reduce,
-    Scalar,
-    Scan,
-    View,
-    last_of,
-    moved,
-    position,
-)
+from weft.scalar.monoid import MAX, MIN, SUM
+from weft.search.masks import guarded, indicator, opened
+from weft.search.reader import MONOIDS, NAMES
+from weft.tensor.ops import Input, Map, Reduce, Scalar, View, position
 from weft.tensor.rules_view import axes_of
 
+Kind = Literal["masked", "functions", "plain"]
 RING = ("add", "subtract", "multiply", "negate")
 NODES = 150  # most nodes of a region
 ROOTS = 16
@@ -56,14 +36,17 @@ class Region(NamedTuple):
         return substitute(outputs, dict(zip(self.inputs, self.leaves, strict=True)))
 
 
-def is_polynomial(node: Node, masked: bool = False) -> bool:
+def is_inside(node: Node, kind: Kind = "plain") -> bool:
     """Whether a node is a sum or a product of its operands, or moves their elements.
 
-    If `masked`, a product with a condition is one too.
+    In a masked region, a product with a condition is inside too. In one of functions these are, and
+    maxima, but no sums of products, so that it does not reach from one layer to the next.
     """
     dtype = node.type.dtype if isinstance(node.type, TensorType) else None
     if dtype is None or dtype.kind not in ("float", "int", "uint") or dtype.compute is not dtype:
         return False
+    if kind == "functions" and not dtype.is_float:
+        return False  # the sum of integers may be less than each
     read = (n.type for n in (node, *node.args) if isinstance(n.type, TensorType))
     if any(isinstance(d, Symbolic) or d == 0 for t in read for d in t.shape):
         return False
@@ -74,9 +57,12 @@ def is_polynomial(node: Node, masked: bool = False) -> bool:
         case Map(function=function):
             adds = dtype.is_float and function.name in ("add", "subtract")
             rounds = adds and any(abs(n) > FAR for n in numbers)
-            product = masked and guarded(node) is not None
-            return (function.name in RING and not rounds) or _is_by_number(node) or product
+            product = kind == "masked" and guarded(node) is not None
+            known = function.name in ((*RING, *NAMES) if kind == "functions" else RING)
+            return (known and not rounds) or _is_by_number(node) or product
         case Reduce(monoid=monoid, finite=finite):
+            if kind == "functions":
+                return monoid in MONOIDS.values() and not finite and not _contracts(node)
             return monoid is SUM and not finite
         case View(valid=valid):
             return valid is None
@@ -92,23 +78,24 @@ def _is_by_number(node: Node) -> bool:
     return named and isinstance(by, Scalar) and isfinite(by.value) and by.value != 0
 
 
-def regions(graph: Graph, masked: bool = False) -> list[Region]:
-    """The regions of a graph that have something to find, in order.
+def _contracts(node: Node) -> bool:
+    source = node.args[0]
+    named = isinstance(source.op, Map) and source.op.function.name == "multiply"
+    return named and not any(isinstance(a.op, Scalar) for a in source.args)
 
-    If `masked`, those with conditions on coordinates, which are read as factors; else these are
-    leaves like other tensors.
+
+def regions(graph: Graph, kind: Kind = "plain") -> list[Region]:
+    """The regions of a kind that have something to find, in order.
+
+    masked     those with conditions on coordinates, which are read as factors: else they are leaves
+    functions  those with logarithms of exponentials, exponentials of logarithms, maxima of sums
     """
     users = graph.users()
-    if masked and not any(map(_has_condition, users)):
+    if not _may_have(kind, users):
         return []
-    inside = {n for n in users if is_polynomial(n, masked) and not isinstance(n.op, Scalar)}
-    leader: dict[Node, Node] = {}
-
-    def find(n: Node) -> Node:
-        while leader.get(n, n) is not n:
-            leader[n] = n = leader.get(leader[n], leader[n])
-        return n
-
+    inside = {n for n in users if is_inside(n, kind) and not isinstance(n.op, Scalar)}
+    if kind == "functions":
+        inside -= {n.args[0] for n in users if isinstance(n.op, Reduce) and _contracts(n)}
     sums: dict[Node, bool] = {}
     for n in users:
         sums[n] = n in inside and (isinstance(n.op, Reduce) or any(sums[a] for a in n.args))
@@ -116,39 +103,79 @@ def regions(graph: Graph, masked: bool = False) -> list[Region]:
     def is_cut(n: Node) -> bool:
         """Whether readers see a tensor, not what it is made of: else layers would join."""
         adds = isinstance(n.op, Map) and n.op.function.name in ("add", "subtract")
-        return len(users[n]) > 1 and (adds or not sums[n])
+        return kind != "functions" and len(users[n]) > 1 and (adds or not sums[n])
+
+    kept = set(graph.outputs)
+    found: list[Region] = []
+    order = {n: i for i, n in enumerate(users)}
+    for nodes in _connected(users, inside, is_cut):
+        own = set(nodes)
+        for n in reversed(nodes) if kind == "functions" else ():  # what only repeats is no result
+            if isinstance(n.op, View) and n not in kept and own.isdisjoint(users[n]):
+                own.remove(n)
+        nodes = [n for n in nodes if n in own]
+        roots = [n for n in nodes if n in kept or is_cut(n) or not own.issuperset(users[n])]
+        known = {a for n in nodes for a in n.args if not isinstance(a.op, Scalar)}
+        leaves = [n for n in known if n not in own or is_cut(n)]
+        small = len(nodes) <= NODES and len(roots) <= ROOTS
+        if not small or not _may_find(kind, nodes) or not _may_have(kind, (*nodes, *leaves)):
+            continue
+        open_ = {n for n in leaves if kind == "masked" and not sums[n]}
+        region = _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)), open_)
+        found += [region] if open_ or kind == "functions" or worth(region.outputs) else []
+    return found
+
+
+def _connected(
+    nodes: Iterable[Node], inside: Collection[Node], is_cut: Callable[[Node], bool]
+) -> list[list[Node]]:
+    """The nodes inside, in their order, by which of them read each other."""
+    leader: dict[Node, Node] = {}
+
+    def find(n: Node) -> Node:
+        while leader.get(n, n) is not n:
+            leader[n] = n = leader.get(leader[n], leader[n])
+        return n
 
     for n in inside:
         for a in n.args:
             if a in inside and not is_cut(a):
                 leader[find(a)] = find(n)
     members: dict[Node, list[Node]] = {}
-    for n in users:
+    for n in nodes:
         if n in inside:
             members.setdefault(find(n), []).append(n)
-    kept = set(graph.outputs)
-    found: list[Region] = []
-    order = {n: i for i, n in enumerate(users)}
-    for nodes in members.values():
-        if len(nodes) > NODES or not any(isinstance(n.op, Reduce) for n in nodes):
-            continue
-        own = set(nodes)
-        roots = [n for n in nodes if n in kept or is_cut(n) or not own.issuperset(users[n])]
-        known = {a for n in nodes for a in n.args if not isinstance(a.op, Scalar)}
-        leaves = [n for n in known if n not in own or is_cut(n)]
-        if len(roots) > ROOTS or (masked and not any(map(_has_condition, (*nodes, *leaves)))):
-            continue
-        open_ = {n for n in leaves if masked and not sums[n]}
-        found += _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)), open_)
-    return found
+    return [*members.values()]
+
+
+def _may_have(kind: Kind, nodes: Collection[Node]) -> bool:
+    """Whether there may be something to find for that kind of region."""
+    if kind == "functions":
+        names = {n.op.function.name for n in nodes if isinstance(n.op, Map)}
+        return names >= {"exp", "log"} or any(map(_repeats, nodes))
+    return kind == "plain" or any(map(_has_condition, nodes))
+
+
+def _may_find(kind: Kind, nodes: Collection[Node]) -> bool:
+    return kind == "functions" or any(isinstance(n.op, Reduce) for n in nodes)
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a maximum is of what is added to the same number along an axis."""
+    if not isinstance(node.op, Reduce) or node.op.monoid not in (MAX, MIN):
+        return False
+    source, folded = node.args[0], {position(d) for d in node.op.axes}
+    added = isinstance(source.op, Map) and source.op.function.name in ("add", "subtract")
+    spread = (a.op for a in source.args if isinstance(a.op, View))
+    return added and any(not folded <= axes_of(*v.index, v.valid) for v in spread)
 
 
 def _has_condition(node: Node) -> bool:
     return indicator(node) is not None or guarded(node) is not None
 
 
-def _region(roots: Nodes, leaves: Nodes, open_: Collection[Node]) -> list[Region]:
-    """The region over placeholders, if there may be something to find.
+def _region(roots: Nodes, leaves: Nodes, open_: Collection[Node]) -> Region:
+    """The region over placeholders.
 
     A masked view is read as it stands, and so are conditions of leaves in `open_`: what these read
     is what is passed in.
@@ -166,8 +193,7 @@ def _region(roots: Nodes, leaves: Nodes, open_: Collection[Node]) -> list[Region
             viewed = isinstance(leaf.op, View)
             seen[leaf] = make(leaf.op, placed(leaf.args[0])) if viewed else placed(leaf)
     bodies = tuple(_above(r, seen) for r in roots)
-    some = open_ or worth(bodies)
-    return [Region(roots, tuple(below), bodies, tuple(below.values()))] if some else []
+    return Region(roots, tuple(below), bodies, tuple(below.values()))
 
 
 def _above(root: Node, seen: Mapping[Node, Node]) -> Node:
@@ -195,135 +221,3 @@ def worth(outputs: Nodes) -> bool:
         if isinstance(n.op, View) and n.op.valid is not None:
             factors[n] = 1
     return False
-
-
-# ---- out
-
-
-def is_of_root(a: Node) -> bool:
-    return a.op.label.startswith("o")  # type: ignore[attr-defined]
-
-
-def root_axis(from_last: int, extent: Any) -> Node:
-    """The axis of a root, by its place from the last one, so that broadcast ones agree."""
-    return axis(f"o{from_last}_{extent}")
-
-
-def backwards(at: Node, extent: int) -> Node:
-    """The coordinate along an axis of that extent, counted from its end."""
-    return from_linear(*plus(({}, extent - 1), linear(at), -1))
-
-
-class Reader:
-    """Reads tensors over placeholders into an e-graph.
-
-    splits    of axes, if they are known; else they are found, for a graph of `most` nodes
-    """
-
-    def __init__(
-        self,
-        outputs: Nodes,
-        fixed: Collection[Node] = (),
-        splits: Splits | None = None,
-        most: int = 1000,
-    ) -> None:
-        self.heights: dict[Node, int] = {}
-        for n in postorder(*outputs):
-            below = max((self.heights[a] for a in n.args), default=0)
-            self.heights[n] = below + isinstance(n.op, Reduce | Scan)
-        self.splits = dict(splits or {})
-        more = self._read_all(outputs, fixed)
-        while more and splits is None and len(self.graph.ids) <= most:
-            self.splits |= more
-            more = self._read_all(outputs, fixed)
-
-    def _read_all(self, outputs: Nodes, fixed: Collection[Node]) -> dict[Node, int]:
-        """Reads the outputs; returns the axes that are still to be split."""
-        self.graph = EGraph({}, fixed)
-        self.ranges: dict[Node, Interval] = {}
-        self.memo: dict[tuple[Node, Nodes], int] = {}
-        self.roots = [self.read(r, self._index(r.type.shape)) for r in outputs]
-        leaves = [t for t in self.graph.ids if t.kind in ("leaf", "mask")]
-        terms = [i for t in leaves for i in read_of(t)[1]]
-        return divided(terms, self.graph.extents)
-
-    def _index(self, shape: tuple[int, ...]) -> Nodes:
-        rank = len(shape)
-        named = (root_axis(rank - 1 - d, n) if n != 1 else constant(0) for d, n in enumerate(shape))
-        return tuple(self._known(a, n) for a, n in zip(named, shape, strict=True))
-
-    def _known(self, a: Node, extent: Any) -> Node:
-        """The coordinate along an axis: of its parts, if it is split."""
-        if a in self.splits:
-            by, (outer, inner) = self.splits[a], parts(a)
-            return joined(self._known(outer, extent // by), self._known(inner, by), by)
-        if isinstance(a.op, Axis):
-            self.graph.extents[a], self.ranges[a] = extent, (0, last_of(extent))
-        return a
-
-    def read(self, node: Node, index: Nodes) -> int:
-        key = (node, index)
-        if key not in self.memo:
-            self.memo[key] = self._read(node, index)
-        return self.memo[key]
-
-    def _read(self, node: Node, index: Nodes) -> int:
-        g = self.graph
-        match node.op:
-            case Scalar(value=value):
-                return g.const(Fraction(value))
-            case View(valid=None, index=terms):
-                inner = tuple(simplify(t, self.ranges) for t in moved(terms, index))
-                return self.read(node.args[0], inner)
-            case Map() | Index() if (condition := indicator(node)) is not None:
-                return g.mask(term_of(condition, index))
-            case Map() if (pair := guarded(node)) is not None:
-                kept = g.mask(term_of(pair[0], index), True)
-                return g.mul((kept, self.read(pair[1], index)))
-            case Map(function=function):
-                args = [self.read(a, index if a.type.rank else ()) for a in node.args]
-                if function.name == "multiply":
-                    return g.mul(args)
-                if function.name == "divide":
-                    return g.mul((args[0], g.const(1 / Fraction(node.args[1].op.value))))  # type: ignore[attr-defined]
-                if function.name in ("subtract", "negate"):
-                    args[-1] = g.mul((g.const(-1), args[-1]))
-                return g.add(args)
-            case Reduce(axes=axes):
-                return self._reduce(node, axes, index)
-            case Gather():
-                return self.read(node.args[0], gathered(node, node.op, index))
-            case Scan(monoid=monoid) if monoid is SUM:
-                return self._scan(node, node.op.axis, index)
-            case View(index=terms, valid=valid):
-                used = axes_of(*terms, valid)
-                pairs = enumerate(index)
-                return g.leaf(
-                    node, tuple(i if position(d) in used else constant(0) for d, i in pairs)
-                )
-            case _:
-                return g.leaf(node, index)
-
-    def _reduce(self, node: Node, axes: tuple[int, ...], index: Nodes) -> int:
-        inner, summed = list(index), list[Node]()
-        for k, d in enumerate(sorted(axes)):
-            extent = node.args[0].type.shape[d]
-            inner[d] = constant(0)
-            if extent != 1:
-                inner[d] = self._known(axis(f"r{self.heights[node]}_{k}_{extent}"), extent)
-                summed += axes_of(inner[d])
-        return self.graph.sum(summed, self.read(node.args[0], tuple(inner)))
-
-    def _scan(self, node: Node, d: int, index: Nodes) -> int:
-        """A running sum at an index; of a tensor that is read backwards, that of what follows."""
-        source, extent = node.args[0], node.type.shape[d]
-        a = self._known(axis(f"s{self.heights[node]}_{d}_{extent}"), extent)
-        turned = isinstance(source.op, View) and source.op.index[d] is backwards(
-            position(d), extent
-        )
-        if turned:
-            source, at = source.args[0], simplify(backwards(index[d], extent), self.ranges)
-        else:
-            at = index[d]
-        body = self.read(source, (*index[:d], a, *index[d + 1 :]))
-        return self.graph.at(a, at, self.graph.scan(a, not turned, body))

@@ -25,7 +25,8 @@ from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
 from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.regions import Reader, Region, is_of_root, regions
+from weft.search.reader import Reader, is_of_root
+from weft.search.regions import Kind, Region, regions
 from weft.search.shown import shown
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
@@ -99,7 +100,8 @@ class Search:
         outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
         was, is_ = (self._us(region.inputs, o, fixed) for o in (region.outputs, outputs))
         story += f"; priced {was:.1f} -> {is_:.1f} us; {verdict.shown}"
-        less = old > new * FEWER and is_ <= was  # small tensors: a kernel costs more than its sums
+        fewer = old > new * FEWER or before.evaluations > after.evaluations
+        less = fewer and is_ <= was  # small tensors: a kernel costs more than its sums
         return (outputs, story) if less or is_ < MARGIN * was else (None, f"{story}; not cheaper")
 
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
@@ -233,23 +235,25 @@ def search(
     """Replaces each region by what is found for it; `fixed` inputs are constants.
 
     First regions with conditions on coordinates, which go where they are found to be deltas or
-    steps; those that stay are leaves of the regions after that, as all other conditions are.
+    steps; those that stay are leaves of the regions after that, as all other conditions are. Then
+    those with functions and maxima, which are leaves in turn.
     """
     if effort == "off":
         return graph
     finder = Search(price, target, LIMITS[effort])
-    for masked in (True, False):
-        graph = _searched(graph, finder, masked, fixed, log)
+    kinds: tuple[Kind, ...] = ("masked", "functions", "plain")
+    for kind in kinds:
+        graph = _searched(graph, finder, kind, fixed, log)
     return graph
 
 
 def _searched(
-    graph: Graph, finder: Search, masked: bool, fixed: Collection[int], log: PassLog | None
+    graph: Graph, finder: Search, kind: Kind, fixed: Collection[int], log: PassLog | None
 ) -> Graph:
     whole, products = as_products(graph)
     once, powers = constants(whole, [whole.inputs[i] for i in fixed]), degrees(whole)
     replaced: dict[Node, Node] = {}
-    for region in regions(whole, masked):
+    for region in regions(whole, kind):
         read = [*zip(region.inputs, region.leaves, strict=True)]
         scaling = Scaling(normalised(region), {p: powers[n] for p, n in read})
         found = finder.region(region, {p for p, n in read if n in once}, scaling)

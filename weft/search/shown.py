@@ -57,9 +57,11 @@ class Text:
                 return self.read(*e.data)
             case "mask":
                 return f"[{self.term(e.data[0])}]"
-            case "sum":
+            case "sum" | "max" | "min":
                 axes = "".join(self.named(a) or "" for a in sorted(e.data, key=place))
-                return f"sum_{axes}({self.text(e.args[0])})"
+                return f"{e.kind}_{axes}({self.text(e.args[0])})"
+            case "fn":
+                return f"{e.data}({self.text(e.args[0])})"
             case "scan":
                 a, upwards = e.data
                 how = "up to" if upwards else "from"

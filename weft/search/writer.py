@@ -18,7 +18,7 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import CASTS, FUNCTIONS, Apply, Axis, apply_all, constant
 from weft.search.elements import Element, elements_of, extents_of
-from weft.search.regions import backwards, is_of_root, root_axis
+from weft.search.reader import MONOIDS, backwards, is_of_root, root_axis
 from weft.search.splits import Splits, coordinates
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scan, position, positions
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
@@ -87,14 +87,19 @@ class Writer:
             node, axes = self.tensor(e.args[0])
             a, index = e.data
             return self._picked(node, tuple(index if b is a else b for b in axes))
-        if e.kind in ("sum", "scan"):
-            return self._sum(e) if e.kind == "sum" else self._scan(e)
+        if e.kind in MONOIDS:
+            return self._fold(e)
+        if e.kind == "scan":
+            return self._scan(e)
+        if e.kind == "fn":
+            node, axes = self.tensor(e.args[0])
+            return make(Map(FUNCTIONS[e.data]), node), axes
         masks = [a for a in (e, *e.args) if a.kind == "mask" and e.kind != "add"]
         if masks:
             return self._masked(masks, [a for a in e.args if a.kind != "mask"])
-        parts = [*e.args]
-        if e.kind == "add":
-            parts.sort(key=_is_negative)
+        parts = sorted(
+            e.args, key=lambda a: (a.kind == "const", e.kind == "add" and _is_negative(a))
+        )
         whole = self.tensor(parts[0])
         for part in parts[1:]:
             if e.kind == "add" and _is_negative(part):
@@ -128,13 +133,13 @@ class Writer:
             return node
         return viewed(node, self._shape(axes), tuple(position(axes.index(a)) for a in own))
 
-    def _sum(self, e: Expression) -> tuple[Node, Nodes]:
+    def _fold(self, e: Expression) -> tuple[Node, Nodes]:
         node, axes = self.tensor(e.args[0])
         folded = tuple(d for d, a in enumerate(axes) if a in e.data)
         kept = tuple(a for a in axes if a not in e.data)
-        summed = make(Reduce(SUM, folded), node)
+        folds = make(Reduce(MONOIDS[e.kind], folded), node)
         index = tuple(position(kept.index(a)) if a in kept else constant(0) for a in axes)
-        return viewed(summed, self._shape(kept), index), kept
+        return viewed(folds, self._shape(kept), index), kept
 
     def _scan(self, e: Expression) -> tuple[Node, Nodes]:
         node, axes = self.tensor(e.args[0])
