@@ -47,7 +47,7 @@ def _axes(data: Any) -> list[Node]:
         case Node(type=ScalarType()):
             return [n for n in postorder(data) if isinstance(n.op, Axis)]
         case frozenset():
-            return sorted(data, key=lambda a: a.op.label)
+            return sorted(data, key=lambda a: a.op.label)  # type: ignore[attr-defined]
         case tuple():
             return [a for part in data for a in _axes(part)]
         case _:

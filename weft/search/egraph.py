@@ -148,8 +148,8 @@ class EGraph:
             return Facts(Axes(), value, True, value is None or value > 0)
         facts = [self.facts[self.find(a)] for a in term.args]
         constant, positive = all(f.constant for f in facts), all(f.positive for f in facts)
-        if term.kind == "fn" and term.data != "reciprocal":
-            positive = term.data == "exp"
+        if term.kind == "fn":
+            positive = {"exp": True, "log": False}.get(term.data, positive)
         chosen = axes_of(term.data[1]) if term.kind == "at" else Axes()
         return Facts(self.free(*term.args) - binds(term) | chosen, None, constant, positive)
 
