@@ -19,7 +19,7 @@ from weft.frontend.graph import KNOWN, Known
 from weft.frontend.lower import to_tensor
 from weft.kernel import verify as kernel_verify
 from weft.loop import verify as loop_verify
-from weft.options import Fuse, Options, find_target
+from weft.options import Options, find_target
 from weft.scalar.blocks import combining
 from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Block, Kernel, Program
@@ -32,7 +32,7 @@ from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
 from weft.tensor import verify as tensor_verify
 from weft.tensor.fuse import partition
-from weft.tensor.groups import Group
+from weft.tensor.groups import Group, Prices
 from weft.tensor.pairs import pair_bf16
 from weft.tensor.rules import simplify
 from weft.tensor.statistics import fold_in_one_pass
@@ -143,8 +143,11 @@ def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     return schedule_for(target, options.left_out, merges, GPU_THREADS), chooser
 
 
-def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog, *searching: Any) -> Passes:
+def steps_on_tensors(
+    target: CPU | GPU, price: Any, prices: Prices, log: PassLog, options: Options, known: Known
+) -> Passes:
     """The passes of the tensor level, each with its name."""
+    searching = options.search, known.constants, prices
     steps: Passes = (
         ("001_simplify", lambda graph: simplify(graph, log.fired)),
         ("002_search", lambda graph: search(graph, price, target, log, *searching)),
@@ -154,11 +157,11 @@ def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog, *searching: An
 
 
 def groups_of(
-    graph: Graph, price: Any, target: CPU | GPU, fuse: Fuse, chooser: Chooser
+    graph: Graph, price: Any, target: CPU | GPU, options: Options, chooser: Chooser, prices: Prices
 ) -> list[Group]:
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
-    chooser.begin(graph, searched=fuse == "greedy")
-    return partition(graph, price, target, fuse, chooser)
+    chooser.begin(graph, searched=options.fuse == "greedy")
+    return partition(graph, price, target, options.fuse, chooser, prices)
 
 
 def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
@@ -202,12 +205,12 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         run("n", partial(to_tensor, fallback=options.fallback, library=library))
         run("n", lambda p: thought_large(p, known.few or ()) if narrows else p)
     layouts, free = with_hints((known.layouts, tuple(sizes_of(start).values())), hints_of(program))
-    price = price_for(target, free)
+    price, prices = price_for(target, free), Prices()
     if start.level == "torch":
-        for name, step in steps_on_tensors(target, price, log, options.search, known.constants):
+        for name, step in steps_on_tensors(target, price, prices, log, options, known):
             run("n", step, name)
     if program.level == "tensor":
-        groups = log.time("l", lambda: groups_of(program, price, target, options.fuse, chooser))
+        groups = log.time("l", partial(groups_of, program, price, target, options, chooser, prices))
         roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, chooser=chooser, target=target, price=price)

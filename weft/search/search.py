@@ -31,7 +31,7 @@ from weft.search.shown import shown
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
-from weft.tensor.groups import Price
+from weft.tensor.groups import Price, Prices
 from weft.tensor.lower import lower_group
 from weft.tensor.ops import Extern, Gather, Index, Input, Map, Reduce, Scalar, Scan, View
 from weft.tensor.rules import simplify
@@ -56,6 +56,7 @@ class Search:
     limits: Limits = LIMITS["on"]
     laws: Collection[Law] = LAWS
     memo: dict[Any, Found] = field(default_factory=dict[Any, Found])
+    prices: Prices = field(default_factory=Prices)  # of kernels that were met before
 
     def region(
         self, region: Region, fixed: Collection[Node] = (), known: Scaling = UNKNOWN
@@ -107,7 +108,7 @@ class Search:
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
         """The price of the kernels that compute the outputs; those of constants run once."""
         graph = Graph("tensor", "region", inputs, outputs)
-        groups = partition(graph, self.price, self.target)
+        groups = partition(graph, self.price, self.target, prices=self.prices)
         stored = [n for group in groups for n in group]
         buffers = {n: Buffer(f"t{i}", n.type) for i, n in enumerate((*inputs, *stored))}
         once = constants(graph, fixed)
@@ -231,8 +232,11 @@ def search(
     log: PassLog | None = None,
     effort: str = "on",
     fixed: Collection[int] = (),
+    prices: Prices | None = None,
 ) -> Graph:
     """Replaces each region by what is found for it; `fixed` inputs are constants.
+
+    `prices` of kernels are added to, for what is fused after that.
 
     First regions with conditions on coordinates, which go where they are found to be deltas or
     steps; those that stay are leaves of the regions after that, as all other conditions are. Then
@@ -241,6 +245,7 @@ def search(
     if effort == "off":
         return graph
     finder = Search(price, target, LIMITS[effort])
+    finder.prices = finder.prices if prices is None else prices
     kinds: tuple[Kind, ...] = ("masked", "functions", "plain")
     for kind in kinds:
         graph = _searched(graph, finder, kind, fixed, log)

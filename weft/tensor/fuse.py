@@ -15,7 +15,7 @@ from weft.scalar.choices import Chooser
 from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tensor import ops
-from weft.tensor.groups import NEVER, Groups, Kernel, Price, place, weight
+from weft.tensor.groups import NEVER, Groups, Kernel, Price, Prices, place, weight
 from weft.tensor.lower import Group, root_shape
 from weft.tensor.recomputed import recomputes, store_recomputed
 
@@ -174,6 +174,7 @@ def partition(
     target: Machine,
     fuse: str = "greedy",
     chooser: Chooser | None = None,
+    prices: Prices | None = None,
 ) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
 
@@ -184,8 +185,10 @@ def partition(
     `target.kernel_instructions`, which its instruction cache holds, so that compile time grows with
     the number of tensors, not with its square.
     "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
+    `prices` of kernels are added to, for what is partitioned next by the same price.
     """
-    groups = Groups(graph, price, target, (chooser or Chooser()).program)
+    known = {} if prices is None else prices
+    groups = Groups(graph, price, target, (chooser or Chooser()).program, prices=known)
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()

@@ -19,8 +19,8 @@ from weft.tensor import ops
 from weft.tensor.lower import Group, lower_group, root_shape
 
 Price = Callable[[Block], float]
-# A kernel as rows: the id of an op and the rows of its operands, or the id of a type it reads.
-Structure = tuple[tuple[int, ...], ...]
+# Of a kernel as rows: what decides of an op, and the rows of its operands, or a type it reads.
+Prices = dict[tuple[Hashable, ...], float]  # microseconds, by one function
 NEVER = float("inf")
 
 
@@ -72,8 +72,7 @@ class Groups:
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
     # Kernels by a tensor that they read, in graph order.
     reading: dict[Node, list[Kernel]] = field(default_factory=dict)
-    prices: dict[Structure, float] = field(default_factory=dict)  # microseconds
-    numbers: dict[Hashable, int] = field(default_factory=dict)  # ids of ops and types
+    prices: Prices = field(default_factory=dict)  # that were found, which several graphs may share
 
     def __post_init__(self) -> None:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
@@ -95,8 +94,7 @@ class Groups:
             return Kernel(outputs, start, frozenset(outputs[0].args))
         own = {*outputs, *without}
         number: dict[Node, int] = {}
-        reads: list[Node] = []
-        structure: list[tuple[int, ...]] = []
+        reads, structure = list[Node](), list[Hashable]()
 
         def is_read(node: Node) -> bool:
             return node not in own and (node in self.stored or node in self.inputs)
@@ -104,9 +102,9 @@ class Groups:
         def add(node: Node) -> int:
             if is_read(node):
                 reads.append(node)
-                structure.append((self._number(node.type),))
+                structure.append(node.type)
             else:
-                structure.append((self._number(_kind(node)), *(number[a] for a in node.args)))
+                structure.append((_kind(node), *(number[a] for a in node.args)))
             return len(structure) - 1
 
         for output in outputs:
@@ -117,17 +115,13 @@ class Groups:
             kernel.cost = NEVER
             return kernel
         key = (*structure, tuple(number[o] for o in outputs))
-        if key not in self.prices:
-            self.prices[key] = self._price(outputs, reads)
-        kernel.cost = self.prices[key]
+        found = self.prices.get(key)
+        kernel.cost = self.prices[key] = self._price(outputs, reads) if found is None else found
         return kernel
 
     def is_short(self, *kernels: Kernel) -> bool:
         """Whether one kernel of all these is no longer than `target.kernel_instructions`."""
         return sum(k.weight for k in kernels) <= self.target.kernel_instructions
-
-    def _number(self, fact: Hashable) -> int:
-        return self.numbers.setdefault(fact, len(self.numbers))
 
     def _price(self, outputs: Group, reads: Iterable[Node]) -> float:
         if len(outputs) > 1 and root_shape(outputs) is None:
