@@ -26,18 +26,6 @@ from weft.tensor.recomputed import recomputes, store_recomputed
 NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paired with
 
 
-def join_everything(groups: Groups) -> None:
-    """Join kernels over one iteration space wherever that is legal, whatever they cost."""
-    joining = Joining(groups)
-    while True:
-        pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
-        joined = ((joining.all_of(*pair), *pair) for pair in pairs if joining.is_legal(*pair))
-        legal = next((parts for parts in joined if not recomputes(parts[0], groups)), None)
-        if legal is None:
-            return
-        joining.join(*legal)
-
-
 def is_joinable(kernel: Kernel) -> bool:
     """Whether other outputs may be computed in the kernel's loops."""
     return not isinstance(kernel.outputs[0].op, ops.Extern | ops.Scan | ops.Scatter | ops.Part)
@@ -46,9 +34,9 @@ def is_joinable(kernel: Kernel) -> bool:
 class Joining:
     """Joins kernels of some groups."""
 
-    def __init__(self, groups: Groups) -> None:
-        """Find the kernels that each kernel depends on."""
-        self.groups = groups
+    def __init__(self, groups: Groups, whatever: bool = False) -> None:
+        """Find the kernels that each kernel depends on; joins are taken `whatever` they cost."""
+        self.groups, self.whatever = groups, whatever
         self.heap: list[tuple[int, int, int, int, int, tuple[Kernel, ...]]] = []
         self.declined: list[tuple[Kernel, ...]] = []
         self.tick = itertools.count()
@@ -89,7 +77,8 @@ class Joining:
         joined = self.all_of(*kernels)
         name = ".".join(("join", *(groups.name(k.outputs[0]) for k in kernels)))
         saved = sum(k.cost for k in kernels) - joined.cost
-        sound = (late or saved > 0) and joined.cost < NEVER and not recomputes(joined, groups)
+        wanted = late or saved > 0 or self.whatever
+        sound = wanted and joined.cost < NEVER and not recomputes(joined, groups)
         if sound and (choices.wanted(name) if late else choices.settle(name, saved)):
             self.join(joined, *kernels)
             self._push(joined, self._near(joined))
@@ -193,10 +182,8 @@ def partition(
     if fuse == "greedy":
         _Inlining(groups).run()
     store_recomputed(groups)
-    if fuse == "greedy":
-        Joining(groups).greedily()
-    elif fuse == "all":
-        join_everything(groups)
+    if fuse != "none":
+        Joining(groups, fuse == "all").greedily()
     return groups.ordered()
 
 
