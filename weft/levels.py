@@ -26,7 +26,7 @@ from weft.scalar.nest import Block, Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
 from weft.scalar.structure import Unique, is_same
-from weft.search.search import search
+from weft.search.search import kept_once, search
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
@@ -114,9 +114,8 @@ def on_kernels(
         if kernel.name in chooser.moves and name not in ("", "block_sums"):
             return kernel
         made = call_by_name(step, {**facts, "kernel": kernel, "choices": choices})
-        if not name or name in PRECISE or is_same(made.body, kernel.body):
-            return made
-        return made if choices.decide(name, True) else kernel
+        sure = not name or name in PRECISE or is_same(made.body, kernel.body)
+        return made if sure or choices.decide(name, True) else kernel
 
     return program.map_kernels(program.level, one)
 
@@ -154,11 +153,11 @@ def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog, *searching: An
 
 
 def groups_of(
-    graph: Graph, price: Any, target: CPU | GPU, fuse: Fuse, chooser: Chooser
+    graph: Graph, price: Any, target: CPU | GPU, fuse: Fuse, chooser: Chooser, kept: Any
 ) -> list[Group]:
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
     chooser.begin(graph, searched=fuse == "greedy")
-    return partition(graph, price, target, fuse, chooser)
+    return partition(graph, price, target, fuse, chooser, kept)
 
 
 def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
@@ -207,7 +206,8 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         for name, step in steps_on_tensors(target, price, log, options.search, known.constants):
             run("n", step, name)
     if program.level == "tensor":
-        groups = log.time("l", lambda: groups_of(program, price, target, options.fuse, chooser))
+        given = price, target, options.fuse, chooser, kept_once(program, known.constants)
+        groups = log.time("l", lambda: groups_of(program, *given))
         roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, chooser=chooser, target=target, price=price)

@@ -27,6 +27,7 @@ from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.regions import Reader, Region, is_of_root, regions
 from weft.search.shown import shown
+from weft.search.siblings import selections, side_by_side
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
@@ -105,10 +106,10 @@ class Search:
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
         """The price of the kernels that compute the outputs; those of constants run once."""
         graph = Graph("tensor", "region", inputs, outputs)
-        groups = partition(graph, self.price, self.target)
+        once = constants(graph, fixed)
+        groups = partition(graph, self.price, self.target, kept=selections(graph, once))
         stored = [n for group in groups for n in group]
         buffers = {n: Buffer(f"t{i}", n.type) for i, n in enumerate((*inputs, *stored))}
-        once = constants(graph, fixed)
         ran = (g for g in groups if not once.issuperset(g))
         return sum(self.price(lower_group(g, buffers, buffers)) for g in ran)
 
@@ -222,6 +223,11 @@ def constants(graph: Graph, fixed: Collection[Node]) -> set[Node]:
     return found
 
 
+def kept_once(graph: Graph, fixed: Collection[int]) -> set[Node]:
+    """What fusion stores, as it knows nothing of what runs once; inputs `fixed` are constants."""
+    return selections(graph, constants(graph, [graph.inputs[i] for i in fixed]))
+
+
 def search(
     graph: Graph,
     price: Price,
@@ -240,7 +246,9 @@ def search(
     finder = Search(price, target, LIMITS[effort])
     for masked in (True, False):
         graph = _searched(graph, finder, masked, fixed, log)
-    return graph
+    once = constants(graph, [graph.inputs[i] for i in fixed])
+    beside = side_by_side(graph, once, log)
+    return simplify(with_roots(graph, beside, ())) if beside else graph
 
 
 def _searched(

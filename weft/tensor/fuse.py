@@ -7,7 +7,7 @@ Joining(groups).greedily()  # best pair first, wherever the joined kernel is che
 import heapq
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from weft.core.node import Graph, Node
@@ -174,6 +174,7 @@ def partition(
     target: Machine,
     fuse: str = "greedy",
     chooser: Chooser | None = None,
+    kept: Collection[Node] = (),
 ) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
 
@@ -183,9 +184,10 @@ def partition(
     order is that of greedy fusion in bullet (github.com/jw1912/bullet). No kernel has more than
     `target.kernel_instructions`, which its instruction cache holds, so that compile time grows with
     the number of tensors, not with its square.
-    "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
+    Tensors `kept` have a buffer. "none" keeps the initial kernels; "all" stores only what must be,
+    and joins where legal.
     """
-    groups = Groups(graph, price, target, (chooser or Chooser()).program)
+    groups = Groups(graph, price, target, (chooser or Chooser()).program, kept)
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()
