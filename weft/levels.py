@@ -19,7 +19,7 @@ from weft.frontend.graph import KNOWN, Known
 from weft.frontend.lower import to_tensor
 from weft.kernel import verify as kernel_verify
 from weft.loop import verify as loop_verify
-from weft.options import Fuse, Options, find_target
+from weft.options import Options, find_target
 from weft.scalar.blocks import combining
 from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Block, Kernel, Program
@@ -153,11 +153,12 @@ def steps_on_tensors(target: CPU | GPU, price: Any, log: PassLog, *searching: An
 
 
 def groups_of(
-    graph: Graph, price: Any, target: CPU | GPU, fuse: Fuse, chooser: Chooser, kept: Any
+    graph: Graph, price: Any, target: CPU | GPU, options: Options, chooser: Chooser, known: Known
 ) -> list[Group]:
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
-    chooser.begin(graph, searched=fuse == "greedy")
-    return partition(graph, price, target, fuse, chooser, kept)
+    chooser.begin(graph, searched=options.fuse == "greedy")
+    kept = kept_once(graph, known.constants)
+    return partition(graph, price, target, options.fuse, chooser, kept)
 
 
 def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
@@ -206,8 +207,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         for name, step in steps_on_tensors(target, price, log, options.search, known.constants):
             run("n", step, name)
     if program.level == "tensor":
-        given = price, target, options.fuse, chooser, kept_once(program, known.constants)
-        groups = log.time("l", lambda: groups_of(program, *given))
+        groups = log.time("l", lambda: groups_of(program, price, target, options, chooser, known))
         roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, chooser=chooser, target=target, price=price)

@@ -25,7 +25,7 @@ from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
 from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.regions import Reader, Region, is_of_root, regions
+from weft.search.regions import Reader, Region, is_of_root, is_turned, regions
 from weft.search.shown import shown
 from weft.search.siblings import selections, side_by_side
 from weft.search.writer import Expression, Writer
@@ -85,8 +85,10 @@ class Search:
         after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
         if after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
-            return None, f"{story}; nothing cheaper"
-        if len(before.expressions) <= FEW:
+            if not any(map(is_turned, postorder(*region.outputs))):
+                return None, f"{story}; nothing cheaper"
+            after = before  # in the order of axes in which the writer has it
+        elif len(before.expressions) <= FEW:
             story += "".join(
                 f"; {word} {', '.join(map(shown, plan.expressions))}"
                 for word, plan in (("was", before), ("is", after))
@@ -101,7 +103,8 @@ class Search:
         was, is_ = (self._us(region.inputs, o, fixed) for o in (region.outputs, outputs))
         story += f"; priced {was:.1f} -> {is_:.1f} us; {verdict.shown}"
         less = old > new * FEWER and is_ <= was  # small tensors: a kernel costs more than its sums
-        return (outputs, story) if less or is_ < MARGIN * was else (None, f"{story}; not cheaper")
+        most = was if after is before else MARGIN * was  # the same sums lose nothing
+        return (outputs, story) if less or is_ < most else (None, f"{story}; not cheaper")
 
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
         """The price of the kernels that compute the outputs; those of constants run once."""
