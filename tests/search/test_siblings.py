@@ -7,8 +7,10 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from torch import nn
 from torch.nn import functional as F
 
+import weft
 from tests.captures import capture_call
 from tests.search.programs import TARGET
 from weft.core.node import Graph, op_of, postorder
@@ -18,8 +20,12 @@ from weft.interpret.tensors import evaluate, to_numpy
 from weft.levels import lower
 from weft.options import Options
 from weft.search import siblings
+from weft.search.search import kept_once
+from weft.targets.cpu import CPUS
+from weft.tensor.fuse import partition
 from weft.tensor.ops import Input, Reduce
 from weft.tensor.verify import verify
+from weft.tile.price.hints import price_for
 
 Shape = tuple[int, ...]
 
@@ -133,6 +139,17 @@ def any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(siblings, "pays", lambda family: True)
 
 
+class Gate(nn.Module):
+    """Two products of few rows, of one input."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.gate, self.up = nn.Linear(width, hidden), nn.Linear(width, hidden, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return F.silu(self.gate(x)) * self.up(x)
+
+
 class Call:
     """A form on small integers, as captured: its tensor level without the search, and with it."""
 
@@ -145,7 +162,9 @@ class Call:
         self.known = Known(captured.layouts, fixed, fused=True)
         self.graph, self.inputs = captured.graph, [inputs[label] for label in labels]
         expected = form.run(*inputs.values())
-        self.expected = expected if isinstance(expected, tuple) else (expected,)
+        self.expected = [
+            y.double() for y in (expected if isinstance(expected, tuple) else (expected,))
+        ]
 
     def lowered(self, search: str) -> Graph:
         options = Options(target=TARGET, search=search)  # type: ignore[arg-type]
@@ -156,7 +175,7 @@ class Call:
     def found(self) -> list[torch.Tensor]:
         """What the searched program computes."""
         given = [to_numpy(t) for t in self.inputs]
-        return [torch.from_numpy(y.copy()) for y in evaluate(self.lowered("on"), given)]
+        return [torch.from_numpy(y.astype(float)) for y in evaluate(self.lowered("on"), given)]
 
 
 def sums_of_x(graph: Graph) -> int:
@@ -169,4 +188,50 @@ def sums_of_x(graph: Graph) -> int:
 def test_values_are_those_of_eager(name: str) -> None:
     call = Call(FORMS[name], torch.float64)
     assert tuple(sums_of_x(call.lowered(s)) for s in ("off", "on")) == FORMS[name].sums
-    torch.testing.assert_close(call.found(), [*call.expected], rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(call.found(), call.expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.usefixtures("any_size")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.int32], ids=str)
+def test_other_dtypes(dtype: torch.dtype) -> None:
+    """Constants stay in memory as they were: what they are widened to is not stored."""
+    call = Call(
+        Form(lambda x, V, W: (x @ V, x @ W), {"x": (3, 7), "V": (7, 5), "W": (7, 2)}, (2, 1)), dtype
+    )
+    graph = call.lowered("on")
+    assert sums_of_x(graph) == 1
+    assert {n.type.dtype.name for n in kept_once(graph, call.known.constants)} == {
+        {torch.bfloat16: "bf16", torch.float16: "f16", torch.int32: "i32"}[dtype]
+    }
+    torch.testing.assert_close(call.found(), call.expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(("rows", "joined"), [(1, False), (2, True), (8, True), (9, False)])
+def test_only_results_that_are_little_are_joined(rows: int, joined: bool) -> None:
+    """Of one row fusion reads all constants in one kernel as they are."""
+    shapes = {"x": (rows, 256), "V": (256, 96), "W": (256, 32)}
+    graph = Call(Form(lambda x, V, W: (x @ V, x @ W), shapes, (2, 1)), torch.float32).lowered("on")
+    assert sums_of_x(graph) == 2 - joined
+
+
+@pytest.mark.usefixtures("any_size")
+def test_what_selects_between_constants_is_stored() -> None:
+    """Fusion would have it in the product, where each call selects."""
+    call = Call(JOINED["weights of both layouts"], torch.float32)
+    graph = call.lowered("on")
+    (kept,) = kept_once(graph, call.known.constants)
+    assert kept_once(graph, ()) == set()
+    price = price_for(CPUS["avx512"], ())
+    for some, stored in (((), False), ((kept,), True)):
+        groups = partition(graph, price, CPUS["avx512"], kept=some)
+        assert any(kept in group for group in groups) is stored
+
+
+def test_constants_that_change_are_read_anew() -> None:
+    model, x = Gate(64, 33).eval(), torch.randn(2, 64)
+    f = weft.compile(model, search="on", freeze=True, fallback="error")
+    with torch.no_grad():
+        for _ in range(2):
+            torch.testing.assert_close(f(x), model(x), rtol=1e-5, atol=1e-5)
+            model.up.weight.mul_(-2)
+    assert f.ir("tensor").count("reduce{sum") == 1
