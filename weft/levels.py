@@ -157,7 +157,7 @@ def groups_of(
 ) -> list[Group]:
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
     chooser.begin(graph, searched=options.fuse == "greedy")
-    kept = kept_once(graph, known.constants)
+    kept = kept_once(graph, known.constants, target)
     return partition(graph, price, target, options.fuse, chooser, kept)
 
 

@@ -166,8 +166,8 @@ class Call:
             y.double() for y in (expected if isinstance(expected, tuple) else (expected,))
         ]
 
-    def lowered(self, search: str) -> Graph:
-        options = Options(target=TARGET, search=search)  # type: ignore[arg-type]
+    def lowered(self, search: str, target: str = TARGET) -> Graph:
+        options = Options(target=target, search=search)  # type: ignore[arg-type]
         graph = lower(self.graph, options, PassLog(), self.known).made["tensor"]
         verify(graph)
         return graph
@@ -200,7 +200,7 @@ def test_other_dtypes(dtype: torch.dtype) -> None:
     )
     graph = call.lowered("on")
     assert sums_of_x(graph) == 1
-    assert {n.type.dtype.name for n in kept_once(graph, call.known.constants)} == {
+    assert {n.type.dtype.name for n in kept_once(graph, call.known.constants, CPUS["avx512"])} == {
         {torch.bfloat16: "bf16", torch.float16: "f16", torch.int32: "i32"}[dtype]
     }
     torch.testing.assert_close(call.found(), call.expected, rtol=0, atol=0)
@@ -219,8 +219,8 @@ def test_what_selects_between_constants_is_stored() -> None:
     """Fusion would have it in the product, where each call selects."""
     call = Call(JOINED["weights of both layouts"], torch.float32)
     graph = call.lowered("on")
-    (kept,) = kept_once(graph, call.known.constants)
-    assert kept_once(graph, ()) == set()
+    (kept,) = kept_once(graph, call.known.constants, CPUS["avx512"])
+    assert kept_once(graph, (), CPUS["avx512"]) == set()
     price = price_for(CPUS["avx512"], ())
     for some, stored in (((), False), ((kept,), True)):
         groups = partition(graph, price, CPUS["avx512"], kept=some)
@@ -235,3 +235,9 @@ def test_constants_that_change_are_read_anew() -> None:
             torch.testing.assert_close(f(x), model(x), rtol=1e-5, atol=1e-5)
             model.up.weight.mul_(-2)
     assert f.ir("tensor").count("reduce{sum") == 1
+
+
+@pytest.mark.usefixtures("any_size")
+def test_no_constant_is_copied_where_nothing_runs_once() -> None:
+    call = Call(JOINED["unequal columns"], torch.float32)
+    assert sums_of_x(call.lowered("on", "cuda:sm_90a")) == 2

@@ -110,7 +110,9 @@ class Search:
         """The price of the kernels that compute the outputs; those of constants run once."""
         graph = Graph("tensor", "region", inputs, outputs)
         once = constants(graph, fixed)
-        groups = partition(graph, self.price, self.target, kept=selections(graph, once))
+        groups = partition(
+            graph, self.price, self.target, kept=selections(graph, once, self.target)
+        )
         stored = [n for group in groups for n in group]
         buffers = {n: Buffer(f"t{i}", n.type) for i, n in enumerate((*inputs, *stored))}
         ran = (g for g in groups if not once.issuperset(g))
@@ -226,9 +228,9 @@ def constants(graph: Graph, fixed: Collection[Node]) -> set[Node]:
     return found
 
 
-def kept_once(graph: Graph, fixed: Collection[int]) -> set[Node]:
+def kept_once(graph: Graph, fixed: Collection[int], target: Machine) -> set[Node]:
     """What fusion stores, as it knows nothing of what runs once; inputs `fixed` are constants."""
-    return selections(graph, constants(graph, [graph.inputs[i] for i in fixed]))
+    return selections(graph, constants(graph, [graph.inputs[i] for i in fixed]), target)
 
 
 def search(
@@ -250,7 +252,7 @@ def search(
     for masked in (True, False):
         graph = _searched(graph, finder, masked, fixed, log)
     once = constants(graph, [graph.inputs[i] for i in fixed])
-    beside = side_by_side(graph, once, log)
+    beside = side_by_side(graph, once, target, log)
     return simplify(with_roots(graph, beside, ())) if beside else graph
 
 

@@ -1,6 +1,6 @@
 """Products of one tensor with several constants, as one with these constants side by side.
 
-replaced = side_by_side(graph, once)        # `once`: the tensors that constants alone decide
+replaced = side_by_side(graph, once, target)    # `once`: what constants alone decide
 x @ V, x @ W  ->  y = x @ [V W], y[:, :n], y[:, n:]
 
 Each element stays the sum that it was: of the same products, along the same axes. No product of a
@@ -18,6 +18,8 @@ from weft.core.types import Symbolic
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import constant
 from weft.search.quotients import MULTIPLY
+from weft.targets.cpu import CPU
+from weft.targets.machine import Machine
 from weft.tensor.build import Tensor, concat, slice_
 from weft.tensor.build import view as view_of
 from weft.tensor.ops import Map, Reduce, View, is_expansion, moved, position
@@ -157,11 +159,15 @@ def pays(family: Family) -> bool:
 
 
 def side_by_side(
-    graph: Graph, once: Collection[Node], log: PassLog | None = None
+    graph: Graph, once: Collection[Node], target: Machine, log: PassLog | None = None
 ) -> dict[Node, Node]:
-    """What stands for each product of the families that pay."""
+    """What stands for each product of the families that pay.
+
+    On a CPU alone: a GPU's programs compute what constants decide in each call (link/gpu.py).
+    """
     replaced: dict[Node, Node] = {}
-    for family in filter(pays, families(graph, once)):
+    found = families(graph, once) if isinstance(target, CPU) else ()
+    for family in filter(pays, found):
         replaced |= as_one(family)
         if log is not None and log.verbose > 1:
             names = ", ".join(graph.names.get(p.node, "t") for _, p in family)
@@ -169,9 +175,9 @@ def side_by_side(
     return replaced
 
 
-def selections(graph: Graph, once: Collection[Node]) -> set[Node]:
-    """Constants that select between others: read as they are, these selections run in each call."""
-    if not once:
+def selections(graph: Graph, once: Collection[Node], target: Machine) -> set[Node]:
+    """Constants that select between others: in what reads them, each call would select anew."""
+    if not once or not isinstance(target, CPU):
         return set()
     some = {n for n in once if isinstance(n.op, Map) and n.op.function.name == "where"}
     some = {n for n in some if not is_expansion(n)}
