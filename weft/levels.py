@@ -26,7 +26,7 @@ from weft.scalar.nest import Block, Kernel, Program
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
 from weft.scalar.structure import Unique, is_same
-from weft.search.search import search
+from weft.search.search import kept_once, search
 from weft.targets.cpu import CPU
 from weft.targets.gpu import GPU
 from weft.tensor import lower as tensor_lower
@@ -114,9 +114,8 @@ def on_kernels(
         if kernel.name in chooser.moves and name not in ("", "block_sums"):
             return kernel
         made = call_by_name(step, {**facts, "kernel": kernel, "choices": choices})
-        if not name or name in PRECISE or is_same(made.body, kernel.body):
-            return made
-        return made if choices.decide(name, True) else kernel
+        sure = not name or name in PRECISE or is_same(made.body, kernel.body)
+        return made if sure or choices.decide(name, True) else kernel
 
     return program.map_kernels(program.level, one)
 
@@ -157,11 +156,13 @@ def steps_on_tensors(
 
 
 def groups_of(
-    graph: Graph, price: Any, target: CPU | GPU, options: Options, chooser: Chooser, prices: Prices
+    graph: Graph, price: Any, prices: Prices, options: Options, chooser: Chooser, known: Known
 ) -> list[Group]:
     """Which tensors are computed by one kernel, as was found for this graph or by the price."""
     chooser.begin(graph, searched=options.fuse == "greedy")
-    return partition(graph, price, target, options.fuse, chooser, prices)
+    target = find_target(options.target)
+    kept = kept_once(graph, known.constants, target)
+    return partition(graph, price, target, options.fuse, chooser, kept, prices)
 
 
 def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
@@ -210,7 +211,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
         for name, step in steps_on_tensors(target, price, prices, log, options, known):
             run("n", step, name)
     if program.level == "tensor":
-        groups = log.time("l", partial(groups_of, program, price, target, options, chooser, prices))
+        groups = log.time("l", partial(groups_of, program, price, prices, options, chooser, known))
         roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, chooser=chooser, target=target, price=price)

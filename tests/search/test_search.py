@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -17,6 +19,7 @@ from weft.levels import lower
 from weft.options import Options
 from weft.scalar.ops import axis
 from weft.search import search as module
+from weft.search.regions import is_turned
 from weft.search.shown import shown
 from weft.search.writer import Expression
 from weft.tensor.ops import Input, Reduce
@@ -145,3 +148,34 @@ def test_a_formula_is_short_however_often_a_part_of_it_is_read() -> None:
     for _ in range(60):  # as a tree it has 2 ** 60 leaves
         e = Expression("add", None, (e, e))
     assert shown(e).startswith("x[i] + x[i] + ") and len(shown(e)) < 300
+
+
+def across(x: torch.Tensor, w: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    return (w.mT @ x.mT).mT @ v
+
+
+def turned(graph: Graph) -> int:
+    return sum(map(is_turned, graph.nodes()))
+
+
+def test_a_product_is_written_as_another_one_reads_it() -> None:
+    """By rows, where its sum is in either order the same; eager's strides of results stay."""
+    inputs = [torch.randn(4, 256), torch.randn(256, 512), torch.randn(512, 512)]
+    assert [turned(graph_of(across, inputs, s)) for s in ("off", "on")] == [1, 0]
+    exact = across(*(t.double() for t in inputs))
+    found = weft.compile(across, search="on", fallback="error")(*inputs)
+    torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        lambda x, w, v: torch.relu(x @ w) @ v,
+        lambda x, w, v: v @ (w.mT @ x.mT),  # a right factor, which is read along its columns
+        lambda x, w, v: (w.mT @ x.mT).mT * x[:, :1],
+    ],
+)
+def test_what_is_read_along_its_rows_is_as_it_was(run: Any) -> None:
+    inputs = [torch.randn(4, 256), torch.randn(256, 512), torch.randn(512, 512)]
+    plain, found = (graph_of(run, inputs, s) for s in ("off", "on"))
+    assert plain.outputs == found.outputs and not turned(plain)

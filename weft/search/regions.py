@@ -221,3 +221,25 @@ def worth(outputs: Nodes) -> bool:
         if isinstance(n.op, View) and n.op.valid is not None:
             factors[n] = 1
     return False
+
+
+def is_turned(node: Node) -> bool:
+    """Whether a product reads what a sum makes across: by its rows last, after what it sums over.
+
+    (W' @ x')' @ V; the right factor of a product is read in either order.
+    """
+    if not isinstance(node.op, Reduce) or node.args[0].op.name != "map":
+        return False
+    rank, folded = node.args[0].type.rank, node.op.axes
+    for factor in node.args[0].args:
+        if not isinstance(factor.op, View) or not any(
+            isinstance(n.op, Reduce) for n in postorder(factor)
+        ):
+            continue
+        read = [d for t in factor.op.index for d in range(rank) if t is position(d)]
+        rows = [d for d in read if d not in folded]
+        columns = [d for d in range(rank) if d not in (*read, *folded)]
+        left = rows and columns and max(rows) < min(columns)
+        if left and len(rows) < len(read) and read[-1] == rows[-1]:
+            return True
+    return False

@@ -26,8 +26,9 @@ from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.reader import Reader, is_of_root
-from weft.search.regions import Kind, Region, regions
+from weft.search.regions import Kind, Region, is_turned, regions
 from weft.search.shown import shown
+from weft.search.siblings import selections, side_by_side
 from weft.search.writer import Expression, Writer
 from weft.targets.machine import Machine
 from weft.tensor.fuse import partition
@@ -86,8 +87,10 @@ class Search:
         after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
         if after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
-            return None, f"{story}; nothing cheaper"
-        if len(before.expressions) <= FEW:
+            if not any(map(is_turned, postorder(*region.outputs))):
+                return None, f"{story}; nothing cheaper"
+            after = before  # in the order of axes in which the writer has it
+        elif len(before.expressions) <= FEW:
             story += "".join(
                 f"; {word} {', '.join(map(shown, plan.expressions))}"
                 for word, plan in (("was", before), ("is", after))
@@ -103,15 +106,17 @@ class Search:
         story += f"; priced {was:.1f} -> {is_:.1f} us; {verdict.shown}"
         fewer = old > new * FEWER or before.evaluations > after.evaluations
         less = fewer and is_ <= was  # small tensors: a kernel costs more than its sums
-        return (outputs, story) if less or is_ < MARGIN * was else (None, f"{story}; not cheaper")
+        most = was if after is before else MARGIN * was  # the same sums lose nothing
+        return (outputs, story) if less or is_ < most else (None, f"{story}; not cheaper")
 
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
         """The price of the kernels that compute the outputs; those of constants run once."""
         graph = Graph("tensor", "region", inputs, outputs)
-        groups = partition(graph, self.price, self.target, prices=self.prices)
+        once = constants(graph, fixed)
+        kept = selections(graph, once, self.target)
+        groups = partition(graph, self.price, self.target, kept=kept, prices=self.prices)
         stored = [n for group in groups for n in group]
         buffers = {n: Buffer(f"t{i}", n.type) for i, n in enumerate((*inputs, *stored))}
-        once = constants(graph, fixed)
         ran = (g for g in groups if not once.issuperset(g))
         return sum(self.price(lower_group(g, buffers, buffers)) for g in ran)
 
@@ -225,6 +230,11 @@ def constants(graph: Graph, fixed: Collection[Node]) -> set[Node]:
     return found
 
 
+def kept_once(graph: Graph, fixed: Collection[int], target: Machine) -> set[Node]:
+    """What fusion stores, as it knows nothing of what runs once; inputs `fixed` are constants."""
+    return selections(graph, constants(graph, [graph.inputs[i] for i in fixed]), target)
+
+
 def search(
     graph: Graph,
     price: Price,
@@ -249,7 +259,9 @@ def search(
     kinds: tuple[Kind, ...] = ("masked", "functions", "plain")
     for kind in kinds:
         graph = _searched(graph, finder, kind, fixed, log)
-    return graph
+    once = constants(graph, [graph.inputs[i] for i in fixed])
+    beside = side_by_side(graph, once, target, log)
+    return simplify(with_roots(graph, beside, ())) if beside else graph
 
 
 def _searched(

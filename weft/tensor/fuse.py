@@ -7,7 +7,7 @@ Joining(groups).greedily()  # best pair first, wherever the joined kernel is che
 import heapq
 import itertools
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import reduce
 from operator import or_
@@ -163,6 +163,7 @@ def partition(
     target: Machine,
     fuse: str = "greedy",
     chooser: Chooser | None = None,
+    kept: Collection[Node] = (),
     prices: Prices | None = None,
 ) -> list[Group]:
     """Groups of stored tensors, each one kernel (or one library call), in order of data flow.
@@ -173,11 +174,12 @@ def partition(
     order is that of greedy fusion in bullet (github.com/jw1912/bullet). No kernel has more than
     `target.kernel_instructions`, which its instruction cache holds, so that compile time grows with
     the number of tensors, not with its square.
-    "none" keeps the initial kernels; "all" stores only what must be, and joins where legal.
+    Tensors `kept` have a buffer. "none" keeps the initial kernels; "all" stores only what must be,
+    and joins where legal.
     `prices` of kernels are added to, for what is partitioned next by the same price.
     """
     known = {} if prices is None else prices
-    groups = Groups(graph, price, target, (chooser or Chooser()).program, prices=known)
+    groups = Groups(graph, price, target, (chooser or Chooser()).program, kept, prices=known)
     store_initially(groups, fuse)
     if fuse == "greedy":
         _Inlining(groups).run()

@@ -6,7 +6,7 @@ groups.put(kernel)                      # replaces the kernels that stored its o
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from dataclasses import dataclass, field
 from operator import attrgetter
 
@@ -26,13 +26,10 @@ NEVER = float("inf")
 
 def forced_to_store(graph: Graph) -> set[Node]:
     """Tensors that need a buffer: outputs, scans, scatters, operands and results of externs."""
-    found = {n for n in graph.outputs if not isinstance(n.op, ops.Input)}
-    for node in graph.nodes():
-        if isinstance(node.op, ops.Extern):
-            found.update(a for a in node.args if not isinstance(a.op, ops.Input))
-        if isinstance(node.op, ops.Extern | ops.Part | ops.Scan | ops.Scatter):
-            found.add(node)
-    return found
+    kinds, nodes = ops.Extern | ops.Part | ops.Scan | ops.Scatter, [*graph.nodes()]
+    read = (a for n in nodes if isinstance(n.op, ops.Extern) for a in n.args)
+    found = (*graph.outputs, *read, *(n for n in nodes if isinstance(n.op, kinds)))
+    return {n for n in found if not isinstance(n.op, ops.Input)}
 
 
 def weight(node: Node) -> float:
@@ -68,6 +65,7 @@ class Groups:
     price: Price
     target: Machine
     choices: Choices = field(default_factory=Choices)
+    kept: Collection[Node] = ()  # tensors with a buffer, whatever else the price would have
     stored: set[Node] = field(default_factory=set)
     kernels: dict[Node, Kernel] = field(default_factory=dict)  # by each of its outputs
     # Kernels by a tensor that they read, in graph order.
@@ -77,7 +75,7 @@ class Groups:
     def __post_init__(self) -> None:
         self.order = {n: i for i, n in enumerate(self.graph.nodes())}
         self.inputs = set(self.graph.inputs)
-        self.forced = forced_to_store(self.graph)
+        self.forced = forced_to_store(self.graph).union(self.kept)
 
     def name(self, node: Node) -> str:
         """What a choice calls a tensor."""
