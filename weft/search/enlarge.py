@@ -7,6 +7,7 @@ A tensor is read as zeros beyond its borders, whether padding says so or it is n
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 from itertools import permutations, product
 from typing import NamedTuple
 
@@ -31,6 +32,7 @@ class Read(NamedTuple):
     others: Ids
 
 
+@lru_cache(maxsize=1 << 10)
 def is_padding(view: Node) -> bool:
     """Whether a view of a tensor has zeros just where it is beyond the borders of that."""
     op = view.op
@@ -69,8 +71,9 @@ def beside(g: EGraph, term: Term) -> Iterator[tuple[Ids, Read, Read, Steps]]:
     for i, j in permutations(range(len(known)), 2):
         others = tuple(a for k, a in enumerate(term.args) if k not in (i, j))
         for over, at in product(known[i], known[j]):
-            alone = not (at.axes or at.others)  # is exact: it would be rounded with partial sums
-            if over.tensor is at.tensor and over.leaf != at.leaf and not alone:
+            # by numbers alone, it is more exact than it would be among partial sums
+            weighted = any(g.value(f) is None for f in at.others)
+            if over.tensor is at.tensor and over.leaf != at.leaf and weighted:
                 steps = solved(over, at)
                 if steps:
                     yield others, over, at, steps
@@ -79,6 +82,8 @@ def beside(g: EGraph, term: Term) -> Iterator[tuple[Ids, Read, Read, Steps]]:
 def solved(over: Read, at: Read) -> Steps | None:
     """Where the axes of one read have to be for it to be another: the forms are equal there."""
     found: dict[Node, Node] = {}
+    if len(over.place) != len(at.place):
+        return None
     for p, q in zip(over.place, at.place, strict=True):
         own = axes_of(p) & over.axes
         if not own and p is q:
@@ -110,12 +115,13 @@ def _renamed(g: EGraph, at: Read, steps: Steps) -> dict[Node, Node]:
 
 def is_passed(g: EGraph, others: Ids, over: Read, at: Read, steps: Steps) -> bool:
     """Whether the axes get there, and no name means two axes."""
-    body, along = g.mul((at.leaf, *at.others)), Axes(a for a, _ in steps)
-    left = at.axes - _renamed(g, at, steps).keys()
+    along, names = Axes(a for a, _ in steps), _renamed(g, at, steps)
+    around = (g.free(*at.others) | axes_of(*at.place)) - at.axes
     return (
         all(inside(t, g.extents[a], g.ranges(t)) for a, t in steps)
-        and along.isdisjoint((g.free(body) - at.axes) | g.bound(body) | left)
-        and at.axes.isdisjoint(g.free(over.leaf) - along)
+        and along.isdisjoint(around | (at.axes - names.keys()))
+        and at.axes.isdisjoint(axes_of(*over.place) - along)
+        and all(g.bound(f).isdisjoint(names.values()) for f in at.others)
     )
 
 
@@ -123,8 +129,8 @@ def joined(g: EGraph, others: Ids, over: Read, at: Read, steps: Steps) -> int:
     along, names = Axes(a for a, _ in steps), _renamed(g, at, steps)
     there = [apply("eq", a, t) for a, t in steps if t not in names]
     mine = g.sum(over.axes - along, g.mul(over.others))
-    yours = g.renamed(g.mul(at.others), names, {})
+    yours = [g.renamed(f, names, {}) for f in at.others]
     if there:
-        yours = g.mul((g.mask(apply_all("and", there)), yours))
-    inner = g.add((mine, g.sum(at.axes - names.keys(), yours)))
+        yours.append(g.mask(apply_all("and", there)))
+    inner = g.add((mine, g.sum(at.axes - names.keys(), g.mul(yours))))
     return g.add((*others, g.sum(along, g.mul((over.leaf, inner)))))

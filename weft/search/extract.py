@@ -14,7 +14,7 @@ from typing import NamedTuple
 from weft.core.node import Node
 from weft.scalar.sizes import hint
 from weft.search.egraph import EGraph, Ids, Term, binds, read_of
-from weft.search.writer import Expression
+from weft.search.writer import Expression, is_negative
 from weft.targets.machine import Machine
 from weft.tensor.rules_view import axes_of
 
@@ -177,10 +177,19 @@ class Extraction:
             return known
         c, memo[i] = chosen[i], None
         args = tuple(self._expression(a, chosen, memo) for a in c.args)
+        if "add" in (c.term.kind, c.product and c.product.kind):
+            args = self._ordered(c.args, args)
         if c.product is not None:
             args = (Expression(c.product.kind, None, args),)
         made = memo[i] = Expression(c.term.kind, c.term.data, args)
         return made
+
+    def _ordered(self, ids: Ids, args: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Addends: those with few axes first, where less is added, and none negative at first."""
+        parts = [(len(self.g.free(i)), is_negative(e), e) for i, e in zip(ids, args, strict=True)]
+        parts.sort(key=lambda p: p[:2])
+        parts.insert(0, parts.pop(next((k for k, p in enumerate(parts) if not p[1]), 0)))
+        return tuple(e for *_, e in parts)
 
 
 def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[Node]:

@@ -199,7 +199,10 @@ def ordered(g: EGraph, axes: Axes, factors: Ids) -> int:
 
 def common_factors(g: EGraph, term: Term) -> Matches:
     """(other addends, common factors, common axes, then of both: their own axes and factors)"""
-    for i, j in combinations(range(len(term.args)), 2):
+    once = [g.facts[g.find(a)].constant for a in term.args]
+    for i, j in combinations(range(len(once)), 2):
+        if once[i] and once[j]:
+            continue  # whose sum is computed once
         others = _others(_others(term.args, j), i)
         for (s, x), (t, y) in _pairs(g, term.args[i], term.args[j]):
             both = Counter(x) & Counter(y)
@@ -218,7 +221,9 @@ def _pairs(g: EGraph, a: int, b: int) -> Iterator[tuple[tuple[Axes, Ids], tuple[
 def common_lack(
     g: EGraph, others: Ids, shared: Ids, both: Axes, s: Axes, mine: Ids, t: Axes, yours: Ids
 ) -> bool:
-    return not (s | t) & g.free(*shared)
+    """Whether that is equal, and both have the same axes: else hardly any product is saved."""
+    x, y = (g.free(*shared, *own) - both - a for own, a in ((mine, s), (yours, t)))
+    return not (s | t) & g.free(*shared) and x == y
 
 
 def factored(
