@@ -17,7 +17,7 @@ from tests.search.programs import graph_of
 from tests.search.test_laws import expression
 from tests.search.test_masks import any_price, count, values  # noqa: F401
 from tests.search.test_search import frozen
-from weft.core.node import Node, make
+from weft.core.node import Node, make, postorder
 from weft.core.types import TensorType, f32
 from weft.scalar.ops import apply, axis, constant
 from weft.search import check as check_module
@@ -159,6 +159,29 @@ def test_a_block_of_three_branches_is_one_convolution() -> None:
         got = weft.compile(model, search="on", freeze=True, fallback="error")(x)
         exact = model.double()(x.double())
     torch.testing.assert_close(got.double(), exact, rtol=1e-4, atol=1e-4)
+
+
+def sums_of(model: nn.Module, *shape: int) -> list[int]:
+    """The elements that each sum of the input folds, where weights are constants."""
+    for m in model.modules():
+        if isinstance(m, nn.BatchNorm1d | nn.BatchNorm2d):
+            nn.init.uniform_(m.running_mean, 0.5, 2.0)  # type: ignore[arg-type]
+    graph = frozen(model.eval(), torch.randn(shape), True)
+    (given,) = (n for n in graph.inputs if n.type.shape == shape)
+    sums = (n for n in graph.nodes() if isinstance(n.op, Reduce) and given in postorder(n))
+    return [n.args[0].type.size for n in sums]
+
+
+def test_affine_maps_between_layers_are_multiplied_into_weights() -> None:
+    model = nn.Sequential(nn.Linear(256, 300), nn.BatchNorm1d(300), nn.Linear(300, 256))
+    assert sums_of(model, 64, 256) == [64 * 256 * 256]
+    few = nn.Sequential(nn.Conv2d(16, 64, 3), nn.BatchNorm2d(64), nn.Conv2d(64, 4, 1))
+    assert sums_of(few, 1, 16, 16, 16) == [14 * 14 * 4 * 16 * 9]
+
+
+def test_layers_stay_where_their_product_is_larger() -> None:
+    narrow = nn.Sequential(nn.Linear(256, 16), nn.BatchNorm1d(16), nn.Linear(16, 256))
+    assert len(sums_of(narrow, 64, 256)) == 2
 
 
 # ---- what guards them
