@@ -6,6 +6,7 @@ What constants alone decide is free, as it runs once. The order of magnitude is 
 the price of fusion has the last word (search.py).
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -185,11 +186,16 @@ class Extraction:
         return made
 
     def _ordered(self, ids: Ids, args: tuple[Expression, ...]) -> tuple[Expression, ...]:
-        """Addends: those with few axes first, where less is added, and none negative at first."""
-        parts = [(len(self.g.free(i)), is_negative(e), e) for i, e in zip(ids, args, strict=True)]
-        parts.sort(key=lambda p: p[:2])
-        parts.insert(0, parts.pop(next((k for k, p in enumerate(parts) if not p[1]), 0)))
-        return tuple(e for *_, e in parts)
+        """Addends: those of few axes first, where less is added; of both signs in turn, which keeps
+        partial sums small; none at the front that is negative."""
+        counts, parts = Counter[tuple[int, bool]](), list[tuple[int, int, bool, Expression]]()
+        for i, e in zip(ids, args, strict=True):
+            kind = len(self.g.free(i)), is_negative(e)
+            parts.append((kind[0], counts[kind], kind[1], e))
+            counts[kind] += 1
+        parts.sort(key=lambda p: p[:3])
+        parts.insert(0, parts.pop(next((k for k, p in enumerate(parts) if not p[2]), 0)))
+        return tuple(p[3] for p in parts)
 
 
 def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[Node]:
