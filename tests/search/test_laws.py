@@ -18,9 +18,9 @@ from weft.search.extract import Extraction
 from weft.search.laws import LAWS
 from weft.search.writer import Expression
 from weft.targets.cpu import CPUS
-from weft.tensor.ops import Input
+from weft.tensor.ops import Input, View, position
 
-I, J, K = (axis(n) for n in "ijk")  # noqa: E741
+I, J, K, Q, R = (axis(n) for n in "ijkqr")  # noqa: E741
 TENSORS = {n: make(Input(n, TensorType(f32, (4,) * 2))) for n in "abcd"}
 ROWS = make(Input("rows", TensorType(i64, (4,))))
 TARGET = CPUS["avx512"]
@@ -28,7 +28,7 @@ Build = Callable[[EGraph], int]
 
 
 def graph() -> EGraph:
-    return EGraph({I: 4, J: 5, K: 6, axis("k'"): 6})
+    return EGraph({I: 4, J: 5, K: 6, axis("k'"): 6, Q: 3, R: 3})
 
 
 def at(g: EGraph, name: str, *index: object) -> int:
@@ -58,6 +58,38 @@ def scans(g: EGraph) -> int:
     parts = [masked(g, r, K, t, at(g, "a", K, I)) for r in ("le", "ge") for t in (J, *far)]
     inner = {K, I}, g.mul((g.mask(apply("lt", K, J)), at(g, "a", K, I), at(g, "b", I, K)))
     return g.add((*parts, g.sum(*inner)))
+
+
+X = make(Input("x", TensorType(f32, (5,))))
+MOVED = apply("add", apply("add", position(0), position(1)), constant(-1))
+INSIDE = apply("and", apply("ge", MOVED, constant(0)), apply("lt", MOVED, constant(5)))
+PADDED = make(View((5, 3), (MOVED,), INSIDE), X)  # [j, r]: x[j + r - 1]
+
+
+def over(g: EGraph, r: Any = R) -> int:
+    """sum_r x[j + r - 1] a[i, r], with zeros beyond the borders of x"""
+    return g.sum({r}, g.mul((g.leaf(PADDED, (J, r)), at(g, "a", I, r))))
+
+
+def beside(g: EGraph) -> int:
+    """At one position, at all by another name, at some, and at those of another axis."""
+    shifted = g.mul((g.leaf(X, (J,)), at(g, "b", I)))
+    third = g.mul((g.leaf(X, (J,)), g.sum({K}, at(g, "c", K))))
+    return g.add((over(g), g.add((over(g, Q), shifted)), third, shifted))
+
+
+# Beyond the last position, and where a name is another axis in both addends.
+NOT_BESIDE: dict[str, Build] = {
+    "beyond": lambda g: g.mul((g.leaf(X, (apply("add", J, constant(2)),)), at(g, "b", I))),
+    "free": lambda g: g.mul((g.leaf(X, (J,)), at(g, "b", R))),
+    "summed": lambda g: g.sum({R}, g.mul((g.leaf(X, (J,)), at(g, "c", R)))),
+    "moved along": lambda g: g.sum({J}, g.mul((g.leaf(X, (J,)), at(g, "b", J)))),
+    "captured": lambda g: g.sum({Q}, g.mul((g.leaf(PADDED, (J, Q)), g.sum({R}, at(g, "d", Q, R))))),
+}
+
+
+def not_beside(g: EGraph) -> int:
+    return g.add(g.add((over(g), other(g))) for other in NOT_BESIDE.values())
 
 
 HALF = apply("floordiv", K, constant(2))
@@ -123,6 +155,7 @@ EXAMPLES: dict[str, tuple[Build, Build | None]] = {
         lambda g: g.sum({K, J}, g.mul((at(g, "a", I, K), at(g, "b", K, J), at(g, "c", J)))),
         lambda g: g.sum({K, J}, g.mul((at(g, "a", I, K), at(g, "b", K), at(g, "c", K)))),
     ),
+    "enlarge": (beside, not_beside),
     "distribute": (lambda g: g.mul((at(g, "a", I), g.add((at(g, "b", I), at(g, "c", J))))), None),
     "factor": (
         lambda g: g.add((product(g), g.sum({K}, g.mul((at(g, "a", I, K), at(g, "c", K, J)))))),
@@ -276,3 +309,13 @@ def test_a_position_is_looked_up_in_range_alone(build: Build, monkeypatch: Any) 
                 sides = expression(g, i), expression(g, law.make(g, *match))
                 verdicts.append(same([sides[0]], [sides[1]], g.extents))
     assert True in verdicts and False in verdicts
+
+
+@pytest.mark.parametrize("name", NOT_BESIDE)
+def test_each_condition_on_joined_reads_declines(name: str) -> None:
+    (law,) = (law for law in LAWS if law.name == "enlarge")
+    g = graph()
+    g.add((over(g), NOT_BESIDE[name](g)))
+    (term,) = (t for t in g.ids if t.kind == "add")
+    matches = [m for m in law.find(g, term) if m[1].axes == {R}]
+    assert matches and not any(law.when(g, *m) for m in matches)

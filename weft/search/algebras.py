@@ -20,11 +20,13 @@ import numpy as np
 from weft.core.node import Node, postorder
 from weft.scalar.ops import evaluate_term
 from weft.scalar.sizes import hint
-from weft.search.egraph import FOLDS, binds, read_by
+from weft.search.egraph import FOLDS, binds, is_zero_elsewhere, read_by
 from weft.search.elements import Element, Extent, extents_of
 from weft.search.extract import free_of
 from weft.search.families import Array, Hashes, Roots, Values
+from weft.search.reader import is_of_root
 from weft.search.writer import Expression
+from weft.tensor.ops import position
 from weft.tensor.rules_view import axes_of
 
 PRIME = 2**31 - 19  # not 2**31 - 1, which programs divide by
@@ -40,11 +42,12 @@ class Space:
     place: dict[Node, int]
     most: int  # positions of an axis
     exact: Collection[Node]  # axes that conditions compare: no element stands for others
+    ends: Collection[Node]  # axes of results that padded tensors have: their ends are seen, too
 
     @staticmethod
     def of(roots: Roots, extents: Mapping[Node, int]) -> "Space":
         free: dict[int, frozenset[Node]] = {}
-        bound, exact = frozenset[Node](), set[Node]()
+        bound, exact, ends = frozenset[Node](), set[Node](), set[Node]()
         for e in (e for r in roots for e in r.all()):
             free[id(e)] = free_of(e, free)
             terms = terms_of(e)
@@ -53,6 +56,8 @@ class Space:
                 bound |= {e.data}
             if e.kind in ("mask", "at", "scan"):
                 exact |= axes_of(*terms).union(e.data[:1] if e.kind != "mask" else ())
+            if e.kind == "leaf" and is_zero_elsewhere(e.data[0]):
+                ends |= {a for a in axes_of(*terms) if is_of_root(a)}
         axes = sorted(bound.union(*free.values()), key=lambda a: a.op.label)  # type: ignore[attr-defined]
         part, most = dict.fromkeys(axes, 1), 1
         for most in (8, 6, 5, 4, 3, 2):
@@ -62,7 +67,7 @@ class Space:
                 break
         else:
             raise OverflowError(f"{len(axes)} axes are too many to compare values over")
-        return Space(extents, part, {a: d for d, a in enumerate(axes)}, most, exact)
+        return Space(extents, part, {a: d for d, a in enumerate(axes)}, most, exact, ends - exact)
 
     def length(self, a: Node) -> int:
         """How many positions there are to sum along an axis."""
@@ -72,7 +77,10 @@ class Space:
         """The coordinates along each axis, in its own dimension."""
         rank = len(self.place)
         shapes = {a: [-1 if d == e else 1 for e in range(rank)] for a, d in self.place.items()}
-        return {a: np.arange(n).reshape(shapes[a]) for a, n in self.part.items()}
+        at = {a: np.arange(n) for a, n in self.part.items()}
+        for a in self.ends:
+            at[a] += (at[a] > self.part[a] // 2) * (hint(self.extents[a]) - self.part[a])
+        return {a: n.reshape(shapes[a]) for a, n in at.items()}
 
     def values(self, terms: Sequence[Node], hashes: Hashes, whole: bool = False) -> list[Array]:
         """Those of index terms: elements of data are random, and as far from 0 as an axis is long.
@@ -292,6 +300,19 @@ def _is_power_of_two(x: Rounded) -> bool:
     return x.value.ndim == 0 and not x.error and abs(frexp(float(x.value))[0]) == 0.5
 
 
+def read(algebra: Any, tensor: Node, coordinates: Sequence[Array]) -> Any:
+    """The element of a tensor, or of a view that is zero where it reads none."""
+    if not is_zero_elsewhere(tensor):
+        return algebra.leaf(tensor, coordinates)
+    known = {position(d): c for d, c in enumerate(coordinates)}
+    index = [np.asarray(evaluate_term(t, known)) for t in tensor.op.index]  # type: ignore[attr-defined]
+    holds = evaluate_term(tensor.op.valid, known)  # type: ignore[attr-defined]
+    value = algebra.leaf(tensor.args[0], index)
+    if isinstance(value, Rounded):
+        return Rounded(*(np.where(holds, v, 0.0) for v in value))
+    return np.where(holds, value, 0)
+
+
 def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]) -> Any:
     """The value of an expression in an algebra."""
     for e in root.all():
@@ -300,7 +321,7 @@ def evaluated(root: Expression, algebra: Any, space: Space, memo: dict[int, Any]
         args = [memo[id(a)] for a in e.args]
         at = space.values(terms_of(e), algebra.hashes, algebra.whole)
         if e.kind == "leaf":
-            made = algebra.leaf(e.data[0], at)
+            made = read(algebra, e.data[0], at)
         elif e.kind == "mask":
             made = algebra.mask(*at)
         elif e.kind in ("at", "scan"):

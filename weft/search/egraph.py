@@ -22,10 +22,12 @@ from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.sizes import hint
 from weft.search.elements import elements_of
-from weft.tensor.ops import last_of
+from weft.tensor.ops import View, last_of
 from weft.tensor.rules_view import axes_of
 
 FOLDS = ("sum", "max", "min")  # kinds of terms that fold axes
+FORMS = 4  # most forms of an addend whose factors are compared with those of another
+
 Axes = frozenset[Node]
 Ids = tuple[int, ...]
 Number = int | Fraction
@@ -303,6 +305,11 @@ def read_by(tensor: Node) -> Node:
     return tensor.args[0] if tensor.args else tensor
 
 
+def is_zero_elsewhere(tensor: Node) -> bool:
+    """Whether a tensor is a view that has zeros where it reads nothing."""
+    return isinstance(tensor.op, View) and tensor.op.valid is not None and tensor.op.fill == 0
+
+
 def read_of(term: Term) -> tuple[list[Node], tuple[Node, ...]]:
     """The tensors that a leaf or a mask reads, and the terms of its coordinates."""
     terms = term.data[1] if term.kind == "leaf" else term.data[:1]
@@ -321,12 +328,24 @@ def substituted(index: tuple[Node, ...], names: Mapping[Node, Node]) -> tuple[No
     return substitute(index, dict(names))
 
 
+def monomials(g: EGraph, i: int) -> list[tuple[Axes, Ids]]:
+    """Forms of a class as a sum over axes, which may be none, of a product."""
+    found: dict[tuple[Axes, Ids], None] = {}
+    for term in g.terms[g.find(i)]:
+        if term.kind == "mul":
+            found[Axes(), term.args] = None
+        if term.kind == "sum":
+            products = [t.args for t in g.of(term.args[0], "mul")]
+            found |= dict.fromkeys((term.data, f) for f in products or [term.args])
+    return [*found, (Axes(), (g.find(i),))][:FORMS]
+
+
 def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
     """Apply laws until they find nothing new, or to the limits; returns the number of rounds.
 
     A law with too many matches in a round pauses for some, longer each time.
     """
-    until, strikes, applied = Counter[str](), Counter[str](), 0
+    until, strikes, done = Counter[str](), Counter[str](), set[Any]()
     for turn in range(limits.rounds):
         before, seen = len(g.ids), len(g.unions)
         for law in laws:
@@ -338,12 +357,12 @@ def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
                 until[law.name] = turn + 1 + strikes[law.name]
                 continue
             for term, i, match in found:
-                if term not in g.settled:
-                    applied += 1
+                if term not in g.settled and (law.name, term, match) not in done:
+                    done.add((law.name, term, match))
                     g.union(law.make(g, *match), i, law.name, term)
                     if law.settles:
                         g.settled.add(term)
-                if len(g.ids) > limits.nodes or applied >= limits.applied:
+                if len(g.ids) > limits.nodes or len(done) >= limits.applied:
                     g.rebuild()
                     return turn + 1
         g.rebuild()

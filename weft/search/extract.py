@@ -6,6 +6,7 @@ What constants alone decide is free, as it runs once. The order of magnitude is 
 the price of fusion has the last word (search.py).
 """
 
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +16,7 @@ from weft.core.node import Node
 from weft.scalar.sizes import hint
 from weft.search.alike import alike
 from weft.search.egraph import FOLDS, EGraph, Ids, Term, binds, read_of
-from weft.search.writer import Expression
+from weft.search.writer import Expression, is_negative
 from weft.targets.machine import Machine
 from weft.tensor.rules_view import axes_of
 
@@ -189,10 +190,27 @@ class Extraction:
             return known
         c, memo[i] = chosen[i], None
         args = tuple(self._expression(a, chosen, memo) for a in c.args)
+        kinds = c.term.kind, c.product and c.product.kind
+        if "add" in kinds:
+            args = self._ordered(c.args, args)
+        if "mul" in kinds:
+            args = tuple(sorted(args, key=lambda e: e.kind == "const"))
         if c.product is not None:
             args = (Expression(c.product.kind, None, args),)
         made = memo[i] = Expression(c.term.kind, c.term.data, args)
         return made
+
+    def _ordered(self, ids: Ids, args: tuple[Expression, ...]) -> tuple[Expression, ...]:
+        """Addends: those of few axes first, where less is added; of both signs in turn, which keeps
+        partial sums small; none at the front that is negative."""
+        counts, parts = Counter[tuple[int, bool]](), list[tuple[int, int, bool, Expression]]()
+        for i, e in zip(ids, args, strict=True):
+            kind = len(self.g.free(i)), is_negative(e)
+            parts.append((kind[0], counts[kind], kind[1], e))
+            counts[kind] += 1
+        parts.sort(key=lambda p: p[:3])
+        parts.insert(0, parts.pop(next((k for k, p in enumerate(parts) if not p[2]), 0)))
+        return tuple(p[3] for p in parts)
 
 
 def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[Node]:

@@ -17,14 +17,14 @@ from typing import Any
 from weft.core.node import Node
 from weft.scalar.ops import axis
 from weft.scalar.sizes import hint
-from weft.search.egraph import Axes, EGraph, Ids, Law, Term
+from weft.search.egraph import Axes, EGraph, Ids, Law, Term, monomials
+from weft.search.enlarge import beside, is_passed, joined
 from weft.search.functions import FUNCTIONS, always
 from weft.search.masks import MASKED
 from weft.search.order import plan
 
 FACTORS = 16  # most of a product
 ADDENDS = 4  # most of a sum that a product is distributed over
-FORMS = 4  # most forms of an addend whose factors are compared with those of another
 
 Match = tuple[Any, ...]
 Matches = Iterator[Match]
@@ -195,21 +195,12 @@ def ordered(g: EGraph, axes: Axes, factors: Ids) -> int:
 # ---- common factors
 
 
-def monomials(g: EGraph, i: int) -> list[tuple[Axes, Ids]]:
-    """Forms of a class as a sum over axes, which may be none, of a product."""
-    found: dict[tuple[Axes, Ids], None] = {}
-    for term in g.terms[g.find(i)]:
-        if term.kind == "mul":
-            found[Axes(), term.args] = None
-        if term.kind == "sum":
-            products = [t.args for t in g.of(term.args[0], "mul")]
-            found |= dict.fromkeys((term.data, f) for f in products or [term.args])
-    return [*found, (Axes(), (g.find(i),))][:FORMS]
-
-
 def common_factors(g: EGraph, term: Term) -> Matches:
     """(other addends, common factors, common axes, then of both: their own axes and factors)"""
-    for i, j in combinations(range(len(term.args)), 2):
+    once = [g.facts[g.find(a)].constant for a in term.args]
+    for i, j in combinations(range(len(once)), 2):
+        if once[i] and once[j]:
+            continue  # whose sum is computed once
         others = _others(_others(term.args, j), i)
         for (s, x), (t, y) in _pairs(g, term.args[i], term.args[j]):
             both = Counter(x) & Counter(y)
@@ -228,7 +219,9 @@ def _pairs(g: EGraph, a: int, b: int) -> Iterator[tuple[tuple[Axes, Ids], tuple[
 def common_lack(
     g: EGraph, others: Ids, shared: Ids, both: Axes, s: Axes, mine: Ids, t: Axes, yours: Ids
 ) -> bool:
-    return not (s | t) & g.free(*shared)
+    """Whether that is equal, and both have the same axes: else hardly any product is saved."""
+    x, y = (g.free(*shared, *own) - both - a for own, a in ((mine, s), (yours, t)))
+    return not (s | t) & g.free(*shared) and x == y
 
 
 def factored(
@@ -262,6 +255,9 @@ LAWS = (
         "sum_k x = n x where x lacks k, of n positions: n equal addends"),
     Law("order", "sum", product_in_sum, present, ordered,
         "sum_ik x y z = sum_i x (sum_k y z) where x lacks k, and each axis is summed once"),
+    Law("enlarge", "add", beside, is_passed, joined,
+        "sum_s x[f(s)] w[s] + x[f(t)] v = sum_s x[f(s)] (w[s] + [s = t] v) where s gets to t: the "
+        "other addends of sum_s [s = t] x[f(s)] are 0, as all that is read of x is finite"),
     Law("distribute", "mul", add_in_product, always,
         lambda g, others, addends: g.add(g.mul((*others, a)) for a in addends),
         "x (y + z) = x y + x z: distributivity"),

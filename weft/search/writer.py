@@ -97,12 +97,9 @@ class Writer:
         masks = [a for a in (e, *e.args) if a.kind == "mask" and e.kind != "add"]
         if masks:
             return self._masked(masks, [a for a in e.args if a.kind != "mask"])
-        parts = sorted(
-            e.args, key=lambda a: (a.kind == "const", e.kind == "add" and _is_negative(a))
-        )
-        whole = self.tensor(parts[0])
-        for part in parts[1:]:
-            if e.kind == "add" and _is_negative(part):
+        whole = self.tensor(e.args[0])
+        for part in e.args[1:]:
+            if e.kind == "add" and is_negative(part):
                 negated = [a for a in part.args if a.data != -1]
                 inner = negated[0] if len(negated) == 1 else Expression("mul", None, tuple(negated))
                 whole = self._map("subtract", whole, self.tensor(inner))
@@ -204,5 +201,5 @@ class Writer:
                 raise AssertionError(f"{term.op.name} has no tensor")
 
 
-def _is_negative(e: Expression) -> bool:
+def is_negative(e: Expression) -> bool:
     return e.kind == "mul" and any(a.kind == "const" and a.data == -1 for a in e.args)
