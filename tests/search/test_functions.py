@@ -39,6 +39,11 @@ def written_out(x: torch.Tensor) -> torch.Tensor:
     return (e / e.sum(-1, keepdim=True)).log()
 
 
+def by_logarithm(s: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    m = s.amax(-1, keepdim=True)
+    return (s - (m + (s - m).exp().sum(-1, keepdim=True).log())).exp() @ v
+
+
 def loss(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
     return F.nll_loss(x.softmax(-1).log(), i)
 
@@ -55,6 +60,7 @@ PROGRAMS: dict[str, tuple[Run, list[tuple[int, ...]]]] = {
     "log(softmax), written out": (written_out, [(64, 1000)]),
     "log(softmax), images": (lambda x: x.softmax(1).log(), [(2, 21, 33, 35)]),
     "exp(log_softmax)@v": (lambda s, v: F.log_softmax(s, -1).exp() @ v, [(256, 300), (300, 64)]),
+    "softmax by logarithms": (by_logarithm, [(256, 300), (300, 64)]),
     "attention": (attention, [(4, 128, 64)] * 3),
     "divergence": (divergence, [(64, 1000), (64, 1000)]),
     "entropy": (entropy, [(64, 1000)]),

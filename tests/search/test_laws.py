@@ -178,6 +178,7 @@ EXAMPLES: dict[str, tuple[Build, Build | None]] = {
             for e in (
                 g.add((at(g, "a", I), log(g, at(g, "b", J)))),
                 g.add((at(g, "a", I), minus(g, log(g, at(g, "b", I))))),
+                g.add((at(g, "a", I), minus(g, g.add((at(g, "b", J), log(g, at(g, "c", J))))))),
                 log(g, at(g, "c", J)),
             )
         ),

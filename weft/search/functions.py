@@ -48,23 +48,25 @@ def positive(g: EGraph, factors: Ids) -> bool:
     return all(g.facts[g.find(f)].positive for f in factors)
 
 
-def logarithm(g: EGraph, i: int) -> Iterator[tuple[Ids, int, int]]:
-    """(the other addends, 1 or -1, y) of a sum with log y or -log y"""
-    yield from (((), 1, y) for (y,) in applied("log", g, i))
+def logarithm(g: EGraph, i: int) -> Iterator[tuple[Ids, Ids, int, int]]:
+    """(the other addends, those that are subtracted, 1 or -1, y) of a sum with log y or -log y"""
+    yield from (((), (), 1, y) for (y,) in applied("log", g, i))
     for term in g.of(i, "add"):
         for at, a in enumerate(term.args):
             others = (*term.args[:at], *term.args[at + 1 :])
-            yield from ((others, 1, y) for (y,) in applied("log", g, a))
+            yield from ((others, (), 1, y) for (y,) in applied("log", g, a))
             for product in g.of(a, "mul"):
                 sign = [g.value(f) for f in product.args]
                 if len(sign) == 2 and -1 in sign:
-                    rest = product.args[1 - sign.index(-1)]
-                    yield from ((others, -1, y) for (y,) in applied("log", g, rest))
+                    found = logarithm(g, product.args[1 - sign.index(-1)])
+                    plain = ((some, y) for some, less, n, y in found if n == 1 and not less)
+                    yield from ((others, some, -1, y) for some, y in plain)
 
 
-def scaled(g: EGraph, others: Ids, sign: int, y: int) -> int:
-    rest = [g.fn("exp", g.add(others))] if others else []
-    return g.mul((*rest, y if sign == 1 else g.fn("reciprocal", y)))
+def scaled(g: EGraph, others: Ids, less: Ids, sign: int, y: int) -> int:
+    rest = [*others, *(g.mul((g.const(-1), x)) for x in less)]
+    made = [g.fn("exp", g.add(rest))] if rest else []
+    return g.mul((*made, y if sign == 1 else g.fn("reciprocal", y)))
 
 
 # ---- maxima and minima
