@@ -180,6 +180,15 @@ def test_a_large_exponential_stays_below_a_logarithm() -> None:
     assert same_graph(run, inputs([(64, 1000)]))
 
 
+@pytest.mark.parametrize(
+    "run", [lambda x: F.log_softmax(x, -1).exp(), lambda x: x.softmax(-1).log()], ids=["exp", "log"]
+)
+def test_an_axis_of_one_element(run: Run) -> None:
+    """Its numbers are their own maximum: a difference is its own negative."""
+    x = torch.randn(3, 1)
+    torch.testing.assert_close(weft.compile(run, search="on", fallback="error")(x), run(x))
+
+
 def test_integers_wrap() -> None:
     """The sum of the largest ones may be the least."""
     x, y = torch.tensor([2**31 - 1, 0], dtype=torch.int32), torch.tensor([1, -5], dtype=torch.int32)

@@ -227,9 +227,9 @@ const power = (e) => e < 0 ? (10 ** e).toFixed(-e) : `${10 ** (e % 3)}${["", "k"
 function drawSearch() {
   const effort = data.options.search || "off";
   if (effort === "off") { $("search").replaceChildren(el("p", {class: "note"}, "It was off: with --search on, sums of products of tensors are computed in the cheapest order that laws of algebra allow.")); return; }
-  if (!program.regions.length) { $("search").replaceChildren(el("p", {class: "note"}, "It was on, and found no polynomial of tensors that has more than one order worth a look.")); return; }
+  if (!program.regions.length) { $("search").replaceChildren(el("p", {class: "note"}, "It was on, and found no part of the program that may be computed in another way.")); return; }
   const taken = program.regions.filter((r) => r.outcome === "taken").length;
-  $("search").replaceChildren(el("p", {}, `${plural(program.regions.length, "polynomial")} of tensors looked at, ${taken} computed in another way.`),
+  $("search").replaceChildren(el("p", {}, `${plural(program.regions.length, "part")} of the program looked at, ${taken} computed in another way.`),
     ...program.regions.map((r) => {
       const box = el("div", {class: `region ${r.outcome === "taken" ? "taken" : ""}`});
       box.append(el("div", {}, el("span", {class: r.outcome === "taken" ? "yes" : "dim"}, r.outcome === "taken" ? "taken" : `kept as it was: ${r.outcome}`), "  ",

@@ -1,7 +1,7 @@
 """Why a program became what it is: fusions with what they save or cost, choices, regions.
 
 fusions(levels, log, target)    # [{"what": "inline", "of": ["v3"], "saved": 2.1, "taken": True}]
-regions(log)                    # what the search found for each polynomial, and what became of it
+regions(log)                    # what the search found for each region, and what became of it
 Fusion is greedy by price: what it did has the price at its turn; what it left undone is priced on
 the kernels that it ended with.
 """

@@ -48,19 +48,26 @@ def positive(g: EGraph, factors: Ids) -> bool:
     return all(g.facts[g.find(f)].positive for f in factors)
 
 
-def logarithm(g: EGraph, i: int) -> Iterator[tuple[Ids, Ids, int, int]]:
-    """(the other addends, those that are subtracted, 1 or -1, y) of a sum with log y or -log y"""
-    yield from (((), (), 1, y) for (y,) in applied("log", g, i))
+def logarithms(g: EGraph, i: int) -> Iterator[tuple[Ids, int]]:
+    """(the other addends, y) of a sum with log y"""
+    yield from (((), y) for (y,) in applied("log", g, i))
     for term in g.of(i, "add"):
         for at, a in enumerate(term.args):
             others = (*term.args[:at], *term.args[at + 1 :])
-            yield from ((others, (), 1, y) for (y,) in applied("log", g, a))
+            yield from ((others, y) for (y,) in applied("log", g, a))
+
+
+def logarithm(g: EGraph, i: int) -> Iterator[tuple[Ids, Ids, int, int]]:
+    """(the other addends, those that are subtracted, 1 or -1, y) of a sum with log y or -log y"""
+    yield from ((others, (), 1, y) for others, y in logarithms(g, i))
+    for term in g.of(i, "add"):
+        for at, a in enumerate(term.args):
+            others = (*term.args[:at], *term.args[at + 1 :])
             for product in g.of(a, "mul"):
                 sign = [g.value(f) for f in product.args]
                 if len(sign) == 2 and -1 in sign:
-                    found = logarithm(g, product.args[1 - sign.index(-1)])
-                    plain = ((some, y) for some, less, n, y in found if n == 1 and not less)
-                    yield from ((others, some, -1, y) for some, y in plain)
+                    found = logarithms(g, product.args[1 - sign.index(-1)])
+                    yield from ((others, some, -1, y) for some, y in found)
 
 
 def scaled(g: EGraph, others: Ids, less: Ids, sign: int, y: int) -> int:

@@ -69,7 +69,12 @@ class Search:
             start = time.perf_counter()
             try:
                 outputs, story = self._find(region, fixed, known)
-            except (Conflict, Cyclic, OverflowError) as error:  # or a number that no float holds
+            except (
+                Conflict,
+                Cyclic,
+                OverflowError,
+                RecursionError,
+            ) as error:  # or a number that no float holds
                 outputs, story = None, f"given up: {error}"
             spent = f"{(time.perf_counter() - start) * 1e3:.0f} ms"
             self.memo[key] = Found(outputs, f"{spent}; {story}")
