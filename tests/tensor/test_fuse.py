@@ -32,21 +32,6 @@ def test_one_pass_over_rows_is_one_kernel(program: Program, shape: tuple[int, in
     assert len(compiled.report.kernels) == 1
 
 
-def entropy(x: torch.Tensor) -> torch.Tensor:
-    """Its last pass over a row reads the row's sum, and the logarithm of it by a kernel between."""
-    d = x - x.amax(-1, keepdim=True)
-    e = d.exp()
-    r = e.sum(-1, keepdim=True).reciprocal()
-    return (e * r * (d + r.log())).sum(-1)
-
-
-@pytest.mark.parametrize("shape", [(32, 64), (512, 4096)], ids=str)
-def test_kernels_join_with_what_stands_between(shape: tuple[int, int]) -> None:
-    compiled = weft.compile(entropy, target="cpu:avx512")
-    compiled.prepare(torch.empty(shape))
-    assert len(compiled.report.kernels) == 1
-
-
 @pytest.mark.parametrize("shape", [(33, 65), (1, 64), (64, 1), (1, 1), (7, 1000)], ids=str)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])

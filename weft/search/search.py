@@ -69,12 +69,7 @@ class Search:
             start = time.perf_counter()
             try:
                 outputs, story = self._find(region, fixed, known)
-            except (
-                Conflict,
-                Cyclic,
-                OverflowError,
-                RecursionError,
-            ) as error:  # or a number that no float holds
+            except (Conflict, Cyclic, OverflowError, RecursionError) as error:
                 outputs, story = None, f"given up: {error}"
             spent = f"{(time.perf_counter() - start) * 1e3:.0f} ms"
             self.memo[key] = Found(outputs, f"{spent}; {story}")

@@ -14,7 +14,7 @@ from weft.core.types import DType, Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import Index, loads, nodes, substitute_block
 from weft.scalar.intervals import Interval
-from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant, value_of
+from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant
 from weft.scalar.sizes import larger
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Map, Part, Scan, Scatter, View, box, positions
@@ -130,24 +130,14 @@ BY_TABLE: Roads = (one_table, lambda *_: False)
 def root_shape(outputs: Group) -> tuple[int, ...] | None:
     """The iteration space that the outputs share; None when their shapes do not align.
 
-    Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1), and (16,) as well
-    where it is a view of this.
+    Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1).
     """
-    shapes = [whole(o).type.shape for o in outputs]
+    shapes = [o.type.shape for o in outputs]
     if len({len(s) for s in shapes}) != 1:
         return None
     root = tuple(map(_common, zip(*shapes, strict=True)))
     fits = all(d in (1, r) for s in shapes for d, r in zip(s, root, strict=True))
     return root if fits or all(0 in s for s in shapes) else None
-
-
-def whole(output: Node) -> Node:
-    """What an output is a view of that only lacks axes of one element; else the output itself."""
-    op = output.op
-    if isinstance(op, View) and op.valid is None and output.args[0].type.size == output.type.size:
-        kept = tuple(t for t in op.index if value_of(t) is None)
-        return output.args[0] if kept == positions(output.type.rank) else output
-    return output
 
 
 def _common(extents: tuple[int, ...]) -> int:
@@ -161,13 +151,9 @@ def elements(outputs: Group) -> tuple[dict[Node, Interval], list[tuple[Node, Ind
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
-    zero, wanted = constant(0), list[tuple[Node, Index]]()
-    for node in outputs:
-        terms = positions(len(root)) if whole(node) is node else op_of(node, View).index
-        axes = zip(ranges, whole(node).type.shape, terms, strict=True)
-        kept = tuple(a if d != 1 else zero for a, d, t in axes if value_of(t) is None)
-        wanted.append((node, kept))
-    return ranges, wanted
+    shapes = [(node, zip(ranges, node.type.shape, strict=True)) for node in outputs]
+    zero = constant(0)
+    return ranges, [(n, tuple(a if d != 1 else zero for a, d in own)) for n, own in shapes]
 
 
 def lower_group(
