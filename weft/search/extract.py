@@ -9,7 +9,6 @@ the price of fusion has the last word (search.py).
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import NamedTuple
 
 from weft.core.node import Node
@@ -34,10 +33,18 @@ class Candidate(NamedTuple):
     product: Term | None = None  # of a sum: what it is the sum of
 
 
+class Work(NamedTuple):
+    """What is done in each call: nothing that constants alone decide."""
+
+    folds: int  # sums, maxima and minima
+    folded: int  # their multiply-adds, or elements where nothing is multiplied
+    evaluations: int  # of functions
+
+
 class Plan(NamedTuple):
     us: float
     sums: float  # microseconds of its sums and functions alone: the rest is fused with them
-    evaluations: int  # of functions
+    work: Work
     expressions: tuple[Expression, ...]  # of the roots
 
 
@@ -145,8 +152,15 @@ class Extraction:
         made = tuple(self._expression(self.g.find(r), chosen, memo) for r in self.roots)
         paid = {self.keys.get(i, i): (i, c) for i, c in chosen.items()}
         sums = sum(c.us for _, c in paid.values() if c.term.kind in (*FOLDS, "scan", "fn"))
-        functions = sum(self._size(i) for i, c in paid.values() if c.term.kind == "fn")
-        return Plan(sum(c.us for _, c in paid.values()), sums, functions, made)
+        done = [(i, c) for i, c in paid.values() if not self.g.facts[i].constant]
+        folds = [self._folded(c) for _, c in done if c.term.kind in FOLDS]
+        functions = sum(self._size(i) for i, c in done if c.term.kind == "fn")
+        work = Work(len(folds), sum(folds), functions)
+        return Plan(sum(c.us for _, c in paid.values()), sums, work, made)
+
+    def _folded(self, c: Candidate) -> int:
+        multiplies = c.product is not None and c.product.kind == "mul"
+        return self._size(c.term.args[0]) * (max(1, len(c.args) - 1) if multiplies else 1)
 
     def _best(self, chosen: Mapping[int, Candidate]) -> dict[int, Candidate]:
         """The best candidate of each class, where what is chosen already costs nothing more."""
@@ -219,19 +233,6 @@ def free_of(e: Expression, known: Mapping[int, frozenset[Node]]) -> frozenset[No
     chosen = e.data[1:] if e.kind == "at" else ()
     found = frozenset[Node]().union(*(known[id(a)] for a in e.args)) - binds(e)
     return found | axes_of(*terms, *chosen)
-
-
-def multiply_adds(expressions: Iterable[Expression], extents: Mapping[Node, int]) -> int:
-    """Those of all sums, each counted once; a sum that multiplies nothing counts its additions."""
-    free: dict[int, frozenset[Node]] = {}
-    total = 0
-    for e in every(expressions):
-        free[id(e)] = free_of(e, free)
-        if e.kind == "sum":
-            inner = e.args[0]
-            times = max(1, len(inner.args) - 1) if inner.kind == "mul" else 1
-            total += times * prod(hint(extents[a]) for a in free[id(inner)])
-    return total
 
 
 def every(expressions: Iterable[Expression]) -> list[Expression]:

@@ -21,7 +21,7 @@ from weft.core.passes import PassLog
 from weft.scalar.nest import Buffer
 from weft.search.check import Verdict, compare, same
 from weft.search.egraph import Conflict, EGraph, Law, Limits, saturate
-from weft.search.extract import Cyclic, Extraction, Plan, multiply_adds
+from weft.search.extract import Cyclic, Extraction, Plan
 from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
@@ -86,7 +86,9 @@ class Search:
         rounds = saturate(g, self.laws, self.limits)
         after = Extraction(g, self.target, roots).cheapest()
         story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
-        if after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
+        old, new = before.work, after.work
+        fewer = any(x > y for x, y in zip(old, new, strict=True))
+        if not fewer or after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
             if not any(map(is_turned, postorder(*region.outputs))):
                 return None, f"{story}; nothing cheaper"
             after = before  # in the order of axes in which the writer has it
@@ -96,16 +98,15 @@ class Search:
                 for word, plan in (("was", before), ("is", after))
             )
         story += f"; {before.us:.1f} -> {after.us:.1f} us"
-        old, new = (multiply_adds(p.expressions, g.extents) for p in (before, after))
-        story += f", multiply-adds {old} -> {new}"
+        story += f", multiply-adds {old.folded} -> {new.folded}"
         outputs, verdict = stand_in(region, reader, self.target, before, after, known)
         if outputs is None or verdict.why:
             return None, f"{story}; refused: {verdict.why}"
         outputs = simplify(Graph("tensor", "region", region.inputs, outputs)).outputs
         was, is_ = (self._us(region.inputs, o, fixed) for o in (region.outputs, outputs))
         story += f"; priced {was:.1f} -> {is_:.1f} us; {verdict.shown}"
-        fewer = old > new * FEWER or before.evaluations > after.evaluations
-        less = fewer and is_ <= was  # small tensors: a kernel costs more than its sums
+        many = old.folded > new.folded * FEWER or old.evaluations > new.evaluations
+        less = many and is_ <= was  # small tensors: a kernel costs more than its sums
         most = was if after is before else MARGIN * was  # the same sums lose nothing
         return (outputs, story) if less or is_ < most else (None, f"{story}; not cheaper")
 
