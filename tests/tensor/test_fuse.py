@@ -32,6 +32,21 @@ def test_one_pass_over_rows_is_one_kernel(program: Program, shape: tuple[int, in
     assert len(compiled.report.kernels) == 1
 
 
+def entropy(x: torch.Tensor) -> torch.Tensor:
+    """Its last pass over a row reads the row's sum, and the logarithm of it by a kernel between."""
+    d = x - x.amax(-1, keepdim=True)
+    e = d.exp()
+    r = e.sum(-1, keepdim=True).reciprocal()
+    return (e * r * (d + r.log())).sum(-1)
+
+
+@pytest.mark.parametrize("shape", [(32, 64), (512, 4096)], ids=str)
+def test_kernels_join_with_what_stands_between(shape: tuple[int, int]) -> None:
+    compiled = weft.compile(entropy, target="cpu:avx512")
+    compiled.prepare(torch.empty(shape))
+    assert len(compiled.report.kernels) == 1
+
+
 @pytest.mark.parametrize("shape", [(33, 65), (1, 64), (64, 1), (1, 1), (7, 1000)], ids=str)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])
@@ -42,7 +57,7 @@ def test_results_without_an_axis_are_stored_beside_those_with_it(
 
     def run(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         m = x.amax(axis, keepdim=True)
-        s = (x - m).exp().sum(axis, keepdim=True)
+        s = (x - m).exp().mean(axis, keepdim=True)
         return m, s, (x * s - m.sin()).sum(axis, keepdim=keepdim), (x[2:3] + x).sum(axis)
 
     x = torch.randn(shape)

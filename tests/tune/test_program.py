@@ -40,7 +40,7 @@ def settings() -> Iterator[Settings]:
 
 def twice(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     y = torch.tanh(x) * 2
-    return y + 1, (y * x).sum(0)
+    return y + 1, (y * x)[:, :300].sum(0)
 
 
 def compiled(target: str = "cpu", **facts: Any) -> Any:

@@ -105,7 +105,7 @@ class Undone:
                 pair = ".".join(groups.name(k.outputs[0]) for k in (a, b))
                 row: Row = {"name": f"join.{pair}", "taken": False, "saved": None}
                 if joining.is_legal(a, b):
-                    rows.append(row | priced(a.cost + b.cost, joining.both(a, b).cost))
+                    rows.append(row | priced(a.cost + b.cost, joining.all_of(a, b).cost))
         return rows
 
 

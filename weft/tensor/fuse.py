@@ -9,6 +9,8 @@ import itertools
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from functools import reduce
+from operator import or_
 
 from weft.core.node import Graph, Node
 from weft.scalar.choices import Chooser
@@ -24,18 +26,6 @@ from weft.tensor.recomputed import recomputes, store_recomputed
 NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paired with
 
 
-def join_everything(groups: Groups) -> None:
-    """Join kernels over one iteration space wherever that is legal, whatever they cost."""
-    joining = Joining(groups)
-    while True:
-        pairs = itertools.combinations(filter(is_joinable, groups.all()), 2)
-        joined = ((joining.both(*pair), *pair) for pair in pairs if joining.is_legal(*pair))
-        legal = next((parts for parts in joined if not recomputes(parts[0], groups)), None)
-        if legal is None:
-            return
-        joining.join(*legal)
-
-
 def is_joinable(kernel: Kernel) -> bool:
     """Whether other outputs may be computed in the kernel's loops."""
     return not isinstance(kernel.outputs[0].op, ops.Extern | ops.Scan | ops.Scatter | ops.Part)
@@ -44,11 +34,11 @@ def is_joinable(kernel: Kernel) -> bool:
 class Joining:
     """Joins kernels of some groups."""
 
-    def __init__(self, groups: Groups) -> None:
-        """Find the kernels that each kernel depends on."""
-        self.groups = groups
-        self.heap: list[tuple[int, int, int, int, int, Kernel, Kernel]] = []
-        self.declined: list[tuple[Kernel, Kernel]] = []
+    def __init__(self, groups: Groups, whatever: bool = False) -> None:
+        """Find the kernels that each kernel depends on; joins are taken `whatever` they cost."""
+        self.groups, self.whatever = groups, whatever
+        self.heap: list[tuple[int, int, int, int, int, tuple[Kernel, ...]]] = []
+        self.declined: list[tuple[Kernel, ...]] = []
         self.tick = itertools.count()
         for i, outputs in enumerate(groups.ordered()):
             kernel = groups.kernels[outputs[0]]
@@ -60,7 +50,8 @@ class Joining:
         """Join pairs that share most bytes first, where the joined kernel is cheaper.
 
         Of pairs with equal bytes the one with fewer outputs comes first: many siblings join as in a
-        tournament. A pair is lowered and priced when its turn comes. Each kernel is paired with the
+        tournament. A pair is lowered and priced when its turn comes, with what stands between both:
+        the logarithm of a row's sum, which the rows read as well. Each kernel is paired with the
         NEAREST readers of each tensor that it reads or writes: the number of pairs grows with that
         of kernels, not with its square.
         """
@@ -69,52 +60,48 @@ class Joining:
             self._push(a, (b for b in self._near(a) if b.place > a.place))
         self._drain()
         declined, self.declined = self.declined, []
-        for a, b in declined:
-            self._joined(a, b, late=True)
+        for kernels in declined:
+            self._joined(kernels, late=True)
         self._drain()
 
     def _drain(self) -> None:
         while self.heap:
-            *_, a, b = heapq.heappop(self.heap)
-            self._joined(a, b)
+            self._joined(heapq.heappop(self.heap)[-1])
 
-    def _joined(self, a: Kernel, b: Kernel, late: bool = False) -> None:
-        """Join two current kernels, where that is cheaper; late, where it is wanted."""
-        groups, choices, name = self.groups, self.groups.choices, self._name(a, b)
-        current = all(groups.kernels.get(k.outputs[0]) is k for k in (a, b))
-        if not current or self._makes_cycle(a, b):
+    def _joined(self, kernels: tuple[Kernel, ...], late: bool = False) -> None:
+        """Join current kernels, where that is cheaper; late, where it is wanted."""
+        groups, choices = self.groups, self.groups.choices
+        current = all(groups.kernels.get(k.outputs[0]) is k for k in kernels)
+        if not current or self._between(*kernels):
             return
-        joined = self.both(a, b)
-        cheaper = joined.cost < a.cost + b.cost and not recomputes(joined, groups)
-        saved = a.cost + b.cost - joined.cost
-        sound = late and joined.cost < NEVER and not recomputes(joined, groups)
-        if (sound and choices.wanted(name)) or (cheaper and choices.settle(name, saved)):
-            self.join(joined, a, b)
+        joined = self.all_of(*kernels)
+        name = ".".join(("join", *(groups.name(k.outputs[0]) for k in kernels)))
+        saved = sum(k.cost for k in kernels) - joined.cost
+        wanted = late or saved > 0 or self.whatever
+        sound = wanted and joined.cost < NEVER and not recomputes(joined, groups)
+        if sound and (choices.wanted(name) if late else choices.settle(name, saved)):
+            self.join(joined, *kernels)
             self._push(joined, self._near(joined))
         else:
-            self.declined.append((a, b))
-
-    def _name(self, a: Kernel, b: Kernel) -> str:
-        pair = sorted((a, b), key=place)
-        return ".".join(("join", *(self.groups.name(k.outputs[0]) for k in pair)))
+            self.declined.append(kernels)
 
     def _push(self, a: Kernel, others: Iterable[Kernel]) -> None:
         for b in others:
-            if self._is_small(a, b) and self.is_legal(a, b):
-                size = len(a.outputs) + len(b.outputs)
-                first, second = sorted((a.place, b.place))
-                entry = (-self._shared(a, b), size, first, second, next(self.tick), a, b)
-                heapq.heappush(self.heap, entry)
+            kernels = tuple(sorted((a, b, *self._between(a, b)), key=place))
+            if self._is_small(*kernels) and self.is_legal(*kernels):
+                size, first, last = sum(len(k.outputs) for k in kernels), kernels[0], kernels[-1]
+                order = -self._shared(a, b), size, first.place, last.place, next(self.tick)
+                heapq.heappush(self.heap, (*order, kernels))
 
     def _shared(self, a: Kernel, b: Kernel) -> int:
         """Bytes of the tensors that both read or write."""
         shared = {*a.reads, *a.outputs} & {*b.reads, *b.outputs}
         return sum(hint(n.type.size) * n.type.dtype.bytes for n in shared)
 
-    def _is_small(self, a: Kernel, b: Kernel) -> bool:
+    def _is_small(self, *kernels: Kernel) -> bool:
         """Whether the joined kernel keeps the target's limits of code and operands."""
-        operands = {*a.reads, *b.reads, *a.outputs, *b.outputs}
-        return self.groups.is_short(a, b) and len(operands) <= self.groups.target.kernel_buffers
+        operands = {n for k in kernels for n in (*k.reads, *k.outputs)}
+        return self.groups.is_short(*kernels) and len(operands) <= self.groups.target.kernel_buffers
 
     def _near(self, kernel: Kernel) -> list[Kernel]:
         """Kernels that read a tensor it reads or writes, or write one it reads."""
@@ -131,27 +118,29 @@ class Joining:
         kernels = self.groups.kernels
         return [kernels[n] for n in kernel.reads if n in kernels]
 
-    def is_legal(self, a: Kernel, b: Kernel) -> bool:
-        return root_shape((*a.outputs, *b.outputs)) is not None and not self._makes_cycle(a, b)
+    def is_legal(self, *kernels: Kernel) -> bool:
+        legal = all(map(is_joinable, kernels)) and not self._between(*kernels)
+        return legal and root_shape(tuple(n for k in kernels for n in k.outputs)) is not None
 
-    def _makes_cycle(self, a: Kernel, b: Kernel) -> bool:
-        """Whether one depends on the other through a third kernel."""
-        both = ((third, y) for x, y in ((a, b), (b, a)) for third in self._makers(x))
-        return any(third is not y and third.above & y.bit for third, y in both)
+    def _between(self, *kernels: Kernel) -> list[Kernel]:
+        """Other kernels that some of these read and that depend on others of these."""
+        bits = reduce(or_, (k.bit for k in kernels))
+        makers = dict.fromkeys(m for k in kernels for m in self._makers(k))
+        return [m for m in makers if m not in kernels and m.above & bits]
 
-    def both(self, a: Kernel, b: Kernel) -> Kernel:
+    def all_of(self, *kernels: Kernel) -> Kernel:
         """The joined kernel; it stores what another kernel reads and what must be stored."""
-        own = sorted((*a.outputs, *b.outputs), key=self.groups.order.__getitem__)
-        read = {n for n in own if any(k not in (a, b) for k in self.groups.readers(n))}
-        outputs = tuple(n for n in own if n in read or n in self.groups.forced)
-        joined = self.groups.kernel(outputs, own)
-        joined.bit = a.bit | b.bit
-        joined.above = (a.above | b.above) & ~joined.bit
+        groups = self.groups
+        own = sorted((n for k in kernels for n in k.outputs), key=groups.order.__getitem__)
+        read = {n for n in own if any(k not in kernels for k in groups.readers(n))}
+        joined = groups.kernel(tuple(n for n in own if n in read or n in groups.forced), own)
+        joined.bit = reduce(or_, (k.bit for k in kernels))
+        joined.above = reduce(or_, (k.above for k in kernels)) & ~joined.bit
         return joined
 
-    def join(self, joined: Kernel, a: Kernel, b: Kernel) -> None:
-        """Replace both by the joined kernel; kernels below it now depend on what either did."""
-        for node in (*a.outputs, *b.outputs):
+    def join(self, joined: Kernel, *kernels: Kernel) -> None:
+        """Replace all by the joined kernel; kernels below it now depend on what each did."""
+        for node in (n for k in kernels for n in k.outputs):
             self.groups.remove(node)
         self.groups.put(joined)
         below = [joined]
@@ -195,10 +184,8 @@ def partition(
     if fuse == "greedy":
         _Inlining(groups).run()
     store_recomputed(groups)
-    if fuse == "greedy":
-        Joining(groups).greedily()
-    elif fuse == "all":
-        join_everything(groups)
+    if fuse != "none":
+        Joining(groups, fuse == "all").greedily()
     return groups.ordered()
 
 
@@ -336,8 +323,6 @@ class _Inlining:
         if own.outputs[0].type.shape != readers[0].outputs[0].type.shape:
             return False
         outputs = (*own.outputs, *readers[0].outputs)
-        if root_shape(outputs) is None:
-            return False
         return own.cost + readers[0].cost - self.groups.kernel(outputs, outputs).cost > saved
 
     def _inline(self, node: Node, readers: Iterable[Kernel]) -> None:

@@ -14,7 +14,7 @@ from weft.core.types import DType, Symbolic, TensorType
 from weft.scalar import nest
 from weft.scalar.blocks import Index, loads, nodes, substitute_block
 from weft.scalar.intervals import Interval
-from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant
+from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant, value_of
 from weft.scalar.sizes import larger
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Extern, Input, Map, Part, Scan, Scatter, View, box, positions
@@ -130,14 +130,28 @@ BY_TABLE: Roads = (one_table, lambda *_: False)
 def root_shape(outputs: Group) -> tuple[int, ...] | None:
     """The iteration space that the outputs share; None when their shapes do not align.
 
-    Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1).
+    Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1), and (16,) as well
+    where it is a view of this.
     """
-    shapes = [o.type.shape for o in outputs]
+    shapes = [o.type.shape for o in _of_one_rank(outputs)]
     if len({len(s) for s in shapes}) != 1:
         return None
     root = tuple(map(_common, zip(*shapes, strict=True)))
     fits = all(d in (1, r) for s in shapes for d, r in zip(s, root, strict=True))
     return root if fits or all(0 in s for s in shapes) else None
+
+
+def _of_one_rank(outputs: Group) -> Group:
+    """The outputs; where ranks differ, for each what it views that only has more axes of one."""
+    return outputs if len({o.type.rank for o in outputs}) == 1 else tuple(map(_whole, outputs))
+
+
+def _whole(output: Node) -> Node:
+    op = output.op
+    if isinstance(op, View) and op.valid is None and output.args[0].type.size == output.type.size:
+        kept = tuple(t for t in op.index if value_of(t) is None)
+        return output.args[0] if kept == positions(output.type.rank) else output
+    return output
 
 
 def _common(extents: tuple[int, ...]) -> int:
@@ -151,9 +165,13 @@ def elements(outputs: Group) -> tuple[dict[Node, Interval], list[tuple[Node, Ind
     root = root_shape(outputs)
     assert root is not None
     ranges = box(root, "o")
-    shapes = [(node, zip(ranges, node.type.shape, strict=True)) for node in outputs]
-    zero = constant(0)
-    return ranges, [(n, tuple(a if d != 1 else zero for a, d in own)) for n, own in shapes]
+    zero, wanted = constant(0), list[tuple[Node, Index]]()
+    for node, whole in zip(outputs, _of_one_rank(outputs), strict=True):
+        terms = positions(len(root)) if whole is node else op_of(node, View).index
+        axes = zip(ranges, whole.type.shape, terms, strict=True)
+        kept = tuple(a if d != 1 else zero for a, d, t in axes if value_of(t) is None)
+        wanted.append((node, kept))
+    return ranges, wanted
 
 
 def lower_group(
