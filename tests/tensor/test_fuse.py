@@ -47,6 +47,67 @@ def test_kernels_join_with_what_stands_between(shape: tuple[int, int]) -> None:
     assert len(compiled.report.kernels) == 1
 
 
+Tensors = torch.Tensor | tuple[torch.Tensor, ...]
+
+
+def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+    return q @ k.transpose(-1, -2) / 8
+
+
+def unnormalised(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    e = scores(q, k).exp()
+    return (e @ v) / e.sum(-1, keepdim=True)
+
+
+def by_logarithm(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    return scores(q, k).log_softmax(-1).exp() @ v
+
+
+def by_logsumexp(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    s = scores(q, k)
+    return (s - s.logsumexp(-1, keepdim=True)).exp() @ v
+
+
+def standardised(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    s = scores(q, k)
+    return ((s - s.mean(-1, keepdim=True)) / s.std(-1, keepdim=True)).softmax(-1) @ v
+
+
+def with_entropy(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    p = scores(q, k).softmax(-1)
+    return p @ v, -(p * (p + 1e-9).log()).sum(-1)
+
+
+def two_products(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    p = scores(q, k).softmax(-1)
+    return p @ v, p @ k
+
+
+def grouped(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    k, v = (t[:2].repeat_interleave(4, 0) for t in (k, v))
+    return scores(q, k).softmax(-1) @ v
+
+
+ATTENTIONS = [
+    unnormalised, by_logarithm, by_logsumexp, standardised, with_entropy, two_products, grouped,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", ATTENTIONS)
+def test_what_reads_scores_row_by_row_is_one_kernel(program: Callable[..., Tensors]) -> None:
+    """Beside those that pack operands."""
+    compiled = weft.compile(program, target="cpu:avx2")
+    compiled.prepare(*(torch.empty(8, 1024, 64) for _ in range(3)))
+    big = [k for k in compiled.report.kernels if not k.name.startswith("pack")]
+    assert len(big) == 1
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(8, 333, 64, generator=generator) for _ in range(3))
+    found, exact = weft.compile(program)(q, k, v), program(q.double(), k.double(), v.double())
+    pairs = [(found, exact)] if isinstance(found, torch.Tensor) else zip(found, exact, strict=True)
+    for mine, right in pairs:
+        torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(33, 65), (1, 64), (64, 1), (1, 1), (7, 1000)], ids=str)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])

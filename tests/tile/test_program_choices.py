@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -34,6 +37,21 @@ def lines_of(levels) -> list[str]:
     return [line.partition("#")[0].strip() for line in text if line.startswith("program_")]
 
 
+def yes_of(schedule: str) -> list[str]:
+    """The fusions and merges that were taken."""
+    lines = (line.partition("#")[0].strip() for line in schedule.splitlines())
+    return [s for s in lines if re.match(r"program_\w+\.(inline|join|merge)\..* = yes$", s)]
+
+
+def undone(lines: list[str], again: Callable[[str], list[str]]) -> str:
+    """All fusions taken back: those too that are met `again` as others are gone."""
+    back: dict[str, None] = {}
+    while taken := {n: None for n in (line.partition(" =")[0] for line in lines) if n not in back}:
+        back |= taken
+        lines = again("".join(f"{n} = no\n" for n in back))
+    return "".join(f"{n} = no\n" for n in back)
+
+
 @pytest.mark.parametrize("target, no", [("cpu:avx512", "no"), ("cuda:sm_90a", "None")])
 def test_a_merge_that_is_not_taken(target: str, no: str) -> None:
     levels = emitted(target=target)
@@ -55,12 +73,18 @@ def test_what_was_decided_otherwise_is_right() -> None:
     q, k, v = (torch.randn(1, 8, 512, 64) for _ in range(3))
     compiled, counts = weft.compile(attention), set[int]()
     expected = compiled(q, k, v)
-    lines = [s for s in compiled.ir("schedule").splitlines() if s.startswith("program_")]
-    assert sum(".inline." in line for line in lines) >= 4
-    for line in lines:
-        other = weft.compile(attention, schedule=line.partition("#")[0].replace("yes", "no"))
+
+    def lines_by(schedule: str) -> list[str]:
+        other = weft.compile(attention, schedule=schedule)
         torch.testing.assert_close(other(q, k, v), expected)
         counts.add(len(weft.report(other).kernels))
+        return yes_of(other.ir("schedule"))
+
+    lines = yes_of(compiled.ir("schedule"))
+    assert sum(".inline." in line for line in lines) >= 4
+    for line in lines:
+        lines_by(line.partition("#")[0].replace("yes", "no"))
+    undone(lines, lines_by)
     assert len(counts) > 1
 
 
@@ -85,8 +109,10 @@ def test_forward_and_backward_replay_from_one_text() -> None:
 def test_no_fusion_at_all_by_hand() -> None:
     """Every line taken back: what a fusion that is gone would have allowed is not missed."""
     levels = emitted()
-    lines = [line.replace("yes", "no") for line in lines_of(levels)]
-    none = emitted("\n".join(line for line in lines if ".inline." in line or ".join." in line))
+    schedule = undone(
+        yes_of(levels.text("schedule")), lambda s: yes_of(emitted(s).text("schedule"))
+    )
+    none = emitted(schedule)
     assert len(none.program("loop").kernels) > len(levels.program("loop").kernels)
 
 

@@ -7,6 +7,7 @@ cheapest now is taken, again and again.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from itertools import combinations
 from math import prod
 from typing import Any
@@ -83,7 +84,8 @@ def _exact(orders: Orders) -> Tree:
 
 def _greedy(orders: Orders) -> Tree:
     trees: dict[int, Tree] = {1 << i: i for i in range(len(orders.free))}
+    cost = cache(orders.join)
     while len(trees) > 1:
-        a, b = min(combinations(trees, 2), key=lambda pair: orders.join(*pair))
+        a, b = min(combinations(trees, 2), key=lambda pair: cost(*pair))
         trees[a | b] = (trees.pop(a), trees.pop(b))
     return trees[orders.all]

@@ -37,10 +37,14 @@ from weft.tensor.lower import lower_group
 from weft.tensor.ops import Extern, Gather, Index, Input, Map, Reduce, Scalar, Scan, View
 from weft.tensor.rules import simplify
 
+LINEAR = "add subtract maximum minimum negate absolute relu where".split()  # of the same degree
 MARGIN = 0.9  # of the old price, at most
 FEWER = 4  # times fewer multiply-adds, at least, for a price that is the same
 FEW = 4  # results of a region that its story writes out
 LIMITS = {"on": Limits(), "deep": Limits(20000, 30, 20000, 2000, 1000)}
+
+
+Plans = tuple[Reader, Plan, Plan]  # of a region, as it is written and the cheapest
 
 
 class Found(NamedTuple):
@@ -57,6 +61,7 @@ class Search:
     limits: Limits = LIMITS["on"]
     laws: Collection[Law] = LAWS
     memo: dict[Any, Found] = field(default_factory=dict[Any, Found])
+    plans: dict[Any, tuple[Plans | None, str]] = field(default_factory=dict[Any, Any])
     prices: Prices = field(default_factory=Prices)  # of kernels that were met before
 
     def region(
@@ -78,27 +83,14 @@ class Search:
     def _find(
         self, region: Region, fixed: Collection[Node], known: Scaling
     ) -> tuple[Nodes | None, str]:
-        reader = Reader(region.outputs, fixed, most=self.limits.written)
-        g, roots = reader.graph, tuple(reader.roots)
-        if len(g.ids) > self.limits.written:
-            return None, f"{len(g.ids)} nodes, too many"
-        before = Extraction(g, self.target, roots).cheapest()
-        rounds = saturate(g, self.laws, self.limits)
-        after = Extraction(g, self.target, roots).cheapest()
-        story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
+        key = region.outputs, *(i for i in region.inputs if i in fixed)
+        if key not in self.plans:  # whatever is known of the inputs
+            self.plans[key] = self._planned(region, fixed)
+        plans, story = self.plans[key]
+        if plans is None:
+            return None, story
+        reader, before, after = plans
         old, new = before.work, after.work
-        fewer = any(x > y for x, y in zip(old, new, strict=True))
-        if not fewer or after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
-            if not any(map(is_turned, postorder(*region.outputs))):
-                return None, f"{story}; nothing cheaper"
-            after = before  # in the order of axes in which the writer has it
-        elif len(before.expressions) <= FEW:
-            story += "".join(
-                f"; {word} {', '.join(map(shown, plan.expressions))}"
-                for word, plan in (("was", before), ("is", after))
-            )
-        story += f"; {before.us:.1f} -> {after.us:.1f} us"
-        story += f", multiply-adds {old.folded} -> {new.folded}"
         outputs, verdict = stand_in(region, reader, self.target, before, after, known)
         if outputs is None or verdict.why:
             return None, f"{story}; refused: {verdict.why}"
@@ -109,6 +101,30 @@ class Search:
         less = many and is_ <= was  # small tensors: a kernel costs more than its sums
         most = was if after is before else MARGIN * was  # the same sums lose nothing
         return (outputs, story) if less or is_ < most else (None, f"{story}; not cheaper")
+
+    def _planned(self, region: Region, fixed: Collection[Node]) -> tuple[Plans | None, str]:
+        """What is written and the cheapest that is equal, where it may be worth a check."""
+        reader = Reader(region.outputs, fixed, most=self.limits.written)
+        g, roots = reader.graph, tuple(reader.roots)
+        if len(g.ids) > self.limits.written:
+            return None, f"{len(g.ids)} nodes, too many"
+        before = Extraction(g, self.target, roots).cheapest()
+        rounds = saturate(g, self.laws, self.limits)
+        after = Extraction(g, self.target, roots).cheapest()
+        story = f"{len(g.ids)} nodes, {rounds} rounds; {laws_used(g)}"
+        fewer = any(x > y for x, y in zip(before.work, after.work, strict=True))
+        if not fewer or after.us >= MARGIN * before.us or after.sums >= MARGIN * before.sums:
+            if not any(map(is_turned, postorder(*region.outputs))):
+                return None, f"{story}; nothing cheaper"
+            after = before  # in the order of axes in which the writer has it
+        elif len(before.expressions) <= FEW:
+            story += "".join(
+                f"; {word} {', '.join(map(shown, plan.expressions))}"
+                for word, plan in (("was", before), ("is", after))
+            )
+        story += f"; {before.us:.1f} -> {after.us:.1f} us"
+        story += f", multiply-adds {before.work.folded} -> {after.work.folded}"
+        return (reader, before, after), story
 
     def _us(self, inputs: Nodes, outputs: Nodes, fixed: Collection[Node]) -> float:
         """The price of the kernels that compute the outputs; those of constants run once."""
@@ -178,16 +194,7 @@ def degrees(graph: Graph) -> dict[Node, float]:
             case "divide" | "reciprocal" | "rsqrt" | "sqrt" as name:
                 powers = {"divide": (1, -1), "reciprocal": (-1,), "rsqrt": (-0.5,), "sqrt": (0.5,)}
                 found[n] = sum(p * d for p, d in zip(powers[name], of, strict=True))
-            case (
-                "add"
-                | "subtract"
-                | "maximum"
-                | "minimum"
-                | "negate"
-                | "absolute"
-                | "relu"
-                | "where"
-            ):
+            case name if name in LINEAR:
                 found[n] = max(of[-2:])  # not of a condition
             case _:
                 moved = isinstance(n.op, Reduce | View | Gather | Scan)

@@ -130,31 +130,35 @@ BY_TABLE: Roads = (one_table, lambda *_: False)
 def root_shape(outputs: Group) -> tuple[int, ...] | None:
     """The iteration space that the outputs share; None when their shapes do not align.
 
-    Shapes align where they differ only in axes of length 1: (16, 64) and (16, 1), and (16,) as well
-    where it is a view of this.
+    Shapes align where they differ only in axes of length 1: (16, 64), (16, 1) and (16,). Where some
+    have fewer axes, one has the whole space.
     """
-    shapes = [o.type.shape for o in _of_one_rank(outputs)]
-    if len({len(s) for s in shapes}) != 1:
-        return None
-    root = tuple(map(_common, zip(*shapes, strict=True)))
+    placed = _placed(outputs)
+    axes = range(1 + max((a for s in placed for a in s), default=-1))
+    shapes = [[s.get(a, 1) for a in axes] for s in placed]
+    root = [*map(_common, zip(*shapes, strict=True))]
     fits = all(d in (1, r) for s in shapes for d, r in zip(s, root, strict=True))
-    return root if fits or all(0 in s for s in shapes) else None
+    whole = len({*map(len, placed)}) == 1 or root in shapes
+    return tuple(root) if (fits and whole) or all(0 in s for s in shapes) else None
 
 
-def _of_one_rank(outputs: Group) -> Group:
-    """The outputs; where ranks differ, for each what it views that only has more axes of one."""
-    return outputs if len({o.type.rank for o in outputs}) == 1 else tuple(map(_whole, outputs))
+def _placed(outputs: Group) -> list[dict[int, int]]:
+    """The extents of each output, by the axes of the iteration space."""
+    same = len({o.type.rank for o in outputs}) == 1
+    places = (range(o.type.rank) if same else _kept(o) for o in outputs)
+    return [dict(zip(p, o.type.shape, strict=True)) for p, o in zip(places, outputs, strict=True)]
 
 
-def _whole(output: Node) -> Node:
-    op = output.op
+def _kept(output: Node) -> Sequence[int]:
+    """The axes that a view keeps, where those that it drops have one element; else the first."""
+    op, every = output.op, range(output.type.rank)
     if isinstance(op, View) and op.valid is None and output.args[0].type.size == output.type.size:
-        kept = tuple(t for t in op.index if value_of(t) is None)
-        return output.args[0] if kept == positions(output.type.rank) else output
-    return output
+        kept = [a for a, t in enumerate(op.index) if value_of(t) is None]
+        return kept if tuple(op.index[a] for a in kept) == positions(len(every)) else every
+    return every
 
 
-def _common(extents: tuple[int, ...]) -> int:
+def _common(extents: Sequence[int]) -> int:
     """The longest; a size is longer than 1, and fits nothing but itself and 1."""
     sizes = [n for n in extents if isinstance(n, Symbolic)]
     return sizes[0] if sizes else max(extents)
@@ -164,14 +168,10 @@ def elements(outputs: Group) -> tuple[dict[Node, Interval], list[tuple[Node, Ind
     """The ranges of the axes that outputs of one kernel share, and the index of each output."""
     root = root_shape(outputs)
     assert root is not None
-    ranges = box(root, "o")
-    zero, wanted = constant(0), list[tuple[Node, Index]]()
-    for node, whole in zip(outputs, _of_one_rank(outputs), strict=True):
-        terms = positions(len(root)) if whole is node else op_of(node, View).index
-        axes = zip(ranges, whole.type.shape, terms, strict=True)
-        kept = tuple(a if d != 1 else zero for a, d, t in axes if value_of(t) is None)
-        wanted.append((node, kept))
-    return ranges, wanted
+    ranges, zero = box(root, "o"), constant(0)
+    axes = tuple(ranges)
+    at = [tuple(axes[a] if d != 1 else zero for a, d in s.items()) for s in _placed(outputs)]
+    return ranges, [*zip(outputs, at, strict=True)]
 
 
 def lower_group(

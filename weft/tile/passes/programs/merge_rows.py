@@ -14,14 +14,13 @@ The scores of attention, their softmax and the product with the values become on
 that all rows share (`y`, `v`) are read again for every block; the price decides whether it pays.
 """
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from weft.scalar.blocks import locals_in
 from weft.scalar.choices import Choices
-from weft.scalar.nest import Block, Buffer, For, Kernel, Program
+from weft.scalar.nest import Block, For, Kernel, Program
 from weft.scalar.sizes import hint
 from weft.scalar.structure import structure
 from weft.targets.machine import Machine
@@ -32,6 +31,7 @@ from weft.tile.passes.programs.pack_constants import packed
 from weft.tile.price.traffic import memory_ns
 
 ROWS = 64  # of a block at most: enough for what rows share to be read seldom
+AHEAD = 4  # kernels that are looked at beyond those merged, which may all read one tensor
 WORTH = 0.9  # of the memory traffic that the kernels have one by one
 SEEN = 0.5  # of the time to move memory, while a kernel computes
 
@@ -44,19 +44,23 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
     readers = merge.readers_of(program)
 
     def longest(steps: Sequence[Any], first: Any) -> merge.Run:
-        members = made = [first]
-        while (after := merge.reader(steps, members)) is not None:
-            merged = _merged([*members, after], readers, target)
+        run = made = members = [first]
+        while len(run) < len(members) + AHEAD and (after := merge.reader(steps, run)) is not None:
+            run = [*run, after]
+            if merge.read_elsewhere(run, readers):
+                continue  # two products may read one softmax
+            merged = _merged(run, target)
             if merged is None:
                 break
             names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
             one = packed(merged, {b.name for b in merged.inputs}, names, target)
-            key = structure(one[-1]), structure(after)
+            added = run[len(members) :]
+            key = structure(one[-1]), *map(structure, added)
             if key not in known:
-                known[key] = better(one, [*made, after], price, target)
+                known[key] = better(one, [*made, *added], price, target)
             if not choices.decide(f"merge.{after.name}", known[key]):
                 break
-            members, made = [*members, after], one
+            members, made = run, one
         return members, made
 
     return merge.merge_runs(program, longest)
@@ -80,12 +84,11 @@ def _pays(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: 
     return moved[0] < WORTH * moved[1] and us[0] <= us[1]
 
 
-def _merged(members: Sequence[Kernel], readers: Counter[Buffer], target: Machine) -> Kernel | None:
+def _merged(members: Sequence[Kernel], target: Machine) -> Kernel | None:
     """The members as one kernel over blocks of rows, where what they pass on allows it."""
     small = hint(sum(b.type.span * b.type.dtype.bytes for b in merge.passed(members))) <= target.l2
-    if small or merge.read_elsewhere(members, readers):
-        return None  # what the cache holds between kernels is as good there
-    depth = merge.shared_depth(members)
+    # What the cache holds between kernels is as good there.
+    depth = 0 if small else merge.shared_depth(members)
     if not depth:
         return None
     rows = merge.leading(members[0])[depth - 1]
