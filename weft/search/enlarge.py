@@ -6,6 +6,7 @@ conv3x3(x, w) + x             = the same with [c == o and r == 1 and s == 1] in 
 A tensor is read as zeros beyond its borders, whether padding says so or it is not read there.
 """
 
+from collections import Counter
 from collections.abc import Iterator
 from functools import lru_cache
 from itertools import permutations, product
@@ -15,7 +16,7 @@ from weft.core.node import Node, Nodes
 from weft.scalar.affine import from_linear, linear, plus
 from weft.scalar.index import TRUE, inside, narrow, simplify
 from weft.scalar.ops import apply, apply_all, constant
-from weft.search.egraph import Axes, EGraph, Ids, Term, is_zero_elsewhere, monomials
+from weft.search.egraph import Axes, EGraph, Ids, Term, is_zero_elsewhere, monomials, read_by
 from weft.tensor.ops import View, box, moved
 from weft.tensor.rules_view import axes_of
 
@@ -46,6 +47,12 @@ def is_padding(view: Node) -> bool:
     return simplify(op.valid, narrow(some, ranges)) is TRUE
 
 
+def _tensors(g: EGraph, i: int) -> set[Node]:
+    """What factors of a class read."""
+    factors = (f for _, some in monomials(g, i) for f in some)
+    return {read_by(t.data[0]) for f in factors for t in g.of(f, "leaf")}
+
+
 def reads(g: EGraph, i: int) -> list[Read]:
     """A class as reads of tensors, each with the fewest other factors that there are."""
     found: dict[tuple[int, Axes], Read] = {}
@@ -67,7 +74,8 @@ def reads(g: EGraph, i: int) -> list[Read]:
 
 def beside(g: EGraph, term: Term) -> Iterator[tuple[Ids, Read, Read, Steps]]:
     """(the other addends, a read that moves along axes, another one, and where that is on these)"""
-    known = [reads(g, a) for a in term.args]
+    tensors = Counter(t for a in term.args for t in _tensors(g, a))
+    known = [reads(g, a) for a in term.args if max(tensors.values(), default=0) > 1]
     for i, j in permutations(range(len(known)), 2):
         others = tuple(a for k, a in enumerate(term.args) if k not in (i, j))
         for over, at in product(known[i], known[j]):

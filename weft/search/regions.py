@@ -91,8 +91,6 @@ def regions(graph: Graph, kind: Kind = "plain") -> list[Region]:
     functions  those with logarithms of exponentials, exponentials of logarithms, maxima of sums
     """
     users = graph.users()
-    if not _may_have(kind, users):
-        return []
     inside = {n for n in users if is_inside(n, kind) and not isinstance(n.op, Scalar)}
     if kind == "functions":
         inside -= {n.args[0] for n in users if isinstance(n.op, Reduce) and _contracts(n)}
@@ -118,7 +116,7 @@ def regions(graph: Graph, kind: Kind = "plain") -> list[Region]:
         known = {a for n in nodes for a in n.args if not isinstance(a.op, Scalar)}
         leaves = [n for n in known if n not in own or is_cut(n)]
         small = len(nodes) <= NODES and len(roots) <= ROOTS
-        if not small or not _may_find(kind, nodes) or not _may_have(kind, (*nodes, *leaves)):
+        if not small or not _may_find(kind, nodes) or not may_have(kind, (*nodes, *leaves)):
             continue
         open_ = {n for n in leaves if kind == "masked" and not sums[n]}
         region = _region(tuple(roots), tuple(sorted(leaves, key=order.__getitem__)), open_)
@@ -148,7 +146,7 @@ def _connected(
     return [*members.values()]
 
 
-def _may_have(kind: Kind, nodes: Collection[Node]) -> bool:
+def may_have(kind: Kind, nodes: Collection[Node]) -> bool:
     """Whether there may be something to find for that kind of region."""
     if kind == "functions":
         names = {n.op.function.name for n in nodes if isinstance(n.op, Map)}

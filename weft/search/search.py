@@ -26,7 +26,7 @@ from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.reader import Reader, is_of_root
-from weft.search.regions import Kind, Region, is_turned, regions
+from weft.search.regions import Kind, Region, is_turned, may_have, regions
 from weft.search.shown import shown
 from weft.search.siblings import selections, side_by_side
 from weft.search.writer import Expression, Writer
@@ -262,8 +262,7 @@ def search(
     """
     if effort == "off":
         return graph
-    finder = Search(price, target, LIMITS[effort])
-    finder.prices = finder.prices if prices is None else prices
+    finder = Search(price, target, LIMITS[effort], prices={} if prices is None else prices)
     kinds: tuple[Kind, ...] = ("masked", "functions", "plain")
     for kind in kinds:
         graph = _searched(graph, finder, kind, fixed, log)
@@ -275,6 +274,8 @@ def search(
 def _searched(
     graph: Graph, finder: Search, kind: Kind, fixed: Collection[int], log: PassLog | None
 ) -> Graph:
+    if not may_have(kind, [*graph.nodes()]):
+        return graph
     whole, products = as_products(graph)
     once, powers = constants(whole, [whole.inputs[i] for i in fixed]), degrees(whole)
     replaced: dict[Node, Node] = {}

@@ -169,8 +169,7 @@ def elements(outputs: Group) -> tuple[dict[Node, Interval], list[tuple[Node, Ind
     root = root_shape(outputs)
     assert root is not None
     ranges, zero = box(root, "o"), constant(0)
-    axes = tuple(ranges)
-    at = [tuple(axes[a] if d != 1 else zero for a, d in s.items()) for s in _placed(outputs)]
+    at = [tuple(axis(f"o{a}") if d != 1 else zero for a, d in s.items()) for s in _placed(outputs)]
     return ranges, [*zip(outputs, at, strict=True)]
 
 
