@@ -108,6 +108,33 @@ def test_what_reads_scores_row_by_row_is_one_kernel(program: Callable[..., Tenso
         torch.testing.assert_close(mine.double(), right, rtol=1e-5, atol=1e-5)
 
 
+def written_rows(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    p = scores(q, k).softmax(-1)
+    y = p @ v
+    q.add_(1)
+    return y, p @ (k + q)
+
+
+def written_values(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> Tensors:
+    p = scores(q, k).softmax(-1)
+    y = p @ v
+    v.copy_(y)
+    return y.relu(), p @ k
+
+
+@pytest.mark.parametrize("program", [written_rows, written_values])
+def test_what_is_written_between_two_products_is_read_before(
+    program: Callable[..., Tensors],
+) -> None:
+    """The kernel of both stands where the second one stood."""
+    generator = torch.Generator().manual_seed(0)
+    args = [torch.randn(8, 511, 64, generator=generator) for _ in range(3)]
+    exact = [t.double() for t in args]
+    right, found = program(*exact), weft.compile(program)(*args)
+    for mine, other in zip((*found, *args), (*right, *exact), strict=True):
+        torch.testing.assert_close(mine.double(), other, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("shape", [(33, 65), (1, 64), (64, 1), (1, 1), (7, 1000)], ids=str)
 @pytest.mark.parametrize("keepdim", [False, True])
 @pytest.mark.parametrize("axis", [0, 1])

@@ -175,7 +175,7 @@ def partition(
     `target.kernel_instructions`, which its instruction cache holds, so that compile time grows with
     the number of tensors, not with its square.
     Tensors `kept` have a buffer. "none" keeps the initial kernels; "all" stores only what must be,
-    and joins where legal.
+    and joins what shares a tensor where that is legal, whatever it costs.
     `prices` of kernels are added to, for what is partitioned next by the same price.
     """
     known = {} if prices is None else prices
