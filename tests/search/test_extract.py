@@ -13,12 +13,12 @@ from tests.captures import capture_call
 from tests.search.programs import PROGRAMS
 from weft.frontend.lower import to_tensor
 from weft.scalar.ops import axis
-from weft.search.egraph import Limits, saturate
 from weft.search.extract import Extraction
 from weft.search.laws import LAWS
 from weft.search.order import plan
 from weft.search.reader import Reader
 from weft.search.regions import regions
+from weft.search.saturate import Limits, saturate
 from weft.targets.cpu import CPUS
 from weft.tensor.rules import simplify
 

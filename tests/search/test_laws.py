@@ -12,10 +12,11 @@ from weft.core.types import TensorType, f32, i64
 from weft.scalar.ops import apply, axis, constant
 from weft.search import masks
 from weft.search.check import compare, is_polynomial, same
-from weft.search.egraph import Conflict, EGraph, Limits, binds, saturate
+from weft.search.egraph import Conflict, EGraph, binds
 from weft.search.elements import Element
 from weft.search.extract import Extraction
 from weft.search.laws import LAWS
+from weft.search.saturate import Limits, saturate
 from weft.search.writer import Expression
 from weft.targets.cpu import CPUS
 from weft.tensor.ops import Input, View, position

@@ -133,13 +133,12 @@ def bottom_up(
     stack = [root]
     while stack:
         node = stack[-1]
-        waiting = () if node in memo else [a for a in below(node) if a not in memo]
-        if waiting:
-            stack.extend(reversed(waiting))
-            continue
-        stack.pop()
         if node not in memo:
+            if waiting := [a for a in below(node) if a not in memo]:
+                stack.extend(reversed(waiting))
+                continue
             memo[node] = compute(node)
+        stack.pop()
     return memo[root]
 
 

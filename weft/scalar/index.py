@@ -345,8 +345,7 @@ def simplify(node: Node, ranges: Ranges) -> Node:
     """Simplify a whole term bottom-up under the ranges of its axes."""
     if isinstance(ranges, Known) or any(isinstance(k.op, Apply) for k in ranges):
         return _simplify(node, as_known(ranges))
-    leaves = _leaves(node)
-    return _simplify_over(node, tuple((a, known) for a, known in ranges.items() if a in leaves))
+    return _simplify_over(node, tuple([(a, ranges[a]) for a in _leaves(node) if a in ranges]))
 
 
 @lru_cache(maxsize=1 << 15)

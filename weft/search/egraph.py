@@ -3,21 +3,20 @@
 g = EGraph({k: 64})
 x, y = g.leaf(a, (i, k)), g.leaf(b, (k, j))
 product = g.sum({k}, g.mul((x, y)))          # a matrix product, which needs no shapes
-rounds = saturate(g, LAWS, Limits())         # all that the laws find equal, within limits
+saturate(g, LAWS, Limits())                  # all that laws find equal: saturate.py
 
 A class knows its free axes (those that all of its terms have) and its value where it is constant.
 """
 
 import operator
-from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import reduce
 from math import prod
 from typing import Any, NamedTuple
 
-from weft.core.node import Node, substitute
+from weft.core.node import Node, Nodes, substitute
 from weft.scalar.index import FALSE, TRUE, simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.sizes import hint
@@ -67,38 +66,6 @@ class Conflict(Exception):
     """Two constants that differ were found to be equal: a law is wrong."""
 
 
-class Law(NamedTuple):
-    """One equality, as a row: how its left side is found, when it holds, its right side.
-
-    find  (graph, term) -> matches, each a tuple
-    when  (graph, *match) -> whether the equality holds
-    make  (graph, *match) -> the class of the right side
-    proof why it holds, in a sentence
-    """
-
-    name: str
-    kind: str  # of the terms it is tried on
-    find: Callable[..., Iterator[tuple[Any, ...]]]
-    when: Callable[..., bool]
-    make: Callable[..., int]
-    proof: str
-    settles: bool = False  # other laws need not look at the left side again: the right side has all
-
-
-@dataclass(frozen=True)
-class Limits:
-    """When a search ends that would find more; `matches` of one law in a round make it pause.
-
-    All count work, never time: a busy machine finds what an idle one does.
-    """
-
-    nodes: int = 400
-    rounds: int = 12
-    applied: int = 150  # matches that a law is applied to, some 0.2 to 0.5 ms each
-    matches: int = 300
-    written: int = 100  # nodes of what is searched, as it is written
-
-
 @dataclass(eq=False)
 class EGraph:
     extents: dict[Node, Any]  # of every axis
@@ -109,16 +76,19 @@ class EGraph:
     terms: dict[int, list[Term]] = field(default_factory=dict[int, list[Term]])
     settled: set[Term] = field(default_factory=set[Term])  # which laws leave alone
     unions: list[tuple[str, Term, int]] = field(default_factory=list[tuple[str, Term, int]])
+    places: dict[Term, tuple[Node, Nodes]] = field(default_factory=dict[Term, Any])  # enlarge.py
+    touched: set[int] = field(default_factory=set[int])  # classes with terms or facts that are new
 
     def find(self, i: int) -> int:
-        while self.parent[i] != i:
-            self.parent[i] = self.parent[self.parent[i]]
-            i = self.parent[i]
+        parent = self.parent
+        while (above := parent[i]) != i:
+            parent[i] = i = parent[above]
         return i
 
     def free(self, *ids: int) -> Axes:
-        found = [self.facts[self.find(i)].free for i in ids]
-        return found[0] if len(found) == 1 else Axes().union(*found)
+        if len(ids) == 1:
+            return self.facts[self.find(ids[0])].free
+        return Axes().union(*[self.facts[self.find(i)].free for i in ids])
 
     def size(self, axes: Collection[Node]) -> int:
         return prod(hint(self.extents[a]) for a in axes)
@@ -271,27 +241,43 @@ class EGraph:
         self.facts[a] = _both(x, y)._replace(value=value)
         self.terms[a] += self.terms.pop(b)
         self.unions.append((law, left, a))
+        self.touched.add(a)
         return True
 
-    def rebuild(self) -> None:
-        """Terms whose operands became equal are equal: repeated until none are found."""
+    def rebuild(self) -> set[Term]:
+        """Terms whose operands became equal are equal: repeated until none are found.
+
+        Returns the terms that are over a class which is not what it was at the last one.
+        """
         changed = True
         while changed:
             changed, ids = False, dict[Term, int]()
             for term, i in self.ids.items():
                 args = tuple(map(self.find, term.args))
-                args = tuple(sorted(args)) if term.kind in ("mul", "add") else args
-                current = term._replace(args=args)
-                if term in self.settled:
-                    self.settled.add(current)
+                if args == term.args:
+                    current = term
+                else:
+                    args = tuple(sorted(args)) if term.kind in ("mul", "add") else args
+                    current = Term(term.kind, term.data, args)
+                    if term in self.settled:
+                        self.settled.add(current)
                 other = ids.setdefault(current, self.find(i))
                 if self.find(other) != self.find(i):
                     changed = self.union(other, i, "congruence", current)
             self.ids = {t: self.find(i) for t, i in ids.items()}
-        self.terms = {}
+        self.terms, above = {}, set[Term]()
         for term, i in self.ids.items():
             self.terms.setdefault(i, []).append(term)
-            self.facts[i] = _both(self.facts[i], self._facts(term))
+        touched, before = {*map(self.find, self.touched)}, -1
+        while before != len(touched):
+            before = len(touched)
+            for term, i in self.ids.items():
+                if term not in above and not touched.isdisjoint(term.args):
+                    self.facts[i] = _both(self.facts[i], self._facts(term))
+                    above.add(term)
+                    touched.add(i)
+        self.touched = set()
+        return above
 
 
 def _both(x: Facts, y: Facts) -> Facts:
@@ -338,45 +324,3 @@ def monomials(g: EGraph, i: int) -> list[tuple[Axes, Ids]]:
             products = [t.args for t in g.of(term.args[0], "mul")]
             found |= dict.fromkeys((term.data, f) for f in products or [term.args])
     return [*found, (Axes(), (g.find(i),))][:FORMS]
-
-
-def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
-    """Apply laws until they find nothing new, or to the limits; returns the number of rounds.
-
-    A law with too many matches in a round pauses for some, longer each time.
-    """
-    until, strikes, done = Counter[str](), Counter[str](), set[Any]()
-    for turn in range(limits.rounds):
-        before, seen = len(g.ids), len(g.unions)
-        for law in laws:
-            if until[law.name] > turn:
-                continue
-            found = _matches(g, law, limits.matches << strikes[law.name])
-            if found is None:
-                strikes[law.name] += 1
-                until[law.name] = turn + 1 + strikes[law.name]
-                continue
-            for term, i, match in found:
-                if term not in g.settled and (law.name, term, match) not in done:
-                    done.add((law.name, term, match))
-                    g.union(law.make(g, *match), i, law.name, term)
-                    if law.settles:
-                        g.settled.add(term)
-                if len(g.ids) > limits.nodes or len(done) >= limits.applied:
-                    g.rebuild()
-                    return turn + 1
-        g.rebuild()
-        if len(g.ids) == before and len(g.unions) == seen and not any(until.values()):
-            return turn + 1
-    return limits.rounds
-
-
-def _matches(g: EGraph, law: Law, most: int) -> list[tuple[Term, int, tuple[Any, ...]]] | None:
-    """All matches of a law; None if there are more than `most`."""
-    found: list[tuple[Term, int, tuple[Any, ...]]] = []
-    for term, i in g.ids.items():
-        if term.kind == law.kind and term not in g.settled:
-            found += ((term, i, m) for m in law.find(g, term) if law.when(g, *m))
-            if len(found) > most:
-                return None
-    return found

@@ -7,7 +7,7 @@ A tensor is read as zeros beyond its borders, whether padding says so or it is n
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from functools import lru_cache
 from itertools import permutations, product
 from typing import NamedTuple
@@ -49,25 +49,34 @@ def is_padding(view: Node) -> bool:
 
 def _tensors(g: EGraph, i: int) -> set[Node]:
     """What factors of a class read."""
-    factors = (f for _, some in monomials(g, i) for f in some)
+    factors = {f for _, some in monomials(g, i) for f in some}
     return {read_by(t.data[0]) for f in factors for t in g.of(f, "leaf")}
 
 
-def reads(g: EGraph, i: int) -> list[Read]:
-    """A class as reads of tensors, each with the fewest other factors that there are."""
+def _place(g: EGraph, leaf: Term) -> tuple[Node, Nodes]:
+    """The tensor that a leaf reads, and where, beyond its borders too; () if it is masked."""
+    tensor, index = leaf.data
+    if is_zero_elsewhere(tensor):
+        if not is_padding(tensor):
+            return tensor, ()
+        tensor, index = tensor.args[0], moved(tensor.op.index, index)
+    ranges = g.ranges(*index)
+    return tensor, tuple(simplify(t, ranges) for t in index)
+
+
+def reads(g: EGraph, i: int, shared: Collection[Node]) -> list[Read]:
+    """A class as reads of some tensors, each with the fewest other factors that there are."""
     found: dict[tuple[int, Axes], Read] = {}
     for axes, factors in monomials(g, i):
-        for k, f in enumerate(factors):
-            others, f = factors[:k] + factors[k + 1 :], g.find(f)
-            known = found.get((f, axes))
-            for tensor, index in (t.data for t in g.of(f, "leaf")):
-                if is_zero_elsewhere(tensor):
-                    if not is_padding(tensor):
-                        continue
-                    tensor, index = tensor.args[0], moved(tensor.op.index, index)
-                ranges = g.ranges(*index)
-                place = tuple(simplify(t, ranges) for t in index)
-                if known is None or len(others) < len(known.others):
+        for k, f in enumerate(map(g.find, factors)):
+            others, known = factors[:k] + factors[k + 1 :], found.get((f, axes))
+            for leaf in g.of(f, "leaf"):
+                if read_by(leaf.data[0]) not in shared:
+                    continue
+                if leaf not in g.places:
+                    g.places[leaf] = _place(g, leaf)
+                tensor, place = g.places[leaf]
+                if place and (known is None or len(others) < len(known.others)):
                     found[f, axes] = Read(tensor, place, axes, f, others)
     return [*found.values()]
 
@@ -75,16 +84,16 @@ def reads(g: EGraph, i: int) -> list[Read]:
 def beside(g: EGraph, term: Term) -> Iterator[tuple[Ids, Read, Read, Steps]]:
     """(the other addends, a read that moves along axes, another one, and where that is on these)"""
     tensors = Counter(t for a in term.args for t in _tensors(g, a))
-    known = [reads(g, a) for a in term.args if max(tensors.values(), default=0) > 1]
+    shared = {t for t, n in tensors.items() if n > 1}
+    known = [reads(g, a, shared) for a in term.args if shared]
     for i, j in permutations(range(len(known)), 2):
         others = tuple(a for k, a in enumerate(term.args) if k not in (i, j))
         for over, at in product(known[i], known[j]):
+            if over.tensor is not at.tensor or over.leaf == at.leaf:
+                continue
             # by numbers alone, it is more exact than it would be among partial sums
-            weighted = any(g.value(f) is None for f in at.others)
-            if over.tensor is at.tensor and over.leaf != at.leaf and weighted:
-                steps = solved(over, at)
-                if steps:
-                    yield others, over, at, steps
+            if any(g.value(f) is None for f in at.others) and (steps := solved(over, at)):
+                yield others, over, at, steps
 
 
 def solved(over: Read, at: Read) -> Steps | None:

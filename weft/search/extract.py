@@ -167,15 +167,16 @@ class Extraction:
         keys = self.keys
         needs: dict[int, Choice] = {i: {keys.get(i, i): 0.0} for i in chosen}
         totals = dict.fromkeys(chosen, 0.0)
-        best = dict(chosen)
-        changed = True
+        best, changed = dict(chosen), {*chosen, *self.candidates}
         while changed:
-            changed = False
+            stale, changed = changed, set[int]()
             for i, candidates in self.candidates.items():
                 if i in chosen:
                     continue
                 for c in candidates:
                     own = keys.get(i, i)
+                    if c.args and stale.isdisjoint(c.args):
+                        continue
                     if any(a not in needs or own in needs[a] for a in c.args):
                         continue
                     choice: Choice = {own: c.us}
@@ -183,7 +184,9 @@ class Extraction:
                         choice |= needs[a]
                     total = sum(choice.values()) + 1e-9 * len(choice)
                     if total < totals.get(i, float("inf")) * (1 - 1e-9):
-                        needs[i], totals[i], best[i], changed = choice, total, c, True
+                        needs[i], totals[i], best[i] = choice, total, c
+                        changed.add(i)
+                        stale.add(i)
         return best
 
     def _take(self, i: int, best: Mapping[int, Candidate], chosen: dict[int, Candidate]) -> None:

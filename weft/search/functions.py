@@ -13,7 +13,8 @@ from functools import partial
 from typing import Any
 
 from weft.core.node import Node
-from weft.search.egraph import Axes, EGraph, Ids, Law, Term
+from weft.search.egraph import Axes, EGraph, Ids, Term
+from weft.search.saturate import Law
 
 Match = tuple[Any, ...]
 

@@ -11,17 +11,18 @@ rounding is not their business: check.py bounds that for each result.
 
 from collections import Counter
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, product
 from typing import Any
 
 from weft.core.node import Node
 from weft.scalar.ops import axis
 from weft.scalar.sizes import hint
-from weft.search.egraph import Axes, EGraph, Ids, Law, Term, monomials
+from weft.search.egraph import Axes, EGraph, Ids, Term, monomials
 from weft.search.enlarge import beside, is_passed, joined
 from weft.search.functions import FUNCTIONS, always
 from weft.search.masks import MASKED
 from weft.search.order import plan
+from weft.search.saturate import Law
 
 FACTORS = 16  # most of a product
 ADDENDS = 4  # most of a sum that a product is distributed over
@@ -198,22 +199,17 @@ def ordered(g: EGraph, axes: Axes, factors: Ids) -> int:
 def common_factors(g: EGraph, term: Term) -> Matches:
     """(other addends, common factors, common axes, then of both: their own axes and factors)"""
     once = [g.facts[g.find(a)].constant for a in term.args]
+    forms = [monomials(g, a) for a in term.args]
     for i, j in combinations(range(len(once)), 2):
         if once[i] and once[j]:
             continue  # whose sum is computed once
         others = _others(_others(term.args, j), i)
-        for (s, x), (t, y) in _pairs(g, term.args[i], term.args[j]):
-            both = Counter(x) & Counter(y)
-            if any(g.free(f) for f in both):
+        for (s, x), (t, y) in product(forms[i], forms[j]):
+            if any(g.free(f) for f in {*x}.intersection(y)):
+                both = Counter(x) & Counter(y)
                 shared = tuple(both.elements())
                 mine, yours = (tuple((Counter(f) - both).elements()) for f in (x, y))
                 yield others, shared, s & t, s - t, mine, t - s, yours
-
-
-def _pairs(g: EGraph, a: int, b: int) -> Iterator[tuple[tuple[Axes, Ids], tuple[Axes, Ids]]]:
-    second = monomials(g, b)
-    for x in monomials(g, a):
-        yield from ((x, y) for y in second)
 
 
 def common_lack(

@@ -24,8 +24,9 @@ from weft.scalar.ops import (
     function_of,
     value_of,
 )
-from weft.search.egraph import Axes, EGraph, Ids, Law, Term
+from weft.search.egraph import Axes, EGraph, Ids, Term
 from weft.search.elements import Element, Extent, elements_of
+from weft.search.saturate import Law
 from weft.tensor.ops import Gather, Index, Map, Scalar, View, moved
 from weft.tensor.rules import INDEXABLE
 from weft.tensor.rules_view import axes_of

@@ -23,30 +23,28 @@ Axes = frozenset[Node]
 
 
 class Orders:
-    """Costs of contracting sets of factors; a set is a bit mask."""
+    """Costs of contracting sets of factors; sets of these and of axes are bit masks."""
 
     def __init__(
         self, free: Sequence[Axes], kept: Axes, extents: Mapping[Node, Any], once: Iterable[int]
     ) -> None:
-        self.free, self.kept, self.extents = free, kept, extents
-        self.sizes: dict[Axes, int] = {}
-        self.results: dict[int, Axes] = {}
+        bits = {a: 1 << i for i, a in enumerate(kept.union(*free))}
+        self.free = [sum(map(bits.__getitem__, f)) for f in free]
+        self.kept = sum(map(bits.__getitem__, kept))
+        self.extents = [hint(extents[a]) for a in bits]
         self.all = (1 << len(free)) - 1
         self.once = sum(1 << i for i in once)
+        self.result, self.size = cache(self._result), cache(self._size)
 
-    def result(self, members: int) -> Axes:
+    def _result(self, members: int) -> int:
         """The axes of the product of some factors once those that no other one has are summed."""
-        if members not in self.results:
-            own, rest = Axes(), self.kept
-            for i, f in enumerate(self.free):
-                own, rest = (own | f, rest) if members >> i & 1 else (own, rest | f)
-            self.results[members] = own & rest
-        return self.results[members]
+        own, rest = 0, self.kept
+        for i, f in enumerate(self.free):
+            own, rest = (own | f, rest) if members >> i & 1 else (own, rest | f)
+        return own & rest
 
-    def size(self, axes: Axes) -> int:
-        if axes not in self.sizes:
-            self.sizes[axes] = prod(hint(self.extents[a]) for a in axes)
-        return self.sizes[axes]
+    def _size(self, axes: int) -> int:
+        return prod(n for i, n in enumerate(self.extents) if axes >> i & 1)
 
     def join(self, a: int, b: int) -> int:
         """The cost of multiplying two results, and of summing what can then be."""

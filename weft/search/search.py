@@ -20,13 +20,14 @@ from weft.core.node import Graph, Node, Nodes, bottom_up, make, postorder
 from weft.core.passes import PassLog
 from weft.scalar.nest import Buffer
 from weft.search.check import Verdict, compare, same
-from weft.search.egraph import Conflict, EGraph, Law, Limits, saturate
+from weft.search.egraph import Conflict, EGraph
 from weft.search.extract import Cyclic, Extraction, Plan
 from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
 from weft.search.reader import Reader, is_of_root
 from weft.search.regions import Kind, Region, is_turned, may_have, regions
+from weft.search.saturate import Law, Limits, saturate
 from weft.search.shown import shown
 from weft.search.siblings import selections, side_by_side
 from weft.search.writer import Expression, Writer

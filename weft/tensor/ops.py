@@ -6,6 +6,7 @@ y = make(View((16, 64), (i0, constant(0))), r)      # broadcast: y[i0, i1] = r[i
 """
 
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from weft.scalar.sizes import differ, hint
 Shape = tuple[int, ...]
 
 
+@cache
 def position(i: int) -> Node:
     """The variable of an index map's i-th output axis: i0, i1, ..."""
     return axis(f"i{i}")
