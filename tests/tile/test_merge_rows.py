@@ -120,6 +120,38 @@ def test_two_results_do_not_lie_in_the_same_place() -> None:
     np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
 
 
+def two_sided() -> str:
+    """Weights of the sum of two products: the second one's kernel comes after the first one's."""
+    start, end = ATTENTION.index("kernel s("), ATTENTION.index("kernel w(")
+    second = ATTENTION[start:end].replace("s(q", "r(q").replace("-> s:", "-> r:")
+    second = second.replace("            s[a0", "            r[a0")
+    head, tail = ATTENTION[:end] + second, ATTENTION[end:]
+    tail = tail.replace("kernel w(s: f32[4,96,96])", "kernel w(s: f32[4,96,96], r: f32[4,96,96])")
+    for n, at in enumerate(("a0, a1, a2", "a0, a1, a3")):
+        load = f"in{n} = load s[{at}]\n            "
+        other = (
+            f"in{n + 2} = load r[{at}]\n            v{n + 4} = add(in{n}, in{n + 2})\n            "
+        )
+        tail = tail.replace(load, load + other).replace(f"exp(in{n})", f"exp(v{n + 4})")
+    return head + tail
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_both_sides_of_a_sum_are_computed_where_it_is(elsewhere: bool) -> None:
+    text = two_sided().replace("output y", "output y, r") if elsewhere else two_sided()
+    program = parse_program(text)
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
+    merged = merge(program)
+    assert [k.name for k in merged.kernels if "pack" not in k.name] == ["r"] * elsewhere + ["y"]
+    for got, want in zip(
+        interpret.run(merged, inputs, widen=True),
+        interpret.run(program, inputs, widen=True),
+        strict=True,
+    ):
+        np.testing.assert_allclose(got, want, rtol=1e-12)
+
+
 CAUSAL = ATTENTION.replace(
     "v0 = exp(in0)",
     "v2 = ge(a1, a2)\n            v3 = where(v2, in0, -inf)\n            v0 = exp(v3)",

@@ -36,14 +36,6 @@ def _store(stmt: VectorStore) -> Touch | None:
     return _touch(stmt.index, stmt.count or constant(stmt.lanes), stmt.stride)
 
 
-def _matrix(op: Matrix, args: tuple[Node, ...]) -> Touch | None:
-    return _touch(args[0], constant(op.span), 1)
-
-
-def _matrices(op: ops.LoadMatrices, args: tuple[Node, ...]) -> Touch | None:
-    return _touch(args[0], constant(ops.ROW), 1)
-
-
 def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     op = part.op if isinstance(part, Node) else part
     buffer: nest.Buffer | None = getattr(op, "buffer", None)
@@ -51,12 +43,12 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
         flat = buffer.type.rank == 1 and buffer.type.layout == (1,)
         require(flat, f"{buffer.name} is {buffer.type}, a kernel sees flat buffers")
     if isinstance(part, Node):
-        require(not any(map(_is_box, part.args)), WHOLE)
+        require(not any(isinstance(a.op, Box) for a in part.args), WHOLE)
         _check_lanes(part.op, part.args)
     elif isinstance(part, VectorStore):
         whole = part.how == "async" and part.lanes == part.value.type.lanes
         whole = whole and part.stride == 1 and part.mask is part.count is None
-        require(whole or not _is_box(part.value), WHOLE)
+        require(whole or not isinstance(part.value.op, Box), WHOLE)
         agree = part.value.type.lanes in (1, part.lanes)
         require(agree, f"a value of {part.value.type.lanes} lanes is stored in {part.lanes}")
         _check_index(part, part.index, "scatter")
@@ -66,10 +58,6 @@ def _check(part: nest.Stmt | Node, loops: tuple[nest.For, ...]) -> None:
     elif isinstance(part, nest.Store):
         lanes = max(t.type.lanes for t in part.terms())
         require(lanes == 1, f"a vector of {lanes} lanes in a scalar store")
-
-
-def _is_box(term: Node) -> bool:
-    return isinstance(term.op, Box)
 
 
 def _check_condition(condition: Node, lanes: int) -> None:
@@ -104,8 +92,8 @@ TOUCHES = {
     VectorLoad: _load,
     VectorStore: _store,
     Box: lambda *_: None,
-    Matrix: _matrix,
-    ops.LoadMatrices: _matrices,
+    Matrix: lambda op, args: _touch(args[0], constant(op.span), 1),
+    ops.LoadMatrices: lambda op, args: _touch(args[0], constant(ops.ROW), 1),
 }
 BINDS = ("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE)
 KERNEL = Level("kernel", BINDS, ("scalar", "kernel"), TOUCHES, _check, flat=True)

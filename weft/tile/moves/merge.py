@@ -42,8 +42,8 @@ def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Pr
         if len(members) == 1:
             first += 1
             continue
-        at = steps.index(members[-1])
-        steps[at : at + 1] = made
+        first -= sum(s in members for s in steps[:first])
+        steps[(at := steps.index(members[-1])) : at + 1] = made
         steps = [s for s in steps if s not in members]
     return replace(program, steps=tuple(steps))
 
@@ -54,6 +54,14 @@ def reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> 
     rest = steps[steps.index(members[-1]) + 1 :]
     found = next((s for s in rest if not written.isdisjoint(s.inputs)), None)
     return found if isinstance(found, Kernel) and leading(found) else None
+
+
+def sides(steps: Sequence[Any], run: Sequence[Any], readers: Mapping[Buffer, int]) -> list[Any]:
+    """The run, and with other kernels before it whose results its last one alone reads, if any."""
+    own = {b for b, n in Counter(run[-1].inputs).items() if n == readers[b]}
+    before = steps[: steps.index(run[-1]) + 1]
+    wide = [s for s in before if s in run or (leading(s) and own.issuperset(s.outputs))]
+    return [run, wide][: len(wide) - len(run) + 1]
 
 
 def leading(step: Kernel | Call) -> list[For]:

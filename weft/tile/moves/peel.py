@@ -67,7 +67,8 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
     extent = simplify(apply("subtract", stmt.hi, stmt.lo), ranges)
     short = has_symbol(extent) and 1 < stmt.step >= linear_bounds(*linear(extent), ranges)[1]
     if short and _runs_once(stmt):
-        return peel(simplify_block(_once(stmt), ranges), ranges)
+        body = partial.cut_body(stmt, lambda ends: stmt.hi)
+        return peel(simplify_block(substitute_block(body, {stmt.axis: stmt.lo}), ranges), ranges)
     clipped = _clipped(stmt, stmt.lo, {}, ranges) if has_symbol(extent) else None
     if clipped is not None:
         return (clipped,)
@@ -87,10 +88,9 @@ def _pieces(stmt: For, ranges: Ranges) -> Sequence[Stmt]:
 
 def _ragged(stmt: For, extent: Node) -> bool:
     """Whether what is unrolled may end within a block: at a size, or at another axis."""
-    whole = isinstance(extent.op, Constant) or is_multiple(extent, stmt.step)
-    any_lanes = has_symbol(extent)
-    below = (s.bind == "register" or (any_lanes and s.lanes) for s in partial.loops_below(stmt))
-    return not whole and any(below)
+    even, below = is_multiple(extent, stmt.step), partial.loops_below(stmt)
+    unrolls = any(s.bind == "register" or (has_symbol(extent) and s.lanes) for s in below)
+    return unrolls and not (even or isinstance(extent.op, Constant))
 
 
 def _runs_once(stmt: For) -> bool:
@@ -106,11 +106,6 @@ def _runs_once(stmt: For) -> bool:
     unrolls = any(s.bind == "register" for s in below)
     plain = stmt.bind == "serial" and not stmt.folds and not unrolls
     return plain and empty(stmt.body)
-
-
-def _once(stmt: For) -> Block:
-    """The body of a loop that runs once."""
-    return substitute_block(partial.cut_body(stmt, lambda ends: stmt.hi), {stmt.axis: stmt.lo})
 
 
 def _clipped(stmt: For, base: Node, known: Divisors, ranges: Ranges) -> For | None:

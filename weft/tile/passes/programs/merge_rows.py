@@ -10,8 +10,10 @@ before  kernel s(x, y) -> s                   after  kernel z(x, y, v) -> z
         for a0 in 0..1024:  # free                           z[a0 * 64 + a4, a5] = acc1
             ... acc0 <- add(acc0, s*v)
 
-The scores of attention, their softmax and the product with the values become one kernel. Operands
-that all rows share (`y`, `v`) are read again for every block; the price decides whether it pays.
+The scores of attention, their softmax and the product with the values become one kernel, with a
+second operand of the softmax that nothing else reads, as that of two products side by side.
+Operands that all rows share (`y`, `v`) are read again for every block; the price decides whether it
+pays.
 """
 
 from collections.abc import Callable, Hashable, Sequence
@@ -43,24 +45,31 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
     known: dict[Hashable, bool] = {}  # layers repeat
     readers = merge.readers_of(program)
 
+    def joined(steps: Sequence[Any], run: Sequence[Any], apart: Sequence[Any], last: str) -> Any:
+        """The run as one kernel, after what packs its operands, if that is cheaper."""
+        if (merged := _merged(run, target)) is None:
+            return None
+        names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
+        one = packed(merged, {b.name for b in merged.inputs}, names, target)
+        key = structure(one[-1]), *map(structure, apart)
+        if key not in known:
+            known[key] = better(one, apart, price, target)
+        return one if choices.decide(f"merge.{last}", known[key]) else None
+
     def longest(steps: Sequence[Any], first: Any) -> merge.Run:
         run = made = members = [first]
         while len(run) < len(members) + AHEAD and (after := merge.reader(steps, run)) is not None:
             run = [*run, after]
             if merge.read_elsewhere(run, readers):
                 continue  # two products may read one softmax
-            merged = _merged(run, target)
-            if merged is None:
+            for more in merge.sides(steps, run, readers):
+                added = [s for s in more if s not in members]
+                if (one := joined(steps, more, [*made, *added], added[-1].name)) is None:
+                    break
+                members, made = more, one
+            if after not in members:
                 break
-            names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
-            one = packed(merged, {b.name for b in merged.inputs}, names, target)
-            added = run[len(members) :]
-            key = structure(one[-1]), *map(structure, added)
-            if key not in known:
-                known[key] = better(one, [*made, *added], price, target)
-            if not choices.decide(f"merge.{after.name}", known[key]):
-                break
-            members, made = run, one
+            run = members
         return members, made
 
     return merge.merge_runs(program, longest)
@@ -72,8 +81,7 @@ def better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target:
         return True
     shorter = [replace(k, body=skipped(k.body)) for k in one]
     cut = [*map(structure, shorter)] != [*map(structure, one)]
-    middle = [replace(k, body=halfway(k.body)) for k in shorter]
-    return cut and _pays(middle, apart, price, target)
+    return cut and _pays([replace(k, body=halfway(k.body)) for k in shorter], apart, price, target)
 
 
 def _pays(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
@@ -88,8 +96,7 @@ def _merged(members: Sequence[Kernel], target: Machine) -> Kernel | None:
     """The members as one kernel over blocks of rows, where what they pass on allows it."""
     small = hint(sum(b.type.span * b.type.dtype.bytes for b in merge.passed(members))) <= target.l2
     # What the cache holds between kernels is as good there.
-    depth = 0 if small else merge.shared_depth(members)
-    if not depth:
+    if small or not (depth := merge.shared_depth(members)):
         return None
     rows = merge.leading(members[0])[depth - 1]
     whole = merge.over_rows(members, depth, trips(rows))
