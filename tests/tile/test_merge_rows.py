@@ -120,35 +120,51 @@ def test_two_results_do_not_lie_in_the_same_place() -> None:
     np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
 
 
-def two_sided() -> str:
+def two_sided(columns: bool = False) -> str:
     """Weights of the sum of two products: the second one's kernel comes after the first one's."""
     start, end = ATTENTION.index("kernel s("), ATTENTION.index("kernel w(")
     second = ATTENTION[start:end].replace("s(q", "r(q").replace("-> s:", "-> r:")
     second = second.replace("            s[a0", "            r[a0")
-    head, tail = ATTENTION[:end] + second, ATTENTION[end:]
-    tail = tail.replace("kernel w(s: f32[4,96,96])", "kernel w(s: f32[4,96,96], r: f32[4,96,96])")
-    for n, at in enumerate(("a0, a1, a2", "a0, a1, a3")):
-        load = f"in{n} = load s[{at}]\n            "
-        other = (
-            f"in{n + 2} = load r[{at}]\n            v{n + 4} = add(in{n}, in{n + 2})\n            "
-        )
-        tail = tail.replace(load, load + other).replace(f"exp(in{n})", f"exp(v{n + 4})")
-    return head + tail
+    added, tail = "r: f32[4,96,96]", ATTENTION[end:]
+    if columns:
+        second, added = f"{COLUMNS}{second}", f"{added}, z: f32[96]"
+    tail = tail.replace("kernel w(s: f32[4,96,96])", f"kernel w(s: f32[4,96,96], {added})")
+    for n, column in enumerate(("a2", "a3")):
+        load = f"in{n} = load s[a0, a1, {column}]\n"
+        lines = [f"in{n + 2} = load r[a0, a1, {column}]", f"v{n + 4} = add(in{n}, in{n + 2})"]
+        if columns:
+            lines += [f"in{n + 4} = load z[{column}]", f"v{n + 6} = add(v{n + 4}, in{n + 4})"]
+        other = "".join(f"{' ' * 12}{line}\n" for line in lines)
+        last = f"v{n + 6}" if columns else f"v{n + 4}"
+        tail = tail.replace(load, load + other).replace(f"exp(in{n})", f"exp({last})")
+    return f"{ATTENTION[:end]}{second}{tail}"
 
 
-@pytest.mark.parametrize("elsewhere", [False, True])
-def test_both_sides_of_a_sum_are_computed_where_it_is(elsewhere: bool) -> None:
-    text = two_sided().replace("output y", "output y, r") if elsewhere else two_sided()
+COLUMNS = """kernel z(k: f32[2,96,8]) -> z: f32[96]
+for a0 in 0..96:  # free
+    for a1 in 0..8:  # reduce
+        in0 = load k[0, a0, a1]
+        acc0 <- add(acc0, in0)
+    z[a0] = acc0
+
+"""
+SIDES = {
+    "read by the sum alone": (two_sided(), ["y"]),
+    "an output too": (two_sided().replace("output y", "output y, r"), ["r", "y"]),
+    "beside one that has no rows": (two_sided(columns=True), ["z", "y"]),
+}
+
+
+@pytest.mark.parametrize("name", SIDES)
+def test_both_sides_of_a_sum_are_computed_where_it_is(name: str) -> None:
+    text, kernels = SIDES[name]
     program = parse_program(text)
     random = np.random.default_rng(0)
     inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
     merged = merge(program)
-    assert [k.name for k in merged.kernels if "pack" not in k.name] == ["r"] * elsewhere + ["y"]
-    for got, want in zip(
-        interpret.run(merged, inputs, widen=True),
-        interpret.run(program, inputs, widen=True),
-        strict=True,
-    ):
+    assert [k.name for k in merged.kernels if "pack" not in k.name] == kernels
+    both = (interpret.run(p, inputs, widen=True) for p in (merged, program))
+    for got, want in zip(*both, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-12)
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from operator import attrgetter
 from threading import Lock
 from typing import Any, ClassVar, Concatenate, TypeVar
 from weakref import WeakValueDictionary
@@ -122,7 +123,7 @@ Below = Callable[[Any], Iterable[Any]]  # the successors of a node
 
 
 def bottom_up(
-    root: K, memo: dict[K, V], compute: Callable[[K], V], below: Below = lambda n: n.args
+    root: K, memo: dict[K, V], compute: Callable[[K], V], below: Below = attrgetter("args")
 ) -> V:
     """Computes a value for the root, after one for every node below it that `memo` lacks.
 

@@ -244,10 +244,10 @@ class EGraph:
         self.touched.add(a)
         return True
 
-    def rebuild(self) -> set[Term]:
+    def rebuild(self) -> list[Term]:
         """Terms whose operands became equal are equal: repeated until none are found.
 
-        Returns the terms that are over a class which is not what it was at the last one.
+        Returns the terms above what changed since the last one.
         """
         changed = True
         while changed:
@@ -265,19 +265,28 @@ class EGraph:
                 if self.find(other) != self.find(i):
                     changed = self.union(other, i, "congruence", current)
             self.ids = {t: self.find(i) for t, i in ids.items()}
-        self.terms, above = {}, set[Term]()
+        self.terms, above = {}, self.above()
         for term, i in self.ids.items():
             self.terms.setdefault(i, []).append(term)
-        touched, before = {*map(self.find, self.touched)}, -1
+        known = None
+        while known != self.facts:  # what is learnt of a class may be of those above it
+            known = dict(self.facts)
+            for term in above:
+                i = self.ids[term]
+                self.facts[i] = _both(self.facts[i], self._facts(term))
+        self.touched = set()
+        return above
+
+    def above(self) -> list[Term]:
+        """The terms that are over a class which is not what it was at the last rebuild."""
+        touched, found, before = {*map(self.find, self.touched)}, dict[Term, None](), -1
         while before != len(touched):
             before = len(touched)
             for term, i in self.ids.items():
-                if term not in above and not touched.isdisjoint(term.args):
-                    self.facts[i] = _both(self.facts[i], self._facts(term))
-                    above.add(term)
-                    touched.add(i)
-        self.touched = set()
-        return above
+                if not touched.isdisjoint(map(self.find, term.args)):
+                    found[term] = None
+                    touched.add(self.find(i))
+        return [*found]
 
 
 def _both(x: Facts, y: Facts) -> Facts:

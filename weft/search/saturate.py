@@ -52,9 +52,13 @@ def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
     known = {law.name: set[Term]() for law in laws}  # the terms that a law has nothing new for
     for turn in range(limits.rounds):
         before, seen = len(g.ids), len(g.unions)
+        above, touched = list[Term](), 0
         for law in laws:
             if until[law.name] > turn:
                 continue
+            if len(g.touched) > touched:
+                above, touched = g.above(), len(g.touched)
+            known[law.name].difference_update(above)
             found = _matches(g, law, known[law.name], limits.matches << strikes[law.name])
             if found is None:
                 strikes[law.name] += 1
@@ -72,7 +76,7 @@ def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
                     return turn + 1
         above = g.rebuild()
         for terms in known.values():
-            terms -= above
+            terms.difference_update(above)
         if len(g.ids) == before and len(g.unions) == seen and not any(until.values()):
             return turn + 1
     return limits.rounds

@@ -225,9 +225,8 @@ def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool
 
 def _is_same_scan(a: Node, b: Node) -> bool:
     """Whether both are results of one running fold."""
-    if not (isinstance(a.op, ops.Scan) and isinstance(b.op, ops.Scan)):
-        return False
-    return replace(a.op, result=0) == replace(b.op, result=0)
+    scans = [replace(n.op, result=0) for n in (a, b) if isinstance(n.op, ops.Scan)]
+    return len(scans) == 2 and scans[0] == scans[1]
 
 
 def _is_contraction(node: Node, users: list[Node]) -> bool:

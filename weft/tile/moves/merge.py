@@ -57,11 +57,10 @@ def reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> 
 
 
 def sides(steps: Sequence[Any], run: Sequence[Any], readers: Mapping[Buffer, int]) -> list[Any]:
-    """The run, and with other kernels before it whose results its last one alone reads, if any."""
+    """Other kernels with rows before a run's last one, whose results that alone reads."""
     own = {b for b, n in Counter(run[-1].inputs).items() if n == readers[b]}
-    before = steps[: steps.index(run[-1]) + 1]
-    wide = [s for s in before if s in run or (leading(s) and own.issuperset(s.outputs))]
-    return [run, wide][: len(wide) - len(run) + 1]
+    before = [s for s in steps[: steps.index(run[-1])] if s not in run and leading(s)]
+    return [s for s in before if own.issuperset(s.outputs)]
 
 
 def leading(step: Kernel | Call) -> list[For]:

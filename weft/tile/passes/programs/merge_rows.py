@@ -45,8 +45,8 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
     known: dict[Hashable, bool] = {}  # layers repeat
     readers = merge.readers_of(program)
 
-    def joined(steps: Sequence[Any], run: Sequence[Any], apart: Sequence[Any], last: str) -> Any:
-        """The run as one kernel, after what packs its operands, if that is cheaper."""
+    def joined(steps: Sequence[Any], run: Sequence[Any], apart: Sequence[Any], name: str) -> Any:
+        """The run as one kernel, after what packs its operands; None if it is cheaper apart."""
         if (merged := _merged(run, target)) is None:
             return None
         names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
@@ -54,7 +54,7 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
         key = structure(one[-1]), *map(structure, apart)
         if key not in known:
             known[key] = better(one, apart, price, target)
-        return one if choices.decide(f"merge.{last}", known[key]) else None
+        return one if choices.decide(f"merge.{name}", known[key]) else None
 
     def longest(steps: Sequence[Any], first: Any) -> merge.Run:
         run = made = members = [first]
@@ -62,13 +62,14 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
             run = [*run, after]
             if merge.read_elsewhere(run, readers):
                 continue  # two products may read one softmax
-            for more in merge.sides(steps, run, readers):
-                added = [s for s in more if s not in members]
-                if (one := joined(steps, more, [*made, *added], added[-1].name)) is None:
-                    break
-                members, made = more, one
-            if after not in members:
+            one = joined(steps, run, [*made, *run[len(members) :]], after.name)
+            if one is None:
                 break
+            members, made = run, one
+            for side in merge.sides(steps, run, readers):
+                run = [s for s in steps if s in members or s is side]
+                if one := joined(steps, run, [*made, side], f"{after.name}.{side.name}"):
+                    members, made = run, one
             run = members
         return members, made
 
