@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 import pytest
@@ -46,14 +48,23 @@ def logarithm(g: EGraph) -> int:
 
 
 @pytest.mark.parametrize("build", [chain, shared, scaled, logarithm])
-def test_laws_find_nothing_in_what_has_been_looked_at(build: object) -> None:
+def test_laws_find_nothing_in_what_has_been_looked_at(build: Callable[[EGraph], int]) -> None:
     g = EGraph(dict(AXES))
-    build(g)  # type: ignore[operator]
+    build(g)
     assert 1 < saturate(g, LAWS, WIDE) < WIDE.rounds
     size, unions = len(g.ids), len(g.unions)
     assert unions
     saturate(g, LAWS, WIDE)  # which starts with every term
     assert (len(g.ids), len(g.unions)) == (size, unions)
+
+
+def test_a_law_that_paused_ends_the_search_once_it_finds_nothing_new() -> None:
+    g = EGraph(dict(AXES))
+    chain(g)
+    assert 3 < saturate(g, LAWS, replace(WIDE, matches=1)) < WIDE.rounds
+    size = len(g.ids)
+    saturate(g, LAWS, WIDE)
+    assert len(g.ids) == size
 
 
 def test_what_a_law_finds_is_seen_by_those_after_it_in_the_same_round() -> None:

@@ -52,12 +52,12 @@ def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
     known = {law.name: set[Term]() for law in laws}  # the terms that a law has nothing new for
     for turn in range(limits.rounds):
         before, seen = len(g.ids), len(g.unions)
-        above, touched = list[Term](), 0
+        above, stamp = list[Term](), seen + len(g.settled)
         for law in laws:
             if until[law.name] > turn:
                 continue
-            if len(g.touched) > touched:
-                above, touched = g.above(), len(g.touched)
+            if stamp < (now := len(g.unions) + len(g.settled)):
+                above, stamp = g.above(), now
             known[law.name].difference_update(above)
             found = _matches(g, law, known[law.name], limits.matches << strikes[law.name])
             if found is None:
@@ -77,7 +77,8 @@ def saturate(g: EGraph, laws: Collection[Law], limits: Limits) -> int:
         above = g.rebuild()
         for terms in known.values():
             terms.difference_update(above)
-        if len(g.ids) == before and len(g.unions) == seen and not any(until.values()):
+        tried = all(after <= turn for after in until.values())
+        if tried and len(g.ids) == before and len(g.unions) == seen:
             return turn + 1
     return limits.rounds
 

@@ -64,7 +64,7 @@ class Search:
     memo: dict[Any, Found] = field(default_factory=dict[Any, Found])
     plans: dict[Any, tuple[Plans | None, str]] = field(default_factory=dict[Any, Any])
     prices: Prices = field(default_factory=Prices)  # of kernels that were met before
-    read: tuple[Graph, tuple[Graph, set[Node]]] | None = None  # the last graph, as products
+    whole: tuple[Graph, tuple[Graph, set[Node]]] | None = None  # the last graph, and as products
 
     def region(
         self, region: Region, fixed: Collection[Node] = (), known: Scaling = UNKNOWN
@@ -278,9 +278,9 @@ def _searched(
 ) -> Graph:
     if not may_have(kind, [*graph.nodes()]):
         return graph
-    if finder.read is None or finder.read[0] is not graph:
-        finder.read = graph, as_products(graph)
-    whole, products = finder.read[1]
+    if finder.whole is None or finder.whole[0] is not graph:
+        finder.whole = graph, as_products(graph)
+    whole, products = finder.whole[1]
     once, powers = constants(whole, [whole.inputs[i] for i in fixed]), degrees(whole)
     replaced: dict[Node, Node] = {}
     for region in regions(whole, kind):

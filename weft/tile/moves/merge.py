@@ -42,9 +42,9 @@ def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Pr
         if len(members) == 1:
             first += 1
             continue
+        end = steps.index(members[-1]) + 1
         first -= sum(s in members for s in steps[:first])
-        steps[(at := steps.index(members[-1])) : at + 1] = made
-        steps = [s for s in steps if s not in members]
+        steps = [s for s in (*steps[:end], *made, *steps[end:]) if s not in members]
     return replace(program, steps=tuple(steps))
 
 

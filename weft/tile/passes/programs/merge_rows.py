@@ -38,6 +38,7 @@ WORTH = 0.9  # of the memory traffic that the kernels have one by one
 SEEN = 0.5  # of the time to move memory, while a kernel computes
 
 Price = Callable[[Block], float]
+Steps = Sequence[Any]  # kernels and calls
 
 
 def merge_rows(program: Program, price: Price, target: Machine, choices: Choices) -> Program:
@@ -45,7 +46,7 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
     known: dict[Hashable, bool] = {}  # layers repeat
     readers = merge.readers_of(program)
 
-    def joined(steps: Sequence[Any], run: Sequence[Any], apart: Sequence[Any], name: str) -> Any:
+    def joined(steps: Steps, run: Steps, apart: Steps, name: str) -> list[Kernel] | None:
         """The run as one kernel, after what packs its operands; None if it is cheaper apart."""
         if (merged := _merged(run, target)) is None:
             return None
@@ -56,14 +57,13 @@ def merge_rows(program: Program, price: Price, target: Machine, choices: Choices
             known[key] = better(one, apart, price, target)
         return one if choices.decide(f"merge.{name}", known[key]) else None
 
-    def longest(steps: Sequence[Any], first: Any) -> merge.Run:
+    def longest(steps: Steps, first: Any) -> merge.Run:
         run = made = members = [first]
         while len(run) < len(members) + AHEAD and (after := merge.reader(steps, run)) is not None:
             run = [*run, after]
             if merge.read_elsewhere(run, readers):
                 continue  # two products may read one softmax
-            one = joined(steps, run, [*made, *run[len(members) :]], after.name)
-            if one is None:
+            if (one := joined(steps, run, [*made, *run[len(members) :]], after.name)) is None:
                 break
             members, made = run, one
             for side in merge.sides(steps, run, readers):
