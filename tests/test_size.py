@@ -28,7 +28,7 @@ NOT_COMPILER = {
 BY_HAND = ("values", "script", "legal")
 
 COMPILER_LINES = 17_100  # 17,000 until scatters by atomics, moves and the search had their hooks
-SEARCH_LINES = 2_620  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
+SEARCH_LINES = 2_625  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
 ALL_LINES = 26_000
 FILE_LINES = 400

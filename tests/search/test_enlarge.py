@@ -25,7 +25,7 @@ from weft.search import enlarge
 from weft.search import search as module
 from weft.search.check import same
 from weft.search.egraph import EGraph
-from weft.search.reader import root_axis
+from weft.search.reader import root_axes
 from weft.tensor.ops import Input, Reduce, View, position
 
 Run = Callable[..., torch.Tensor]
@@ -213,7 +213,7 @@ def test_the_check_sees_the_last_border(last: int) -> None:
         valid = apply("and", apply("ge", moved, constant(0)), apply("lt", moved, constant(end)))
         return make(View((20, 3), (moved,), valid), source)
 
-    j, r = root_axis(0, 20), axis("r1_0_3")
+    j, r = root_axes([(20,)])[0][0], axis("r1_0_3")
     g = EGraph({j: 20, r: 3})
     old, new = (expression(g, g.sum({r}, g.leaf(padded(n), (j, r)))) for n in (20, last))
     assert same([old], [new], g.extents) == (last == 20)

@@ -58,6 +58,15 @@ def test_equal_layers_are_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
     assert searched[0] == searched[1] > 0
 
 
+def test_a_product_is_one_whether_its_sum_keeps_an_axis_or_not() -> None:
+    """A softmax reads it as the sum has it, for the maximum, and as what that is squeezed to."""
+    inputs = [torch.randn(256, 256), torch.randn(256, 256), torch.randn(256, 16)]
+    graph = graph_of(lambda a, b, c: torch.softmax(a @ b @ c, 1), inputs)
+    assert (
+        multiply_adds(graph) == 2 * 256 * 256 * 16 + 2 * 256 * 16
+    )  # the products, and max and sum
+
+
 def frozen(model: nn.Module, x: torch.Tensor, freeze: bool) -> Graph:
     with torch.no_grad():
         captured = capture_call(model, (x,))

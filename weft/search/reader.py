@@ -5,7 +5,7 @@ reader = Reader(region.outputs)      # reader.roots: classes of reader.graph, ov
 Transposing and broadcasting vanish in index maps: matmul(A, B) is sum_k A[i, k] B[k, j].
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from fractions import Fraction
 from typing import Any
 
@@ -29,9 +29,19 @@ def is_of_root(a: Node) -> bool:
     return a.op.label.startswith("o")  # type: ignore[attr-defined]
 
 
-def root_axis(from_last: int, extent: Any) -> Node:
-    """The axis of a root, by its place from the last one, so that broadcast ones agree."""
-    return axis(f"o{from_last}_{extent}")
+def root_axes(shapes: Iterable[tuple[int, ...]]) -> list[Nodes]:
+    """The coordinates along the axes of roots: named by place from the last one, so that broadcast
+    ones agree; and as in the shortest of those that differ in axes of one element alone, so that
+    a product is one class where its sum kept the axis, and where that is gone.
+    """
+    pairs = [(tuple(n for n in shape if n != 1), shape) for shape in shapes]
+    shortest = dict(sorted(pairs, key=lambda pair: len(pair[1]), reverse=True))
+    found: list[Nodes] = []
+    for squeezed, shape in pairs:
+        like = enumerate(reversed(shortest[squeezed]))
+        names = [axis(f"o{from_last}_{n}") for from_last, n in like if n != 1]
+        found.append(tuple(names.pop() if n != 1 else constant(0) for n in shape))
+    return found
 
 
 def backwards(at: Node, extent: int) -> Node:
@@ -67,15 +77,13 @@ class Reader:
         self.graph = EGraph({}, fixed)
         self.ranges: dict[Node, Interval] = {}
         self.memo: dict[tuple[Node, Nodes], int] = {}
-        self.roots = [self.read(r, self._index(r.type.shape)) for r in outputs]
+        shapes = [r.type.shape for r in outputs]
+        places = [zip(*p, strict=True) for p in zip(root_axes(shapes), shapes, strict=True)]
+        indices = [tuple(self._known(a, n) for a, n in place) for place in places]
+        self.roots = [*map(self.read, outputs, indices)]
         leaves = [t for t in self.graph.ids if t.kind in ("leaf", "mask")]
         terms = [i for t in leaves for i in read_of(t)[1]]
         return divided(terms, self.graph.extents)
-
-    def _index(self, shape: tuple[int, ...]) -> Nodes:
-        rank = len(shape)
-        named = (root_axis(rank - 1 - d, n) if n != 1 else constant(0) for d, n in enumerate(shape))
-        return tuple(self._known(a, n) for a, n in zip(named, shape, strict=True))
 
     def _known(self, a: Node, extent: Any) -> Node:
         """The coordinate along an axis: of its parts, if it is split."""

@@ -25,7 +25,7 @@ from weft.search.extract import Cyclic, Extraction, Plan
 from weft.search.families import UNKNOWN, Scaling
 from weft.search.laws import LAWS
 from weft.search.quotients import RECIPROCAL, as_products, as_quotients, rewritten
-from weft.search.reader import Reader, is_of_root
+from weft.search.reader import Reader, is_of_root, root_axes
 from weft.search.regions import Kind, Region, is_turned, may_have, regions
 from weft.search.saturate import Law, Limits, saturate
 from weft.search.shown import shown
@@ -152,8 +152,8 @@ def stand_in(
     if verdict.why:
         return None, verdict
     writer = Writer(dtype, extents, reader.splits)
-    pairs = zip(after.expressions, region.outputs, strict=True)
-    outputs = tuple(writer.root(e, old.type.shape) for e, old in pairs)
+    shapes = [old.type.shape for old in region.outputs]
+    outputs = tuple(map(writer.root, after.expressions, shapes, root_axes(shapes)))
     back = Reader(outputs, (), {a: n for a, n in reader.splits.items() if is_of_root(a)})
     again = Extraction(back.graph, target, tuple(back.roots)).cheapest()
     found = as_written(after.expressions) if dtype.is_float else after.expressions

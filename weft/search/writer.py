@@ -1,6 +1,6 @@
 """Expressions, which an extraction chose, and what writes them as tensors.
 
-y = Writer(dtype, extents, splits).root(expression, shape)      # views, maps and reduces
+y = Writer(dtype, extents, splits).root(expression, shape, index)      # views, maps and reduces
 
 Each expression is a tensor over its free axes, in an order of these.
 """
@@ -18,7 +18,7 @@ from weft.scalar.intervals import Interval
 from weft.scalar.monoid import SUM
 from weft.scalar.ops import CASTS, FUNCTIONS, Apply, Axis, apply_all, constant
 from weft.search.elements import Element, elements_of, extents_of
-from weft.search.reader import MONOIDS, backwards, is_of_root, root_axis
+from weft.search.reader import MONOIDS, backwards, is_of_root
 from weft.search.splits import Splits, coordinates
 from weft.tensor.ops import Gather, Index, Map, Reduce, Scan, position, positions
 from weft.tensor.rules_view import axes_of, full, scalar, viewed
@@ -62,13 +62,13 @@ class Writer:
         self.dtype, self.extents, self.splits = dtype, extents, splits
         self.memo: dict[int, tuple[Node, Nodes]] = {}
 
-    def root(self, expression: Expression, shape: tuple[int, ...]) -> Node:
+    def root(self, expression: Expression, shape: tuple[int, ...], index: Nodes) -> Node:
+        """The tensor of that shape, whose axes are those of the index: reader.root_axes."""
         node, axes = self.tensor(expression)
-        rank = len(shape)
         places: dict[Node, Node] = {}
-        for d, n in enumerate(shape):
-            places |= coordinates(root_axis(rank - 1 - d, n), position(d), self.splits)
-        if not rank:
+        for d, a in enumerate(index):
+            places |= coordinates(a, position(d), self.splits)
+        if not shape:
             return node
         return viewed(node, shape, tuple(places[a] for a in axes)) if axes else full(shape, node)
 
