@@ -5,7 +5,6 @@ A name says what is in it: `grad` is of a forward and a backward pass, dtypes ar
 and a shape is written 4x64x56x56.
 """
 
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,10 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from weft.cli.workloads import tomllib
 
 GRAD = "grad "  # how the name of a form with its backward pass begins
 

@@ -19,15 +19,13 @@ from pathlib import Path
 from statistics import geometric_mean
 from typing import Any
 
-import tomli
-
 from weft.cli.bench import Bench
 from weft.cli.compiling import compile_source
 from weft.cli.output import milliseconds, show, table, write_json
 from weft.cli.program import Source, SourceSpec
 from weft.cli.source import load
 from weft.cli.suite_text import machine
-from weft.cli.workloads import WORKLOADS
+from weft.cli.workloads import WORKLOADS, tomllib
 from weft.options import Options
 from weft.scalar.sizes import hint
 from weft.tensor.ops import Reduce
@@ -109,7 +107,7 @@ def main() -> int:
         some = [n for n in WORKLOADS if not chosen.words or any(w in n for w in chosen.words)]
         write_json({"machine": machine(True), "costs": costs(some)}, chosen.json or os.devnull)
         return 0
-    groups = tomli.loads(Path(__file__).with_suffix(".toml").read_text())
+    groups = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
     texts = {n: text for group in groups.values() for n, text in group.items()}
     places = {n: f"{group} {n}" for group, some in groups.items() for n in some}
     names = [n for n in texts if not chosen.words or any(w in places[n] for w in chosen.words)]

@@ -7,7 +7,6 @@ turn, in one process: weft runs on torch's own threads.
 
 import argparse
 import sys
-from collections.abc import Callable
 from functools import partial
 from itertools import starmap
 from statistics import geometric_mean
@@ -28,22 +27,18 @@ from weft.tune.worker import differ
 ROUNDS, SECONDS, CLIFF = 5, 0.015, 0.8
 
 
-def called(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
-
-
 def measure(text: str, graded: bool, inductor: bool) -> dict[str, Any]:
     """Microseconds by backend, what differs from eager, and what ran as ATen's; or an error."""
     torch.compiler.reset()
     source = load(SourceSpec(text))
     assert isinstance(source, Source)
     function, args = source.callable, source.args
-    run = Graded(function, args) if graded else called
+    run = partial(partial, Graded(function, args)) if graded else partial
     compiled = weft.compile(function)
     backends = {"eager": function, "weft": compiled}
     if inductor:
         backends["inductor"] = torch.compile(function)
-    runs = {name: partial(run, f, *args) for name, f in backends.items()}
+    runs = {name: run(f, *args) for name, f in backends.items()}
     with torch.set_grad_enabled(graded):
         try:
             made = {name: tree_leaves(one()) for name, one in runs.items()}

@@ -29,15 +29,10 @@ def measured(name: str, seconds: float) -> dict[str, Any]:
     """Milliseconds with and without tuning, what was decided, and seconds that the search took."""
     text = WORKLOADS[name].text
     with tempfile.TemporaryDirectory(prefix="weft-tuned-") as cache:
-        command = [sys.executable, "-m", "weft", "tune", "-c", text, "--seconds", str(seconds)]
-        start = time.monotonic()
-        made = subprocess.run(
-            [*command, "--json"],
-            env={**os.environ, "WEFT_CACHE": cache},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        options = ("--seconds", str(seconds), "--json")
+        command = [sys.executable, "-m", "weft", "tune", "-c", text, *options]
+        environment, start = {**os.environ, "WEFT_CACHE": cache}, time.monotonic()
+        made = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
         spent, rows = time.monotonic() - start, json.loads(made.stdout)
         with Bench(BACKENDS, environment=lambda backend: {"WEFT_CACHE": cache}) as bench:
             found = bench.compare(SourceSpec(text), ROUNDS, SECONDS).measurements

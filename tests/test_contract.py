@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
 import torch
 
 import weft
+from weft import driver
 
 X = torch.randn(4, 8)
 LEVELS = ("torch", "tensor", "loop", "tile", "kernel")
@@ -82,6 +84,26 @@ def test_wrong_options(options: dict[str, Any], sentence: str) -> None:
 def test_an_unknown_option() -> None:
     with pytest.raises(weft.WeftError, match="unknown option 'fuze': one of target, fuse"):
         torch.compile(torch.sin, backend=backend(), options={"fuze": "all"})(X)
+
+
+@pytest.mark.parametrize("collects", [False, True])
+def test_no_cycles_are_collected_meanwhile(monkeypatch: pytest.MonkeyPatch, collects: bool) -> None:
+    met: list[bool] = []
+
+    def fail(*_: Any) -> Any:
+        met.append(gc.isenabled())
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(driver, "program_key", fail)
+    if not collects:
+        gc.disable()
+    try:
+        with pytest.raises(RuntimeError, match="planted"):
+            weft.compile(torch.sin, fallback="error")(X)
+        assert met == [False]
+        assert gc.isenabled() == collects
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("thing", [3, torch.nn.Linear, None])

@@ -6,8 +6,10 @@ the cache and the launch; `compile_text` starts from the text of any level.
 
 from __future__ import annotations
 
+import gc
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -63,11 +65,27 @@ class Artifact:
         return [self, *self.others]
 
 
+@contextmanager
+def uncollected() -> Generator[None]:
+    """Without the collector of cycles: each time, it would read all that torch has made.
+
+    What compiling makes is in use until its end, some 7 MB more at a model's.
+    """
+    pauses = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if pauses:  # not where another thread compiles: that one resumes
+            gc.enable()
+
+
 def build(captured: Captured, options: Options) -> Runner:
     """What runs a captured program, for any size by programs for ranges of its sizes."""
     return in_ranges(captured.graph, lambda graph: build_near(graph, captured, options))
 
 
+@uncollected()
 def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runner, Ranges]:
     """What runs the graph near the hints of its sizes, and the ranges that it is good for."""
     options, log = options.on(captured.place), PassLog(options.verbose)

@@ -1,14 +1,19 @@
 """Arguments that several commands take alike: a SOURCE, and how it is compiled.
 
 from weft.cli import arguments as given
-def show(source: given.Source = None, text: given.Text = None, target: given.Target = "auto"): ...
+def show(source: given.Source = None, text: given.Text = None, target: given.Target = "auto"):
+    chosen = given.options(locals())
 """
 
-from typing import Annotated
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
-from weft.cli.source import KINDS
+from weft.cli.source import KINDS, load_ir
+from weft.options import Options
 
 Source = Annotated[str | None, typer.Argument(metavar="SOURCE", help=KINDS)]
 Text = Annotated[
@@ -29,3 +34,11 @@ Seed = Annotated[int, typer.Option("--seed", help="decides every random value")]
 Verbose = Annotated[
     int, typer.Option("-v", count=True, help="-v: passes and times, -vv: a diff per pass")
 ]
+
+
+def options(parameters: Mapping[str, Any], **more: Any) -> Options:
+    """What a command's parameters say of compiling: those that are named as options, and `more`."""
+    named = {f.name: parameters[f.name] for f in fields(Options) if f.name in parameters}
+    if named.get("schedule"):  # the path of a file
+        named["schedule"] = load_ir(Path(named["schedule"])).text
+    return Options(**{**named, **more})

@@ -21,7 +21,7 @@ from weft.cli.measuring import BAD_INPUT, MISSED, tell
 from weft.cli.minify import minify
 from weft.cli.output import show, show_error, table, working, write_json, write_text
 from weft.cli.program import IrText, Source, SourceSpec
-from weft.cli.source import load, schedule_text
+from weft.cli.source import load
 from weft.config import config
 from weft.core.errors import WeftError, choice
 from weft.explain.command import explain_command
@@ -70,10 +70,7 @@ def compile_command(
     target = target_for(ir, target)
     if stats:
         running.require_stats(target)
-    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
-    keywords |= {"dynamic": dynamic, "passes": passes, "profile": stats}
-    keywords |= {"schedule": schedule_text(schedule), "search": search}
-    chosen = Options.of(keywords)
+    chosen = given.options(locals(), profile=stats)
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=True))
     with working("compiling"), redirect_stdout(sys.stderr if as_json else sys.stdout):
@@ -124,10 +121,7 @@ def run_command(
     seed: given.Seed = 0,
 ) -> None:
     """Run SOURCE, check it against float64 eager; exit 1 where it misses."""
-    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "verbose": verbose}
-    keywords |= {"dynamic": dynamic, "passes": passes, "profile": profile, "simulate": simulate}
-    keywords |= {"schedule": schedule_text(schedule), "search": search}
-    chosen = Options.of(keywords)
+    chosen = given.options(locals())
     spec = SourceSpec(text, source, seed, device=device_name(chosen))
     quiet = json_path == "-"
     if generate is not None:
@@ -215,8 +209,7 @@ def minify_command(
     seed: given.Seed = 0,
 ) -> None:
     """Print the smallest program that fails as SOURCE does, as a Python file."""
-    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "passes": passes}
-    chosen = Options.of(keywords)
+    chosen = given.options(locals(), dynamic=dynamic or None)
     program = load(SourceSpec(text, source, seed, device=device_name(chosen)))
     if isinstance(program, IrText):
         raise WeftError("weft minify takes a PyTorch program, not IR text")
@@ -252,7 +245,7 @@ def tune_command(
 ) -> None:
     """Search the choices of SOURCE's kernels, by measuring, or without a device by prediction."""
     rows: list[Row] = []
-    chosen = Options.of({"target": target, "fuse": fuse, "dynamic": dynamic})
+    chosen = given.options(locals())
     if predict:
         if shows or forget or export or merge or as_json:
             told = "it takes SOURCE, --target, --fuse, --dynamic and --seed"

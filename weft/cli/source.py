@@ -57,11 +57,6 @@ def load_path(name: str, *, meta: bool) -> Source | IrText:
     raise SourceError(f"no file, model folder or cached hub model {name!r}: SOURCE is {KINDS}")
 
 
-def schedule_text(name: str) -> str:
-    """The text of a schedule's file; "" without a name."""
-    return load_ir(Path(name)).text if name else ""
-
-
 def load_ir(path: Path) -> IrText:
     try:
         return IrText(path.read_text(encoding="utf-8"), str(path))

@@ -14,7 +14,7 @@ from weft.cli.check import call
 from weft.cli.compiling import compile_ir, compile_source, device_name, text_as_source
 from weft.cli.output import show, working, write_text
 from weft.cli.program import IrText, Source, SourceSpec
-from weft.cli.source import load, schedule_text
+from weft.cli.source import load
 from weft.core.errors import WeftError
 from weft.explain.data import gather
 from weft.explain.report import page
@@ -40,9 +40,7 @@ def explain_command(
     seed: given.Seed = 0,
 ) -> None:
     """Write a page on how SOURCE was compiled: its levels, passes, prices, choices and memory."""
-    keywords = {"target": target, "fuse": fuse, "fallback": fallback, "search": search}
-    keywords |= {"dynamic": dynamic, "passes": passes, "profile": profile}
-    options = Options.of({**keywords, "schedule": schedule_text(schedule)})
+    options = given.options(locals())
     device = device_name(options) if profile else "cpu"
     with working("loading"):
         program = load(SourceSpec(text, source, seed, meta=not profile, device=device))
