@@ -87,19 +87,27 @@ def test_an_unknown_option() -> None:
 
 
 @pytest.mark.parametrize("collects", [False, True])
-def test_no_cycles_are_collected_meanwhile(monkeypatch: pytest.MonkeyPatch, collects: bool) -> None:
+@pytest.mark.parametrize("from_text", [False, True])
+def test_no_cycles_are_collected_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, collects: bool, from_text: bool
+) -> None:
+    text = "program torch f\ninput x: f32[4]\ny = aten.relu.default(x): f32[4]\noutput y\n"
     met: list[bool] = []
 
     def fail(*_: Any) -> Any:
         met.append(gc.isenabled())
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(driver, "program_key", fail)
+    monkeypatch.setattr(driver, "lower", fail)
+    monkeypatch.setattr(driver, "relink", lambda *_: None)  # not from the cache
     if not collects:
         gc.disable()
     try:
         with pytest.raises(RuntimeError, match="planted"):
-            weft.compile(torch.sin, fallback="error")(X)
+            if from_text:
+                driver.compile_text(text)
+            else:
+                weft.compile(torch.sin, fallback="error")(X)
         assert met == [False]
         assert gc.isenabled() == collects
     finally:

@@ -69,7 +69,8 @@ class Artifact:
 def uncollected() -> Generator[None]:
     """Without the collector of cycles: each time, it would read all that torch has made.
 
-    What compiling makes is in use until its end, some 7 MB more at a model's.
+    What passes make is in use until their end, some 7 MB more at a model's. Not for as long as the
+    C compiler runs, which other threads do not wait for.
     """
     pauses = gc.isenabled()
     gc.disable()
@@ -85,7 +86,6 @@ def build(captured: Captured, options: Options) -> Runner:
     return in_ranges(captured.graph, lambda graph: build_near(graph, captured, options))
 
 
-@uncollected()
 def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runner, Ranges]:
     """What runs the graph near the hints of its sizes, and the ranges that it is good for."""
     options, log = options.on(captured.place), PassLog(options.verbose)
@@ -98,7 +98,7 @@ def build_near(graph: Graph, captured: Captured, options: Options) -> tuple[Runn
     facts = (layouts, writes, constants, ordered, *chosen)
     digest = log.time("g", lambda: program_key(graph, *facts))
     known = Known(layouts, constants, captured.narrows, ordered=ordered)
-    make = partial(lower, graph, options, log, known)
+    make = partial(uncollected()(lower), graph, options, log, known)
     levels = cache(make)
     met = hints_of(graph) if captured.narrows else {}
     placed = partial(within, digest, met, lambda: levels().near)
@@ -319,7 +319,7 @@ def compile_text(
     program = parse_program(text, filename)
     with located(text, filename):
         VERIFY[program.level](program)
-    levels = lower(program, options, log)
+    levels = uncollected()(lower)(program, options, log)
     run, report = runnable(levels, options, log, {}, place)
     run = run_or_refuse(run, place, target, options.simulate)
     return TextProgram(program, levels, report, run, place)
