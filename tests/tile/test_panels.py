@@ -28,14 +28,14 @@ from weft.tile.schedule import CPU_SCHEDULE
 
 CONVOLUTION = """
 program loop convolution
-input x: f32[2,{h},{w}]
-input weight: f32[{n},2,3,3]
+input x: f32[{c},{h},{w}]
+input weight: f32[{n},{c},3,3]
 
-kernel y(x: f32[2,{h},{w}], weight: f32[{n},2,3,3]) -> y: f32[{n},{h},{w}]
+kernel y(x: f32[{c},{h},{w}], weight: f32[{n},{c},3,3]) -> y: f32[{n},{h},{w}]
 for a0 in 0..{n}:  # free
     for a1 in 0..{h}:  # free
         for a2 in 0..{w}:  # free
-            for a3 in 0..2:  # reduce
+            for a3 in 0..{c}:  # reduce
                 for a4 in 0..3:  # reduce
                     for a5 in 0..3:  # reduce
                         v0 = ge(a1 + a4, 1)
@@ -148,7 +148,7 @@ def test_what_rows_share_is_loaded_once_for_them(tmp_path: Path) -> None:
 @pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="reads x86 assembly")
 def test_sums_over_few_taps_stay_in_registers(tmp_path: Path) -> None:
     """gcc unrolls three iterations whole and loads columns early: six rows would be spilled."""
-    text = CONVOLUTION.format(h=56, w=56, n=64)
+    text = CONVOLUTION.format(c=2, h=56, w=56, n=64)
     assert "min(b1 + 5, 64)" in schedule(text, "avx2")["block_contraction"]
     _, assembly = compiled(text, tmp_path)
     assert len(products := products_of(assembly)) >= 12
@@ -211,8 +211,7 @@ def test_columns_beyond_the_last_fill_its_vector(n: int, sums: int) -> None:
 @pytest.mark.parametrize(("n", "side", "joins"), [(128, 28, False), (512, 7, True), (16, 10, True)])
 def test_columns_are_joined_where_that_is_cheaper(n: int, side: int, joins: bool) -> None:
     """Lines from L2 take longer than lanes they fill save; a large left side, read anew, more."""
-    text = CONVOLUTION.format(h=side, w=side, n=n).replace("[2,", f"[{n},")
-    text = text.replace(f"[{n},2,3,3]", f"[{n},{n},3,3]").replace("0..2:", f"0..{n}:")
+    text = CONVOLUTION.format(c=n, h=side, w=side, n=n)
     (change,) = (step for label, step in CPU_SCHEDULE if label.endswith("block_contraction"))
     after = print_program(step_of(parse_program(text), change, CPUS["avx2"]))
     assert (f"j0 // {side}" in after) == joins
@@ -269,14 +268,14 @@ def products_of(assembly: str) -> list[str]:
 def test_lines_are_packed_once(
     h: int, w: int, n: int, panel: dict[str, str], isa: str, golden: Callable[[str, str], None]
 ) -> None:
-    packed = schedule(CONVOLUTION.format(h=h, w=w, n=n), isa)["block_contraction"]
+    packed = schedule(CONVOLUTION.format(c=2, h=h, w=w, n=n), isa)["block_contraction"]
     assert f"local panel0: {panel[isa]}" in packed
     if (h, isa) == (14, "avx512"):
         golden("tile/panel_of_lines.txt", packed)
 
 
 def test_lines_of_any_length_are_packed_once() -> None:
-    text = CONVOLUTION.format(h="s0", w="s1", n=20)
+    text = CONVOLUTION.format(c=2, h="s0", w="s1", n=20)
     text = text.replace("input x", "size s0: 2..4096 near 14\nsize s1: 2..4096 near 12\ninput x", 1)
     packed = block_contraction(parse_program(text).kernels[0], CPUS["avx512"], Choices())
     (panel,) = (s.buffer for s in walk(packed.body) if isinstance(s, Local))
@@ -285,14 +284,16 @@ def test_lines_of_any_length_are_packed_once() -> None:
 
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 @pytest.mark.parametrize(
-    ("h", "w", "n", "constant", "turned"),
+    ("c", "h", "w", "n", "constant", "turned"),
     [
-        (7, 7, 40, True, True),  # 49 columns fill three vectors and a lane
-        (7, 7, 40, False, False),  # weights that change would be packed again for every call
-        (2, 8, 40, True, False),
+        (64, 7, 7, 40, True, True),  # 49 columns fill three vectors and a lane
+        (2, 7, 7, 40, True, False),  # sums of 18 terms take less time than to transpose them
+        (64, 7, 7, 40, False, False),  # weights that change would be packed again for every call
+        (64, 2, 8, 40, True, False),
     ],
 )
 def test_rows_run_over_lanes_where_columns_fill_them_badly(
+    c: int,
     h: int,
     w: int,
     n: int,
@@ -301,7 +302,7 @@ def test_rows_run_over_lanes_where_columns_fill_them_badly(
     isa: str,
     golden: Callable[[str, str], None],
 ) -> None:
-    text = CONVOLUTION.format(h=h, w=w, n=n)
+    text = CONVOLUTION.format(c=c, h=h, w=w, n=n)
     packed = pack_constants(parse_program(text), [1] if constant else [], CPUS[isa])
     assert [k.name for k in packed.kernels] == ["pack_weight_panels"] * turned + ["y"]
     after = schedule(print_program(packed), isa)

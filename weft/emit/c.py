@@ -44,7 +44,7 @@ class Emitter(Terms):
 
     integer = "i64"  # of loops
     parameter = "{const}{type} *restrict {name}"
-    unroll = "#pragma GCC unroll 4"
+    unroll, fence = "#pragma GCC unroll 4", ' __asm__ volatile("" ::: "memory");'
 
     def __init__(self, kernel: nest.Kernel, symbol: str, reserved: Collection[str] = ()) -> None:
         super().__init__()
@@ -114,7 +114,7 @@ class Emitter(Terms):
             self.identity(fold, depth)
         low, high = bounds(stmt.lo, self.ranges)[0], bounds(stmt.hi, self.ranges)[1] - 1
         self.ranges[stmt.axis] = low, max(low, high)
-        if stmt.bind not in ("", "serial", "unroll"):
+        if stmt.bind not in nest.ORDERED:
             self.parallel(stmt, depth)
         elif stmt.extent == 1 and _needs_no_loop(stmt):
             self.block(stmt.body, depth)
@@ -133,7 +133,8 @@ class Emitter(Terms):
         else:
             if stmt.bind == "unroll":
                 self.line(depth, self.unroll)
-            self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{")
+            fence = self.fence if stmt.bind == "fenced" else ""
+            self.line(depth, f"for ({self.integer} {name} = {lo}; {name} < {hi}; {step}) {{{fence}")
         self.block(stmt.body, depth + 1)
         self.line(depth, "}")
 

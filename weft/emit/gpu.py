@@ -61,7 +61,7 @@ class Launch:
 class GPUEmitter(Emitter):
     """Writes one kernel: the walk of the C emitter, with grids, blocks and threads added."""
 
-    unroll = "#pragma unroll"
+    unroll, fence = "#pragma unroll", ""
 
     def __init__(self, kernel: nest.Kernel, symbol: str, language: Language) -> None:
         super().__init__(kernel, symbol, language.reserved)

@@ -95,6 +95,6 @@ TOUCHES = {
     Matrix: lambda op, args: _touch(args[0], constant(op.span), 1),
     ops.LoadMatrices: lambda op, args: _touch(args[0], constant(ops.ROW), 1),
 }
-BINDS = ("", "serial", "unroll", *nest.PARALLEL, *nest.PIPELINE)
+BINDS = (*nest.ORDERED, *nest.PARALLEL, *nest.PIPELINE)
 KERNEL = Level("kernel", BINDS, ("scalar", "kernel"), TOUCHES, _check, flat=True)
 verify = KERNEL.verify

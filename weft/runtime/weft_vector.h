@@ -264,10 +264,11 @@ WEFT_FN void weft_store_words(void *p, weft_words v, i64 n) {
     WEFT_UNROLL for (u32 c = 0; c < sizeof r / sizeof(weft_##unit); c++)                           \
         r.part[c] = weft_load_##unit((const char *)p + c * sizeof(weft_##unit), (n) - per * c);    \
     return r.v;
-// A few lanes whose number is a literal take plain stores: masked ones are slow on some machines.
+// A literal number of lanes takes plain stores, with AVX-512 up to half a register: masked ones
+// are slow on some machines.
 #define WEFT_STORE_UNITS(d, unit, per, n)                                                          \
     WEFT_UNITS(d, unit) r = {v};                                                                   \
-    if (__builtin_constant_p(n) && (n) > 0 && (n) <= per / 2) {                                    \
+    if (__builtin_constant_p(n) && (n) > 0 && (n) <= (per > 8 ? per / 2 : per)) {                  \
         memcpy(p, &r, (n) * (sizeof(weft_##unit) / per));                                          \
         return;                                                                                    \
     }                                                                                              \

@@ -4,9 +4,9 @@ for b0 in 0..N by 16:  # free, parallel         binds: how a loop's iterations r
     for a0 in b0..min(b0 + 16, N):  # vector16  blocks and their tails: bounds on outer axes
 """
 
-from weft.scalar.nest import PARALLEL, PIPELINE
+from weft.scalar.nest import ORDERED, PARALLEL, PIPELINE
 
 UNROLLED = ("register", r"vector\d+")  # iterations side by side in registers, or in lanes
 
 UNITS = ("mma", "warpgroup", "box")  # matrix units, and the copy engine
-BINDS = ("", "serial", "unroll", "cache", *UNITS, *PIPELINE, *PARALLEL, *UNROLLED)
+BINDS = (*ORDERED, "cache", *UNITS, *PIPELINE, *PARALLEL, *UNROLLED)

@@ -2,6 +2,7 @@
 
 over_lines(contraction, target, labels) # its columns over one loop, or two; lines of a block
 turns(contraction, target)              # whether its rows fill the lanes better
+turned_rows(contraction, target)        # those of a register tile then
 
 A block is packed once, and read by all register tiles down the rows; each reads the left side anew.
 In one loop it has the columns of one tile side by side. Over two loops joined it has whole lines,
@@ -19,7 +20,9 @@ from weft.tile.moves.panels import taps, tile_width
 from weft.tile.price.products import LINE, tile_rows, tiles_time
 
 PACK = 8  # vectors multiplied and added in the time that packing one takes
-TURN = 1.03  # times the vectors, where what registers hold is transposed to store it
+PEELED = 16  # iterations of a loop that gcc unrolls whole, at most
+NARROW = 4  # columns that are read in turn, of a tile whose rows fill the lanes, at least
+TRANSPOSE = 40  # multiply-adds in the time that a vector takes which is transposed to store it
 UNEVEN = 1.125  # times as long: beyond, the cores share the rows and each packs all columns
 L1 = 32 << 10  # bytes of the cache that a panel of one tile stays in
 SHARE = 4  # of the last cache, the part that a machine's other programs leave
@@ -90,8 +93,34 @@ def unevenness(lines: int, size: int, target: Machine) -> float:
     return math.ceil(math.ceil(lines / size) / target.cores) * size * target.cores / lines
 
 
+def is_even(lines: int, size: int, target: Machine) -> bool:
+    """Whether the cores have about as many lines each, in blocks of `size`."""
+    return unevenness(lines, size, target) < UNEVEN
+
+
 def turns(c: Contraction, target: Machine) -> bool:
-    """Whether rows fill lanes clearly better than columns do, over one loop or over two."""
-    lanes, columns = target.lanes(c.bytes), (joined_columns(c, Labels(())) or c).columns
-    vectors = trips(c.rows) * -(-trips(columns) // lanes)
-    return TURN * -(-trips(c.rows) // lanes) * trips(columns) < vectors
+    """Whether rows fill lanes clearly better than columns do, over one loop or over two.
+
+    In tiles of one vector, only where they do so better than over any two.
+    """
+    lanes, labels, width = target.lanes(c.bytes), Labels(()), turned_rows(c, target)
+    chosen = over_lines(c, target, labels)[0] if width > lanes else joined_columns(c, labels) or c
+    columns, deep = trips(chosen.columns), trips(*c.reduce)
+    vectors = trips(c.rows) * -(-columns // lanes)
+    each = 1 + TRANSPOSE / deep
+    if not chosen.joined:  # each tile reads a part of what is packed of a line
+        shared, size = taps(c, c.columns), c.right.type.dtype.bytes
+        line = deep // shared * (columns + shared - 1) * size
+        step = min(line / deep, LINE + NARROW * size) / (L2_RATE * lanes * c.bytes)
+        each *= max(1.0, step / (NARROW * width // lanes)) if line > L1 else 1.0
+    return each * -(-trips(c.rows) // lanes) * columns < vectors
+
+
+def turned_rows(c: Contraction, target: Machine) -> int:
+    """Rows of a register tile where they are in the lanes.
+
+    Two vectors, if those are all whole: then fewer elements of the columns are read for as many
+    products.
+    """
+    lanes = target.lanes(c.bytes)
+    return lanes if trips(c.rows) % (2 * lanes) else 2 * lanes

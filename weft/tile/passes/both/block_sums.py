@@ -19,7 +19,7 @@ from weft.core.types import f32, f64
 from weft.scalar.blocks import loops_in, map_loops
 from weft.scalar.intervals import bounds
 from weft.scalar.monoid import SUM, WELFORD
-from weft.scalar.nest import Block, For, Kernel
+from weft.scalar.nest import ORDERED, Block, For, Kernel
 from weft.scalar.ops import apply, has_symbol, subtract
 from weft.scalar.reach import longest, ranges_inside
 from weft.scalar.sizes import Size
@@ -32,7 +32,7 @@ BLOCKS = 16  # the same of blocks; of a loop that fills slabs, whose sums take m
 MOST = 1 << 20  # terms that a loop is thought to have at most where a size decides
 Near = Mapping[Size, tuple[int, int]]
 SHARE = {"thread": 256, "warp": 16}  # threads that share a loop
-IN_ORDER = ("", "serial", "unroll", *SHARE)  # one after the other in each thread
+IN_ORDER = (*ORDERED, *SHARE)  # one after the other in each thread
 
 
 def block_sums(kernel: Kernel, target: object, near: Near | None = None) -> Kernel:

@@ -23,13 +23,12 @@ from weft.scalar.index import simplify
 from weft.scalar.nest import Block, For, Kernel, Load, Update
 from weft.scalar.ops import SAFE, Apply, apply, constant, has_symbol
 from weft.scalar.resize import hinted, sizes_of
-from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, contraction, span, strides, tile_length, trips
+from weft.tile.analysis.access import Contraction, contraction, span, strides, trips
 from weft.tile.moves.join import nested_and_joined
 from weft.tile.moves.loops import Labels, blocked, nested, tiled, upto, vectors, within
 from weft.tile.moves.panels import Read, column_at, in_panels, panel, tile_width
-from weft.tile.price.lines import UNEVEN, over_lines, unevenness
+from weft.tile.price.lines import PEELED, is_even, over_lines, turned_rows
 from weft.tile.price.products import FEW, UNROLLED, pays, tile_rows
 
 
@@ -48,7 +47,7 @@ def block_contraction(kernel: Kernel, target: Machine, choices: Choices) -> Kern
 
 def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices, top: bool) -> For:
     """The tiled contraction, parallel over the cores where no loop is around it."""
-    lanes = target.lanes(c.bytes)
+    lanes, turned = target.lanes(c.bytes), turned_rows(c, target)
     c, size = over_lines(c, target, labels)
     rows = tile_rows(c, target, choices)
     width = tile_width(c, target)
@@ -56,13 +55,13 @@ def _schedule(c: Contraction, target: Machine, labels: Labels, choices: Choices,
     if not (packed or c.joined):
         wider = (n for n in (2 * size, 4 * size, 8 * size) if n < 2 * trips(c.columns))
         size = choices.pick("panel", (size, *wider), size.__rsub__)
-    crossed = None if packed else in_panels(c.turned, lanes)
+    crossed = None if packed else in_panels(c.turned, turned)
     if crossed and not c.joined:  # both sides' panels fit
         deep = trips(*c.reduce) * c.right.type.dtype.bytes
         size = min(trips(c.columns), max(lanes, target.l2 // 2 // deep))
     outer = any(trips(f) > 1 for f in c.outer) and trips(c.outer[0]) >= target.cores
-    enough = not top or outer or unevenness(trips(c.lines), size, target) < UNEVEN
-    shared = None if enough else _split_rows(c, lanes if crossed else 1, target, labels)
+    enough = not top or outer or is_even(trips(c.lines), size, target)
+    shared = None if enough else _split_rows(c, turned if crossed else 1, target, labels)
     if shared is not None:
         end = upto(shared.axis, shared.step, shared.hi)
         c = replace(c, rows=replace(c.rows, lo=shared.axis, hi=end))
@@ -114,9 +113,8 @@ class _Sides:
             columns = replace(c.columns, lo=at, hi=whole if pads else cut)
             part = replace(c, columns=columns, right=right, stores=stores)
             if self.crossed is not None:
-                most = min(size * hint(c.unit), trips(c.columns))
-                return (*before, _turned(part, self.crossed, most, self.target, labels))
-            return (*before, *_rows(part, (rows, width, lanes), labels))
+                return (*before, _turned(part, self.crossed, self.target, labels))
+            return (*before, *_rows(part, (rows, width, lanes), labels, False))
 
         return blocked(c.lines, labels.axis("b"), size, block)
 
@@ -154,7 +152,7 @@ def _split_rows(c: Contraction, unit: int, target: Machine, labels: Labels) -> F
     return For(labels.axis("p"), c.rows.lo, c.rows.hi, (), part, "free", "serial")
 
 
-def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels) -> Block:
+def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels, fenced: bool) -> Block:
     """Register tiles of `tile` down the rows: accumulators for them, the reduction innermost.
 
     A tile is so many rows by so many columns, in vectors of so many lanes.
@@ -164,7 +162,8 @@ def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels) -> Block:
 
     def bound(loop: For) -> For:
         even = loop.body == (update,) and trips(loop) % UNROLLED == 0
-        return replace(loop, bind="unroll" if even else "serial")
+        short = fenced and isinstance(loop.body[0], Update) and trips(loop) <= PEELED
+        return replace(loop, bind="fenced" if short else "unroll" if even else "serial")
 
     # over a packed panel the loops often are one even loop
     inner = map_each((nested_and_joined(c.reduce, (update,), labels),), For, bound)
@@ -179,17 +178,18 @@ def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels) -> Block:
     return nested(c.repeat, nest, bind="serial")
 
 
-def _turned(c: Contraction, read: Read, most: int, target: Machine, labels: Labels) -> For:
-    """Register tiles of a vector of rows, by as many of at most `most` columns as registers hold.
+def _turned(c: Contraction, read: Read, target: Machine, labels: Labels) -> For:
+    """Register tiles of whole vectors of rows, by as many columns as registers hold.
 
-    One row of a panel serves all of them, so that panels come from memory slowly.
+    One row of a panel serves all of them, so that panels come from memory slowly. Else gcc, which
+    unrolls a short loop whole, would keep what a window reads again and spill accumulators for it.
     """
-    even = tile_length(c.columns, -(-most // -(-most // (target.vector_registers - 4))))
-    lanes = target.lanes(c.bytes)
+    width, lanes = turned_rows(c, target), target.lanes(c.bytes)
 
     def tiles(start: Node, stop: Node) -> Block:
         columns = replace(c.rows, lo=start, hi=stop)
         turn = replace(c.turned, columns=columns, right=read(start), repeat=c.repeat)
-        return _rows(turn, (even, lanes, lanes), labels)
+        tile = tile_rows(turn, target), width, lanes
+        return _rows(turn, tile, labels, width > lanes)
 
-    return blocked(c.rows, labels.axis("b"), lanes, tiles)
+    return blocked(c.rows, labels.axis("b"), width, tiles)

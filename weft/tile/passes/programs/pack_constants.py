@@ -25,7 +25,7 @@ from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, folded, span, trips
 from weft.tile.moves.loops import Labels, blocked
 from weft.tile.moves.panels import in_panels, panels, tile_width
-from weft.tile.price.lines import turns
+from weft.tile.price.lines import turned_rows, turns
 from weft.tile.price.products import FEW, pays
 
 FILLED = 1.25  # times as many columns as there are at most lie in panels that few rows read
@@ -86,7 +86,7 @@ class _Packing:
         """The contraction with a side that is fixed in panels."""
         side, width = found, tile_width(found, self.target)
         if not self.fixed(side.right):
-            side, width = found.turned, self.target.lanes(found.bytes)
+            side, width = found.turned, turned_rows(found, self.target)
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
         if any(span(f) is None for f in _read_along(side, around)):
