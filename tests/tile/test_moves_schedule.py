@@ -12,7 +12,7 @@ import torch
 
 import weft
 from tests.tile.moves import PROGRAMS, inputs_of, program_of, with_kernel
-from tests.tile.test_moves_values import AVX2, SM90, random_moves
+from tests.tile.test_moves_values import AVX2, CHUNKS, SM90, random_moves
 from weft.core.errors import WeftError
 from weft.driver import compile_text
 from weft.interpret import nests as interpret
@@ -52,6 +52,22 @@ def test_the_schedule_of_the_page_on_a_cpu(sizes: tuple[int, int, int]) -> None:
 @pytest.mark.parametrize("sizes", SIZES)
 def test_the_schedule_of_the_page_on_a_gpu(sizes: tuple[int, int, int]) -> None:
     check(TEXTS[1], sizes, target="cuda:sm_90a", simulate=True)
+
+
+@pytest.mark.parametrize("sizes", [(32, 16, 16), (96, 40, 32), (65, 33, 17)])
+def test_products_on_matrix_units(sizes: tuple[int, int, int]) -> None:
+    m, k, n = sizes
+    x, w = torch.randn(m, k, dtype=torch.bfloat16), torch.randn(k, n, dtype=torch.bfloat16)
+    text = "\n".join(f"mm: {line}" for line in [*CHUNKS, "tensorize{at=b2}"])
+    f = weft.compile(
+        lambda x, w: x @ w,
+        schedule=text,
+        fallback="error",
+        target="cuda:sm_90a",
+        simulate=True,
+    )
+    torch.testing.assert_close(f(x, w).double(), x.double() @ w.double(), rtol=0.01, atol=0.05)
+    assert re.search(r"\bmma\w*\(", f.ir("source"))
 
 
 @pytest.mark.parametrize(

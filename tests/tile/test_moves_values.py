@@ -14,8 +14,8 @@ from weft.scalar.nest import Kernel, Program
 from weft.targets.cpu import CPU, CPUS
 from weft.targets.gpu import GPU, GPUS
 from weft.text import print_program
-from weft.tile.moves.script import applied, read_moves
-from weft.tile.moves.values import MOVES, Move, read_move
+from weft.tile.moves.script import MOVES, applied, read_move, read_moves
+from weft.tile.moves.values import Move
 
 AVX2, SM90 = CPUS["avx2"], GPUS["cuda:sm_90a"]
 
@@ -30,16 +30,30 @@ def scheduled(name: str, target: CPU | GPU, *lines: str) -> Kernel:
 
 # --- text and effect ------------------------------------------------------------------------------
 
+CHUNKS = (
+    "split{axis=a0, by=32}",
+    "split{axis=a1, by=16}",
+    "reorder{outer=a0, inner=b1}",
+    "bind{axis=b0, to=grid}",
+    "bind{axis=b1, to=grid}",
+    "bind{axis=a0, to=thread}",
+    "bind{axis=a1, to=thread}",
+    "split{axis=a2, by=16}",
+    "stage{buffer=x, at=b2}",
+    "stage{buffer=w, at=b2}",
+)
 EACH = {
     "split{axis=a0, by=4}": ("matmul", AVX2, ()),
     "reorder{outer=a0, inner=a1}": ("transpose", AVX2, ()),
     "join{outer=a0, inner=a1}": ("transpose", AVX2, ()),
+    "merge{first=a0, second=a3}": ("scaled", AVX2, ()),
     "bind{axis=a0, to=parallel}": ("cumsum", AVX2, ()),
     "split_fold{axis=a1, by=4}": ("argmax", AVX2, ()),
-    "stage{buffer=w, at=b0}": ("matmul", AVX2, ("split{axis=a2, by=4}",)),
     "vectorize{axis=a1, lanes=8}": ("matmul", AVX2, ()),
+    "stage{buffer=w, at=b0}": ("matmul", AVX2, ("split{axis=a2, by=4}",)),
     "pad{buffer=w_s0, by=1}": ("matmul", SM90, ("stage{buffer=w, at=a0}",)),
     "pipeline{at=b0, parts=2}": ("total", SM90, ("split{axis=a1, by=2}", "stage{buffer=x, at=b0}")),
+    "tensorize{at=b2}": ("products", SM90, CHUNKS),
 }
 
 
@@ -64,7 +78,7 @@ def test_a_move_prints_and_parses(text: str, golden: Callable[[str, str], None])
 @pytest.mark.parametrize(
     ("line", "told"),
     [
-        ("y: tile{axis=a0}", "unknown move 'tile': one of split, reorder, join, bind"),
+        ("y: tile{axis=a0}", "unknown move 'tile': one of split, reorder, join, merge"),
         ("y: split{axis=a0}", "split needs attribute by"),
         ("y: split{loop=a0, by=8}", "split has no attribute loop"),
         ("y: split{axis=a0, by=x}", "expected a whole number but found x"),
@@ -228,6 +242,33 @@ REFUSED = [
         ["stage{buffer=w, at=a1}", "bind{axis=a1, to=thread}"],
         "iterations of a1 would share w_s0: stage after loops are bound",
     ),
+    ("matmul", AVX2, ["merge{first=a0, second=a1}"], "a1 does not follow a0"),
+    ("softmax", AVX2, ["merge{first=a1, second=a2}"], "a2 needs what a1 folds"),
+    (
+        "softmax",
+        AVX2,
+        ["merge{first=a2, second=a3}"],
+        "a2 is a reduce loop, and a3 a free loop",
+    ),
+    (
+        "loose",
+        AVX2,
+        ["merge{first=a0, second=a1}"],
+        "iterations of a1 may touch what others of a0 do in t",
+    ),
+    (
+        "scaled",
+        AVX2,
+        ["split{axis=a0, by=4}", "merge{first=b0, second=a3}"],
+        "b0 and a3 have other ends",
+    ),
+    ("products", AVX2, ["tensorize{at=a2}"], "there are no matrix units of 16-bit values"),
+    (
+        "products",
+        SM90,
+        [*CHUNKS[:-1], "tensorize{at=b2}"],
+        "b2 is no loop over chunks of a sum of products of 16-bit values that are staged",
+    ),
     ("matmul", AVX2, ["pad{buffer=x, by=1}"], "unknown local buffer 'x': one of "),
 ]
 
@@ -249,7 +290,10 @@ def test_what_is_not_legal_is_refused(
 # --- any sequence ---------------------------------------------------------------------------------
 
 STEPS = 7
-KINDS = ["split", "reorder", "join", "split_fold", "stage", "bind", "bind", "bind", "vectorize"]
+KINDS = [
+    *("split", "reorder", "join", "merge", "split_fold"),
+    *("stage", "bind", "bind", "bind", "vectorize"),
+]
 
 
 def random_moves(program: Program, target: CPU | GPU, seed: int) -> Iterator[tuple[Move, Kernel]]:

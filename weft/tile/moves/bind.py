@@ -26,8 +26,8 @@ from weft.scalar.ops import apply, constant, function_of
 from weft.scalar.reach import longest
 from weft.scalar.structure import substituted
 from weft.tile.analysis.access import trips
-from weft.tile.analysis.fragments import COLUMNS, PAIRS, ROWS
-from weft.tile.analysis.tiles import Tile, is_frame, on_nests, tile_of
+from weft.tile.analysis.fragments import COLUMNS, DEPTH, PAIRS, ROWS, operands
+from weft.tile.analysis.tiles import Tile, is_frame, on_nests, tile_of, warp_tile
 from weft.tile.moves.loops import Labels, around, full, section, within
 
 LONG = 128  # iterations that warps share
@@ -127,3 +127,26 @@ def _cut(loop: For, parts: Parts, labels: Labels, far: int = 0) -> tuple[list[Fo
     lanes = replace(rest, axis=labels.axis(stem), hi=end_of_lanes, step=run)
     atoms = section(loop, lanes.axis, length, axis=labels.axis("i"), step=atom, bind="register")
     return warps, lanes, [atoms, section(loop, atoms.axis, 2 * step, step=step, bind="register")]
+
+
+def on_units(tile: Tile, chunk: For, labels: Labels) -> Tile | None:
+    """The tile with products of a chunk by mma.sync; None where its slabs or sides do not fit."""
+    if len(tile.threads) != 2 or tile.registers:
+        return None
+    *before, inner = chunk.body
+    found = operands(inner.body) if isinstance(inner, For) else None
+    if found is None or not isinstance(inner, For) or trips(inner) % DEPTH:
+        return None
+    sides = [trips(f) for f in tile.threads]
+    if any(n.op.buffer.space != "shared" for n in found):  # type: ignore[attr-defined]
+        return None
+    warps = warp_tile(*sides)
+    parts = zip(sides, warps, (ROWS, COLUMNS), strict=True)
+    if any(n % warp or n % atom for n, warp, atom in parts):
+        return None
+    start = labels.axis("u")
+    atom = section(inner, start, DEPTH, bind="mma")
+    steps = replace(inner, axis=start, step=DEPTH, body=(atom,), bind="unroll")
+    tile = tile.with_chunk(replace(chunk, body=(*before, steps)))
+    high, wide = warps
+    return laid_out(tile, tile.threads, ((high,), (wide,)), labels)

@@ -25,6 +25,7 @@ from weft.tile.moves.loops import Labels
 Target = CPU | GPU
 Rule = Callable[[list[For], str, Target], None]
 MOST = 64  # copies of its body that a loop unrolls
+IN_ORDER = ("unroll", "fenced")  # binds that any loop may have
 SHARED = ("lane", "warp")  # binds to threads that share an iteration
 SIDE_BY_SIDE = ("thread", "register", "vector")  # binds of loops that share a slab inside
 
@@ -96,15 +97,20 @@ def clash(loop: For) -> None:
 
     A role promises as much, but a promise can be broken; only buffers of an iteration may do both.
     """
-    axes, inside = moving(loop, by_end=False), {f.axis for f in loops_in((loop,))}
+    axes = moving(loop, by_end=False)
     own, read = {*locals_in(loop.body)}, blocks.loads(*blocks.nodes(loop.body))
     for s in (s for s in nest.walk(loop.body) if isinstance(s, Store) and s.buffer not in own):
         told = f"all iterations of {loop.label} store to the same elements of {s.buffer.name}"
         require(bool(axes & free_variables(*s.index)), told)
-        places = {index for b, index in blocks.accesses(loop.body) if b == s.buffer}
-        apart = any(_tells({*indices}, axes, inside) for indices in zip(*places, strict=True))
         told = f"iterations of {loop.label} may read what others store to {s.buffer.name}"
-        require(s.buffer not in read or apart, told)
+        require(s.buffer not in read or not meets(loop, s.buffer), told)
+
+
+def meets(loop: For, buffer: Buffer) -> bool:
+    """Whether an iteration may touch an element of a buffer that another one touches."""
+    axes, inside = moving(loop, by_end=False), {f.axis for f in loops_in((loop,))}
+    places = {index for b, index in blocks.accesses(loop.body) if b == buffer}
+    return not any(_tells({*indices}, axes, inside) for indices in zip(*places, strict=True))
 
 
 def _tells(indices: set[Node], axes: set[Node], inside: set[Node]) -> bool:

@@ -12,12 +12,27 @@ from typing import Any
 from weft.core.arguments import Arguments
 from weft.core.passes import Passes
 from weft.core.text.cursor import Cursor, Line
+from weft.core.text.level import Scope, read_attributes
 from weft.scalar.choices import MOVE, Chooser
 from weft.scalar.nest import Call, Kernel, Program
 from weft.tile.moves.legal import Target
-from weft.tile.moves.values import Move, read_move
+from weft.tile.moves.loop_values import Bind, Join, Merge, Reorder, Split, SplitFold, Vectorize
+from weft.tile.moves.slab_values import Pad, Pipeline, Stage, Tensorize
+from weft.tile.moves.values import Move
 
 Aside = Mapping[str, Kernel]
+KINDS = (Split, Reorder, Join, Merge, Bind, SplitFold, Vectorize, Stage, Pad, Pipeline, Tensorize)
+MOVES: Mapping[str, type[Move]] = {m.name: m for m in KINDS}
+
+
+def read_move(cursor: Cursor) -> Move:
+    """Reads what a move prints; ParseError for another name, or other fields."""
+    name = cursor.name("a move")
+    if name not in MOVES:
+        cursor.fail(f"unknown move {name!r}: one of {', '.join(MOVES)}")
+    cls: Any = MOVES[name]
+    move: Any = read_attributes(cursor, cls, Scope())
+    return move
 
 
 def read_moves(text: str) -> dict[str, tuple[Move, ...]]:
