@@ -68,7 +68,7 @@ def test_rows_of_any_number_split_likewise() -> None:
 
 
 def test_products_stay_whole() -> None:
-    text = schedule(CONVOLUTION.format(h=14, w=12, n=20), "avx512")["split_ranges"]
+    text = schedule(CONVOLUTION.format(c=2, h=14, w=12, n=20), "avx512")["split_ranges"]
     assert text.count("acc0 <-") == 1
 
 
