@@ -269,6 +269,12 @@ REFUSED = [
         [*CHUNKS[:-1], "tensorize{at=b2}"],
         "b2 is no loop over chunks of a sum of products of 16-bit values that are staged",
     ),
+    (
+        "products",
+        SM90,
+        [*CHUNKS, "bind{axis=a2, to=unroll}", "tensorize{at=b2}"],
+        "a2 is bound to unroll: bind it after this",
+    ),
     ("matmul", AVX2, ["pad{buffer=x, by=1}"], "unknown local buffer 'x': one of "),
 ]
 

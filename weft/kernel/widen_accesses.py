@@ -106,20 +106,25 @@ def _wide_stores(stmts: Block, known: Divisors) -> Iterator[Stmt]:
     """The statements, with stores that follow each other joined, folds among them before them."""
     group: list[Store] = []
     for stmt in stmts:
-        if isinstance(stmt, Store) and not stmt.combines:
-            group.append(stmt)
-            continue
-        if not (isinstance(stmt, Update) and _may_go_before(stmt, group)):
+        if not _may_join(stmt, group):
             yield from _joined(group, known)
             group = []
-        yield stmt
+        if isinstance(stmt, Store) and not stmt.combines:
+            group.append(stmt)
+        else:
+            yield stmt
     yield from _joined(group, known)
 
 
-def _may_go_before(update: Update, stores: list[Store]) -> bool:
-    """Whether a fold neither reads what the stores write nor changes what they store."""
-    read = {getattr(n.op, "buffer", None) for n in postorder(*update.values)}
-    changes = any(isinstance(n.op, Running) for n in nodes(tuple(stores)))
+def _may_join(stmt: Stmt, stores: list[Store]) -> bool:
+    """Whether a store is one of those in any order, or a fold may go before them.
+
+    It reads nothing that they write; a fold changes nothing that they store.
+    """
+    if not isinstance(stmt, Store | Update) or (isinstance(stmt, Store) and stmt.combines):
+        return False
+    changes = isinstance(stmt, Update) and any(isinstance(n.op, Running) for n in nodes((*stores,)))
+    read = {getattr(n.op, "buffer", None) for n in postorder(*stmt.terms())}
     return read.isdisjoint(s.buffer for s in stores) and not changes
 
 

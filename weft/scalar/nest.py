@@ -149,9 +149,10 @@ def _mapped(held: Held, change: Callable[[Node], Node]) -> Held:
 Block = tuple[Stmt, ...]
 
 ROLES = ("free", "reduce", "scan")
-# Binds of iterations in order. Of a fenced loop each reads memory anew: the C compiler shares no
-# loads between them, which would take registers from accumulators.
-ORDERED = ("", "serial", "unroll", "fenced")
+# What loops in order ask of the C compiler. Each iteration of a fenced one reads memory
+# anew: loads that several share would take registers from accumulators.
+ASKED = ("unroll", "fenced")
+ORDERED = ("", "serial", *ASKED)  # binds of iterations in order
 PARALLEL = ("parallel", "grid", "thread", "lane", "warp")  # binds of concurrent iterations
 # Binds of loops that copy for a pipelined loop: for its first iterations, and for later ones.
 PIPELINE = ("prologue", "ahead")

@@ -119,7 +119,7 @@ class _Expansion:
         if extent is not None and 0 < extent <= stmt.step and stmt.bind not in kept:
             yield from simplify_block(substitute_block(body, {stmt.axis: lo}), ranges)
             return
-        bind = stmt.bind if stmt.bind in (*kept, *nest.ORDERED[2:]) else "serial"
+        bind = stmt.bind if stmt.bind in (*kept, *nest.ASKED) else "serial"
         yield For(stmt.axis, lo, hi, body, stmt.step, stmt.role, bind, grain=stmt.grain)
 
     def unroll(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:

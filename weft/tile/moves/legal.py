@@ -25,7 +25,6 @@ from weft.tile.moves.loops import Labels
 Target = CPU | GPU
 Rule = Callable[[list[For], str, Target], None]
 MOST = 64  # copies of its body that a loop unrolls
-IN_ORDER = ("unroll", "fenced")  # binds that any loop may have
 SHARED = ("lane", "warp")  # binds to threads that share an iteration
 SIDE_BY_SIDE = ("thread", "register", "vector")  # binds of loops that share a slab inside
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from weft.core.errors import choice
 from weft.core.node import require
 from weft.scalar.blocks import accesses, loops_in, nodes, only_loop, stored_in, substitute_block
-from weft.scalar.nest import Block, For, Local, free_variables
+from weft.scalar.nest import ASKED, Block, For, Local, free_variables
 from weft.scalar.ops import has_symbol
 from weft.scalar.reach import longest
 from weft.scalar.structure import is_checked
@@ -162,7 +162,7 @@ class Bind(Move):
         loop, path = at.free(self.axis), at.path(self.axis)
         alone = self.to != "grid" or only_loop(at.kernel.body) is path[0]
         require(alone, "a kernel of several nests has one block: bind to thread")
-        rules = {**legal.rules_for(at.target), **dict.fromkeys(legal.IN_ORDER, lambda *_: None)}
+        rules = {**legal.rules_for(at.target), **dict.fromkeys(ASKED, lambda *_: None)}
         kind = "vector" if self.to.startswith("vector") else self.to
         rules[choice("bind", kind, rules)](path, self.to, at.target)
         return at.put(loop, replace(loop, bind=str(self.to)))

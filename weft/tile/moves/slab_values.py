@@ -184,7 +184,9 @@ class Tensorize(Move):
         loop = at.free(self.at)
         able = isinstance(at.target, GPU) and at.target.matrix_units
         require(able, "there are no matrix units of 16-bit values")
-
+        for inner in loops_in(loop.body):
+            if inner.role == "reduce":
+                at.free(inner.label)
         done = list[Tile]()
 
         def one(tile: Tile, chunk: For, labels: Labels) -> Tile | None:

@@ -19,7 +19,7 @@ from weft.core.node import require
 from weft.core.text.cursor import show_name
 from weft.core.text.level import CODECS, Codec
 from weft.scalar.blocks import locals_in
-from weft.scalar.nest import Block, Kernel, Program
+from weft.scalar.nest import ASKED, Block, Kernel, Program
 from weft.tile import verify as tile_verify
 from weft.tile.moves import legal
 from weft.tile.moves.legal import Scene, Target
@@ -42,7 +42,7 @@ OPTIONS: Mapping[str, Callable[[Scene], Iterable[Any]]] = {
     "by": lambda at: WIDTHS,
     "lanes": lambda at: WIDTHS,
     "parts": lambda at: WIDTHS,
-    "to": lambda at: [*legal.IN_ORDER, *legal.rules_for(at.target), *VECTORS],
+    "to": lambda at: [*ASKED, *legal.rules_for(at.target), *VECTORS],
     "buffer": lambda at: [b.name for b in (*at.kernel.inputs, *locals_in(at.kernel.body))],
 }
 

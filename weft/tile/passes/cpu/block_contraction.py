@@ -181,8 +181,8 @@ def _rows(c: Contraction, tile: tuple[int, int, int], labels: Labels, fenced: bo
 def _turned(c: Contraction, read: Read, target: Machine, labels: Labels) -> For:
     """Register tiles of whole vectors of rows, by as many columns as registers hold.
 
-    One row of a panel serves all of them, so that panels come from memory slowly. Else gcc, which
-    unrolls a short loop whole, would keep what a window reads again and spill accumulators for it.
+    One row of a panel serves all of them, so that panels come from memory slowly. Short loops are
+    fenced: gcc unrolls them whole, and to keep what a window reads again it spills accumulators.
     """
     width, lanes = turned_rows(c, target), target.lanes(c.bytes)
 
