@@ -17,14 +17,18 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar.blocks import Index, accesses, combining, loads, redirect, substitute_block
+from weft.scalar.blocks import accesses, combining, loads, map_each, redirect, substitute_block
 from weft.scalar.index import simplify
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
-from weft.scalar.ops import add, apply, axis, constant, floordiv, minimum, multiply, subtract
+from weft.scalar.ops import apply, apply_all, axis, constant
+from weft.scalar.reach import ends_of
 from weft.scalar.structure import renumber, substituted
 from weft.tile.analysis.access import chain, span
 
-Run = tuple[Sequence[Any], Sequence[Any]]  # steps, and what stands for them
+Steps = Sequence[Any]  # kernels and calls
+Run = tuple[Steps, Steps]  # steps, and what stands for them
+Joined = Callable[[Steps, Steps, Steps, str], Steps | None]
+AHEAD = 4  # kernels that are looked at beyond those merged, which may all read one tensor
 ROW = axis("row")  # of a block, in a kernel that is being put together
 
 
@@ -34,11 +38,14 @@ def readers_of(program: Program) -> Counter[Buffer]:
     return Counter((*program.outputs, *combined, *(b for s in program.steps for b in s.inputs)))
 
 
-def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Program:
-    """The program with runs of steps replaced: run(steps, first) has those merged with `first`."""
-    steps, first = list(program.steps), 0
+def merge_runs(program: Program, joined: Joined) -> Program:
+    """The program with runs of steps that read each other replaced, where `joined` says by what.
+
+    It is given all steps, a run of them, what stands for these so far, and a name.
+    """
+    readers, steps, first = readers_of(program), list(program.steps), 0
     while first < len(steps):
-        members, made = run(steps, steps[first])
+        members, made = _longest(steps, steps[first], readers, joined)
         if len(members) == 1:
             first += 1
             continue
@@ -46,6 +53,24 @@ def merge_runs(program: Program, run: Callable[[Sequence[Any], Any], Run]) -> Pr
         first -= sum(s in members for s in steps[:first])
         steps = [s for s in (*steps[:end], *made, *steps[end:]) if s not in members]
     return replace(program, steps=tuple(steps))
+
+
+def _longest(steps: Steps, first: Any, readers: Mapping[Buffer, int], joined: Joined) -> Run:
+    run = made = members = [first]
+    while len(run) < len(members) + AHEAD and (after := reader(steps, run)) is not None:
+        run = [*run, after]
+        if not shared_depth(run):
+            break  # no more members can mend that
+        apart = [*made, *run[len(members) :]]
+        if read_elsewhere(run, readers) or not (one := joined(steps, run, apart, after.name)):
+            continue  # two products may read one softmax
+        members, made = run, one
+        for side in sides(steps, run, readers):
+            run = [s for s in steps if s in members or s is side]
+            if one := joined(steps, run, [*made, side], f"{after.name}.{side.name}"):
+                members, made = run, one
+        run = members
+    return members, made
 
 
 def reader(steps: Sequence[Kernel | Call], members: Sequence[Kernel | Call]) -> Kernel | None:
@@ -105,7 +130,7 @@ def _levels(kernel: Kernel, depth: int) -> dict[Node, int]:
     return {f.axis: n for n, f in enumerate(leading(kernel)[:depth])}
 
 
-def touches(block: Block, buffer: Buffer) -> list[Index]:
+def touches(block: Block, buffer: Buffer) -> list[tuple[Node, ...]]:
     """Indices of every access of a buffer."""
     return [index for b, index in accesses(block) if b == buffer]
 
@@ -143,12 +168,12 @@ def over_rows(members: Sequence[Kernel], depth: int, block: int) -> Kernel:
         """What a member does with the rows of a block, over axes of its own."""
         loops = leading(member)[:depth]
         values = {f.axis: axis(f"outer{n}") for n, f in enumerate(loops)}
-        first = apply(multiply, values[loops[-1].axis], constant(block))
-        values[loops[-1].axis] = apply(add, first, ROW)
+        first = values[loops[-1].axis]
+        values[loops[-1].axis] = apply("add", first, ROW)
         own = redirect(loops[-1].body, local, lambda b, at: (ROW, *map(at.__getitem__, handed[b])))
         end = constant(block)
         if loops[-1].extent is None:
-            end = apply(minimum, end, apply(subtract, loops[-1].hi, first))
+            end = apply("minimum", end, apply("subtract", loops[-1].hi, first))
         return For(ROW, constant(0), end, substitute_block(own, values))
 
     nests = [in_block(replace(m, body=renumber(m.body, axes, accs))) for m in members]
@@ -156,11 +181,22 @@ def over_rows(members: Sequence[Kernel], depth: int, block: int) -> Kernel:
     kept = [Local(b) for b in local.values() if b not in over]
     body: Block = (*kept, *substituted(tuple(nests), over))
     for n, loop in reversed(list(enumerate(leading(members[0])[:depth]))):
-        each = block if n == depth - 1 else 1
-        upward = apply(add, loop.hi, constant(each - 1))
-        turns = simplify(apply(floordiv, upward, constant(each)), {})
-        body = (For(axis(f"outer{n}"), constant(0), turns, body),)
-    return merged_kernel(members, local, body)
+        body = (For(axis(f"outer{n}"), constant(0), loop.hi, body, block if n == depth - 1 else 1),)
+    return merged_kernel(members, local, counted(body))
+
+
+def counted(block: Block) -> Block:
+    """The block with loops that go on by one: `n in 0..4` and n * 64 for `at in 0..256 by 64`."""
+
+    def one(s: For) -> For:
+        if s.step == 1 or s.lo is not constant(0):
+            return s
+        ends = (apply("add", end, constant(s.step - 1)) for end in ends_of(s.hi))
+        turns = [apply("floordiv", end, constant(s.step)) for end in ends]
+        body = substitute_block(s.body, {s.axis: apply("multiply", s.axis, constant(s.step))})
+        return replace(s, hi=simplify(apply_all("minimum", turns), {}), step=1, body=body)
+
+    return map_each(block, For, one)
 
 
 def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, Buffer]:

@@ -12,10 +12,10 @@ panels, by a kernel of its own          for b0 in 0..16: for a2 in 0..64: for j0
 in_panels(c, 32)                        # how a tile that starts at a column reads the latter
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from weft.core.node import Node, make, postorder, substitute
+from weft.core.node import Node, make, postorder, rebuild, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import TensorType
 from weft.scalar.affine import function_of, has_symbol
@@ -25,7 +25,7 @@ from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Store
 from weft.scalar.ops import apply, constant, floordiv, floormod, minimum, multiply, value_of
 from weft.scalar.sizes import Size
 from weft.targets.machine import Machine
-from weft.tile.analysis.access import Contraction, span, stride_of, trips
+from weft.tile.analysis.access import Contraction, length, ranges_in, span, stride_of, trips
 from weft.tile.moves.loops import Labels, around, guarded, nested, upto
 
 Read = Callable[[Node], Node]  # what a tile that starts at a column reads
@@ -159,6 +159,29 @@ def panels(c: Contraction, width: int, labels: Labels, names: set[str]) -> tuple
     quotient, inside = place_of(column, width)
     read = make(Load(packed), *parts, quotient, *(r.axis for r in inner), inside)
     return Kernel(f"pack_{name}", inputs, (packed,), body), read
+
+
+def longest(c: Contraction, around: Sequence[For]) -> tuple[Contraction, tuple[For, ...]]:
+    """For a kernel that packs c.right: the loops around, each as long as it ever gets.
+
+    Of what is then read beyond a buffer's end, and not used, its last element stands.
+    """
+
+    def longer(f: For) -> For:
+        most = None if f.extent is not None or has_symbol(f.hi) else length(f)
+        return f if most is None else replace(f, hi=constant(most))
+
+    def change(node: Node) -> Node | None:
+        if not isinstance(node.op, Load):
+            return None
+        most = tuple(constant(n - 1) for n in node.op.buffer.type.shape)
+        index = (simplify(apply(minimum, *at), ranges) for at in zip(node.args, most, strict=False))
+        return make(node.op, *index, *node.args[len(most) :])
+
+    if (loops := tuple(map(longer, around))) == tuple(around):
+        return c, loops
+    ranges = c.ranges | ranges_in(nested(loops, ()))
+    return replace(c, right=rebuild((c.right,), change)[0]), loops
 
 
 def _part(loop: For, right: Node, labels: Labels) -> tuple[Node, For]:

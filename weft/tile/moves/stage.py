@@ -24,30 +24,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from weft.core.node import Node, make, postorder, substitute
-from weft.scalar import blocks
-from weft.scalar.blocks import (
-    expand_loops,
-    locals_in,
-    loops_in,
-    map_each,
-    map_loops,
-    nodes,
-    substitute_block,
-)
+from weft.scalar import blocks, nest
+from weft.scalar.blocks import expand_loops, locals_in, loops_in, map_each, map_loops, nodes
 from weft.scalar.choices import Choices
 from weft.scalar.divisors import Divisors
-from weft.scalar.nest import (
-    Block,
-    Buffer,
-    For,
-    Kernel,
-    Load,
-    Local,
-    Stmt,
-    Store,
-    Update,
-    free_variables,
-)
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import apply, axis, constant, is_index
 from weft.targets.gpu import GPU, STATIC
 from weft.targets.machine import Machine
@@ -149,8 +130,8 @@ def slabs(update: Update, threads: tuple[For, ...], inner: For) -> Iterator[Slab
     stack, seen = list(update.values), set[Node]()
     while stack:
         term = stack.pop()
-        moves = [t for t in threads if t.axis in free_variables(term)]
-        if term in seen or inner.axis not in free_variables(term) or not moves:
+        moves = [t for t in threads if t.axis in nest.free_variables(term)]
+        if term in seen or inner.axis not in nest.free_variables(term) or not moves:
             continue
         seen.add(term)
         if len(moves) == 1 and reads_global(term):
@@ -183,7 +164,7 @@ class RowStager:
         inside = {inner.axis for inner in loops_in(loop.body)}
         for term in nodes(loop.body):
             if isinstance(term.op, Load) and term.op.buffer.space == "global":
-                axes = free_variables(term)
+                axes = nest.free_variables(term)
                 if loop.axis in axes and not axes & inside:
                     yield substitute((term,), {loop.axis: HERE})[0]
 
@@ -202,7 +183,7 @@ class RowStager:
             if loop not in loops:
                 return (loop,)
             old, new = substitute((row, load), {HERE: loop.axis})
-            changed = replace(loop, body=substitute_block(loop.body, {old: new}))
+            changed = replace(loop, body=blocks.substitute_block(loop.body, {old: new}))
             return (*fill, changed) if loop is first else (changed,)
 
         return expand_loops(stmts, read)
@@ -260,7 +241,7 @@ def _stage(
     computed, same = set(nodes(first.body)), {second.axis: first.axis}
 
     def moves(term: Node) -> bool:
-        return second.axis in free_variables(term)
+        return second.axis in nest.free_variables(term)
 
     def cost(term: Node) -> float:
         return sum(term_cost(n) for n in postorder(term) if moves(n))
@@ -274,7 +255,7 @@ def _stage(
         return None
     row = labels.buffer("row", best.type.dtype, (span(first),))
     store = Store(row, (first.axis,), substitute((best,), same)[0])
-    second_body = substitute_block(second.body, {best: make(Load(row), second.axis)})
+    second_body = blocks.substitute_block(second.body, {best: make(Load(row), second.axis)})
     updates = (i for i, s in enumerate(first.body) if isinstance(s, Update))
     at = next(updates, len(first.body))
     first = replace(first, body=(*first.body[:at], store, *first.body[at:]))

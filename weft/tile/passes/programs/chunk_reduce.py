@@ -32,7 +32,6 @@ from weft.tile.moves import merge
 from weft.tile.moves.online import online
 from weft.tile.price.cost import kernel_time_us
 
-MEMBERS = 5  # kernels that become one, at most
 SIDES = ((64, 64), (32, 64), (64, 32), (32, 32), (16, 32), (16, 16))  # rows of a block, and a chunk
 TALL = ((128, 64), (128, 32))  # for matrix units: warps have 32 rows. Slabs fit in what is left
 HELD = 64 << 10  # bytes handed over, half of shared memory at most: the rest is for slabs
@@ -43,30 +42,16 @@ FED = 1.4  # times as long: a warp of 16 rows reads as much from shared memory a
 def chunk_reduce(program: Program, target: GPU, choices: Choices) -> Program:
     """Merge every run of kernels for which one kernel over chunks of their rows is cheaper."""
     known: dict[Hashable, tuple[int, int] | None] = {}  # layers repeat
-    readers = merge.readers_of(program)
 
-    def merged(members: Sequence[Kernel]) -> Kernel | None:
-        """The members as one kernel, where that is right and cheaper."""
-        if merge.read_elsewhere(members, readers):
-            return None
-        key = structure(merge.merged_kernel(members, (), tuple(s for m in members for s in m.body)))
+    def joined(steps: Any, run: Sequence[Kernel], apart: Any, name: str) -> list[Kernel] | None:
+        """The run as one kernel, where that is right and cheaper."""
+        key = structure(merge.merged_kernel(run, (), tuple(s for m in run for s in m.body)))
         if key not in known:
-            known[key] = _cheapest(members, target)
-        options = dict.fromkeys((known[key], None))
-        sides = choices.pick(f"merge.{members[-1].name}", options, lambda s: s is None)
-        return None if sides is None else online(members, sides, target.matrix_units)[0]
+            known[key] = _cheapest(run, target)
+        sides = choices.pick(f"merge.{name}", {known[key], None}, lambda s: s is None)
+        return None if sides is None else [online(run, sides, target.matrix_units)[0]]
 
-    def best(steps: Sequence[Any], first: Any) -> merge.Run:
-        members, run = [first], ([first], [first])
-        while len(members) < MEMBERS and (after := merge.reader(steps, members)) is not None:
-            members = [*members, after]
-            if not merge.shared_depth(members):
-                break  # no more members can mend that
-            one = merged(members)
-            run = run if one is None else (members, [one])
-        return run
-
-    return merge.merge_runs(program, best)
+    return merge.merge_runs(program, joined)
 
 
 def _cheapest(members: Sequence[Kernel], target: GPU) -> tuple[int, int] | None:

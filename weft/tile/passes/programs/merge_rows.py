@@ -16,9 +16,9 @@ Operands that all rows share (`y`, `v`) are read again for every block; the pric
 pays.
 """
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from typing import Any
 
 from weft.scalar.blocks import locals_in
 from weft.scalar.choices import Choices
@@ -27,53 +27,39 @@ from weft.scalar.sizes import hint
 from weft.scalar.structure import structure
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import trips
+from weft.tile.analysis.degree import NotByChunks
 from weft.tile.moves import merge
+from weft.tile.moves.online import online
 from weft.tile.moves.skip import halfway, skipped
 from weft.tile.passes.programs.pack_constants import packed
 from weft.tile.price.traffic import memory_ns
 
 ROWS = 64  # of a block at most: enough for what rows share to be read seldom
-AHEAD = 4  # kernels that are looked at beyond those merged, which may all read one tensor
+CHUNK = 256  # columns, where the cache holds few whole rows: so much more than the 16 of a panel
 WORTH = 0.9  # of the memory traffic that the kernels have one by one
 SEEN = 0.5  # of the time to move memory, while a kernel computes
 
+Steps = merge.Steps
 Price = Callable[[Block], float]
-Steps = Sequence[Any]  # kernels and calls
 
 
 def merge_rows(program: Program, price: Price, target: Machine, choices: Choices) -> Program:
     """Merge every run of kernels for which one kernel is cheaper."""
     known: dict[Hashable, bool] = {}  # layers repeat
-    readers = merge.readers_of(program)
 
-    def joined(steps: Steps, run: Steps, apart: Steps, name: str) -> list[Kernel] | None:
+    def joined(steps: Steps, run: Steps, apart: Steps, name: str) -> Steps | None:
         """The run as one kernel, after what packs its operands; None if it is cheaper apart."""
-        if (merged := _merged(run, target)) is None:
-            return None
         names = {b.name for s in steps for b in (*s.inputs, *s.outputs)}
-        one = packed(merged, {b.name for b in merged.inputs}, names, target)
+        made = (packed(k, {b.name for b in k.inputs}, {*names}, target) for k in _ways(run, target))
+        one = min(made, key=lambda kernels: _us(kernels, price, target), default=())
+        if not one:
+            return None
         key = structure(one[-1]), *map(structure, apart)
         if key not in known:
             known[key] = better(one, apart, price, target)
         return one if choices.decide(f"merge.{name}", known[key]) else None
 
-    def longest(steps: Steps, first: Any) -> merge.Run:
-        run = made = members = [first]
-        while len(run) < len(members) + AHEAD and (after := merge.reader(steps, run)) is not None:
-            run = [*run, after]
-            if merge.read_elsewhere(run, readers):
-                continue  # two products may read one softmax
-            if (one := joined(steps, run, [*made, *run[len(members) :]], after.name)) is None:
-                break
-            members, made = run, one
-            for side in merge.sides(steps, run, readers):
-                run = [s for s in steps if s in members or s is side]
-                if one := joined(steps, run, [*made, side], f"{after.name}.{side.name}"):
-                    members, made = run, one
-            run = members
-        return members, made
-
-    return merge.merge_runs(program, longest)
+    return merge.merge_runs(program, joined)
 
 
 def better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
@@ -88,22 +74,33 @@ def better(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target:
 def _pays(one: Sequence[Kernel], apart: Sequence[Kernel], price: Price, target: Machine) -> bool:
     """Clearly less memory traffic, in no more time; computing hides part of what moves."""
     moved = [sum(memory_ns(k.body, target) for k in kernels) for kernels in (one, apart)]
-    times = [sum(price(k.body) for k in kernels) for kernels in (one, apart)]
-    us = [t + SEEN * ns / target.cores / 1e3 for t, ns in zip(times, moved, strict=True)]
-    return moved[0] < WORTH * moved[1] and us[0] <= us[1]
+    return moved[0] < WORTH * moved[1] and _us(one, price, target) <= _us(apart, price, target)
 
 
-def _merged(members: Sequence[Kernel], target: Machine) -> Kernel | None:
-    """The members as one kernel over blocks of rows, where what they pass on allows it."""
+def _us(kernels: Sequence[Kernel], price: Price, target: Machine) -> float:
+    moved = sum(memory_ns(k.body, target) for k in kernels)
+    return sum(price(k.body) for k in kernels) + SEEN * moved / target.cores / 1e3
+
+
+def _ways(members: Sequence[Kernel], target: Machine) -> Iterator[Kernel]:
+    """The members as one kernel over blocks of rows, where what they pass on allows it.
+
+    Of rows of which the cache holds few, also over chunks of their columns.
+    """
     small = hint(sum(b.type.span * b.type.dtype.bytes for b in merge.passed(members))) <= target.l2
     # What the cache holds between kernels is as good there.
     if small or not (depth := merge.shared_depth(members)):
-        return None
+        return
     rows = merge.leading(members[0])[depth - 1]
     whole = merge.over_rows(members, depth, trips(rows))
     size = hint(sum(b.type.bytes for b in locals_in(whole.body)))
     block = _block(rows, target.l2 * trips(rows) // size, target.register_tile[0])
-    return merge.over_rows(members, depth, block) if block else None
+    if block:
+        yield merge.over_rows(members, depth, block)
+    for height in (n for n in (ROWS, ROWS // 2) if block < ROWS // 2 and n <= trips(rows)):
+        with suppress(NotByChunks):
+            one = online(members, (height, CHUNK), units=False)[0]
+            yield replace(one, body=merge.counted(one.body))
 
 
 def _block(loop: For, most: int, tile: int) -> int:

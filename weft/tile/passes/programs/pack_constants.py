@@ -24,7 +24,7 @@ from weft.scalar.sizes import hint
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, contraction, folded, span, trips
 from weft.tile.moves.loops import Labels, blocked
-from weft.tile.moves.panels import in_panels, panels, tile_width
+from weft.tile.moves.panels import in_panels, longest, panels, tile_width
 from weft.tile.price.lines import turned_rows, turns
 from weft.tile.price.products import FEW, pays
 
@@ -89,6 +89,7 @@ class _Packing:
             side, width = found.turned, turned_rows(found, self.target)
             if not self.fixed(side.right) or not turns(found, self.target):
                 return stmt
+        side, around = longest(side, around)
         if any(span(f) is None for f in _read_along(side, around)):
             return stmt
         side = self.pack(replace(side, outer=(*around, *side.outer)), width)

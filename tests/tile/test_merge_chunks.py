@@ -1,0 +1,113 @@
+"""Rows of which a cache holds few: kernels merged over chunks of their columns, on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.steps import step_of
+from tests.tile.test_merge_rows import merge
+from weft.interpret import kernels as kernel_interpret
+from weft.interpret import nests as interpret
+from weft.kernel.verify import verify as verify_kernel
+from weft.loop.verify import verify as verify_loop
+from weft.scalar.blocks import loops_in
+from weft.scalar.nest import Program
+from weft.targets.cpu import CPUS
+from weft.text import parse_program, print_program
+from weft.tile.lower import kernels as lower
+from weft.tile.passes.programs import merge_rows
+from weft.tile.schedule import CPU_SCHEDULE
+
+CAUSAL = """
+program loop attention
+input q: f32[2,{rows},8]
+input k: f32[2,96,8]
+input v: f32[2,96,20]
+
+kernel s(q: f32[2,{rows},8], k: f32[2,96,8]) -> s: f32[2,{rows},96]
+for a0 in 0..2:  # free
+    for a1 in 0..{rows}:  # free
+        for a2 in 0..96:  # free
+            for a3 in 0..8:  # reduce
+                in0 = load q[a0, a1, a3]
+                in1 = load k[a0, a2, a3]
+                v0 = multiply(in0, in1)
+                acc0 <- add(acc0, v0)
+            s[a0, a1, a2] = acc0
+
+kernel w(s: f32[2,{rows},96]) -> (w: f32[2,{rows},96], t: f32[2,{rows},1])
+for a0 in 0..2:  # free
+    for a1 in 0..{rows}:  # free
+        for a2 in 0..96:  # reduce
+            in0 = load s[a0, a1, a2]
+            v0 = ge(a1, a2)
+            v1 = where(v0, in0, -inf)
+            acc0 <- maximum(acc0, v1)
+        for a3 in 0..96:  # reduce
+            in1 = load s[a0, a1, a3]
+            v2 = ge(a1, a3)
+            v3 = where(v2, in1, -inf)
+            v4 = subtract(v3, acc0)
+            v5 = exp(v4)
+            acc1 <- add(acc1, v5)
+        t[a0, a1, 0] = acc1
+        for a4 in 0..96:  # free
+            in2 = load s[a0, a1, a4]
+            v6 = ge(a1, a4)
+            v7 = where(v6, in2, -inf)
+            v8 = subtract(v7, acc0)
+            v9 = exp(v8)
+            w[a0, a1, a4] = v9
+
+kernel y(w: f32[2,{rows},96], v: f32[2,96,20], t: f32[2,{rows},1]) -> y: f32[2,{rows},20]
+for a0 in 0..2:  # free
+    for a1 in 0..{rows}:  # free
+        in0 = load t[a0, a1, 0]
+        for a2 in 0..20:  # free
+            for a3 in 0..96:  # reduce
+                in1 = load w[a0, a1, a3]
+                in2 = load v[a0, a3, a2]
+                v0 = multiply(in1, in2)
+                acc0 <- finite add(acc0, v0)
+            v1 = divide(acc0, in0)
+            y[a0, a1, a2] = v1
+
+output y
+"""
+CACHE = {"l2": 2 << 10, "l3": 128 << 10}  # of scores 5 rows
+
+
+def by_chunks(program: Program) -> bool:
+    return any(loop.role == "scan" for k in program.kernels for loop in loops_in(k.body))
+
+
+@pytest.mark.parametrize("rows", [96])
+@pytest.mark.parametrize("chunk", [32, 40])
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_attention_over_chunks(
+    rows: int, chunk: int, isa: str, monkeypatch: pytest.MonkeyPatch,
+    golden: Callable[[str, str], None],
+) -> None:  # fmt: skip
+    """96 columns are three chunks of 32; the third one of 40 has 16. A block has 32 or 64 rows."""
+    monkeypatch.setattr(merge_rows, "CHUNK", chunk)
+    program = parse_program(CAUSAL.format(rows=rows))
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
+    want = interpret.run(program, inputs, widen=True)[0]
+    merged = merge(program, isa, **CACHE)
+    verify_loop(merged)
+    assert by_chunks(merged)
+    assert [k.name for k in merged.kernels] == ["pack_k_panels", "pack_v_panels", "y"]
+    np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
+    tiled = merged
+    for _, change in CPU_SCHEDULE:
+        tiled = step_of(tiled, change, replace(CPUS[isa], **CACHE))
+    low = lower.lower(tiled)
+    verify_kernel(low)
+    np.testing.assert_allclose(kernel_interpret.run(low, inputs, widen=True)[0], want, rtol=1e-12)
+    if (rows, chunk, isa) == (96, 32, "avx2"):
+        golden("tile/merge_chunks.txt", print_program(merged))
