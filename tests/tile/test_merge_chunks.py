@@ -85,7 +85,7 @@ def by_chunks(program: Program) -> bool:
     return any(loop.role == "scan" for k in program.kernels for loop in loops_in(k.body))
 
 
-@pytest.mark.parametrize("rows", [96])
+@pytest.mark.parametrize("rows", [96, 75])
 @pytest.mark.parametrize("chunk", [32, 40])
 @pytest.mark.parametrize("isa", ["avx512", "avx2"])
 def test_attention_over_chunks(
@@ -94,6 +94,7 @@ def test_attention_over_chunks(
 ) -> None:  # fmt: skip
     """96 columns are three chunks of 32; the third one of 40 has 16. A block has 32 or 64 rows."""
     monkeypatch.setattr(merge_rows, "CHUNK", chunk)
+    monkeypatch.setattr(merge_rows, "better", lambda *kernels: True)  # whatever it costs
     program = parse_program(CAUSAL.format(rows=rows))
     random = np.random.default_rng(0)
     inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]

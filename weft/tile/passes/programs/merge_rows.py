@@ -13,7 +13,8 @@ before  kernel s(x, y) -> s                   after  kernel z(x, y, v) -> z
 The scores of attention, their softmax and the product with the values become one kernel, with a
 second operand of the softmax that nothing else reads, as that of two products side by side.
 Operands that all rows share (`y`, `v`) are read again for every block; the price decides whether it
-pays.
+pays. Of rows of which the cache holds few, a block goes over chunks: online softmax, as on a GPU
+(passes/programs/chunk_reduce.py).
 """
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
