@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from tests.steps import step_of
-from tests.tile.test_merge_rows import merge
-from weft.interpret import kernels as kernel_interpret
-from weft.interpret import nests as interpret
-from weft.kernel.verify import verify as verify_kernel
-from weft.loop.verify import verify as verify_loop
+from tests.tile.test_merge_rows import check_attention
 from weft.scalar.blocks import loops_in
 from weft.scalar.nest import Program
-from weft.targets.cpu import CPUS
 from weft.text import parse_program, print_program
-from weft.tile.lower import kernels as lower
 from weft.tile.passes.programs import merge_rows
-from weft.tile.schedule import CPU_SCHEDULE
 
 CAUSAL = """
 program loop attention
@@ -95,20 +85,7 @@ def test_attention_over_chunks(
     """96 columns are three chunks of 32; the third one of 40 has 16. A block has 32 or 64 rows."""
     monkeypatch.setattr(merge_rows, "CHUNK", chunk)
     monkeypatch.setattr(merge_rows, "better", lambda *kernels: True)  # whatever it costs
-    program = parse_program(CAUSAL.format(rows=rows))
-    random = np.random.default_rng(0)
-    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
-    want = interpret.run(program, inputs, widen=True)[0]
-    merged = merge(program, isa, **CACHE)
-    verify_loop(merged)
+    merged = check_attention(parse_program(CAUSAL.format(rows=rows)), isa, CACHE)
     assert by_chunks(merged)
-    assert [k.name for k in merged.kernels] == ["pack_k_panels", "pack_v_panels", "y"]
-    np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
-    tiled = merged
-    for _, change in CPU_SCHEDULE:
-        tiled = step_of(tiled, change, replace(CPUS[isa], **CACHE))
-    low = lower.lower(tiled)
-    verify_kernel(low)
-    np.testing.assert_allclose(kernel_interpret.run(low, inputs, widen=True)[0], want, rtol=1e-12)
     if (rows, chunk, isa) == (96, 32, "avx2"):
         golden("tile/merge_chunks.txt", print_program(merged))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -79,22 +79,27 @@ def merge(program: Program, isa: str = "avx512", **facts: int) -> Program:
     return merge_rows(program, partial(kernel_time_us, target=target), target, Choices())
 
 
-@pytest.mark.parametrize("isa", ["avx512", "avx2"])
-def test_attention_is_one_kernel(isa: str, golden: Callable[[str, str], None]) -> None:
-    program = parse_program(ATTENTION)
+def check_attention(program: Program, isa: str, facts: Mapping[str, int]) -> Program:
+    """What it is merged to: one kernel and its panels, equal at the loop and the kernel level."""
     random = np.random.default_rng(0)
     inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
     want = interpret.run(program, inputs, widen=True)[0]
-    merged = merge(program, isa)
+    merged = merge(program, isa, **facts)
     verify_loop(merged)
     assert [k.name for k in merged.kernels] == ["pack_k_panels", "pack_v_panels", "y"]
     np.testing.assert_allclose(interpret.run(merged, inputs, widen=True)[0], want, rtol=1e-12)
     tiled = merged
     for _, change in CPU_SCHEDULE:
-        tiled = step_of(tiled, change, replace(CPUS[isa], **SMALL))
+        tiled = step_of(tiled, change, replace(CPUS[isa], **{**SMALL, **facts}))
     low = lower.lower(tiled)
     verify_kernel(low)
     np.testing.assert_allclose(kernel_interpret.run(low, inputs, widen=True)[0], want, rtol=1e-12)
+    return merged
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_attention_is_one_kernel(isa: str, golden: Callable[[str, str], None]) -> None:
+    merged = check_attention(parse_program(ATTENTION), isa, SMALL)
     if isa == "avx512":
         golden("tile/merge_rows.txt", print_program(merged))
 

@@ -132,3 +132,42 @@ def test_one_row_reads_what_the_cache_holds_as_it_is() -> None:
 def test_few_rows_do_not_read_panels_that_are_mostly_empty() -> None:
     program = parse_program(LINEAR.format(m=3, n=70))
     assert pack_constants(program, (1,), CPUS["avx512"]).steps == program.steps
+
+
+TRIANGLE = """
+program loop triangle
+input x: f32[2,8,6]
+input w: f32[2,6,40]
+
+kernel y(x: f32[2,8,6], w: f32[2,6,40]) -> y: f32[2,2,8,40]
+for a0 in 0..2:  # free
+    for a1 in 0..2:  # free
+        for a2 in 0..8:  # free
+            for a3 in 0..40:  # free
+                y[a0, a1, a2, a3] = 0.0
+for a4 in 0..2:  # free
+    for a5 in {low}..min(4, a4 + 1):  # scan
+        for a6 in 0..8:  # free
+            for a7 in 0..40:  # free
+                for a8 in 0..6:  # reduce
+                    in0 = load x[a4, a6, a8]
+                    in1 = load w[{place}, a8, a7]
+                    v0 = multiply(in0, in1)
+                    acc0 <- add(acc0, v0)
+                y[a4, a5, a6, a7] = acc0
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("low", "place"), [(0, "a5"), (0, "1 - a5"), (1, "a5")])
+def test_loops_that_end_earlier_in_some_turns(low: int, place: str) -> None:
+    """Four turns of a5, as its end says, would read beyond w, which has two: or before it."""
+    program = parse_program(TRIANGLE.format(low=low, place=place))
+    random = np.random.default_rng(0)
+    inputs = [random.standard_normal(b.type.shape).astype(np.float32) for b in program.inputs]
+    want = interpret.run(program, inputs, widen=True)[0]
+    packed = pack_constants(program, [1], CPUS["avx2"])
+    verify_loop(packed)
+    assert len(packed.kernels) == 2 - low  # a loop with another start packs nothing ahead
+    np.testing.assert_allclose(interpret.run(packed, inputs, widen=True)[0], want, rtol=1e-12)

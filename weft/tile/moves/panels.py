@@ -149,8 +149,7 @@ def panels(c: Contraction, width: int, labels: Labels, names: set[str]) -> tuple
     along = {stride_of(n, column, {}) for n in postorder(right) if isinstance(n.op, Load)}
     # squares of registers read rows of columns anywhere: one nest for all panels, the last too
     begin = constant(0) if 1 not in along and isinstance(columns, Size) else whole
-    nests = [For(each, constant(0), begin, (fill(each, False),))] if begin is whole else []
-    nests = nests if value_of(whole) != 0 else []
+    nests = [For(each, constant(0), begin, (fill(each, False),))] if value_of(begin) != 0 else []
     if isinstance(columns, Size):  # one more, or none
         nests.append(For(each, begin, constant(count), (fill(each, True),)))
     elif columns % width:
@@ -164,19 +163,20 @@ def panels(c: Contraction, width: int, labels: Labels, names: set[str]) -> tuple
 def longest(c: Contraction, around: Sequence[For]) -> tuple[Contraction, tuple[For, ...]]:
     """For a kernel that packs c.right: the loops around, each as long as it ever gets.
 
-    Of what is then read beyond a buffer's end, and not used, its last element stands.
+    For what is then read outside of a buffer, and not used, its first or last element stands.
     """
 
     def longer(f: For) -> For:
-        most = None if f.extent is not None or has_symbol(f.hi) else length(f)
-        return f if most is None else replace(f, hi=constant(most))
+        known = f.extent is not None or f.lo is not constant(0) or has_symbol(f.hi)
+        return f if known or not (most := length(f)) else replace(f, hi=constant(most))
 
     def change(node: Node) -> Node | None:
         if not isinstance(node.op, Load):
             return None
-        most = tuple(constant(n - 1) for n in node.op.buffer.type.shape)
-        index = (simplify(apply(minimum, *at), ranges) for at in zip(node.args, most, strict=False))
-        return make(node.op, *index, *node.args[len(most) :])
+        shape = node.op.buffer.type.shape
+        ends = zip(node.args, (constant(n - 1) for n in shape), strict=False)
+        index = (apply("maximum", constant(0), apply(minimum, *at)) for at in ends)
+        return make(node.op, *(simplify(i, ranges) for i in index), *node.args[len(shape) :])
 
     if (loops := tuple(map(longer, around))) == tuple(around):
         return c, loops
