@@ -23,6 +23,7 @@ from weft.options import Options, find_target
 from weft.scalar.blocks import combining
 from weft.scalar.choices import Choices, Chooser
 from weft.scalar.nest import Block, Kernel, Program
+from weft.scalar.reach import counted
 from weft.scalar.resize import hints_of, sizes_of, with_hints
 from weft.scalar.sizes import Size
 from weft.scalar.structure import Unique, is_same
@@ -133,6 +134,13 @@ def on_program(
     return put_back(made, aside) if kept else program
 
 
+def plain_loops(start: Any) -> Any:
+    """The program; a user's loops then count from 0 by one, as passes know them."""
+    if start.level != "loop":
+        return start
+    return start.map_kernels("loop", lambda k: replace(k, body=counted(k.body)))
+
+
 def scheduling(options: Options, target: CPU | GPU) -> tuple[Schedule, Chooser]:
     """The passes, and what chooses between their options: text, what was measured, the price."""
     chooser = Chooser(read_schedule(options.schedule), moves=read_moves(options.schedule))
@@ -194,7 +202,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
     schedule, chooser = scheduling(options, target)
     on_gpu, met = isinstance(target, GPU), hints_of(start)
     atomics, library = ways_to_scatter(target, known)
-    narrows, program = known.narrows and not on_gpu, start
+    narrows, program = known.narrows and not on_gpu, plain_loops(start)
     made, unique, near = {program.level: program}, None, dict[Size, tuple[int, int]]()
 
     def run(letter: str, change: Callable[[Any], Any], name: str = "") -> None:

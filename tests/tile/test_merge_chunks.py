@@ -82,7 +82,7 @@ def test_attention_over_chunks(
     rows: int, chunk: int, isa: str, monkeypatch: pytest.MonkeyPatch,
     golden: Callable[[str, str], None],
 ) -> None:  # fmt: skip
-    """96 columns are three chunks of 32; the third one of 40 has 16. A block has 32 or 64 rows."""
+    """96 columns are three chunks of 32; the third one of 40 has 16. Blocks of 48 or 38 rows."""
     monkeypatch.setattr(merge_rows, "CHUNK", chunk)
     monkeypatch.setattr(merge_rows, "better", lambda *kernels: True)  # whatever it costs
     merged = check_attention(parse_program(CAUSAL.format(rows=rows)), isa, CACHE)

@@ -7,7 +7,9 @@ import pytest
 
 from tests.tile.test_panels import CONVOLUTION, schedule
 from weft.interpret.nests import run
+from weft.scalar.blocks import nodes
 from weft.scalar.nest import For
+from weft.scalar.ops import function_of
 from weft.scalar.resize import at_shapes
 from weft.scalar.text.terms import show_term
 from weft.targets.cpu import CPUS
@@ -115,3 +117,41 @@ def test_other_axes_stay_whole(unit: int) -> None:
     )
     text = text.replace("a1 // 64", f"a1 // {unit}").replace("a1 % 64", f"a1 % {unit}")
     assert f"a1 % {unit}" in schedule(text, "avx512")["split_ranges"]
+
+
+CHUNKS = """
+program loop chunks
+input x: f32[3,40]
+
+kernel y(x: f32[3,40]) -> y: f32[3]
+local most: f32[3]
+for a0 in 0..3:  # free
+    most[a0] = -inf
+for a1 in 0..{turns}:  # scan
+    for a2 in 0..3:  # free
+        for a3 in 0..{chunk}:  # reduce
+            v0 = lt(a1 * {chunk} + a3, 40)
+            in0 = load x[a2, a1 * {chunk} + a3] if v0 else -inf
+            acc0 <- maximum(acc0, in0)
+        in1 = load most[a2]
+        v1 = maximum(in1, acc0)
+        most[a2] = v1
+for a4 in 0..3:  # free
+    in2 = load most[a4]
+    y[a4] = in2
+
+output y
+"""
+
+
+@pytest.mark.parametrize(("chunk", "ends"), [(16, ["2", "1"]), (8, ["5"]), (64, ["1"])])
+def test_chunks_of_a_row_ask_for_its_end_in_the_last_alone(chunk: int, ends: list[str]) -> None:
+    program = parse_program(CHUNKS.format(chunk=chunk, turns=-(-40 // chunk)))
+    split = program.map_kernels("tile", lambda k: split_ranges(k, CPUS["avx2"]))
+    verify(split)
+    turns = [f for f in split.kernels[0].body if isinstance(f, For) and f.role == "scan"]
+    assert [show_term(f.hi) for f in turns] == ends
+    asked = ["lt" in map(function_of, nodes(f.body)) for f in turns]
+    assert asked == [40 % chunk > 0 and f is turns[-1] for f in turns]
+    x = np.random.default_rng(0).standard_normal((3, 40), dtype=np.float32)
+    np.testing.assert_array_equal(run(split, [x])[0], run(program, [x])[0])

@@ -7,11 +7,14 @@ known = known_inside(loops)                                # a1 in 0..min(16, 37
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 
 from weft.core.node import Node
 from weft.scalar.affine import linear, plus
+from weft.scalar.blocks import map_each, map_statements, substitute_block
+from weft.scalar.index import simplify
 from weft.scalar.intervals import Interval, Known, Ranges, bounds
-from weft.scalar.nest import For, free_variables
+from weft.scalar.nest import Block, For, Stmt, free_variables
 from weft.scalar.ops import apply, apply_all, constant, function_of, has_symbol, subtract
 from weft.scalar.sizes import size
 from weft.scalar.symbols import furthest
@@ -64,6 +67,27 @@ def ends_of(hi: Node) -> tuple[Node, ...]:
     """Where a loop ends: at the least of these."""
     least = function_of(hi) == "minimum"
     return tuple(end for a in hi.args for end in ends_of(a)) if least else (hi,)
+
+
+def counted(block: Block) -> Block:
+    """The block, whose loops count from 0 by one: `n in 0..4` for `at in 3..259 by 64`."""
+
+    def one(s: For) -> For:
+        if s.step == 1 and s.lo is constant(0):
+            return s
+        up = [apply("add", apply(subtract, n, s.lo), constant(s.step - 1)) for n in ends_of(s.hi)]
+        hi = apply_all("minimum", (apply("floordiv", n, constant(s.step)) for n in up))
+        at = apply("add", s.lo, apply("multiply", s.axis, constant(s.step)))
+        loop = replace(s, lo=constant(0), hi=simplify(hi, {}), step=1)
+        plain = partial(simplify, ranges=ranges_inside(loop, {}))
+
+        def change(stmt: Stmt) -> Stmt:
+            """Ends of loops keep their literal parts, which tell how long one may get."""
+            return stmt if isinstance(stmt, For) else stmt.map_terms(plain)
+
+        return replace(loop, body=map_statements(substitute_block(s.body, {s.axis: at}), change))
+
+    return map_each(block, For, one)
 
 
 def _least_gap(loop: For, end: Node, loops: Mapping[Node, For] = {}) -> int:

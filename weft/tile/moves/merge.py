@@ -17,11 +17,10 @@ from typing import Any
 
 from weft.core.node import Node
 from weft.core.types import TensorType
-from weft.scalar.blocks import accesses, combining, loads, map_each, redirect, substitute_block
-from weft.scalar.index import simplify
+from weft.scalar.blocks import accesses, combining, loads, redirect, substitute_block
 from weft.scalar.nest import Block, Buffer, Call, For, Kernel, Local, Program, Store, walk
-from weft.scalar.ops import apply, apply_all, axis, constant
-from weft.scalar.reach import ends_of
+from weft.scalar.ops import apply, axis, constant
+from weft.scalar.reach import counted
 from weft.scalar.structure import renumber, substituted
 from weft.tile.analysis.access import chain, span
 
@@ -159,8 +158,7 @@ def merged_kernel(members: Sequence[Kernel], inside: Container[Buffer], body: Bl
 def over_rows(members: Sequence[Kernel], depth: int, block: int) -> Kernel:
     """The members as one kernel, over blocks of so many rows: of the last loop that they share."""
     handed = rows_of(members, depth)
-    shapes = {b: (block, *along.values()) for b, along in handed.items()}
-    types = {b: TensorType(b.type.dtype, shape) for b, shape in shapes.items()}
+    types = {b: TensorType(b.type.dtype, (block, *along.values())) for b, along in handed.items()}
     local = {b: Buffer(f"{b.name}_rows", t, "local") for b, t in types.items()}
     axes, accs = count(), count()
 
@@ -183,20 +181,6 @@ def over_rows(members: Sequence[Kernel], depth: int, block: int) -> Kernel:
     for n, loop in reversed(list(enumerate(leading(members[0])[:depth]))):
         body = (For(axis(f"outer{n}"), constant(0), loop.hi, body, block if n == depth - 1 else 1),)
     return merged_kernel(members, local, counted(body))
-
-
-def counted(block: Block) -> Block:
-    """The block with loops that go on by one: `n in 0..4` and n * 64 for `at in 0..256 by 64`."""
-
-    def one(s: For) -> For:
-        if s.step == 1 or s.lo is not constant(0):
-            return s
-        ends = (apply("add", end, constant(s.step - 1)) for end in ends_of(s.hi))
-        turns = [apply("floordiv", end, constant(s.step)) for end in ends]
-        body = substitute_block(s.body, {s.axis: apply("multiply", s.axis, constant(s.step))})
-        return replace(s, hi=simplify(apply_all("minimum", turns), {}), step=1, body=body)
-
-    return map_each(block, For, one)
 
 
 def _in_place(nests: Sequence[For], locals_: Sequence[Buffer]) -> dict[Buffer, Buffer]:

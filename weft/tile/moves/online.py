@@ -4,7 +4,8 @@ kernel, held = online(members, sides=(64, 64), units=True)
 
 The body of each merged kernel is split into folds along the columns, maps of them, sums along them
 for other loops, and stores once per row. A running sum of terms that scale with exp(s - maximum) is
-rescaled when the running maximum grows, as in online softmax.
+rescaled when the running maximum grows, as in online softmax. Where the last block has fewer rows,
+its last one is computed for those that there are not, and not stored; for matrix units, zeros.
 """
 
 from collections.abc import Collection, Sequence
@@ -14,7 +15,7 @@ from itertools import count
 from weft.core.node import Node, make, rebuild, substitute
 from weft.core.types import bf16, f16, f32
 from weft.scalar import nest
-from weft.scalar.blocks import loads, locals_in, loops_in, map_loops, nodes
+from weft.scalar.blocks import access, loads, locals_in, loops_in, map_loops, nodes
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Store, Update, free_variables
 from weft.scalar.ops import apply, apply_all, axis, cast, constant, has_symbol, multiply
@@ -69,13 +70,12 @@ class _Online(Chunks):
         end = constant(-(-self.length // self.chunk) * self.chunk)
         if self.last is not None and all(s.void or s is self.top for s in self.states.values()):
             end = apply("minimum", end, self.last)
-        chunks = For(AT, constant(0), end, tuple(self.each), self.chunk, "scan")
         read = loads(*nodes(tuple(self.each)))
-        unread = {b for b in self.kept if b not in read}
-        chunks = replace(chunks, body=without(chunks.body, unread))
-        kept = (b for b in self.kept if b in read)
-        body: Block = tuple(map(nest.Local, (*held, *scale, *kept)))
-        body = (*body, *self.start, chunks, *self.finish)
+        kept = [b for b in self.kept if b in read]
+        each = without(tuple(self.each), {*self.kept}.difference(kept))
+        chunks = For(AT, constant(0), end, each, self.chunk, "scan")
+        held = map(nest.Local, (*held, *scale, *kept))
+        body = (*held, *self.start, chunks, *self.finish)
         end, _ = full(self.outer[-1], self.block)
         rows = replace(self.outer[-1], axis=START, hi=end, step=self.block)
         body = nested([*self.outer[:-1], rows], body)
@@ -222,9 +222,11 @@ class _Online(Chunks):
             return self.made.get(load, load)
 
         term = rebuild((term,), change)[0]
-        if self.uneven:
-            there = apply("lt", self.row, constant(self.rows))
-            term = guarded(term, self.row, there)
+        if self.uneven and self.units:  # slabs of these are of zeros beyond
+            term = guarded(term, self.row, apply("lt", self.row, constant(self.rows)))
+        elif self.uneven:
+            last = {self.row: apply("minimum", self.row, constant(self.rows - 1))}
+            term = rebuild((term,), lambda n: substitute((n,), last)[0] if access(n) else None)[0]
         if column is not None and self.length % self.chunk:
             term = guarded(term, column, apply("lt", column, constant(self.length)))
         here = {} if column is None else {column: apply("add", AT, COLUMN)}

@@ -5,8 +5,9 @@ before  for a0 in 0..12:  # free                     after  for a0 in 0..5:  # f
                                                             for a0 in 0..7:  # free
                                                                 y[a0 + 5] = z[a0]
 
-Loops over sliding windows are split likewise where windows reach into the padding. An innermost
-loop whose axis is divided becomes two, over quotients and remainders: memory is even along these.
+Loops over sliding windows are split likewise where windows reach into the padding, and those over
+chunks of a row at the last one, which may be a part of one. An innermost loop whose axis is divided
+becomes two, over quotients and remainders: memory is even along these.
 
 before  for a0 in 0..256:  # free                       after  for a0 in 0..4:  # free
             y[a0] = x[a0 // 64, a0 % 64]                           for a1 in 0..64:  # free
@@ -34,7 +35,10 @@ SHORTEST = 8  # of the loops over remainders
 
 
 def split_ranges(kernel: Kernel, target: Machine) -> Kernel:
-    """Split small free loops where a comparison has one answer beyond, or the axis is divided."""
+    """Split small free loops where a comparison has one answer beyond, or the axis is divided.
+
+    And loops over chunks of any size, once.
+    """
 
     labels = Labels(kernel.body)
 
@@ -57,13 +61,14 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     loops = [s for s in inside if isinstance(s, For)]
     # windows: of the loops around a reduction not the one that lanes may run over
     kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
-    extent = span(stmt)
-    if stmt.role != "free" or extent is None or kept or len(inside) > STATEMENTS:
-        return [stmt]
-    found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)}
+    extent = span(stmt) or 0
+    scan = stmt.role == "scan" and not stmt.folds
+    plain = stmt.role == "free" and not kept and len(inside) <= STATEMENTS
+    most = PIECES if plain else 2 * scan  # the chunks of a long row, and the one with what is left
+    found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)} if most else ()
     within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}
     bounds = sorted(within, key=lambda cut: (hint(cut), str(cut)))
-    if not bounds or len(bounds) >= PIECES:
+    if not 0 < len(bounds) < most:
         return [stmt]
     pieces: list[For] = []
     start: Any = 0

@@ -24,6 +24,7 @@ from dataclasses import replace
 from weft.scalar.blocks import locals_in
 from weft.scalar.choices import Choices
 from weft.scalar.nest import Block, For, Kernel, Program
+from weft.scalar.reach import counted
 from weft.scalar.sizes import hint
 from weft.scalar.structure import structure
 from weft.targets.machine import Machine
@@ -98,10 +99,11 @@ def _ways(members: Sequence[Kernel], target: Machine) -> Iterator[Kernel]:
     block = _block(rows, target.l2 * trips(rows) // size, target.register_tile[0])
     if block:
         yield merge.over_rows(members, depth, block)
-    for height in (n for n in (ROWS, ROWS // 2) if block < ROWS // 2 and n <= trips(rows)):
+    if block < ROWS // 2 <= trips(rows):
+        even = -(-trips(rows) // -(-trips(rows) // ROWS))  # as even as whole rows can be
         with suppress(NotByChunks):
-            one = online(members, (height, CHUNK), units=False)[0]
-            yield replace(one, body=merge.counted(one.body))
+            one = online(members, (even, CHUNK), units=False)[0]
+            yield replace(one, body=counted(one.body))
 
 
 def _block(loop: For, most: int, tile: int) -> int:
