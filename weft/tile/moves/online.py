@@ -5,7 +5,7 @@ kernel, held = online(members, sides=(64, 64), units=True)
 The body of each merged kernel is split into folds along the columns, maps of them, sums along them
 for other loops, and stores once per row. A running sum of terms that scale with exp(s - maximum) is
 rescaled when the running maximum grows, as in online softmax. Where the last block has fewer rows,
-its last one is computed for those that there are not, and not stored; for matrix units, zeros.
+those that there are not read the last one (zeros for matrix units), and are not stored.
 """
 
 from collections.abc import Collection, Sequence

@@ -64,7 +64,7 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     extent = span(stmt) or 0
     scan = stmt.role == "scan" and not stmt.folds
     plain = stmt.role == "free" and not kept and len(inside) <= STATEMENTS
-    most = PIECES if plain else 2 * scan  # the chunks of a long row, and the one with what is left
+    most = PIECES if plain else 2 if scan else 0  # whole chunks of a long row, and the last
     found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)} if most else ()
     within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}
     bounds = sorted(within, key=lambda cut: (hint(cut), str(cut)))
