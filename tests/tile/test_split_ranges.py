@@ -155,3 +155,24 @@ def test_chunks_of_a_row_ask_for_its_end_in_the_last_alone(chunk: int, ends: lis
     assert asked == [40 % chunk > 0 and f is turns[-1] for f in turns]
     x = np.random.default_rng(0).standard_normal((3, 40), dtype=np.float32)
     np.testing.assert_array_equal(run(split, [x])[0], run(program, [x])[0])
+
+
+def test_a_loop_whose_size_may_be_zero() -> None:
+    """Nobody can tell whether s0 - 2 is: the pass may not ask."""
+    text = """
+program loop inner
+size s0: 2..4096 near 10
+input x: f32[s0]
+
+kernel y(x: f32[s0]) -> y: f32[s0 - 2]
+for a0 in 0..s0 - 2:  # free
+    in0 = load x[a0 + 1]
+    y[a0] = in0
+
+output y
+"""
+    program = parse_program(text)
+    split = program.map_kernels("tile", lambda k: split_ranges(k, CPUS["avx2"]))
+    for n in (2, 5):
+        x = np.arange(n, dtype=np.float32)
+        np.testing.assert_array_equal(run(at_shapes(split, [x.shape]), [x])[0], x[1:-1])

@@ -61,14 +61,15 @@ def _pieces(stmt: For, ranges: Ranges, product: bool) -> list[For]:
     loops = [s for s in inside if isinstance(s, For)]
     # windows: of the loops around a reduction not the one that lanes may run over
     kept = any(s.folds for s in loops) and (product or all(s.role != "free" for s in loops))
-    extent = span(stmt) or 0
-    scan = stmt.role == "scan" and not stmt.folds
+    extent = span(stmt)
     plain = stmt.role == "free" and not kept and len(inside) <= STATEMENTS
-    most = PIECES if plain else 2 if scan else 0  # whole chunks of a long row, and the last
-    found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)} if most else ()
+    chunks = stmt.role == "scan" and not stmt.folds
+    if extent is None or not (plain or chunks):
+        return [stmt]
+    found = {c for s in inside for c, _ in cuts(s, stmt.axis, extent, ranges)}
     within = {c for c in found if 0 <= hint(c) <= hint(extent)} - {0, extent}
     bounds = sorted(within, key=lambda cut: (hint(cut), str(cut)))
-    if not 0 < len(bounds) < most:
+    if not 0 < len(bounds) < (2 if chunks else PIECES):
         return [stmt]
     pieces: list[For] = []
     start: Any = 0
