@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
@@ -21,6 +22,7 @@ from weft.cli.price_check import (
     Study,
     check_prices,
     draw,
+    prices_within,
     study_json,
     study_lines,
     study_tables,
@@ -110,6 +112,27 @@ def test_no_workload_is_begun_after_its_minutes() -> None:
     study = check_prices(WORKLOADS, 1, print, minutes=-1.0)
     assert not study.kernels and {*study.failures.values()} == {"not begun"}
     assert f"{len(WORKLOADS)} workloads were not begun in that time" in study_lines(study)
+
+
+class Restating:
+    """Stands for a Bench whose program has a kernel that no call runs."""
+
+    def price(self, schedules: Sequence[object]) -> list[object]:
+        return [SimpleNamespace(prices={"map": 1.0, "mm": 2.0}, met={"mm": {}})] * len(schedules)
+
+    def build(self, schedules: Sequence[object]) -> list[object]:
+        return [SimpleNamespace(number=0, texts={"mm": ""})] * len(schedules)
+
+    def times(self, numbers: Sequence[int]) -> list[dict[str, float]]:
+        return [{"map": 0.0, "mm": 2.0}] * len(numbers)
+
+
+def test_a_kernel_that_no_call_runs_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that restates bf16 as pairs of them, where a machine sums these two at a time."""
+    monkeypatch.setattr(price_check, "candidates", lambda *_: iter(()))
+    monkeypatch.setattr(price_check, "tried", lambda *_: {})
+    (found,) = prices_within("matmul", Restating(), ["map", "mm"], 1)  # type: ignore[arg-type]
+    assert (found.kernel, found.predicted_us, found.measured_us) == ("mm", 2.0, 2.0)
 
 
 def test_a_workload_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

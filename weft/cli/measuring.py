@@ -70,10 +70,10 @@ def bench_command(
     chosen = default if backends is None else tuple(backends.split(","))
     settings = Settings(device, chosen, only, threads, seconds or 0.1, rounds, minutes)
     results = run_suite(settings, tell)
-    if json_path != "-":
-        show(suite_table(results), *summary_lines(results))
     if json_path is not None:
         write_json(suite_json(results), json_path)
+    if json_path != "-":
+        show(suite_table(results), *summary_lines(results))
     if not results.passed:
         raise typer.Exit(MISSED)
 
@@ -85,10 +85,10 @@ def bench_prices(
     if device != "cpu":
         raise SourceError("weft bench --model measures on cpu")
     study = check_prices(workloads_of(only), rounds, tell, minutes)
-    if json_path != "-":
-        show(*study_tables(study), *study_lines(study))
     if json_path is not None:
         write_json(study_json(study), json_path)
+    if json_path != "-":
+        show(*study_tables(study), *study_lines(study))
 
 
 def doctor_command(

@@ -202,14 +202,14 @@ def run(workload: Workload, record: Callable[[Bench, Sequence[str]], None]) -> N
 def prices_within(
     workload: str, bench: Bench, kernels: Sequence[str], rounds: int
 ) -> Iterator[KernelPrices]:
-    """The kernels of one program."""
+    """The kernels of one program, but for those that a call leaves out as restatements."""
     (priced,) = bench.price([{kernel: {} for kernel in kernels}])
     (first,) = bench.build([{}])
     if priced is None or first is None:
         raise WeftError("the default cannot be built")
     times = fastest(bench.times([first.number] * (rounds + 2)))
     total = sum(times.values())
-    for kernel in kernels:
+    for kernel in filter(times.get, kernels):
         found = KernelPrices(workload, kernel, priced.prices[kernel], times[kernel])
         if times[kernel] >= SHARE * total:
             made = [*candidates(bench, kernel, priced.met[kernel], first)]
