@@ -7,7 +7,7 @@ JOBS   ?= 2
 BIN   := .venv/bin
 READY := .venv/.ready
 
-.PHONY: demo test corpus conformance lint typecheck bench bench-search docs setup opencl browser clean
+.PHONY: demo test corpus conformance lint typecheck bench bench-search bench-train docs setup opencl browser clean
 
 demo: $(READY)
 	@$(BIN)/python -m bench.demo
@@ -17,6 +17,9 @@ bench: $(READY)
 
 bench-search: $(READY)
 	@$(BIN)/python -m bench.search --json bench/results/search.json
+
+bench-train: $(READY)
+	@$(BIN)/python -m bench.train --json bench/results/train.json
 
 test: lint typecheck opencl browser
 	@echo "pytest, $(JOBS) processes"

@@ -4,12 +4,14 @@ Lines are counted as tinygrad's sz.py counts them: those that hold code. Blank l
 docstrings cost nothing. The compiler is what leads from PyTorch to sources, as levels.py lists it:
 everything of weft/ but its command line, and what runs programs: runtime, simulator, interpreters,
 the tuner, which measures them, and driver.py, calling.py and link/, which hand these a program. The
-other budget is for all of weft/ and bench/: tinygrad's own limit, 26,000, and 100 for loops of a
-user's text that start anywhere. On top of both, as issue 16 has it, come scalar/choices.py,
-tune/price and moves as values: what names decisions, what counts the work of a scheduled kernel,
-and what names, prints, parses, checks and lists moves of a user's schedule; none of these decides
-anything by default. So does tile/price/lines.py, which prices the caches for columns, and does
-decide. weft/search with its benchmark, and weft/explain, have budgets of their own.
+other budget is for all of weft/ and bench/: tinygrad's own limit, 26,000, 100 for loops of a user's
+text that start anywhere, and 900 for issue 18: rows of scatters, bags and random numbers, results
+in place, the benchmark of training steps. On top of both, as issue 16 has it, come
+scalar/choices.py, tune/price and moves as values: what names decisions, what counts the work of a
+scheduled kernel, and what names, prints, parses, checks and lists moves of a user's schedule; none
+of these decides anything by default. So does tile/price/lines.py, which prices the caches for
+columns, and does decide. weft/search with its benchmark, and weft/explain, have budgets of their
+own.
 `python tests/test_size.py` prints all.
 """
 
@@ -27,10 +29,10 @@ NOT_COMPILER = {
 
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
-COMPILER_LINES = 17_200  # 17,000 before scatters by atomics, moves, the search; see ALL_LINES
+COMPILER_LINES = 17_600  # 17,200 before the rows that training asks for; see ALL_LINES
 SEARCH_LINES = 2_625  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 26_100
+ALL_LINES = 27_000
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

@@ -36,7 +36,7 @@ from weft.link import cpu, gpu, simulator
 from weft.link.places import device_of, misplaced, run_or_refuse
 from weft.link.program import Emitted, Linked, described, make_report, without_restatements
 from weft.link.ranges import Ranges, in_ranges, told, within
-from weft.options import Fallback, Fuse, Options, Search, Tune, find_target
+from weft.options import Fallback, Fuse, Options, Random, Search, Tune, find_target
 from weft.runtime.report import Report, merged
 from weft.runtime.tlparse import trace
 from weft.scalar.nest import Program
@@ -179,7 +179,8 @@ class Builder:
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
         strict, free = self.options.fallback == "error", self.options.frees_sizes
-        return Session(self, strict, config.debug, title, free, self.sizes or {}, Frames)
+        fused = self.options.random == "fused"
+        return Session(self, strict, config.debug, title, free, self.sizes or {}, Frames, fused)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return "\n".join(a.levels().text(level) for p in programs for a in p.artifact.all())  # type: ignore[attr-defined]
@@ -201,26 +202,25 @@ def compile(
     schedule: str = "",
     tune: Tune = "cached",
     search: Search = "off",
+    random: Random = "fused",
     verbose: int = 0,
     profile: bool = False,
     simulate: bool = False,
 ) -> Any:
     """Compile a module or function; also a decorator, with or without arguments.
 
-    The result is called as the original: results, dtypes, strides and aliasing are eager's.
-    Every signature (shapes, dtypes, strides, device, mode) is compiled when it is first met.
-    `f.ir(level)` is the text of a level, `f.report` what was made.
+    The result is called as the original: results, dtypes, strides and aliasing are eager's. Every
+    signature (shapes, dtypes, device, mode) is compiled when first met; f.ir(level), f.report tell.
 
     target    "auto", "cpu", or another CPU's code: "cpu:avx512", cpu:avx2, cpu:neon ...; or a
               GPU's: "cuda", "cuda:sm_90a", "hip:gfx942", "opencl", "metal" ... (docs/GPU.md)
     dynamic   None, on a CPU: a size is fixed until a call has another, then one program is for all
               from 2 on; True: from the first call on; False: never. What decides the code is fixed
     sizes     promises, {"x": {0: (1, 4096)}}: dimension 0 of argument x is free from the first
-              call on and within that range, which may be a torch.export.Dim, or (1, None). Of an
-              argument that is a list or a dict it is a list or a dict of such. WeftError at a
-              call with another size of what the program reads, and where the program takes only
-              some; a warning where weft has to fix it (an error with fallback="error").
-              With dynamic=False, and for a GPU without dynamic=True, sizes are checked and not free
+              call on and within that range, a torch.export.Dim, or (1, None); of a list or a dict
+              a list or a dict of such. WeftError at a call with another size of what is read, and
+              where the program takes only some; a warning where weft has to fix it (an error with
+              fallback="error"). dynamic=False, and a GPU without dynamic=True, only check sizes
     freeze    a promise: parameters and buffers are written only where torch can tell (in place,
               by an optimizer, by load_state_dict), never through `.data`, NumPy or another process.
               What they alone decide, such as packed weights, is then kept between calls
@@ -231,11 +231,12 @@ def compile(
     schedule  "softmax.vectors = 4", a line for each choice, as f.ir("schedule") prints them all
     tune      "cached" takes what `weft tune` found, "off" does not; "now" searches at first calls
     search    "on" reorders sums of products where cheaper, "deep" looks for longer (README)
+    random    "fused" computes numbers where they are read, from a seed (README); "eager": eager's
     verbose   1 prints every pass and its time, 2 its diff as well
     profile   every call times each kernel into `f.report` (slow)
     simulate  run the kernels of a GPU target on the CPU (very slow), faults are WeftErrors
     """
-    code = target, fuse, fallback, dynamic, freeze, passes, schedule, tune, search
+    code = target, fuse, fallback, dynamic, freeze, passes, schedule, tune, search, random
     build = Builder(Options(*code, verbose or config.verbose, profile, simulate), sizes)
     return partial(compiled, build=build) if fn is None else compiled(fn, build)
 

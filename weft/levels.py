@@ -176,7 +176,8 @@ def groups_of(
 def ways_to_scatter(target: CPU | GPU, known: Known) -> tuple[list[tuple[str, str]], Sequence[str]]:
     """Stores that may combine in any order, and the ops that ATen's kernels do without these."""
     atomics = [a for a in target.atomics if not (known.ordered and a[1].startswith("f"))]
-    return atomics, () if ("atomic_add", "f32") in atomics else target.library
+    sums = ("atomic_add", "f32") in atomics
+    return atomics, target.library if sums else (*target.library, *target.tabled)
 
 
 def is_atomic(

@@ -23,6 +23,7 @@ Fallback = Literal["aten", "error"]
 Fuse = Literal["none", "greedy", "all"]
 Tune = Literal["off", "cached", "now"]
 Search = Literal["on", "off", "deep"]
+Random = Literal["fused", "eager"]
 
 # Those with a name of their own. Another CPU's code runs here as well: vectors do anywhere.
 TARGETS: dict[str, CPU | GPU] = {**{f"cpu:{isa}": cpu for isa, cpu in CPUS.items()}, **GPUS}
@@ -42,6 +43,7 @@ class Options:
     schedule: str = ""  # "softmax.vectors = 4": choices of its kernels, a line for each
     tune: Tune = "cached"
     search: Search = "off"
+    random: Random = "fused"
     verbose: int = field(default=0, compare=False, repr=False)  # these change no code
     profile: bool = field(default=False, compare=False, repr=False)
     simulate: bool = field(default=False, compare=False, repr=False)

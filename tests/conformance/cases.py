@@ -21,8 +21,10 @@ DTYPES = {
     "i64": torch.int64, "bool": torch.bool,
 }  # fmt: skip
 ENTRIES: dict[str, Callable[[Any], Any]] = {
-    "weft.compile": weft.compile,
-    "torch.compile": lambda f: torch.compile(f, backend="weft", dynamic=False),
+    "weft.compile": lambda f: weft.compile(f, random="eager"),
+    "torch.compile": lambda f: torch.compile(
+        f, backend="weft", dynamic=False, options={"random": "eager"}
+    ),
 }
 # Their values are whatever was in memory.
 UNINITIALISED = ("empty", "empty_like", "empty_permuted", "empty_strided", "new_empty",

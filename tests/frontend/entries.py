@@ -15,10 +15,14 @@ Entry = Callable[[Any], Any]
 
 
 def through_backend(fn: Any) -> Any:
-    return torch.compile(fn, backend="weft")
+    return torch.compile(fn, backend="weft", options={"random": "eager"})
 
 
-ENTRIES: dict[str, Entry] = {"weft.compile": weft.compile, "torch.compile": through_backend}
+def through_weft(fn: Any) -> Any:
+    return weft.compile(fn, random="eager")  # to compare: test_randoms.py has weft's own
+
+
+ENTRIES: dict[str, Entry] = {"weft.compile": through_weft, "torch.compile": through_backend}
 
 
 def assert_same(ours: Any, eager: Any) -> None:

@@ -112,8 +112,8 @@ def failure(func: Any, args: Any, kwargs: Any, out: Any) -> str | None:
     got = evaluate(graph, [to_numpy(t) for t in tensors])
     wanted = [t for t in tree_leaves(out) if isinstance(t, torch.Tensor)]
     for i, (a, b) in enumerate(zip(got, wanted, strict=True)):
-        wrong = difference(a, b)
-        if wrong and (str(func), i) not in INEXACT and not nearer(a, b, func, args, kwargs, i):
+        wrong = None if (str(func), i) in INEXACT else difference(a, b)
+        if wrong and not nearer(a, b, func, args, kwargs, i):
             return f"{func} result {i}: {wrong}; {brief(args)} {brief(kwargs)}"
     return None
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch._prims  # its operators  # pyright: ignore[reportUnusedImport]
 from torch import nn
 from torch.nn import functional as F
 
@@ -17,8 +18,8 @@ SKIPPED = (
     *("linalg.", "fft", "sparse", "svd", "masked.", "stft", "cdist", "polygamma", "lowrank"),
     *("grid_sample", "ormqr", "lu_", "geqrf", "cov", "corrcoef", "pinverse", "segment", "eig"),
     *("fractional", "bicubic", "_trilinear", "chebyshev", "hermite", "laguerre", "legendre"),
-    *("bessel", "zeta", "jiterator", "histogram", "unique", "scatter_reduce", "index_reduce"),
-    *("block_diag", "ctc", "ldl", "cholesky", "tensorsolve", "multi_margin", "put", "logdet"),
+    *("bessel", "zeta", "jiterator", "histogram", "unique"),
+    *("block_diag", "ctc", "ldl", "cholesky", "tensorsolve", "multi_margin", "logdet"),
 )
 
 # Ops that torch's own decompositions bring down to rows.
@@ -49,6 +50,8 @@ INEXACT = {
     ("aten._native_batch_norm_legit_functional.default", 1),
     ("aten._native_batch_norm_legit_functional.default", 2),
     ("aten.as_strided.default", 0),  # samples are views with an offset of their own
+    *(("aten._embedding_bag.default", i) for i in (1, 2, 3)),  # unset where nothing reads them
+    *(("aten._embedding_bag_forward_only.default", i) for i in (1, 2, 3)),
 }
 
 # Rows that ask what computes an operand, which a call alone does not show: test_random_nets.py.
@@ -56,6 +59,10 @@ INEXACT = {
 OF_PROGRAMS = {
     "aten._embedding_bag.default",
     "aten._embedding_bag_forward_only.default",
+    "aten._embedding_bag_backward.default",
+    "aten._embedding_bag_dense_backward.default",
+    "aten._embedding_bag_per_sample_weights_backward.default",
+    "aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams.default",
     "aten.one_hot.default",
     "aten._efficientzerotensor.default",  # of gradients: tests/conformance has sgn
 }
@@ -115,6 +122,15 @@ SPECIALS = (
 
 PROGRAMS: list[Callable[[], Any]] = [
     *(on_specials(function) for function in SPECIALS),
+    # what no operator of torch's database calls
+    lambda: torch.ops.prims.fma(torch.randn(5), torch.randn(5), torch.randn(5)),
+    lambda: torch.ops.weft.philox(torch.tensor(-5), 2, [3, 4]),
+    lambda: torch.fake_quantize_per_tensor_affine(x(7), 0.1, 1, -8, 7),
+    lambda: torch.fake_quantize_per_channel_affine(
+        x(7, 2), torch.rand(2), torch.zeros(2, dtype=torch.int32), 1, -8, 7
+    ),
+    lambda: torch.randn(5, 4).scatter(0, torch.randint(5, (7, 4)), 2.0, reduce="multiply"),
+    lambda: torch.randn(5, 4).scatter(0, torch.randint(5, (7, 4)), torch.randn(7, 4), reduce="add"),
     # scalars on either side
     lambda: (ints(5) & 3, ints(5) | 3, ints(5) ^ 3, ~ints(5), ints(5) << 2, ints(5) >> 1),
     lambda: (

@@ -11,6 +11,7 @@ import weft
 from tests.runtime.test_functions import samples
 from weft.core.types import DTYPES
 from weft.frontend.aten.pointwise import ROWS
+from weft.library.calls import operator
 
 Op = Callable[..., torch.Tensor]
 DTYPE = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}
@@ -23,7 +24,7 @@ ULPS = 8  # of what is within them nothing is asked
 def calls() -> Iterator[tuple[str, Op, int]]:
     """Rows that take one or two tensors, and nothing else that has no default."""
     for name in ROWS:
-        op = getattr(getattr(torch.ops.aten, name.split(".")[1]), name.split(".")[2])
+        op = operator(name)
         given = [a for a in op._schema.arguments if not a.has_default_value()]
         tensors = all(str(a.type) == "Tensor" for a in given)
         if tensors and len(given) <= 2 and not any(part in name for part in OTHERS):

@@ -13,14 +13,6 @@ from torch.nn import functional as F
 import weft
 
 
-@pytest.fixture(params=["weft.compile", "torch.compile"])
-def entry(request: pytest.FixtureRequest) -> Any:
-    torch.compiler.reset()
-    if request.param == "weft.compile":
-        return weft.compile
-    return lambda fn: torch.compile(fn, backend="weft")
-
-
 def same(ours: torch.Tensor, eager: torch.Tensor) -> None:
     torch.testing.assert_close(ours, eager, rtol=1e-5, atol=1e-6)
 

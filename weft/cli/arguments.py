@@ -22,6 +22,7 @@ Text = Annotated[
 Target = Annotated[str, typer.Option("--target", help="cpu, cpu:avx2, cuda:sm_90a, opencl ...")]
 Fuse = Annotated[str, typer.Option("--fuse", help="none, greedy or all")]
 Search = Annotated[str, typer.Option("--search", help="on, off or deep")]
+Random = Annotated[str, typer.Option("--random", help="fused, or eager's numbers")]
 Fallback = Annotated[str, typer.Option("--fallback", help="aten or error")]
 Passes = Annotated[
     str, typer.Option("--passes", metavar="-NAME,..", help="schedule passes to leave out")
@@ -37,8 +38,12 @@ Verbose = Annotated[
 
 
 def options(parameters: Mapping[str, Any], **more: Any) -> Options:
-    """What a command's parameters say of compiling: those that are named as options, and `more`."""
-    named = {f.name: parameters[f.name] for f in fields(Options) if f.name in parameters}
+    """What a command's parameters say of compiling: those that are named as options, and `more`.
+
+    Without a choice random numbers are eager's, as what is computed is compared with it.
+    """
+    named: dict[str, Any] = {"random": "eager"}
+    named |= {f.name: parameters[f.name] for f in fields(Options) if f.name in parameters}
     if named.get("schedule"):  # the path of a file
         named["schedule"] = load_ir(Path(named["schedule"])).text
     return Options(**{**named, **more})

@@ -50,6 +50,7 @@ def compile_command(
     target: given.Target = "auto",
     fuse: given.Fuse = "greedy",
     search: given.Search = "off",
+    random: given.Random = "fused",
     fallback: given.Fallback = "aten",
     dynamic: given.Dynamic = False,
     passes: given.Passes = "",

@@ -17,6 +17,7 @@ from functorch.compile import make_boxed_func, min_cut_rematerialization_partiti
 from torch._dynamo.backends.common import aot_autograd
 from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.node import map_arg
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
@@ -28,6 +29,7 @@ from weft.core.node import bottom_up
 from weft.frontend.capture import Name
 from weft.frontend.composites import switched
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.randoms import Draws
 from weft.frontend.schema import aten, core_decompositions, effect
 from weft.frontend.specialise import FX, GraphProgram, Session
 
@@ -60,10 +62,14 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         program.prepare(examples)
         return make_boxed_func(program)
 
+    fused = session.fused_random
+    randoms = Draws(get_proxy_mode).table() if fused else {}
     through = aot_autograd(  # the compiler is that of backward graphs as well
-        fw_compiler=compiler, partition_fn=_partition, decompositions=core_decompositions()
+        fw_compiler=compiler,
+        partition_fn=_partition,
+        decompositions={**core_decompositions(), **randoms},
     )
-    graph, extra = keep_draws(graph)
+    graph, extra = (graph, 0) if fused else keep_draws(graph)
     # attention and recurrent layers in the form whose backward is made of core ATen ops
     unfused = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
     with unfused, sdpa_kernel(SDPBackend.MATH):
@@ -73,6 +79,8 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
 
 def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
     """Forward and backward; what is compared for equality is made of one tensor in memory.
+
+    Random bits are computed again.
 
     The gradient of amax looks for elements equal to it. A sum computed again may be another in its
     last bit, then none is: the tensor is kept, and its largest element is found again.
@@ -85,6 +93,9 @@ def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
             operands.update(n for n in pair if n.op == "call_function")
             again.add(node)
             again.update(n for first in pair for last in pair for n in _path(first, last))
+    bits = [n for n in joint.graph.nodes if n.target is torch.ops.weft.philox.default]
+    again.update(bits)  # which take nothing but a seed
+    operands.update(n for b in bits for n in b.all_input_nodes)
     for node in operands - again:
         node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
     for node in again:

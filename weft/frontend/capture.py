@@ -57,15 +57,20 @@ class Name:
 
 
 def capture(
-    graph: FX, inputs: Sequence[Any], names: Sequence[Name] | None = None, title: str = "graph"
+    graph: FX,
+    inputs: Sequence[Any],
+    names: Sequence[Name] | None = None,
+    title: str = "graph",
+    fused_random: bool = True,
 ) -> Captured:
     """Trace `graph(*inputs)`; inputs may be fake tensors."""
     start = time.perf_counter()
     names = names or [Name(str(p.target)) for p in graph.graph.find_nodes(op="placeholder")]
-    captured = _capture(graph, inputs, names, title, shared=set())
+    how = names, title, fused_random
+    captured = _capture(graph, inputs, *how, shared=set())
     if captured is None:  # inputs that share a storage, and one of them is written
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
-        captured = _capture(graph, inputs, names, title, shared=_shared_storages(tensors))
+        captured = _capture(graph, inputs, *how, shared=_shared_storages(tensors))
     if captured is None:
         raise Uncaptured("a written input shares its storage with a literal", None, None)
     captured.seconds = time.perf_counter() - start
@@ -73,7 +78,12 @@ def capture(
 
 
 def _capture(
-    graph: FX, inputs: Sequence[Any], names: Sequence[Name], title: str, shared: set[int]
+    graph: FX,
+    inputs: Sequence[Any],
+    names: Sequence[Name],
+    title: str,
+    fused_random: bool,
+    shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
     shape_env = shape_env_of(inputs)
@@ -83,7 +93,7 @@ def _capture(
     mode = detect_fake_mode(inputs) if shape_env else FakeTensorMode()
     assert mode is not None
     mode.allow_non_fake_inputs = True
-    tracer = Tracer(mode)
+    tracer = Tracer(mode, fused_random)
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)

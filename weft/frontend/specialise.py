@@ -64,6 +64,7 @@ class Session:
     dynamic: bool | None = False  # whether one program is for all sizes that Dynamo leaves free
     promises: Mapping[str, Any] = field(default_factory=dict[str, Any])  # of weft.compile's sizes
     frames: Through | None = None
+    fused_random: bool = True  # numbers by coordinates, from one seed a call; else torch's own
     programs: list[Runner] = field(default_factory=list[Runner])
     reasons: list[str] = field(default_factory=list[str])
 
@@ -252,7 +253,8 @@ class GraphProgram:
             assert self.differentiate is not None
             return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
         with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
-            captured = capture(self.graph, inputs, self.names, self.session.title)
+            how = self.session.title, self.session.fused_random
+            captured = capture(self.graph, inputs, self.names, *how)
             if apart and (captured.mutations or self._wants_gradients(inputs)):
                 raise CaptureError("tensors of one storage at a distance that is a size")
             self.settled = captured.sizes

@@ -27,6 +27,7 @@ from weft.frontend import schema
 from weft.frontend.aliasing import Ref, Step, Storage, is_dense, read, write
 from weft.frontend.floats import Floats
 from weft.frontend.graph import PLAIN, Geometry, Placeholder
+from weft.frontend.randoms import Draws
 from weft.frontend.torch_level import NOTHING, Aten, encode_call, type_of
 from weft.tensor.ops import Input, Part
 
@@ -41,8 +42,9 @@ _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 class Tracer(TorchDispatchMode):
     """The graph so far, and for every tensor the program holds, what it is in the graph."""
 
-    def __init__(self, fake_mode: FakeTensorMode) -> None:
+    def __init__(self, fake_mode: FakeTensorMode, fused_random: bool = True) -> None:
         super().__init__()
+        self.randoms = Draws(lambda: self).table() if fused_random else {}
         self.fake_mode = fake_mode
         self.names: dict[Node, str] = {}
         self.origin: dict[Node, str] = {}  # the line of the program that made a node
@@ -79,6 +81,11 @@ class Tracer(TorchDispatchMode):
         if op._schema.name.startswith("aten::_foreach_"):  # by torch: one call for each tensor
             with self:
                 return op._op_dk(torch._C.DispatchKey.CompositeExplicitAutograd, *args, **kwargs)
+        if op in self.randoms:
+            with self, self.dispatcher():
+                found = self.randoms[op](*args, **kwargs)
+            if found is not NotImplemented:
+                return found
         what = schema.effect(op)
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")

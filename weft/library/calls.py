@@ -6,12 +6,14 @@ arguments.bind([x], torch_object)         # [x, 2, torch.float16] again
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache, reduce
 from typing import Any, cast
 
 import torch
+from torch.autograd.graph import increment_version
 
+import weft.library.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  # an operator
 from weft.core.errors import UnsupportedOpError
 from weft.core.types import DTYPES
 
@@ -23,9 +25,19 @@ TAGS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.mem
 MADE = {"device": torch.device, "float": float, "complex": lambda parts: complex(*parts)}
 
 
+WROTE = "weft.wrote"
+
+
+def wrote(tensors: Iterable[torch.Tensor]) -> None:
+    """Tell torch that kernels have written to these tensors: each has another version."""
+    increment_version([t for t in tensors if not t.is_inference()])
+
+
 @cache
 def operator(target: str) -> Any:
-    """The operator overload of that dotted name."""
+    """The operator overload of that dotted name, or `wrote`."""
+    if target == WROTE:
+        return wrote
     try:
         return reduce(getattr, target.split("."), torch.ops)
     except AttributeError as error:

@@ -562,6 +562,25 @@ WEFT_FN V(i64) F(checked_index, i64)(V(i64) i, V(i64) n) {
 }
 WEFT_EACH_INTEGER(WEFT_CHECKED_DIVISOR)
 
+// ---- random bits: the first two words of Philox4x32-10 (Salmon et al. 2011). Lanes of 64 bits hold
+// words of 32, of which products read the low half alone: what is above them does no harm.
+
+WEFT_FN V(i64) F(philox, i64)(V(i64) seed, V(i64) counter) {
+    V(u64) c0 = (V(u64))counter, c1 = c0 >> 32, c2 = c0 & 0, c3 = c2;
+    V(u64) k0 = (V(u64))seed, k1 = k0 >> 32;
+    WEFT_UNROLL for (int round = 0; round < 10; round++) {
+        V(u64) first = (V(u64))F(words, i64)((V(i64))c0, SPLAT(i64, 0xD2511F53));
+        V(u64) second = (V(u64))F(words, i64)((V(i64))c2, SPLAT(i64, 0xCD9E8D57));
+        c0 = (second >> 32) ^ c1 ^ k0;
+        c1 = second;
+        c2 = (first >> 32) ^ c3 ^ k1;
+        c3 = first;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (V(i64))((c0 & 0xffffffffu) | c1 << 32);
+}
+
 WEFT_EACH_INTEGER(WEFT_INTEGER_POW)
 
 // ---- pow in f32 by powers of two in f64: |x|^y, then what IEEE says of signs, zeros and infinities

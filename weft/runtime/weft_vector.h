@@ -159,6 +159,31 @@ WEFT_LANE_OPS(f32x16, f32, 16, f)
 WEFT_LANE_OPS(f64x8, f64, 8, )
 #endif
 
+// ---- the product of the low words of 64-bit lanes, as 64 bits
+
+#define WEFT_WORDS_OP(T, W)                                                                        \
+    WEFT_FN T weft_words_##T(T v, T w) { return (T)(((W)v & 0xffffffffu) * ((W)w & 0xffffffffu)); }
+#define WEFT_WORDS_BY(T, expr)                                                                     \
+    WEFT_FN T weft_words_##T(T v, T w) { return (T)(expr); }
+WEFT_WORDS_OP(i64x1, u64x1)
+#if defined(__SSE4_1__) && !defined(__clang__)
+WEFT_WORDS_BY(i64x2, __builtin_ia32_pmuludq128((i32x4)v, (i32x4)w))
+#else
+WEFT_WORDS_OP(i64x2, u64x2)
+#endif
+#if defined(__AVX2__) && !defined(__clang__)
+WEFT_WORDS_BY(i64x4, __builtin_ia32_pmuludq256((i32x8)v, (i32x8)w))
+#else
+WEFT_WORDS_OP(i64x4, u64x4)
+#endif
+#if defined(WEFT_AVX512) && !defined(__clang__)
+typedef long long weft_long8 __attribute__((vector_size(64)));
+WEFT_WORDS_BY(i64x8,
+              __builtin_ia32_pmuludq512_mask((i32x16)v, (i32x16)w, (weft_long8){}, -1))
+#else
+WEFT_WORDS_OP(i64x8, u64x8)
+#endif
+
 // ---- x y + z, rounded once where the machine has an instruction for it, else twice. The compiler
 // contracts nothing by itself: it would in some places and not in others.
 
@@ -943,6 +968,7 @@ WEFT_CASTS(i64, i64, i64, i64)
 WEFT_CASTS(u8, u8, i32, i32)
 WEFT_FLOATS(f32, 4, i32, f)
 WEFT_FLOATS(f64, 8, i64, )
+WEFT_MAP_CHUNKS_2(words, i64, 8)
 WEFT_MAP_LANES_2(fmod, f64, __builtin_fmod)
 WEFT_MAP_LANES_2(floormod, f64, weft_floormod_f64)
 // Exact, as fmodf: in f64 a quotient below 2^29 times b is, and so is what is left of a. Where the

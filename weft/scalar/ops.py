@@ -142,6 +142,20 @@ def _dot_bf16(x: Any, y: Any) -> Any:
     return x.real * y.real + x.imag * y.imag
 
 
+def _philox(seed: Any, counter: Any) -> Any:
+    """Philox4x32-10 (Salmon et al. 2011), the first two words; see library/philox.py."""
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    seed, counter = (np.asarray(x).astype(np.uint64) for x in (seed, counter))
+    c0, c1, c2, c3 = counter & low, counter >> half, counter & np.uint64(0), np.uint64(0)
+    k0, k1 = seed & low, seed >> half
+    for _ in range(10):
+        first, second = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1 = (second >> half) ^ c1 ^ k0, second & low
+        c2, c3 = (first >> half) ^ c3 ^ k1, first & low
+        k0, k1 = (k0 + np.uint64(0x9E3779B9)) & low, (k1 + np.uint64(0xBB67AE85)) & low
+    return (c0 | c1 << half).astype(np.int64)
+
+
 FLOAT, INTEGER = ("float",), ("int", "uint")
 NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
@@ -202,6 +216,7 @@ le = function("le", 2, np.less_equal, "bool")
 gt = function("gt", 2, np.greater, "bool")
 ge = function("ge", 2, np.greater_equal, "bool")
 where = function("where", 3, np.where, domain=("float", "int", "uint", "bool", "pair"))
+philox = function("philox", 2, _philox, domain=("i64",), cost=80)  # bits, of a seed and a place
 checked_index = function("checked_index", 2, _checked_index, domain=("i64",), cost=2)
 checked_divisor = function("checked_divisor", 1, _checked_divisor, domain=INTEGER, cost=2)
 round_f16 = function("round_f16", 1, _round_to(DTYPES["f16"]), domain=("f32",))  # f32 -> f32

@@ -14,6 +14,9 @@ from typing import Any
 from weft.targets.machine import Machine
 
 _INTEGERS = [(f"atomic_{f}", d) for f in ("add", "maximum", "minimum") for d in ("i32", "i64")]
+# Their products and maxima of floats a table folds one by one.
+_FOLDS = "scatter_reduce.two", "scatter.reduce", "scatter.value_reduce", "index_reduce.default"
+LIBRARY = tuple(f"aten.{name}" for name in _FOLDS)
 ATOMICS = (*_INTEGERS, ("atomic_add", "f32"), ("atomic_add", "f64"))
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 
@@ -71,7 +74,8 @@ def _gpu(language: str, arch: str, cores: int, ghz: float, memory: float, **fact
         # of 8 bytes, in half of what needs no request
         table_elements=min(facts["shared"], STATIC) // 16,
         atomics=ATOMICS if language in ("cuda", "hip") else (),
-        library=("aten.index_put.default",),  # a table folds values one by one
+        library=LIBRARY,
+        tabled=("aten.index_put.default", "aten._embedding_bag_backward.default"),
         exchanges=language in ("cuda", "hip"),
         async_copies=language == "cuda",
         shared_threads=512 if language in ("cuda", "hip") else 256,

@@ -27,6 +27,7 @@ class Machine:
     kernel_instructions: float = 512.0  # most of an iteration, in vectors: more miss the caches
     kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
     library: tuple[str, ...] = ()  # scatters that ATen's kernels do faster than tables
+    tabled: tuple[str, ...] = ()  # more of these, where stores combine no floats
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:

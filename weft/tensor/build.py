@@ -266,10 +266,11 @@ def scan(monoid: Monoid, x: Tensor, axis: int, result: int = 0) -> Tensor:
     return Tensor(make(ops.Scan(monoid, axis, result), x.node))
 
 
-def scatter_sum(base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
+def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -> Tensor:
+    index = cast(index, i64)
     if base.shape[axis] == 1:  # the place drops out of the address, and its check with it
-        x = scalar.where(scalar.eq(scalar.checked_index(cast(index, i64), 1), 0), x, 0)
-    return Tensor(make(ops.Scatter(SUM, axis), base.node, cast(index, i64).node, x.node))
+        x = scalar.where(scalar.eq(scalar.checked_index(index, 1), 0), x, 0)
+    return Tensor(make(ops.Scatter(monoid, axis), base.node, index.node, x.node))
 
 
 def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:

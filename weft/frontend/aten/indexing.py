@@ -3,18 +3,15 @@
 **namesakes(gather)          # one Gather node; index tensors are broadcast to the result's shape
 """
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from weft.core.node import make
-from weft.core.types import boolean, i32, i64, u8
+from weft.core.types import boolean, i64, u8
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
-from weft.scalar.index import bounds, simplify
-from weft.scalar.ops import apply, checked_index, constant, eq, lt, where
-from weft.tensor import build
+from weft.scalar.ops import checked_index, eq
 from weft.tensor.build import Axes, Tensor, broadcast_in, broadcast_shape, cast, iota, reshape
-from weft.tensor.ops import Gather, Index, position
+from weft.tensor.ops import Gather
 
 Indices = Sequence[Tensor | None]  # None: all of that axis
 
@@ -47,31 +44,6 @@ def embedding(weight: Tensor, indices: Tensor, *_: Any) -> Tensor:
     return index_tensor(weight, [indices], wraps=False)
 
 
-def embedding_bag(
-    weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any
-) -> tuple[Tensor, ...]:
-    """Sums or means (mode 1) of rows; then each index's bag, the bags' lengths, and no maxima.
-
-    `how` has two switches that are about gradients alone.
-    """
-    _, mode, _, per_sample_weights, include_last_offset, padding_idx = how
-    bags, length = offsets.shape[0], indices.shape[0] // max(1, *offsets.shape)
-    begins, at = offsets.node.op, position(0)
-    even = False
-    if isinstance(begins, Index) and length > 0:  # where bags of that length begin
-        gap = apply("subtract", begins.term, apply("multiply", at, constant(length)))
-        even = simplify(gap, {at: (0, bounds(constant(bags), {})[1] - 1)}) is constant(0)
-    require(even and bags * length == indices.shape[0], "its bags differ in length")
-    require(mode < 2 and padding_idx < 0 and not include_last_offset, "its mode has no row")
-    found = embedding(weight, reshape(indices, (bags, length)))
-    if per_sample_weights is not None:
-        found = found * reshape(per_sample_weights, (bags, length, 1))
-    sums = (build.mean if mode == 1 else build.total)(found, (1,))
-    lengths = build.full((bags,), length, indices.dtype)
-    of = broadcast_in(cast(iota((bags,), 0), indices.dtype), (bags, length), (0,))
-    return sums, reshape(of, indices.shape), lengths, lengths
-
-
 def index_tensor(x: Tensor, indices: Indices, wraps: bool = True) -> Tensor:
     """x[a, :, b]: index tensors broadcast together; side by side they stay in place, else lead."""
     given = [(a, t) for a, t in enumerate(indices) if t is not None]
@@ -92,44 +64,6 @@ def index_tensor(x: Tensor, indices: Indices, wraps: bool = True) -> Tensor:
     return read(x, axes, rows_, rest, wraps)
 
 
-def scatter_add(x: Tensor, axis: int, index: Tensor, src: Tensor) -> Tensor:
-    require(x.rank > 0, "a scalar is indexed")
-    whole = [n for d, n in enumerate(x.shape) if d != axis]
-    fits = whole == [n for d, n in enumerate(index.shape) if d != axis]
-    require(fits and index.shape == src.shape, "an index over part of the source or the result")
-    return build.scatter_sum(x, axis, index, src)
-
-
-def index_add(x: Tensor, axis: int, index: Tensor, source: Tensor, *, alpha: Any = 1) -> Tensor:
-    require(x.rank > 0 and source.rank == x.rank, "a scalar is indexed")
-    rows_ = broadcast_in(reshape(index, (-1,)), source.shape, (axis,))
-    return build.scatter_sum(x, axis, rows_, source if alpha == 1 else source * alpha)
-
-
-def index_put(x: Tensor, indices: Indices, values: Tensor, accumulate: bool) -> Tensor:
-    """x with values added at x[:, a, b]: along one axis over all places that a and b can name."""
-    given = {a: t for a, t in enumerate(indices) if t is not None}
-    first, last = min(given, default=0), max(given, default=0)
-    require(accumulate, "of values for one place the last stays")
-    require(len(given) == last - first + 1, "the indexed axes are apart")
-    require(all(t.dtype in (i32, i64) for t in given.values()), "its index is no i32 or i64")
-    joint = broadcast_shape(*(t.shape for t in given.values()))
-    before, after = x.shape[:first], x.shape[last + 1 :]
-    places = (*before, *joint, *after)
-    require(0 not in x.shape, "there is nothing to index")
-    require(broadcast_shape(values.shape, places) == places, "its values have other shapes")
-    row = build.full(joint, 0, i64)
-    for a, t in given.items():
-        place = cast(t, i64)
-        place = where(lt(place, 0), place + x.shape[a], place)
-        row = row * x.shape[a] + checked_index(place, x.shape[a])
-    whole = build.broadcast(values, places)
-    shape = (*before, math.prod(joint), *after)
-    index = broadcast_in(reshape(row, (-1,)), shape, (first,))
-    flat = reshape(x, (*before, math.prod(x.shape[first : last + 1]), *after))
-    return reshape(build.scatter_sum(flat, first, index, reshape(whole, shape)), x.shape)
-
-
 def one_hot(x: Tensor, num_classes: int) -> Tensor:
     require(num_classes > 0, "the number of classes is data")
     shape = (*x.shape, num_classes)
@@ -138,9 +72,8 @@ def one_hot(x: Tensor, num_classes: int) -> Tensor:
 
 
 INDEXING = {
-    **namesakes(one_hot, embedding, take, index_put),
-    **namesakes(*map(on_axis, (gather, index_select, scatter_add, index_add))),
-    "_embedding_bag _embedding_bag_forward_only": embedding_bag,
+    **namesakes(one_hot, embedding, take),
+    **namesakes(*map(on_axis, (gather, index_select))),
     "index.Tensor _unsafe_index.Tensor": index_tensor,
 }
 

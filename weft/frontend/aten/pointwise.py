@@ -88,6 +88,7 @@ CASTS = {
 
 ROWS: dict[str, Row] = {
     **rows("wrapped", COMPARISONS | BITS | ARITHMETIC),
+    "prims.fma.default": Row(scalar.fma, "wrapped"),
     **rows("promoted", SCALED),
     **rows("converted", SELECTIONS),
     **rows("stored", CASTS),

@@ -4,7 +4,7 @@ from importlib import import_module
 
 from weft.frontend.aten.table import Row
 
-FAMILIES = """pointwise reductions views factories indexing
+FAMILIES = """pointwise reductions views factories indexing scatters bags quantised random_bits
 contractions convolution norms attention"""
 
 LOWER: dict[str, Row] = {}

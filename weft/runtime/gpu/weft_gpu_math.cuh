@@ -91,6 +91,22 @@ WEFT_FN bool not_bool(bool a) { return !a; }
     }
 WEFT_INTEGERS(WEFT_INTEGER)
 
+// The first two words of Philox4x32-10 (Salmon et al. 2011).
+WEFT_FN i64 philox_i64(i64 seed, i64 counter) {
+    u32 c0 = (u32)(u64)counter, c1 = (u32)((u64)counter >> 32), c2 = 0, c3 = 0;
+    u32 k0 = (u32)(u64)seed, k1 = (u32)((u64)seed >> 32);
+    for (int round = 0; round < 10; round++) {
+        u64 first = (u64)c0 * 0xD2511F53u, second = (u64)c2 * 0xCD9E8D57u;
+        c0 = (u32)(second >> 32) ^ c1 ^ k0;
+        c1 = (u32)second;
+        c2 = (u32)(first >> 32) ^ c3 ^ k1;
+        c3 = (u32)first;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    return (i64)((u64)c0 | (u64)c1 << 32);
+}
+
 WEFT_FN i64 WEFT_CHECKED(checked_index_i64)(WEFT_FAULTS i64 i, i64 n) {
     bool inside = (u64)i < (u64)n;
     if (!inside) weft_set_fault(1);

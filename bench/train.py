@@ -1,0 +1,181 @@
+"""Training steps through torch.compile: `python -m bench.train`, the networks of steps.py.
+
+python -m bench.train --only MLP NNUE --json bench/results/train.json
+Each backend has a process of its own, and their rounds take turns. A step is forward, backward
+and AdamW, which is compiled as well (eager's is the fused one). Losses of 20 steps are compared
+with eager's, for one seed, where numbers are torch's own; times are of weft's own random numbers.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from statistics import geometric_mean, median
+from typing import Any
+
+import torch
+
+from bench.steps import STEPS
+from weft.cli.output import milliseconds, show, table, write_json
+from weft.cli.suite_text import machine
+from weft.runtime.child import Child, ChildError
+
+BACKENDS = ("eager", "inductor", "weft")
+ROLE = "WEFT_TRAIN_BACKEND"
+STEPS_COMPARED, ROUNDS, SECONDS, EVEN = 20, 5, 0.3, 2e-3
+
+
+# --- a process that trains ------------------------------------------------------------------------
+
+
+def compiler(backend: str, exact: bool) -> Callable[[Any], Any]:
+    """What compiles a function; `exact`: with torch's own random numbers."""
+    if backend == "eager":
+        return lambda f: f
+    if backend == "inductor":
+        return lambda f: torch.compile(f, options={"fallback_random": exact})
+    random = "eager" if exact else "fused"
+    return lambda f: torch.compile(f, backend="weft", options={"random": random})
+
+
+def training(name: str, backend: str, exact: bool) -> Callable[[], torch.Tensor]:
+    """A function that makes a step and returns its loss."""
+    torch.manual_seed(0)
+    network, inputs, loss = STEPS[name]()
+    compiled = compiler(backend, exact)
+    forward = compiled(lambda *given: loss(network, *given))
+    optimiser = torch.optim.AdamW(network.parameters(), 1e-3, fused=backend == "eager" or None)
+    update = compiled(optimiser.step)
+
+    def step() -> torch.Tensor:
+        optimiser.zero_grad()
+        found = forward(*inputs)
+        found.backward()
+        update()
+        return found.detach()
+
+    return step
+
+
+def kept_bytes(step: Callable[[], Any]) -> int:
+    """Of tensors that forward saves for backward, each storage once."""
+    seen: dict[int, int] = {}
+
+    def pack(t: torch.Tensor) -> torch.Tensor:
+        if not isinstance(t, torch.nn.Parameter):
+            seen[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+        return t
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        step()
+    return sum(seen.values())
+
+
+def answer(backend: str) -> None:
+    """Requests and replies as lines of JSON."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what else prints goes to the log
+    step: Callable[[], Any] = list
+    for line in sys.stdin:
+        asked = json.loads(line)
+        try:
+            if asked["do"] == "begin":
+                torch._dynamo.reset()
+                torch.manual_seed(1)
+                exact = training(asked["name"], backend, True)
+                losses = [exact().item() for _ in range(STEPS_COMPARED)]
+                torch._dynamo.reset()
+                start = time.perf_counter()
+                step = training(asked["name"], backend, False)
+                step()
+                seconds = time.perf_counter() - start
+                reply: dict[str, Any] = {"losses": losses, "seconds": seconds}
+                reply["kept"] = kept_bytes(step)
+            else:
+                count, start = 0, time.perf_counter()
+                while not count or time.perf_counter() - start < SECONDS:
+                    step()
+                    count += 1
+                reply = {"ms": 1e3 * (time.perf_counter() - start) / count}
+        except Exception as error:
+            reply = {"error": f"{type(error).__name__}: {error}".split("\n")[0], "where": None}
+        print(json.dumps(reply), file=out, flush=True)
+
+
+# --- what is measured -----------------------------------------------------------------------------
+
+
+def measured(children: dict[str, Child], name: str) -> dict[str, Any]:
+    """By backend: the median step in ms, bytes kept, seconds to the first step, the losses."""
+    rows: dict[str, Any] = {}
+    for backend, child in children.items():
+        try:
+            rows[backend] = {**child.ask(do="begin", name=name), "rounds": []}
+        except ChildError as error:
+            rows[backend] = {"failure": str(error), "rounds": []}
+    for _ in range(ROUNDS):
+        for backend, child in children.items():
+            if "failure" not in rows[backend]:
+                rows[backend]["rounds"].append(child.ask(do="round")["ms"])
+    for row in rows.values():
+        row["ms"] = median(row["rounds"]) if row["rounds"] else None
+    wanted = rows["eager"]["losses"]
+    for row in rows.values():
+        if "losses" in row:
+            row["apart"] = max(abs(a / b - 1) for a, b in zip(row["losses"], wanted, strict=True))
+    return rows
+
+
+def shown(name: str, rows: dict[str, Any]) -> list[str]:
+    weft, best = rows["weft"]["ms"], best_peer(rows)
+    ratio = f"{best / weft:.2f}" if weft and best else "-"
+    kept = (f"{rows[b].get('kept', 0) / 1e6:.1f}" for b in BACKENDS)
+    apart = f"{rows['weft'].get('apart', float('nan')):.0e}"
+    return [name, *(milliseconds(rows[b]["ms"]) for b in BACKENDS), ratio, " ".join(kept), apart]
+
+
+def best_peer(rows: dict[str, Any]) -> float | None:
+    return min((rows[b]["ms"] for b in BACKENDS if b != "weft" and rows[b]["ms"]), default=None)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", default=[], help="parts of names; all without")
+    parser.add_argument("--json")
+    chosen = parser.parse_args()
+    names = [n for n in STEPS if not chosen.only or any(w in n for w in chosen.only)]
+    found: dict[str, dict[str, Any]] = {}
+    with tempfile.TemporaryDirectory() as logs:
+        children = {b: Child("bench.train", Path(logs) / b, {ROLE: b}, 600.0) for b in BACKENDS}
+        for name in names:
+            print(name, file=sys.stderr, flush=True)
+            found[name] = measured(children, name)
+        for child in children.values():
+            child.close()
+    columns = ["step", *BACKENDS, "best / weft", "MB kept", "loss apart"]
+    show(table("milliseconds", columns, [shown(n, r) for n, r in found.items()]))
+    ratios = [best_peer(r) / r["weft"]["ms"] for r in found.values() if r["weft"]["ms"]]  # type: ignore[operator]
+    show(
+        f"times as fast as the better peer: {geometric_mean(ratios):.2f}" if ratios else "none ran"
+    )
+    failures = [
+        f"{n}, {b}: {r[b]['failure']}" for n, r in found.items() for b in r if "failure" in r[b]
+    ]
+    show(*failures)
+    if chosen.json is not None:
+        write_json({"machine": machine(True), "steps": found}, chosen.json)
+    apart = [n for n, r in found.items() if r["weft"].get("apart", 1.0) > EVEN]
+    return int(bool(apart))
+
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    if ROLE in os.environ:
+        answer(os.environ[ROLE])
+    else:
+        sys.exit(main())

@@ -1,0 +1,146 @@
+"""Rows of embedding bags: sums or means of rows of a table, and their gradients.
+
+sums, of, lengths, _ = embedding_bag(weight, indices, offsets, ...)   # of[i]: the bag of indices[i]
+"""
+
+from typing import Any
+
+from weft.core.types import i64
+from weft.frontend.aten.indexing import embedding
+from weft.frontend.aten.scatters import scatter
+from weft.frontend.aten.table import Row, require, rows
+from weft.scalar.index import bounds, simplify
+from weft.scalar.monoid import SUM
+from weft.scalar.ops import apply, constant, eq, maximum, ne, where
+from weft.tensor import build
+from weft.tensor.build import (
+    Tensor,
+    broadcast_in,
+    cast,
+    full,
+    iota,
+    reshape,
+    slice_,
+    unsqueeze,
+)  # fmt: skip
+from weft.tensor.ops import Index, position
+
+SUMS, MEANS = 0, 1  # modes
+
+
+def even_length(offsets: Tensor, count: int) -> int | None:
+    """The one length of all bags, where it follows from how the offsets are made."""
+    bags, length = offsets.shape[0], count // max(1, *offsets.shape)
+    begins, at = offsets.node.op, position(0)
+    if not isinstance(begins, Index) or length == 0 or bags * length != count:
+        return None
+    gap = apply("subtract", begins.term, apply("multiply", at, constant(length)))
+    even = simplify(gap, {at: (0, bounds(constant(bags), {})[1] - 1)}) is constant(0)
+    return length if even else None
+
+
+def bag_of(offsets: Tensor, count: int) -> Tensor:
+    """The bag of each index, i64: how many bags begin up to there, but for the first."""
+    length = even_length(offsets, count)
+    if length is not None:
+        of = broadcast_in(iota(offsets.shape, 0), (*offsets.shape, length), (0,))
+        return reshape(of, (count,))
+    begins = scatter(SUM, full((count + 1,), 0, i64), 0, offsets, full(offsets.shape, 1, i64))
+    return slice_(build.scan(SUM, begins, 0), 0, 0, count) - 1
+
+
+def lengths_of(of: Tensor, bags: int, live: Tensor | None) -> Tensor:
+    """How many indices each bag has, i64; `live` ones alone."""
+    ones = full(of.shape, 1, i64) if live is None else cast(live, i64)
+    return scatter(SUM, full((bags,), 0, i64), 0, of, ones)
+
+
+def embedding_bag(
+    weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any
+) -> tuple[Tensor, ...]:
+    """Sums or means of rows; then each index's bag, the bags' lengths, and no maxima.
+
+    `how` has two switches that are about gradients alone.
+    """
+    _, mode, _, per_sample_weights, include_last_offset, padding_idx = how
+    require(mode in (SUMS, MEANS), "its mode has no row")
+    count, bags = indices.shape[0], offsets.shape[0] - bool(include_last_offset)
+    length = None if include_last_offset else even_length(offsets, count)
+    live = None if padding_idx < 0 else ne(indices, padding_idx)
+    of, found = bag_of(offsets, count), build.widen(embedding(weight, indices))
+    if per_sample_weights is not None:
+        found = found * build.widen(unsqueeze(per_sample_weights, 1))
+    if live is not None:
+        found = where(unsqueeze(live, 1), found, 0)
+    if length is not None:
+        sums = build.total(reshape(found, (bags, length, *found.shape[1:])), (1,))
+    else:
+        base = full((bags, *found.shape[1:]), 0, found.dtype)
+        sums = scatter(SUM, base, 0, broadcast_in(of, found.shape, (0,)), found)
+    if length is None or live is not None:
+        lengths = lengths_of(of, bags, live)
+    else:
+        lengths = full((bags,), length, i64)
+    if mode == MEANS:
+        sums = sums / cast(maximum(unsqueeze(lengths, 1), 1), sums.dtype)
+    lengths = cast(lengths, indices.dtype)
+    return sums, cast(of, indices.dtype), lengths, lengths
+
+
+def _gradients(grad: Tensor, of: Tensor) -> Tensor:
+    """The gradient of each index's bag."""
+    return build.widen(embedding(grad, of))
+
+
+def embedding_bag_dense_backward(
+    grad: Tensor, indices: Tensor, of: Tensor, lengths: Tensor, *how: Any
+) -> Tensor:
+    """The table's gradient, of as many rows as the table."""
+    _, number, by_frequency, mode, per_sample_weights, padding_idx = how
+    require(mode in (SUMS, MEANS), "its mode has no row")
+    require(not by_frequency, "torch counts other indices than it names")
+    each = _gradients(grad, of)
+    if per_sample_weights is not None:
+        each = each * build.widen(unsqueeze(per_sample_weights, 1))
+    if mode == MEANS:
+        each = each / cast(unsqueeze(embedding(lengths, of), 1), each.dtype)
+    if padding_idx >= 0:
+        each = where(unsqueeze(ne(indices, padding_idx), 1), each, 0)
+    base = full((number, *grad.shape[1:]), 0, each.dtype)
+    return scatter(SUM, base, 0, broadcast_in(indices, each.shape, (0,)), each)
+
+
+def embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, *rest: Any) -> Tensor:
+    of, lengths, maxima, number, by_frequency, mode, sparse, weights, padding_idx = rest
+    require(not sparse, "a sparse gradient is torch's to make")
+    count = indices.shape[0]
+    if of.shape[0] != count:
+        of = bag_of(offsets, count)
+    if mode == MEANS:
+        live = None if padding_idx < 0 else ne(indices, padding_idx)
+        lengths = lengths_of(of, grad.shape[0], live)
+    how = maxima, number, by_frequency, mode, weights, padding_idx
+    return embedding_bag_dense_backward(grad, indices, of, lengths, *how)
+
+
+def embedding_bag_per_sample_weights_backward(
+    grad: Tensor, weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any
+) -> Tensor:
+    of, mode, padding_idx = how
+    require(mode == SUMS, "its mode has no row")
+    if of.shape[0] != indices.shape[0]:
+        of = bag_of(offsets, indices.shape[0])
+    products = _gradients(grad, of) * build.widen(embedding(weight, indices))
+    sums = build.total(products, (1,))
+    return sums if padding_idx < 0 else where(eq(indices, padding_idx), 0, sums)
+
+
+ROWS: dict[str, Row] = rows(
+    "stored",
+    {
+        "_embedding_bag _embedding_bag_forward_only": embedding_bag,
+        "_embedding_bag_dense_backward": embedding_bag_dense_backward,
+        "_embedding_bag_backward": embedding_bag_backward,
+        "_embedding_bag_per_sample_weights_backward": embedding_bag_per_sample_weights_backward,
+    },
+)

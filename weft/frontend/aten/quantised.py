@@ -1,0 +1,63 @@
+"""Rows of values rounded to steps of a scale, as training for quantisation has them.
+
+fake_quantize(x, 0.1, 0, -128, 127)      # a multiple of 0.1, and whether x was within the range
+"""
+
+import math
+
+import numpy as np
+
+from weft.core.types import f32
+from weft.frontend.aten.formulas import is_nan
+from weft.frontend.aten.table import Row, axis_of, rows
+from weft.scalar.ops import ge, le, maximum, minimum, where
+from weft.scalar.ops import round_even as nearest
+from weft.tensor.build import Operand, Tensor, broadcast_in, cast, reshape
+
+BELOW = float(np.nextafter(np.float32(2**63), np.float32(0)))  # the last f32 that an i64 holds
+
+
+def fake_quantize(
+    x: Tensor, scale: Operand, zero_point: Operand, low: int, high: int, most: float = math.inf
+) -> tuple[Tensor, Tensor]:
+    """The inverse of a scale is an f32, by which x is multiplied, as in eager's kernels.
+
+    NaN is the least value, as is what is above `most`.
+    """
+    inverse = 1.0 / scale if isinstance(scale, Tensor) else np.float32(1) / np.float32(scale)
+    scale = scale if isinstance(scale, Tensor) else float(np.float32(scale))
+    wide = x.dtype.compute
+    inverse = cast(inverse, wide) if isinstance(inverse, Tensor) else float(inverse)
+    at = nearest(cast(x, wide) * inverse) + zero_point
+    at = where(is_nan(at) | (at > most), -math.inf, at)
+    inside = ge(at, low) & le(at, high)
+    return (minimum(maximum(at, low), high) - zero_point) * scale, inside
+
+
+def by_tensors(
+    x: Tensor, scale: Tensor, zero_point: Tensor, enabled: Tensor, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    """One scale and zero point, and whether values are rounded at all."""
+    factor, zero = (reshape(t, ()) for t in (scale, zero_point))
+    out, inside = fake_quantize(x, factor, cast(zero, x.dtype.compute), low, high)
+    rounds = reshape(enabled, ()) > 0
+    return where(rounds, out, cast(x, out.dtype)), inside | ~rounds
+
+
+def by_channel(
+    x: Tensor, scale: Tensor, zero_point: Tensor, axis: int, low: int, high: int
+) -> tuple[Tensor, Tensor]:
+    axes = (axis_of(axis, x.rank),)
+    factor = broadcast_in(cast(scale, f32), x.shape, axes)
+    zero = broadcast_in(cast(zero_point, x.dtype.compute), x.shape, axes)
+    return fake_quantize(x, factor, zero, low, high, BELOW)
+
+
+ROWS: dict[str, Row] = rows(
+    "stored",
+    {
+        "fake_quantize_per_tensor_affine_cachemask": fake_quantize,
+        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": by_tensors,
+        "fake_quantize_per_channel_affine_cachemask": by_channel,
+    },
+)

@@ -1,0 +1,168 @@
+"""Random numbers by coordinates: what torch's generator draws becomes a function of one seed.
+
+table = Draws(get_proxy_mode).table()      # {aten.native_dropout.default: of its arguments, ...}
+
+A graph draws one seed a call from torch's generator, so that it is reproducible; each random op is
+a stream of that seed. Bits are computed where they are read, and again in a backward graph: no
+mask is stored. The numbers are others than eager's, of the same distribution: random="eager" keeps
+torch's own. What has no formula here (randint, randperm, multinomial ...) stays torch's as well.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+
+import weft.library.philox  # noqa: F401  # pyright: ignore[reportUnusedImport]  # an operator
+
+aten = torch.ops.aten
+SEEDS = -(2**63), 2**63 - 1
+
+Shape = Sequence[int]
+DIGITS = {torch.float64: 53, torch.float32: 24, torch.float16: 11, torch.bfloat16: 8}
+
+
+class Draws:
+    """The streams of a graph's seed; `trace` names the graph that is traced now."""
+
+    def __init__(self, trace: Callable[[], object]) -> None:
+        self.trace = trace
+        self.known: object = None  # the trace that has the seeds
+        self.seeds: dict[torch.device, torch.Tensor] = {}
+        self.count = 0
+
+    def bits(self, size: Shape, device: Any) -> torch.Tensor:
+        """64 random bits for each element: i64."""
+        now, place = self.trace(), torch.device(device or "cpu")
+        if now is not self.known:
+            self.known, self.seeds, self.count = now, {}, 0
+        if place not in self.seeds:
+            self.seeds[place] = aten.randint.low(*SEEDS, [], dtype=torch.int64, device=place)
+        self.count += 1
+        return torch.ops.weft.philox.default(self.seeds[place], self.count - 1, size)
+
+    def table(self) -> dict[Any, Callable[..., Any]]:
+        """By op, what it is in other ops; NotImplemented for a call that stays torch's."""
+        return {op: partial(formula, self.bits) for op, formula in FORMULAS.items()}
+
+
+Bits = Callable[[Shape, Any], torch.Tensor]
+
+
+# --- distributions --------------------------------------------------------------------------------
+
+
+def _number(word: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """A number in [0, 1) of as many binary digits as the dtype has, from 32 bits or from 64."""
+    digits, width = DIGITS[dtype], 8 * word.element_size()
+    return (word >> (width - digits) & (1 << digits) - 1).to(dtype) * 2.0**-digits
+
+
+def _uniform(bits: Bits, size: Shape, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    drawn = bits(size, device)
+    return _number(drawn if dtype is torch.float64 else drawn.to(torch.int32), dtype)
+
+
+def _normal(bits: Bits, size: Shape, dtype: torch.dtype, device: Any) -> torch.Tensor:
+    """Box and Muller 1958: 1 - u is in (0, 1]."""
+    wide = torch.float64 if dtype is torch.float64 else torch.float32
+    drawn = bits(size, device)
+    if wide is torch.float64:
+        words = drawn, bits(size, device)
+    else:  # one draw has the digits of both numbers
+        words = drawn.to(torch.int32), (drawn >> 32).to(torch.int32)
+    radius, angle = (_number(word, wide) for word in words)
+    found = torch.sqrt(-2 * torch.log(1 - radius)) * torch.cos(2 * math.pi * angle)
+    return found.to(dtype)
+
+
+Distribution = Callable[[Bits, Shape, torch.dtype, Any], torch.Tensor]
+
+
+def _is_plain(dtype: Any, **rest: Any) -> bool:
+    strided = rest.pop("layout", None) in (None, torch.strided)
+    return dtype in DIGITS and strided and not any(rest.values())
+
+
+def factory(draw: Distribution, bits: Bits, size: Shape, **how: Any) -> Any:
+    """rand(size, dtype=, device=)"""
+    dtype = how.pop("dtype", None) or torch.get_default_dtype()
+    device = how.pop("device", None)
+    return draw(bits, size, dtype, device) if _is_plain(dtype, **how) else NotImplemented
+
+
+def like(draw: Distribution, bits: Bits, x: torch.Tensor, **how: Any) -> Any:
+    """rand_like(x, dtype=, device=)"""
+    dtype, device = how.pop("dtype", None) or x.dtype, how.pop("device", None) or x.device
+    kept = how.pop("memory_format", None) in (None, torch.preserve_format)
+    if not kept or not _is_plain(dtype, **how):
+        return NotImplemented
+    return _laid_out(draw(bits, x.shape, dtype, device), x)
+
+
+def _laid_out(found: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """In memory as x is."""
+    return found if x.is_contiguous() else aten.copy.default(torch.empty_like(x), found)
+
+
+def uniform(
+    bits: Bits, x: torch.Tensor, low: float = 0, high: float = 1, *, generator: Any = None
+) -> Any:
+    if generator is not None or x.dtype not in DIGITS:
+        return NotImplemented
+    return _laid_out(_uniform(bits, x.shape, x.dtype, x.device) * (high - low) + low, x)
+
+
+def normal(
+    bits: Bits, x: torch.Tensor, mean: float = 0, std: float = 1, *, generator: Any = None
+) -> Any:
+    if generator is not None or x.dtype not in DIGITS or std < 0:
+        return NotImplemented
+    return _laid_out(_normal(bits, x.shape, x.dtype, x.device) * std + mean, x)
+
+
+def exponential(bits: Bits, x: torch.Tensor, rate: float = 1, *, generator: Any = None) -> Any:
+    if generator is not None or x.dtype not in DIGITS or rate <= 0:
+        return NotImplemented
+    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    found = -torch.log(1 - _uniform(bits, x.shape, wide, x.device)) / rate
+    return _laid_out(found.to(x.dtype), x)
+
+
+def bernoulli(bits: Bits, x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Any:
+    """1 with the probability p, or with that of each element of x."""
+    if generator is not None or (p is None and x.dtype not in DIGITS):
+        return NotImplemented
+    if not isinstance(p, torch.Tensor | None) and not 0 <= p <= 1:
+        return NotImplemented  # torch says what is wrong
+    chance = x if p is None else p
+    wide = torch.float64 if getattr(chance, "dtype", None) is torch.float64 else torch.float32
+    drawn = _uniform(bits, x.shape, wide, x.device)
+    return _laid_out((drawn < chance).to(x.dtype), x)
+
+
+def native_dropout(bits: Bits, x: torch.Tensor, p: float, train: bool | None) -> Any:
+    """x * mask / (1 - p), and the mask."""
+    if train is False or p == 0:
+        return x.clone(), torch.ones_like(x, dtype=torch.bool)
+    if not 0 <= p < 1 or x.dtype not in DIGITS:
+        return NotImplemented
+    mask = _laid_out(_uniform(bits, x.shape, torch.float32, x.device) >= p, x)
+    return x * mask * (1.0 / (1.0 - p)), mask
+
+
+FORMULAS: dict[Any, Callable[..., Any]] = {
+    aten.rand.default: partial(factory, _uniform),
+    aten.randn.default: partial(factory, _normal),
+    aten.rand_like.default: partial(like, _uniform),
+    aten.randn_like.default: partial(like, _normal),
+    aten.uniform.default: uniform,
+    aten.normal_functional.default: normal,
+    aten.exponential.default: exponential,
+    aten.bernoulli.default: bernoulli,
+    aten.bernoulli.p: bernoulli,
+    aten.bernoulli.Tensor: bernoulli,
+    aten.native_dropout.default: native_dropout,
+}
