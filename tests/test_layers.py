@@ -40,6 +40,8 @@ LAYERS: dict[str, set[str]] = {
     # Above them. link is the half of the driver where buffers of a program meet the runtime's.
     "options": {"core", "config", "targets"},
     "link": {
+        "kernel.ops",
+        "library",
         "core",
         "config",
         "interpret.memory",

@@ -137,7 +137,10 @@ def emitted_of(levels: Levels, options: Options) -> Emitted:
     priced, work = {k.name: price(k.body) for k in first}, {k.name: work_of(k) for k in first}
     facts = (unique.all(priced), unique.all(work), unique.starts) if unique else (priced, work, {})
     texts = levels.symbols, levels.sources, levels.launches
-    return Emitted(without_restatements(program), *texts, *facts, sizes=levels.sizes)
+    final = {levels.symbols[k.name]: k for k in made["kernel"].kernels}
+    bodies = {name: final[symbol] for name, symbol in levels.symbols.items() if symbol in final}
+    plain = without_restatements(program)
+    return Emitted(plain, *texts, *facts, sizes=levels.sizes, bodies=bodies)
 
 
 def runnable(

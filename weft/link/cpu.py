@@ -9,6 +9,7 @@ from functools import cache
 
 from weft import runtime
 from weft.config import config
+from weft.link.in_place import in_place
 from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.toolchain import Toolchain, open_toolchain
 from weft.targets.cpu import CPU
@@ -37,8 +38,12 @@ def link(
 
     `constants` are the inputs that seldom change: kernels of these alone run once.
     """
-    spec = make_spec(emitted, writes, constants)
-    symbols = (emitted.symbols[k.name] for k in emitted.program.kernels)
-    needed = {symbol: emitted.sources[symbol] for symbol in symbols}
+    named = in_place(emitted.program, writes, emitted.bodies)
+    spec = make_spec(emitted, writes, constants, named)
+    kernels = [(k, emitted.symbols[k.name]) for k in emitted.program.kernels]
+    needed = {symbol: emitted.sources[symbol] for _, symbol in kernels}
+    for kernel, symbol in kernels:
+        if any(b.name in named for b in kernel.outputs):  # two operands are one in memory
+            needed[symbol] = needed[symbol].replace("restrict ", "")
     extra = described(emitted, constants)
     return Linked(*runtime.build(spec, needed, tools(target.isa), key=key, extra=extra), False)

@@ -5,8 +5,9 @@ linked.runner(report)(tensors)      # a Linked program, run, with its steps time
 """
 
 import hashlib
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from weft import runtime
 from weft.core.node import Node
 from weft.core.passes import PassLog
 from weft.core.types import Symbolic
+from weft.library.calls import WROTE
 from weft.runtime.gpu_program import GPUProgram
 from weft.runtime.opencl import OpenCLProgram
 from weft.runtime.report import KernelReport, Report
@@ -47,6 +49,7 @@ class Emitted:
     work: Mapping[str, Any]  # a Work each: flops and bytes
     starts: Mapping[str, tuple[int, ...]]
     sizes: tuple[Node, ...] = ()  # the symbols that a call has values for
+    bodies: Mapping[str, Kernel] = field(default_factory=dict[str, Kernel])  # as they are emitted
 
 
 @dataclass
@@ -74,9 +77,9 @@ class Linked:
         given, native = list(tensors), [isinstance(step, runtime.Call) for step in steps]
         inputs = {b.name: b.index for b in self.program.spec.buffers if b.kind == "input"}
         for step in steps:
-            if isinstance(step, runtime.Extern) and step.target == WRITE:
-                written = inputs[step.args[0]["tensor"]]
-                given[written] = copied(given[written])
+            if isinstance(step, runtime.Extern) and step.target in (WRITE, WROTE):
+                for name in step.reads[: 1 if step.target == WRITE else None]:
+                    given[inputs[name]] = copied(given[inputs[name]])
         spent = sum(us for _, us in self.program.profile(given, rounds=1))
         times = self.program.profile(given, rounds=max(3, min(100, int(2e5 / max(spent, 1.0)))))
         kernels = [us for kernel, (_, us) in zip(native, times, strict=True) if kernel]
@@ -131,11 +134,15 @@ def without_restatements(program: Program) -> Program:
 
 
 def make_spec(
-    emitted: Emitted, writes: Mapping[int, int], constants: Collection[int] = ()
+    emitted: Emitted,
+    writes: Mapping[int, int],
+    constants: Collection[int] = (),
+    named: Mapping[str, str] = MappingProxyType({}),
 ) -> runtime.ProgramSpec:
     """The launch spec: inputs by position, outputs allocated per call, all else in the arena.
 
-    Steps that only constants decide come first and run once.
+    Steps that only constants decide come first and run once. Kernels store the results that are
+    `named` into those inputs.
     """
     program = emitted.program
     sizes = emitted.sizes
@@ -151,34 +158,51 @@ def make_spec(
     steps: list[runtime.Call | runtime.Extern] = []
     for step in program.steps:
         for b in (*step.inputs, *step.outputs):
+            if b.name in named:
+                continue
             known = full.get(b.name, b)  # kernels see buffers flat
             kind = "kept" if b.name in kept else "temp"
             buffers.setdefault(b.name, _buffer(known, kind))
         if isinstance(step, Kernel):
-            args = tuple(b.name for b in (*step.inputs, *step.outputs))
-            symbol, content = emitted.symbols[step.name], None
-            launch, checks = emitted.launches.get(symbol), _checks(step)
-            if launch is not None:
-                args += tuple(map(runtime.by_value, launch.sizes))
-                checks = checks if launch.checked else None
-            elif sizes and sizes_of(step):
-                args += (runtime.SIZES,)
-            starts = _bytes(step, emitted.starts.get(step.name, ()))
-            if any(b.name in kept for b in step.outputs):
-                text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
-                content = hashlib.sha256(text.encode()).hexdigest()
-            steps.append(runtime.Call(symbol, args, checks, content, starts))
+            steps.append(_call(step, emitted, kept, named))
         else:
             steps.append(_extern(step, read))
     steps.sort(key=lambda step: not (isinstance(step, runtime.Call) and step.once is not None))
-    for i, target in writes.items():
-        into, value = program.inputs[target].name, program.outputs[i].name
-        args = ({"tensor": into}, {"tensor": value})
-        steps.append(runtime.Extern(WRITE, args, {}, (None,)))
+    steps += _stores(program, writes, named)
     for b in runtime.size_buffers([label for label, _ in hints], bool(emitted.launches)):
         buffers[b.name] = b
     outputs = tuple(b.name for b in returned)
     return runtime.ProgramSpec(tuple(buffers.values()), tuple(steps), outputs, hints)
+
+
+def _call(
+    step: Kernel, emitted: Emitted, kept: Collection[str], named: Mapping[str, str]
+) -> runtime.Call:
+    args = tuple(named.get(b.name, b.name) for b in (*step.inputs, *step.outputs))
+    symbol, content = emitted.symbols[step.name], None
+    launch, checks = emitted.launches.get(symbol), _checks(step)
+    if launch is not None:
+        args += tuple(map(runtime.by_value, launch.sizes))
+        checks = checks if launch.checked else None
+    elif emitted.sizes and sizes_of(step):
+        args += (runtime.SIZES,)
+    starts = _bytes(step, emitted.starts.get(step.name, ()))
+    if any(b.name in kept for b in step.outputs):
+        text = f"{emitted.sources[symbol].replace(symbol, '')}{starts}"
+        content = hashlib.sha256(text.encode()).hexdigest()
+    return runtime.Call(symbol, args, checks, content, starts)
+
+
+def _stores(
+    program: Program, writes: Mapping[int, int], named: Mapping[str, str]
+) -> Iterator[runtime.Extern]:
+    """The last steps: results copied into inputs, and torch told of those that are there."""
+    if named:
+        yield runtime.Extern(WROTE, ([{"tensor": name} for name in named.values()],))
+    for i, target in writes.items():
+        into, value = program.inputs[target].name, program.outputs[i].name
+        if value not in named:
+            yield runtime.Extern(WRITE, ({"tensor": into}, {"tensor": value}), {}, (None,))
 
 
 def once(program: Program, constants: Collection[int]) -> list[Kernel]:
