@@ -122,7 +122,10 @@ def test_the_command(
     plant(monkeypatch, "aten.tan.default", refuse)
     assert command("-c", "torch.randn(3).exp().tan() + 1", "-o", str(tmp_path / "small.py")) == 0
     assert "1 of 3 steps: LookupError: planted" in capsys.readouterr().err
-    assert "weft.compile(Repro())(*example_inputs)" in (tmp_path / "small.py").read_text()
+    assert (
+        "weft.compile(Repro(), random='eager')(*example_inputs)"
+        in (tmp_path / "small.py").read_text()
+    )
     options = ("--dynamic", "--fuse", "none", "-o", str(tmp_path / "free.py"))
     assert command("-c", "torch.randn(3).tan()", *options) == 0
     called = "weft.compile(Repro(), fuse='none', dynamic=True)(*example_inputs)"
