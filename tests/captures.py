@@ -20,7 +20,7 @@ class Silent:
     """What is common to back ends that nobody asks for texts and reports."""
 
     def session(self, title: str) -> Session:
-        return Session(self, strict=True, debug=True, title=title)
+        return Session(self, strict=True, debug=True, title=title, fused_random=False)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return ""

@@ -24,7 +24,7 @@ class Interpreter:
         self.captured: list[Captured] = []
 
     def session(self, title: str = "graph") -> Session:
-        return Session(self, debug=True, title=title)
+        return Session(self, debug=True, title=title, fused_random=False)
 
     def ir(self, programs: Sequence[Runner], level: str) -> str:
         return ""
