@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -90,8 +91,10 @@ def stored(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
     plain = cpu.in_place
 
-    def seen(program: Any, writes: Any, bodies: Any) -> Any:
-        named = plain(program, writes, bodies)
+    def seen(emitted: Any, writes: Any) -> Any:
+        named = plain(emitted, writes)
+        within = {k.name: (1,) * len(k.inputs) or (1,) for k in emitted.program.kernels}
+        assert not plain(replace(emitted, starts=within), writes)
         found.append((len(named), len(writes)))
         return named
 

@@ -185,6 +185,18 @@ def test_dropout_of_everything_and_of_nothing() -> None:
         weft.compile(lambda x: F.dropout(x, 1.5))(x)
 
 
+def test_what_torch_refuses() -> None:
+    x = torch.zeros(9)
+    for draw in (
+        lambda x: x.clone().uniform_(2, 1),
+        lambda x: x.clone().normal_(0, -1),
+        lambda x: x.clone().exponential_(-1),
+        lambda x: x.clone().bernoulli_(1.5),
+    ):
+        with pytest.raises(RuntimeError):
+            weft.compile(draw)(x)
+
+
 def test_another_word_is_refused() -> None:
     with pytest.raises(weft.WeftError, match="random"):
         weft.compile(DROPS, random="no")  # type: ignore[arg-type]

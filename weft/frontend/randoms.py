@@ -110,7 +110,7 @@ def _laid_out(found: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 def uniform(
     bits: Bits, x: torch.Tensor, low: float = 0, high: float = 1, *, generator: Any = None
 ) -> Any:
-    if generator is not None or x.dtype not in DIGITS:
+    if generator is not None or x.dtype not in DIGITS or not low <= high:
         return NotImplemented
     return _laid_out(_uniform(bits, x.shape, x.dtype, x.device) * (high - low) + low, x)
 

@@ -38,7 +38,7 @@ def link(
 
     `constants` are the inputs that seldom change: kernels of these alone run once.
     """
-    named = in_place(emitted.program, writes, emitted.bodies)
+    named = in_place(emitted, writes)
     spec = make_spec(emitted, writes, constants, named)
     kernels = [(k, emitted.symbols[k.name]) for k in emitted.program.kernels]
     needed = {symbol: emitted.sources[symbol] for _, symbol in kernels}

@@ -1,6 +1,6 @@
 """Which results that are stored into inputs need no memory of their own: the kernel writes there.
 
-named = in_place(program, {3: 0}, bodies)      # {"add_3": "weight"}: the result, the input
+named = in_place(emitted, {3: 0})      # {"add_3": "weight"}: the result, the input
 A kernel may where it reads each element of the input before it stores the result there, where
 nothing reads the input later, and where nothing after its start can fail: then the input is whole.
 """
@@ -10,20 +10,19 @@ from typing import Any
 
 from weft.core.node import Node, postorder
 from weft.kernel.ops import VectorLoad, VectorStore
+from weft.link.program import Emitted
 from weft.scalar.blocks import combining
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Program, Stmt, Store
+from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked
 
 
-def in_place(
-    program: Program, writes: Mapping[int, int], bodies: Mapping[str, Kernel]
-) -> dict[str, str]:
-    """Results and the inputs that they are stored into; `bodies` are kernels as they are emitted.
+def in_place(emitted: Emitted, writes: Mapping[int, int]) -> dict[str, str]:
+    """Results and the inputs that they are stored into; of a program for any size none.
 
-    Of a program for any size none: a last block may compute some elements twice.
+    There a last block may compute some elements twice.
     """
-    found: dict[str, str] = {}
+    program, found = emitted.program, dict[str, str]()
     names = [b.name for b in program.outputs]
     for i, target in writes.items():
         value, into = program.outputs[i], program.inputs[target]
@@ -37,17 +36,20 @@ def in_place(
         alone = not any(into.name in (b.name for b in s.inputs) for s in rest[1:])
         distinct = 0 not in into.type.layout and into.name not in found.values()
         if same and alone and distinct and len(kernels) == len(rest):
-            found |= {value.name: into.name} if _early(kernels[0], value, into, bodies) else {}
+            found |= {value.name: into.name} if _early(kernels[0], value, into, emitted) else {}
     return found
 
 
-def _early(kernel: Kernel, value: Buffer, into: Buffer, bodies: Mapping[str, Kernel]) -> bool:
-    """Whether the kernel, as it is emitted, reads an element of `into` before it stores it."""
-    final = bodies[kernel.name]
+def _early(kernel: Kernel, value: Buffer, into: Buffer, emitted: Emitted) -> bool:
+    """Whether the kernel, as it is emitted, reads an element of `into` before it stores it.
+
+    Not one that is handed an address within its inputs: elements have other numbers there.
+    """
+    final = emitted.bodies[kernel.name]
     written = final.outputs[[b.name for b in kernel.outputs].index(value.name)]
     places = [n for n, b in enumerate(kernel.inputs) if b.name == into.name]
     read = [final.inputs[n] for n in places]
-    if any(True for _ in combining(final.body)) or len(read) > 1:
+    if any(emitted.starts.get(kernel.name, ())) or any(combining(final.body)) or len(read) > 1:
         return False
     return not read or _in_order(final.body, read[0], written)
 
@@ -84,7 +86,5 @@ def _loads(stmt: Stmt, read: Buffer) -> Iterator[Node]:
 
 
 def _loaded(load: Node) -> Any:
-    op = load.op
-    return (
-        (load.args[0], op.lanes, op.stride) if isinstance(op, VectorLoad) else (load.args[0], 1, 1)
-    )
+    op, at = load.op, load.args[0]
+    return (at, op.lanes, op.stride) if isinstance(op, VectorLoad) else (at, 1, 1)

@@ -22,7 +22,7 @@ from weft.tensor.build import (
     reshape,
     slice_,
     unsqueeze,
-)  # fmt: skip
+)
 from weft.tensor.ops import Index, position
 
 SUMS, MEANS = 0, 1  # modes

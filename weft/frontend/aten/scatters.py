@@ -28,7 +28,7 @@ from weft.tensor.build import (
     permute,
     reshape,
     slice_,
-)  # fmt: skip
+)
 
 # --- one value for each index ---------------------------------------------------------------------
 
