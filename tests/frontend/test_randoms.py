@@ -59,7 +59,7 @@ DRAWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = 
     "uniform": (lambda x: torch.empty_like(x).uniform_(-1, 3), 1, 16 / 12),
     "normal": (lambda x: torch.empty_like(x).normal_(2, 3), 2, 9),
     "exponential": (lambda x: torch.empty_like(x).exponential_(2), 1 / 2, 1 / 4),
-    "bernoulli": (lambda x: torch.bernoulli(x * 0 + 0.25), 1 / 4, 3 / 16),
+    "bernoulli": (lambda x: torch.bernoulli(x, 0.25), 1 / 4, 3 / 16),
     "bernoulli_": (lambda x: torch.empty_like(x).bernoulli_(0.7), 0.7, 0.21),
     "dropout": (lambda x: F.dropout(x * 0 + 1, 0.2), 1, 0.25),
 }
@@ -192,6 +192,7 @@ def test_what_torch_refuses() -> None:
         lambda x: x.clone().normal_(0, -1),
         lambda x: x.clone().exponential_(-1),
         lambda x: x.clone().bernoulli_(1.5),
+        lambda x: torch.bernoulli(x + 1.5),
     ):
         with pytest.raises(RuntimeError):
             weft.compile(draw)(x)

@@ -5,7 +5,7 @@ table = Draws(get_proxy_mode).table()      # {aten.native_dropout.default: of it
 A graph draws one seed a call from torch's generator, so that it is reproducible; each random op is
 a stream of that seed. Bits are computed where they are read, and again in a backward graph: no
 mask is stored. The numbers are others than eager's, of the same distribution: random="eager" keeps
-torch's own. What has no formula here (randint, randperm, multinomial ...) stays torch's as well.
+torch's own. What has no formula here (randint, randperm, multinomial, bernoulli of a tensor ...) stays torch's as well.
 """
 
 import math
@@ -131,16 +131,12 @@ def exponential(bits: Bits, x: torch.Tensor, rate: float = 1, *, generator: Any 
     return _laid_out(found.to(x.dtype), x)
 
 
-def bernoulli(bits: Bits, x: torch.Tensor, p: Any = None, *, generator: Any = None) -> Any:
-    """1 with the probability p, or with that of each element of x."""
-    if generator is not None or (p is None and x.dtype not in DIGITS):
+def bernoulli(bits: Bits, x: torch.Tensor, p: float, *, generator: Any = None) -> Any:
+    """1 with the probability p; of a tensor of these torch checks each, and draws itself."""
+    if generator is not None or not 0 <= p <= 1:
         return NotImplemented
-    if not isinstance(p, torch.Tensor | None) and not 0 <= p <= 1:
-        return NotImplemented  # torch says what is wrong
-    chance = x if p is None else p
-    wide = torch.float64 if getattr(chance, "dtype", None) is torch.float64 else torch.float32
-    drawn = _uniform(bits, x.shape, wide, x.device)
-    return _laid_out((drawn < chance).to(x.dtype), x)
+    drawn = _uniform(bits, x.shape, torch.float32, x.device)
+    return _laid_out((drawn < p).to(x.dtype), x)
 
 
 def native_dropout(bits: Bits, x: torch.Tensor, p: float, train: bool | None) -> Any:
@@ -161,8 +157,6 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.uniform.default: uniform,
     aten.normal_functional.default: normal,
     aten.exponential.default: exponential,
-    aten.bernoulli.default: bernoulli,
     aten.bernoulli.p: bernoulli,
-    aten.bernoulli.Tensor: bernoulli,
     aten.native_dropout.default: native_dropout,
 }
