@@ -5,7 +5,8 @@ table = Draws(get_proxy_mode).table()      # {aten.native_dropout.default: of it
 A graph draws one seed a call from torch's generator, so that it is reproducible; each random op is
 a stream of that seed. Bits are computed where they are read, and again in a backward graph: no
 mask is stored. The numbers are others than eager's, of the same distribution: random="eager" keeps
-torch's own. What has no formula here (randint, randperm, multinomial, bernoulli of a tensor ...) stays torch's as well.
+torch's own. What has no formula here stays torch's as well: randint, randperm, multinomial,
+bernoulli of a tensor.
 """
 
 import math
