@@ -29,7 +29,7 @@ NOT_COMPILER = {
 
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
-COMPILER_LINES = 17_600  # 17,200 before the rows that training asks for; see ALL_LINES
+COMPILER_LINES = 17_650  # 17,200 before the rows that training asks for; see ALL_LINES
 SEARCH_LINES = 2_625  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
 ALL_LINES = 27_000

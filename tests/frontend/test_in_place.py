@@ -24,6 +24,17 @@ def adam(p: Any, m: Any, v: Any, g: Any) -> None:
     p.addcdiv_(m, v.sqrt() + 1e-8, value=-0.1)
 
 
+def counted(x: Any, y: Any, *_: Any) -> None:
+    x[:1, 0].add_(1)
+    y.mul_(x[:1, 0])
+
+
+def replaced(x: Any, y: Any, *_: Any) -> Any:
+    old = x * y
+    x.copy_(y + 1)
+    return old
+
+
 def swapped(x: Any, y: Any, *_: Any) -> None:
     old = x.clone()
     x.copy_(y)
@@ -61,6 +72,8 @@ PROGRAMS: dict[str, tuple[Program, tuple[int, int] | None]] = {
     "add": (lambda x, y, *_: x.add_(y), (1, 1)),
     "itself": (lambda x, *_: x.mul_(x).sub_(x), (1, 1)),
     "fill": (lambda x, *_: x.fill_(2.0), (1, 1)),
+    "counted": (counted, None),
+    "replaced": (replaced, (0, 1)),  # nothing makes a C compiler read first
     "copy": (lambda x, y, *_: x.copy_(y), None),
     "swapped": (swapped, None),
     "later": (later, None),
@@ -151,6 +164,37 @@ def test_inputs_that_share_memory() -> None:
         base = torch.arange(10.0)
         found.append((f(base[:7], base[3:]), base))
     torch.testing.assert_close(*found)
+
+
+def test_inputs_that_come_to_share_memory() -> None:
+    """Where the first one lies as it did, and where both do."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> None:
+        x.add_(1)
+        y.mul_(2)
+
+    compiled = weft.compile(program, dynamic=False)
+    for starts in [(0, 8), (0, 8), (0, 3), (0, 8), (3, 0), (0, 0), (4, 8)]:
+        found: list[Any] = []
+        for f in (program, compiled):
+            base = torch.arange(16.0)
+            f(*(base[n : n + 4] for n in starts))
+            found.append(base)
+        torch.testing.assert_close(*found)
+
+
+def test_a_counter_is_stored_in_place(stored: list[tuple[int, int]]) -> None:
+    def program(step: torch.Tensor, x: torch.Tensor) -> None:
+        step.add_(1)
+        x.div_(1 - 0.9**step)
+
+    compiled = weft.compile(program, dynamic=False)
+    given = [(torch.tensor(1.0), torch.ones(5, 7)) for _ in range(2)]
+    for f, own in zip((program, compiled), given, strict=True):
+        f(*own)
+        f(*own)
+    torch.testing.assert_close(*given)
+    assert stored == [(2, 2)]
 
 
 def test_an_error_leaves_inputs_whole() -> None:

@@ -166,10 +166,14 @@ def entry(
 
 def _picker(placeholders: Sequence[Placeholder], sizes: Sequence[Source]) -> Callable[[Any], Any]:
     """The placeholders' tensors and then the sizes, as a tuple, from the inputs."""
-    whole = [p.position for p in placeholders if p.region is None and p.position is not None]
+    own = tuple(p.tensor for p in placeholders if p.position is None)
+    number = iter(range(-len(own), 0))  # literals are picked from behind the inputs
+    whole = [next(number) if p.position is None else p.position for p in placeholders]
     places = [*whole, *(s.position for s in sizes if s.dimension is None)]
-    if len(places) == len(placeholders) + len(sizes) > 1:
-        return itemgetter(*places)
+    regions = any(p.region is not None for p in placeholders)
+    if not regions and len(places) == len(placeholders) + len(sizes) > 1:
+        pick = itemgetter(*places)
+        return (lambda inputs: pick((*inputs, *own))) if own else pick
     read = [*map(_reader, placeholders), *(s.of for s in sizes)]
     return lambda inputs: tuple([r(inputs) for r in read])
 
@@ -255,7 +259,10 @@ class Assumptions:
         tensors = [inputs[i] for i in places]
         plain = len(set(map(id, tensors))) == len(tensors) and not self.sharing
         real = all(t.layout is torch.strided and not isinstance(t, FakeTensor) for t in tensors)
-        plain = plain and real and not (alone and len(tensors) > 1)
+        if alone and len(tensors) > 1 and plain and real:
+            sizes = [n for i in places for part in self.inputs[i][1:3] for n in part]
+            return _apart(self.check(inputs), places, ANY not in sizes)
+        plain = plain and real
         others = [i for i in range(len(inputs)) if i not in places]
         if not plain or any(type(inputs[i]) not in EXACT for i in others):
             return lambda *given: self.fit(given) and fits(self.sharing, sharing(given))
@@ -276,6 +283,28 @@ class Assumptions:
         """Whether this record holds for inputs, whatever their sizes where it has none."""
         found = Assumptions.of(inputs)
         return fits((self.inputs, self.modes), (found.inputs, found.modes))
+
+
+def _apart(check: Check, places: Sequence[int], sized: bool) -> Check:
+    """The check, and that no two of the tensors, at these places, share a storage.
+
+    Tensors of known sizes that lie where others lay apart do not overlap either: addresses, which
+    take a tenth of the time to find, are compared first.
+    """
+    known: list[int] | None = None
+
+    def apart(*given: Any) -> bool:
+        nonlocal known
+        if not check(*given):
+            return False
+        if not sized:
+            return not sharing(given)
+        lie = [given[i].data_ptr() for i in places]
+        if lie != known and not sharing(given):
+            known = lie
+        return lie == known
+
+    return apart
 
 
 ANY = object()  # stands in a record for a size that is no number

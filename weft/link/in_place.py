@@ -5,14 +5,15 @@ A kernel may where it reads each element of the input before it stores the resul
 nothing reads the input later, and where nothing after its start can fail: then the input is whole.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from weft.core.node import Node, postorder
 from weft.kernel.ops import VectorLoad, VectorStore
 from weft.link.program import Emitted
 from weft.scalar.blocks import combining
-from weft.scalar.nest import Block, Buffer, For, Kernel, Load, Stmt, Store
+from weft.scalar.nest import Block, Buffer, For, Kernel, Let, Load, Store
+from weft.scalar.placing import place
 from weft.scalar.resize import sizes_of
 from weft.scalar.structure import is_checked
 
@@ -51,38 +52,29 @@ def _early(kernel: Kernel, value: Buffer, into: Buffer, emitted: Emitted) -> boo
     read = [final.inputs[n] for n in places]
     if any(emitted.starts.get(kernel.name, ())) or any(combining(final.body)) or len(read) > 1:
         return False
-    return not read or _in_order(final.body, read[0], written)
+    return not read or _in_order(place(final.body), read[0], written)
 
 
 def _in_order(block: Block, read: Buffer, written: Buffer) -> bool:
-    """Whether each load is met in a block that stores its element, by then or further down.
+    """Whether each element that a block reads goes into what the block stores there.
 
-    A block computes a term once, where it is first needed.
+    So it is read first, in whatever order the C compiler has them: to that these are two buffers.
+    A block computes a term once, where `place` has it.
     """
     inner = [stmt.body for stmt in block if isinstance(stmt, For)]
-    if not all(_in_order(body, read, written) for body in inner):
-        return False
-    met: dict[Node, int] = {}
-    last: dict[Any, int] = {}  # the statement that stores an element
-    for n, stmt in enumerate(block):
-        for load in _loads(stmt, read):
-            met.setdefault(load, n)
-        last.update((element, n) for element in _stored(stmt, written))
-    return all(last.get(_loaded(load), -1) >= n for load, n in met.items())
+    loads = {stmt.term for stmt in block if isinstance(stmt, Let) and _reads(stmt.term, read)}
+    stores = [s for s in block if isinstance(s, Store | VectorStore)]
+    own = [s for s in stores if s.buffer.name == written.name]
+    covered = {n for s in own for n in postorder(s.value) if n in loads and _loaded(n) == _place(s)}
+    return loads == covered and all(_in_order(body, read, written) for body in inner)
 
 
-def _stored(stmt: Stmt, written: Buffer) -> Iterator[Any]:
-    if isinstance(stmt, Store | VectorStore) and stmt.buffer.name == written.name:
-        vector = isinstance(stmt, VectorStore)
-        index = stmt.index if vector else stmt.index[0]
-        yield (index, stmt.lanes, stmt.stride) if vector else (index, 1, 1)
+def _reads(term: Node, read: Buffer) -> bool:
+    return isinstance(term.op, Load | VectorLoad) and term.op.buffer.name == read.name
 
 
-def _loads(stmt: Stmt, read: Buffer) -> Iterator[Node]:
-    """The loads among a statement's own terms."""
-    for node in postorder(*stmt.terms()):
-        if isinstance(node.op, Load | VectorLoad) and node.op.buffer.name == read.name:
-            yield node
+def _place(s: Store | VectorStore) -> Any:
+    return (s.index, s.lanes, s.stride) if isinstance(s, VectorStore) else (s.index[0], 1, 1)
 
 
 def _loaded(load: Node) -> Any:

@@ -18,6 +18,7 @@ from weft.scalar.structure import restates
 from weft.targets.gpu import GPU
 from weft.targets.machine import Machine
 from weft.tile.analysis.access import Contraction, chain, contraction, term_cost, trips
+from weft.tile.moves.join import collapse
 from weft.tile.moves.stage import rows_staged
 from weft.tile.price.axes import access_cost, best_axis_alone
 from weft.tile.price.latency import latency_ns
@@ -65,10 +66,19 @@ def _instructions(stmt: For, target: Machine) -> float:
     if stmt.role != "reduce" and any(map(contraction, loops_in(stmt.body))):
         inner = [s for s in stmt.body if isinstance(s, For)]
         return trips(stmt) * sum(_instructions(s, target) for s in inner)
+    stmt = _whole_rows(stmt, target)
     cost = best_axis_alone(stmt, target)[0]
     if isinstance(target, GPU) and _has_short_rows(stmt, target):
         cost = min(cost, best_axis_alone(stmt, replace(target, warp=PART))[0] * PART / target.warp)
     return cost
+
+
+def _whole_rows(stmt: For, target: Machine) -> For:
+    """The nest with its loops joined where the last one is too short to fill a register."""
+    loops, _ = chain(stmt, "free")
+    short = len(loops) > 1 and trips(loops[-1]) < target.lanes(4)
+    joined = collapse((stmt,))[0] if short else stmt
+    return joined if isinstance(joined, For) else stmt
 
 
 def _has_short_rows(stmt: For, target: GPU) -> bool:
