@@ -19,7 +19,6 @@ from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.node import map_arg
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointPolicy
@@ -27,7 +26,7 @@ from torch.utils.checkpoint import CheckpointPolicy
 from weft.core.errors import WeftError, refuse
 from weft.core.node import bottom_up
 from weft.frontend.capture import Name
-from weft.frontend.composites import switched
+from weft.frontend.composites import unfused
 from weft.frontend.graph import Captured, Runner
 from weft.frontend.randoms import Draws
 from weft.frontend.schema import aten, core_decompositions, effect
@@ -70,9 +69,7 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
         decompositions={**core_decompositions(), **randoms},
     )
     graph, extra = (graph, 0) if fused else keep_draws(graph)
-    # attention and recurrent layers in the form whose backward is made of core ATen ops
-    unfused = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
-    with unfused, sdpa_kernel(SDPBackend.MATH):
+    with unfused():
         call = through(graph, inputs)
     return call if not extra else lambda *given: call(*given)[:-extra]
 

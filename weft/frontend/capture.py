@@ -13,7 +13,8 @@ guards what it took from Python. What cannot be followed raises Uncaptured, whic
 import re
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +30,7 @@ from weft.core.errors import CaptureError, sentence
 from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
-from weft.frontend.composites import tracing
+from weft.frontend.composites import tracing, unfused
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
 from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
@@ -62,11 +63,16 @@ def capture(
     names: Sequence[Name] | None = None,
     title: str = "graph",
     fused_random: bool = True,
+    differentiates: bool = False,
 ) -> Captured:
-    """Trace `graph(*inputs)`; inputs may be fake tensors."""
+    """Trace `graph(*inputs)`; inputs may be fake tensors.
+
+    Gradients that it makes and uses are followed where it `differentiates`: torch's engine runs on
+    fake tensors. Gradients of its results are not.
+    """
     start = time.perf_counter()
     names = names or [Name(str(p.target)) for p in graph.graph.find_nodes(op="placeholder")]
-    how = names, title, fused_random
+    how = names, title, fused_random, differentiates
     captured = _capture(graph, inputs, *how, shared=set())
     if captured is None:  # inputs that share a storage, and one of them is written
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
@@ -83,6 +89,7 @@ def _capture(
     names: Sequence[Name],
     title: str,
     fused_random: bool,
+    differentiates: bool,
     shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
@@ -97,10 +104,11 @@ def _capture(
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
+    wanted = wanted and not differentiates
     try:
         # transforms inside the graph count on the mode; gradients to its inputs are not recorded
         with torch.inference_mode(False), torch.set_grad_enabled(before[0] and not wanted):
-            with tracing(tracer):
+            with tracing(tracer), _engine() if differentiates else nullcontext():
                 out = steps.run(*_inputs(tracer, inputs, names, shared))
             steps.node = None
             with tracer.fake_mode:
@@ -113,6 +121,13 @@ def _capture(
         if isinstance(error, DynamicOutputShapeException):
             told = f"the shape of what {error.func} gives depends on values"
         raise Uncaptured(told, tracer.location or None, steps.node) from error
+
+
+@contextmanager
+def _engine() -> Generator[None]:
+    """torch's engine in this thread, which is the one that is traced."""
+    with torch.autograd.set_multithreading_enabled(False), unfused():
+        yield
 
 
 def with_settled_sizes(captured: Captured, shape_env: Any, inputs: Sequence[Any]) -> Captured:

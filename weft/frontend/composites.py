@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from weft.frontend.schema import KEPT_CALLS, with_defaults
@@ -63,6 +64,14 @@ def switched(read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any)
         yield
     finally:
         switch(before)
+
+
+@contextmanager
+def unfused() -> Generator[None]:
+    """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
+    mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
+    with mkldnn, sdpa_kernel(SDPBackend.MATH):
+        yield
 
 
 @contextmanager

@@ -175,7 +175,34 @@ def _guard_signs_of_zeros() -> None:
     kinds[0].EQUALS_MATCH, kinds[1].wrap_symfloat = match, wrapped
 
 
+def _keep_what_is_stored() -> None:
+    """Read an attribute that the graph has stored as what was stored there, from nowhere else.
+
+    Dynamo notes the attribute as where its value comes from: p.grad = None and then a read, and
+    where the graph ends p.grad is stored into itself. None, True and False are the same object to
+    all that it follows: from then on any None of the process comes from that p.grad.
+    """
+    plain, create = TensorVariable.var_getattr, ConstantVariable.create
+
+    @wraps(plain)
+    def read(self: Any, tx: Any, name: str) -> Any:
+        effects = tx.output.side_effects
+        if name in ("grad", "_grad") and effects.has_pending_mutation_of_attr(self, "grad"):
+            return effects.load_attr(self, "grad")
+        return plain(self, tx, name)
+
+    @wraps(create)
+    def constant(value: Any, **named: Any) -> Any:
+        if value is None or value is True or value is False:
+            return ConstantVariable(value, **named)
+        return create(value, **named)
+
+    kinds: Any = (TensorVariable, ConstantVariable)
+    kinds[0].var_getattr, kinds[1].create = read, staticmethod(constant)
+
+
 _guard_absent_keys()
 _see_new_shapes()
+_keep_what_is_stored()
 _guard_signs_of_zeros()
 _compute_with_floats()

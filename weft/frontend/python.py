@@ -31,7 +31,7 @@ import torch._dynamo as dynamo
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list, reset_code
 from torch._dynamo.eval_frame import innermost_fn
 from torch._dynamo.exc import BackendCompilerFailed
-from torch._dynamo.types import ConvertFrameReturn
+from torch._dynamo.types import ConvertFrameReturn, FrameAction, FrameExecStrategy
 from torch._dynamo.utils import graph_break_reasons
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
@@ -43,6 +43,7 @@ from weft.frontend.composites import switched
 from weft.frontend.parts import FX
 from weft.frontend.promises import MARKED, hold, is_symbolic
 from weft.frontend.specialise import GraphProgram, Session
+from weft.frontend.whole_steps import whole_steps
 
 # What Dynamo assumes by default without a guard: that hooks are neither added nor removed, that
 # parameters are never the same tensor, that no function gets other defaults. Here nothing is.
@@ -67,6 +68,8 @@ OWN = {
 # Dynamo's code reads sizes by functions of that module, which take a microsecond each.
 UTILS = types.SimpleNamespace(**vars(dynamo.utils))
 vars(UTILS).update(call_size=torch.Tensor.size, call_stride=torch.Tensor.stride)
+
+EAGER = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)  # and so what the frame calls
 
 log = logging.getLogger(__name__)
 _numbers = itertools.count()
@@ -206,6 +209,14 @@ class _Converter:
         ours = dynamo.config.patch(settings(**SOUND, **OWN))
         with ours, silent("_dynamo"), silent("_subclasses"):
             try:
+                with whole_steps() as whole:
+                    try:
+                        return self.convert(frame, entry, *more, **named)
+                    except Exception:
+                        if not whole.followed:
+                            raise
+                        if whole.later:
+                            return ConvertFrameReturn(EAGER, apply_to_code=False)
                 return self.convert(frame, entry, *more, **named)
             except WeftError:
                 raise

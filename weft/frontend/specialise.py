@@ -168,10 +168,7 @@ class GraphProgram:
         self.free = True
         for _ in range(0 if self.session.dynamic is False else ROUNDS):
             try:
-                assumed = Assumptions.of(examples)
-                if self.differentiate is None:  # AOTAutograd calls it in whichever mode it likes
-                    assumed = replace(assumed, modes=(ANY, *assumed.modes[1:]))
-                self.general = self._compiled(assumed, examples)
+                self.general = self._compiled(self._assumed(examples), examples)
             except RestartAnalysis:
                 raise  # Dynamo takes a float for a constant, and begins again
             except Exception as error:
@@ -213,7 +210,7 @@ class GraphProgram:
 
     def _find(self, inputs: Sequence[Any]) -> Special:
         """The specialisation for these inputs, made where there is none."""
-        assumed = Assumptions.of(inputs)
+        assumed = self._assumed(inputs)
         with self.lock:
             found = self._of(assumed, inputs)
         if found is not None:
@@ -229,6 +226,12 @@ class GraphProgram:
                 while len(self.specials) > SPECIALISATIONS:
                     self.specials.popitem(last=False)
             return found
+
+    def _assumed(self, inputs: Sequence[Any]) -> Assumptions:
+        assumed = Assumptions.of(inputs)
+        if self.differentiate is None:  # AOTAutograd calls it in whichever mode it likes
+            assumed = replace(assumed, modes=(ANY, *assumed.modes[1:]))
+        return assumed
 
     def _of(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special | None:
         row = self.specials.setdefault(assumed, [])
@@ -249,13 +252,15 @@ class GraphProgram:
 
     def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
         apart = any(ANY in place for place in assumed.sharing)  # in one storage, who knows how far
-        if self._wants_gradients(inputs) and not apart:
+        wants = self._wants_gradients(inputs)
+        own = wants and differentiates(self.graph)
+        if wants and not own and not apart:
             assert self.differentiate is not None
             return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
         with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
-            how = self.session.title, self.session.fused_random
+            how = self.session.title, self.session.fused_random, own
             captured = capture(self.graph, inputs, self.names, *how)
-            if apart and (captured.mutations or self._wants_gradients(inputs)):
+            if apart and (captured.mutations or wants):
                 raise CaptureError("tensors of one storage at a distance that is a size")
             self.settled = captured.sizes
             run = self.session.compiled(captured)
@@ -306,6 +311,13 @@ class GraphProgram:
                 alone = returns_a_tuple(part)
                 program = GraphProgram(FX(part, part.graph), self.session, None, self.differentiate)
                 part.forward = _first(program) if alone else program
+
+
+def differentiates(graph: FX) -> bool:
+    """Whether the graph has all of its gradients inside: no result wants any."""
+    returned = graph.graph.output_node().all_input_nodes
+    wants = any(getattr(n.meta.get(VALUE), "requires_grad", False) for n in returned)
+    return not wants and any(n.target is torch.autograd.grad for n in graph.graph.nodes)
 
 
 def _first(program: GraphProgram) -> Callable[..., Any]:
