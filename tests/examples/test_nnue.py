@@ -206,7 +206,7 @@ def test_c_refuses_damaged_files(tmp_path: Path) -> None:
 
 def small(tmp_path: Path, *more: str) -> int:
     (tmp_path / "t.bf").write_bytes(made(300, 1).tobytes())
-    (tmp_path / "h.bf").write_bytes(made(90, 2).tobytes())
+    (tmp_path / "h.bf").write_bytes(made(64, 2).tobytes())
     files = [str(tmp_path / "t.bf"), "--held-out", str(tmp_path / "h.bf"), "--out", str(tmp_path)]
     sizes = ["--width", "8", "--batch", "64", "--every", "6"]
     return train.main([*files, *sizes, *more])
@@ -231,6 +231,22 @@ def test_training_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixtu
     (tmp_path / "short.bf").write_bytes(b"123")
     assert train.main([str(tmp_path / "short.bf")]) == 1
     assert "ends 3 bytes into record 0" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_the_commands_of_the_page() -> None:
+    page = (ROOT / "examples/nnue/README.md").read_text()
+    (command,) = (
+        line for line in page.splitlines() if line.startswith("python -m examples.nnue.t")
+    )
+    chosen = train.parsed(command.split()[3:])
+    assert chosen.steps == 600 and chosen.held_out == Path("positions/held-out.bf")
+    options = {word for part in page.split("`")[1::2] for word in part.split() if word[:2] == "--"}
+    options -= {"--games", "--jobs"}
+    with pytest.raises(SystemExit):
+        train.parsed(["x", "--unknown"])
+    for option in options:
+        value = {"--king-buckets": ["4"], "--steps": ["9"], "--held-out": ["x"]}.get(option, [])
+        assert train.parsed(["x", option, *value])
 
 
 def test_generated_positions(tmp_path: Path) -> None:
