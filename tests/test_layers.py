@@ -75,6 +75,8 @@ LAYERS: dict[str, set[str]] = {
         *("runtime.cuda_timing", "runtime.report", "runtime.child"),
         *("tune.database", "tune.tuner", "tune.predicted", "explain.command"),
     },
+    # A trainer, over what weft gives anyone.
+    "train": {"weft", "core.errors"},
     # What tells and shows all of it; but for the work of a kernel, which a report tells too.
     "explain": {"*"},
     "explain.work": {"core", "scalar", "tile.analysis"},

@@ -5,13 +5,13 @@ sums, of, lengths, _ = embedding_bag(weight, indices, offsets, ...)   # of[i]: t
 
 from typing import Any
 
-from weft.core.types import i64
+from weft.core.types import i32, i64
 from weft.frontend.aten.indexing import embedding
 from weft.frontend.aten.scatters import scatter
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.index import bounds, simplify
 from weft.scalar.monoid import SUM
-from weft.scalar.ops import apply, constant, eq, maximum, ne, where
+from weft.scalar.ops import CASTS, apply, constant, eq, maximum, ne, where
 from weft.tensor import build
 from weft.tensor.build import (
     Tensor,
@@ -23,7 +23,7 @@ from weft.tensor.build import (
     slice_,
     unsqueeze,
 )
-from weft.tensor.ops import Index, position
+from weft.tensor.ops import Index, Map, position
 
 SUMS, MEANS = 0, 1  # modes
 
@@ -31,7 +31,8 @@ SUMS, MEANS = 0, 1  # modes
 def even_length(offsets: Tensor, count: int) -> int | None:
     """The one length of all bags, where it follows from how the offsets are made."""
     bags, length = offsets.shape[0], count // max(1, *offsets.shape)
-    begins, at = offsets.node.op, position(0)
+    whole = offsets.node.op == Map(CASTS[i32]) and count < 2**31  # of i32 indices
+    begins, at = (offsets.node.args[0] if whole else offsets.node).op, position(0)
     if not isinstance(begins, Index) or length == 0 or bags * length != count:
         return None
     gap = apply("subtract", begins.term, apply("multiply", at, constant(length)))
