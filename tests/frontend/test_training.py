@@ -10,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from tests.frontend.frontend_programs import interpret
+from weft.calling import compiled
 from weft.driver import report
 
 STRICT = {"fallback": "error"}
@@ -103,3 +105,25 @@ def test_labels_end_at_the_first_that_is_none(shape, reduction):
         for r in results:
             r.sum().backward()
         torch.testing.assert_close(*(i.grad for i in inputs))
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("kind", [nn.RNN, nn.GRU, nn.LSTM])
+def test_recurrent_layers_drop_out(kind, packed):
+    torch.manual_seed(0)
+    module = kind(3, 2, num_layers=3, bidirectional=True, batch_first=not packed, dropout=0.4)
+    x, lengths = torch.randn(2, 3, 3), torch.tensor([2, 1, 1])
+
+    def run(call, x):
+        torch.manual_seed(1)
+        if packed:
+            return call(nn.utils.rnn.pack_padded_sequence(x, lengths))[0].data
+        return call(x)[0]
+
+    inputs = [x.clone().requires_grad_() for _ in range(2)]
+    calls = compiled(module, interpret), module
+    results = [run(call, i) for call, i in zip(calls, inputs, strict=True)]
+    torch.testing.assert_close(*results)
+    for r in results:
+        (r * torch.arange(1.0, 1 + r.shape[-1])).sum().backward()
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
