@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
@@ -48,6 +49,7 @@ def samples(info: Any) -> list[Any]:
     return list(info.module_inputs_func(info, device="cpu", **how))
 
 
+@cache
 def cases() -> dict[str, Case]:
     """All samples of all modules, by name. The import takes seconds."""
     from torch.testing._internal.common_modules import module_db
@@ -67,10 +69,6 @@ def run(case: Case, backend: str, options: Any = None) -> str:
     """What is wrong with the backend's results; "" where they are eager's."""
 
     def through(module: torch.nn.Module) -> Any:
-        if backend == "wc":
-            import weft
-
-            return weft.compile(module, **options, dynamic=False)
         return torch.compile(module, backend=backend, options=options, dynamic=False)
 
     module, given = case.made()
