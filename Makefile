@@ -30,6 +30,7 @@ corpus: $(READY)
 
 conformance: $(READY)
 	@$(BIN)/python -W ignore -m tests.conformance --jobs $(JOBS)
+	@$(BIN)/python -W ignore -m tests.conformance.training
 
 lint: $(READY)
 	@$(BIN)/ruff check .

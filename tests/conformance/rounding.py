@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_map_only
 
 RUNS = 6
 SUMS = ("mm", "bmm", "addmm", "baddbmm", "addbmm", "mv", "addmv", "dot", "sum", "mean", "cumsum",
-        "convolution", "convolution_backward")  # fmt: skip
+        "convolution", "convolution_backward", "native_batch_norm")  # fmt: skip
 
 
 class RandomRounding(TorchDispatchMode):

@@ -23,11 +23,12 @@ from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_mod
 from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import CheckpointPolicy
 
-from weft.core.errors import WeftError, refuse
+from weft.core.errors import CaptureError, WeftError, refuse
 from weft.core.node import bottom_up
 from weft.frontend.capture import Name
 from weft.frontend.composites import unfused
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.lists import Lists, handed_over, items, without_lists
 from weft.frontend.randoms import Draws
 from weft.frontend.schema import aten, core_decompositions, effect
 from weft.frontend.specialise import FX, GraphProgram, Session
@@ -37,12 +38,30 @@ def graph_backend(session: Session) -> Callable[..., Any]:
     """A Dynamo backend: a function of an FX graph and example inputs, compiled when it returns."""
 
     def backend(graph: FX, examples: Sequence[Any], names: Sequence[Name] | None = None) -> Any:
+        if any(isinstance(x, Lists) for x in examples):
+            return _of_lists(graph, examples)
         program = GraphProgram(graph, session, names, partial(differentiable, session))
         try:
             program.prepare(examples)
         except WeftError as error:
             return partial(refuse, error)
         return program
+
+    def _of_lists(graph: FX, examples: Sequence[Any]) -> Any:
+        try:
+            program = backend(without_lists(graph, examples), items(examples))
+        except CaptureError as error:
+            session.refuse(error)
+            return graph.forward
+        emptied = handed_over(graph)
+
+        def call(*inputs: Any) -> Any:
+            given = items(inputs)
+            for i in emptied:
+                inputs[i].clear()
+            return program(*given)
+
+        return call
 
     return backend
 

@@ -278,7 +278,8 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     results += [(value, type_of(tracer.roots[i].fake)) for i, value in stored]
     outputs, layouts = tuple(value for value, _ in results), tuple(type_ for _, type_ in results)
     graph = Graph("torch", title, inputs, outputs, tracer.names, tracer.origin)
-    place = _place(tracer, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)])
+    used = {*inputs, *graph.nodes()}  # not what only told a shape, as meta tensors may
+    place = _place(tracer, used, [leaf for leaf in flat if isinstance(leaf, torch.Tensor)])
     holders = [i for i, _ in stored]
     return Captured(graph, placeholders, layouts, holders, leaves, out_tree, place, tracer.numbers)
 
@@ -288,9 +289,10 @@ def call_of(value: Node) -> Node:
     return value.args[0] if isinstance(value.op, Part) else value
 
 
-def _place(tracer: Tracer, results: list[torch.Tensor]) -> torch.device:
+def _place(tracer: Tracer, used: set[Node], results: list[torch.Tensor]) -> torch.device:
     """The device of all tensors; a number beside them may be on the CPU, unless it comes out."""
-    inner = {f.device for f in tracer.fakes.values() if f.dim() or f.device.type != "cpu"}
+    fakes = [fake for value, fake in tracer.fakes.items() if value in used]
+    inner = {f.device for f in fakes if f.dim() or f.device.type != "cpu"}
     found = inner | {tracer.fake(t).device for t in results} or {torch.device("cpu")}
     if len(found) > 1:
         raise CaptureError(f"tensors on {' and '.join(sorted(map(str, found)))} in one program")

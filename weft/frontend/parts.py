@@ -7,6 +7,7 @@ whole = split(graph, steps, at)       # calls what precedes node `at`, `at` by i
 
 import operator
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -39,6 +40,11 @@ def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -
             del copy.meta[VALUE]
     place = lambda copy: part(originals[copy])  # noqa: E731
     return split_module(FX(graph, plain), torch.nn.Module(), place, keep_original_order=True)
+
+
+def attributes(graph: FX) -> list[Any]:
+    """What the graph holds itself and reads: tensors that Dynamo made no inputs of."""
+    return [attrgetter(str(n.target))(graph) for n in graph.graph.find_nodes(op="get_attr")]
 
 
 def _is_of_a_tuple(n: torch.fx.Node) -> bool:

@@ -15,6 +15,7 @@ import torch
 from torch._decomp import core_aten_decompositions, get_decompositions
 from torch._ops import OpOverload
 
+import weft.frontend.decompositions_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.errors import CaptureError
 from weft.frontend.aten.rows import LOWER
 

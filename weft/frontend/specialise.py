@@ -34,7 +34,7 @@ from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
 from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
-from weft.frontend.parts import EAGER, FX, VALUE, returns_a_tuple, split, stays_whole
+from weft.frontend.parts import EAGER, FX, VALUE, attributes, returns_a_tuple, split, stays_whole
 
 log = logging.getLogger(__name__)
 
@@ -271,7 +271,8 @@ class GraphProgram:
         """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""
         if self.differentiate is None:
             return False
-        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        given = (*inputs, *attributes(self.graph))
+        tensors = [x for x in given if isinstance(x, torch.Tensor)]
         wanted = any(t.requires_grad for t in tensors)
         switches = (n for n in self.graph.graph.nodes if n.target is torch._C._set_grad_enabled)
         if wanted and not torch.is_grad_enabled() and any(n.args[0] for n in switches):

@@ -122,6 +122,9 @@ class Tracer(TorchDispatchMode):
         """The call as a node; its results, fresh tensors (None for one the op leaves undefined)."""
         flat = tree_leaves(outs)
         several = len(flat) > 1
+        layouts = {t.layout for t in flat if isinstance(t, torch.Tensor)} - {torch.strided}
+        if layouts:
+            raise CaptureError(f"{op} gives a tensor with layout {layouts.pop()}")
         name = self._name(op._schema.name.split("::")[1])
         random = torch.Tag.nondeterministic_seeded in op.tags
         results = tuple(type_of(t) if isinstance(t, torch.Tensor) else NOTHING for t in flat)

@@ -1,0 +1,72 @@
+"""What torch's own decompositions get silently wrong, mended for every backend by an import."""
+
+# This file reaches into torch: its dispatcher and tables have no public names for all of it.
+# pyright: reportPrivateUsage=false
+
+from typing import Any
+
+import torch
+from torch._decomp import decomposition_table, decompositions
+
+from weft.core.errors import CaptureError
+
+MULTILABEL = torch.ops.aten.multilabel_margin_loss_forward.default
+
+
+def multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int) -> Any:
+    """The loss, and which classes are targets, of x and target of shape [n, c], [c] or [].
+
+    Torch's counts the labels after a row's first -1, and gives the loss of one row an axis.
+    """
+    rows, labels = torch.atleast_2d(x), torch.atleast_2d(target)
+    count = rows.shape[1]
+    if x.dim() > 2 or not count:
+        wanted = "Expected non-empty vector or matrix with optional 0-dim batch size"
+        raise CaptureError(f"{wanted}, but got: {list(x.shape)}")
+    if x.shape != target.shape:
+        raise CaptureError(f"inconsistent target size: {list(target.shape)} for {list(x.shape)}")
+    known = (labels == -1).cumsum(1) == 0
+    classes = torch.arange(count, device=target.device)
+    hit = ((labels.unsqueeze(2) == classes) & known.unsqueeze(2)).any(1)
+    told = rows.gather(1, torch.where(known, labels, 0)).unsqueeze(2)
+    margin = 1 - told + rows.unsqueeze(1)
+    counts = known.unsqueeze(2) & ~hit.unsqueeze(1) & (margin > 0)
+    loss = torch.where(counts, margin, 0).sum((1, 2)).div(count).reshape(x.shape[:-1])
+    loss = (loss, loss.mean(), loss.sum())[reduction]
+    return loss, hit.to(x.dtype).reshape(x.shape)
+
+
+def _drop_between_layers() -> None:
+    """Recurrent layers in training: torch's decomposition never drops out, whatever `dropout` is.
+
+    Here its layers are called one by one, with dropout of what the next one reads.
+    """
+    plain = decompositions._rnn_helper
+
+    def layers(x: Any, hidden: Any, params: Any, biases: bool, count: int, *rest: Any) -> Any:
+        p, train, both_ways, batch_first, layer = rest
+        if not (p and train):
+            return plain(x, hidden, params, biases, count, *rest)
+        x = x.transpose(0, 1) if batch_first else x
+        last: list[torch.Tensor] = []
+        for i in range(count):
+            own = slice(i * (1 + both_ways), (i + 1) * (1 + both_ways))
+            x = torch.dropout(x, p, train=True) if i else x
+            alone = (hidden[own], params[own], biases, 1, 0.0, train, both_ways, False, layer)
+            x, after = plain(x, *alone)
+            last += after
+        return x.transpose(0, 1) if batch_first else x, last
+
+    decompositions._rnn_helper = layers
+
+
+def _mend(op: Any, function: Any) -> None:
+    """Have a function stand for an operator wherever torch takes that operator apart."""
+    decomposition_table[op] = function
+    for key in op.py_kernels:
+        op.py_kernels[key] = function
+    op._dispatch_cache.clear()
+
+
+_drop_between_layers()
+_mend(MULTILABEL, multilabel_margin_loss)
