@@ -15,6 +15,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -30,6 +31,7 @@ from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
+from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, marked
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
 from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
@@ -93,13 +95,14 @@ def _capture(
     mode = detect_fake_mode(inputs) if shape_env else FakeTensorMode()
     assert mode is not None
     mode.allow_non_fake_inputs = True
-    tracer = Tracer(mode, fused_random)
+    own = differentiates(graph)
+    tracer = Tracer(mode, fused_random, own)
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
     try:
         # transforms inside the graph count on the mode; gradients to its inputs are not recorded
-        with torch.inference_mode(False), torch.set_grad_enabled(before[0] and not wanted):
+        with torch.inference_mode(False), torch.set_grad_enabled(before[0] and (own or not wanted)):
             with tracing(tracer):
                 out = steps.run(*_inputs(tracer, inputs, names, shared))
             steps.node = None
@@ -162,6 +165,9 @@ class _Steps(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         self.node = n
         self.tracer.location = innermost_line(n.stack_trace, library=True) or ""
+        if n.target is CUSTOM and self.tracer.differentiates:
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return custom(self.tracer, partial(_Steps, tracer=self.tracer), *args, **kwargs)
         if isinstance(n.target, HigherOrderOperator):
             raise CaptureError(f"{n.target} is an operator whose bodies alone are compiled")
         taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []
@@ -172,6 +178,9 @@ class _Steps(torch.fx.Interpreter):
             (source,) = n.all_input_nodes
             taken = self.tracer.floats.take(n, source, self.env[source])
             return told if taken else guard_scalar(told)  # type: ignore[arg-type]
+        if is_mark(n.target):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return marked(self.tracer, n.target, args)
         value = super().run_node(n)
         if isinstance(value, _Opaque):
             self.opaque[n] = value.kind

@@ -32,6 +32,7 @@ from weft.core.errors import ENVIRONMENT, CaptureError, UnsupportedOpError, Weft
 from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
+from weft.frontend.derivatives import differentiates, passes_torchs
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
 from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
 from weft.frontend.parts import EAGER, FX, VALUE, returns_a_tuple, split, stays_whole
@@ -265,6 +266,11 @@ class GraphProgram:
     def _wants_gradients(self, inputs: Sequence[Any]) -> bool:
         """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""
         if self.differentiate is None:
+            return False
+        if differentiates(self.graph):
+            if torch.is_grad_enabled() and passes_torchs(self.graph, inputs):
+                told = "torch's autograd is to follow a program in which weft takes gradients"
+                raise CaptureError(f"{told}: detach what it gives, or call it under torch.no_grad()")
             return False
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         wanted = any(t.requires_grad for t in tensors)

@@ -42,8 +42,13 @@ _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 class Tracer(TorchDispatchMode):
     """The graph so far, and for every tensor the program holds, what it is in the graph."""
 
-    def __init__(self, fake_mode: FakeTensorMode, fused_random: bool = True) -> None:
+    def __init__(
+        self, fake_mode: FakeTensorMode, fused_random: bool = True, differentiates: bool = False
+    ) -> None:
         super().__init__()
+        self.differentiates = differentiates  # whether gradients are weft's own: see derivatives.py
+        self.marks = 0  # variables and cotangents so far
+        self.through = False  # gradients pass, whatever torch's mode is
         self.randoms = Draws(lambda: self).table() if fused_random else {}
         self.fake_mode = fake_mode
         self.names: dict[Node, str] = {}
@@ -137,8 +142,8 @@ class Tracer(TorchDispatchMode):
                 values.append(None)
                 continue
             value = make(Part(i), whole) if several else whole
-            values.append(value)
             self.names.setdefault(value, f"{name}_{i}" if several else name)
+            values.append(value := self._stopped(value, fake) if self._stops(op) else value)
             self.fakes[value] = fake
             self.refs.setdefault(id(fake), Ref(fake, Storage(), value))
         if random:
@@ -150,9 +155,28 @@ class Tracer(TorchDispatchMode):
         if op in _IDENTITY:
             return args[0]
         outs = self.call(op, tree_map_only(Node, self.fakes.__getitem__, args), kwargs)
+        before, self.through = self.through, True
         value = self.add(op, args, kwargs, outs)[index]
+        self.through = before
         assert value is not None
         return value
+
+    # What has no gradient
+
+    def _stops(self, op: OpOverload) -> bool:
+        """Whether no gradient passes to what the program computes now."""
+        if not self.differentiates or op.namespace == "weft":
+            return False
+        return op is aten.detach.default or not (self.through or torch.is_grad_enabled())
+
+    def _stopped(self, value: Node, fake: torch.Tensor) -> Node:
+        if not value.type.dtype.is_float:
+            return value
+        arguments, nodes = encode_call((value,), {})
+        stopped = make(Aten("weft.stop.default", arguments, (value.type,)), *nodes)
+        self.names.setdefault(stopped, self._name("stop"))
+        self.fakes[stopped] = fake
+        return stopped
 
     # What each tensor is
 
@@ -206,7 +230,7 @@ class Tracer(TorchDispatchMode):
         with torch._C._DisableTorchDispatch():
             meta = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
         fake = FakeTensor(self.fake_mode, meta, real.device)
-        fake.requires_grad_(real.requires_grad)
+        fake.requires_grad_(real.requires_grad and not self.differentiates)
         return fake
 
     def _lift(self, real: torch.Tensor) -> Ref:
@@ -254,7 +278,8 @@ class Tracer(TorchDispatchMode):
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
         if op in _IDENTITY:
-            made: list[Node | None] = [value]
+            fake = tree_leaves(outs)[0]
+            made: list[Node | None] = [self._stopped(value, fake) if self._stops(op) else value]
         else:
             # A write may have left the value with strides that do not allow this view.
             moved = value.type != type_of(parent.fake)

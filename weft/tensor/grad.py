@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from weft.core.errors import UnsupportedOpError
-from weft.core.node import Graph, Node, Op, bottom_up, make, op_of, postorder, substitute
+from weft.core.node import Graph, Node, Op, make, op_of, postorder, substitute
 from weft.core.types import TupleType, i64
 from weft.library.calls import operator
 from weft.scalar import monoid as m
@@ -49,14 +49,14 @@ def gradients(results: Nodes, seeds: Nodes, xs: Nodes) -> Nodes:
 
     UnsupportedOpError where a node on the way has no gradient here.
     """
-    reach: dict[Node, bool] = dict.fromkeys(xs, True)
-    for result in results:
-        bottom_up(result, reach, lambda n: _passes(n) and any(reach[a] for a in n.args))
+    order, reach = [*postorder(*results)], dict[Node, bool]()
+    for n in order:
+        reach[n] = n in xs or (_passes(n) and any(reach[a] for a in n.args))
     found: dict[Node, Tensor] = {}
     parts: dict[Node, dict[int, Tensor]] = {}  # of a node with several results
     for result, seed in zip(results, seeds, strict=True):
         _add(found, result, Tensor(seed))
-    for node in reversed([*postorder(*results)]):
+    for node in reversed(order):
         if not any(reach[a] for a in node.args):
             continue
         if isinstance(node.op, Part) and node in found:
