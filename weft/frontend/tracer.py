@@ -153,7 +153,8 @@ class Tracer(TorchDispatchMode):
     def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:
         """A node on values rather than tensors; returns its result number `index`."""
         if op in _IDENTITY:
-            return args[0]
+            stops = op is aten.detach.default and self.differentiates
+            return self._stopped(args[0], self.fakes[args[0]]) if stops else args[0]
         outs = self.call(op, tree_map_only(Node, self.fakes.__getitem__, args), kwargs)
         before, self.through = self.through, True
         value = self.add(op, args, kwargs, outs)[index]
@@ -315,8 +316,25 @@ class Tracer(TorchDispatchMode):
         else:
             outs = self.record(schema.functional(op), schema.with_defaults(op, args, rest), rest)
             new = tree_leaves(outs)[0]
-        write(ref, self._converted(self.value(new), ref.fake), self.emit)
+        value = self._converted(self.value(new), ref.fake)
+        if self.differentiates and ref.fake.is_floating_point():
+            value = self._unseen(ref, value)
+        write(ref, value, self.emit)
         return target
+
+    def _unseen(self, ref: Ref, value: Node) -> Node:
+        """What is written where gradients are off: to torch's, and so ours, it is what was there."""
+        above: Ref | None = ref
+        while above is not None:
+            if above.step is not None and above.step.op is aten.detach.default:
+                raise CaptureError("a write to a detached tensor, in a function to differentiate")
+            above = above.parent
+        if self.through or torch.is_grad_enabled():
+            return value
+        self.marks += 1
+        before = read(ref, self.emit)
+        op = torch.ops.weft.straight_through.default
+        return self.emit(op, before, value, number=self.marks - 1)
 
     def _converted(self, value: Node, like: torch.Tensor) -> Node:
         """`value` as something of this shape and dtype holds it."""

@@ -23,6 +23,10 @@ def _copy(x: torch.Tensor, number: int = 0) -> torch.Tensor:
     return x.clone()
 
 
+def _second(x: torch.Tensor, y: torch.Tensor, *, number: int) -> torch.Tensor:
+    return y.clone()
+
+
 def _copies(first: Tensors, *_: Tensors) -> list[torch.Tensor]:
     return [x.clone() for x in first]
 
@@ -49,9 +53,9 @@ def _define(schema: str, kernel: Callable[..., Any]) -> None:
     LIBRARY.define(schema)
     LIBRARY.impl(name, kernel, "CompositeExplicitAutograd")
 
-    def wanted(*args: Any) -> Any:
+    def wanted(*args: Any, **named: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            out = getattr(torch.ops.weft, name).default(*args)
+            out = getattr(torch.ops.weft, name).default(*args, **named)
         if torch.is_grad_enabled():
             for t in out if isinstance(out, list) else [out]:
                 if t.is_floating_point():
@@ -65,6 +69,7 @@ _define("variable(Tensor x, int number) -> Tensor", _variable)
 _define("result(Tensor x) -> Tensor", _copy)
 _define("stop(Tensor x) -> Tensor", _copy)
 _define("cotangent(Tensor y, int number) -> Tensor", _copy)
+_define("straight_through(Tensor x, Tensor y, *, int number) -> Tensor", _second)
 _define("gradient(Tensor y, Tensor[] xs) -> Tensor[]", _gradient)
 EACH = "Tensor[] results, Tensor[] cotangents, Tensor[] inputs, Tensor[] gradients"
 _define(f"custom({EACH}) -> Tensor[]", _copies)

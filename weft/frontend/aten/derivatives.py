@@ -23,6 +23,12 @@ def custom_gradient(*groups: Sequence[Tensor]) -> list[Tensor]:
     return [Tensor(n) for n in custom(*(tuple(t.node for t in group) for group in groups))]
 
 
+def straight_through(x: Tensor, y: Tensor, *, number: int) -> Tensor:
+    """y, of which all gradients pass on to x."""
+    given = mark(Cotangent(number), y.node)
+    return Tensor(*custom((y.node,), (given,), (x.node,), (given,)))
+
+
 def gradient(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
     seed = full((), 1, y.dtype).node
     return [Tensor(g) for g in gradients((y.node,), (seed,), tuple(x.node for x in xs))]
@@ -34,6 +40,7 @@ MEANINGS = {
     "stop": lambda x: Tensor(mark(Stop(), x.node)),
     "cotangent": lambda y, number: Tensor(mark(Cotangent(number), y.node)),
     "custom": custom_gradient,
+    "straight_through": straight_through,
     "gradient": gradient,
 }
 
