@@ -35,11 +35,11 @@ def grad(
     has_aux  f gives (result, more); then the new function gives (gradient, more)
     options  those of weft.compile
 
-    It is compiled for each signature, as by weft.compile, and asked for `ir` and `report`; gradients
-    of gradients are gradients again. Ties are torch's. `detach`, torch.no_grad() and the backward
-    of a torch.autograd.Function (or weft.custom_gradient) mean what they do in torch. Results
-    have no gradient of torch's. CaptureError where f is not one graph; UnsupportedOpError
-    where what it calls has no gradient here.
+    It is compiled for each signature, as by weft.compile, has `ir` and `report`, and is a function
+    that can be differentiated again. Ties are torch's. `detach`, torch.no_grad() and the backward
+    of a torch.autograd.Function (or weft.custom_gradient) mean what they do in torch. Results want
+    no gradient of torch's. What f writes to an argument that it is differentiated by stays inside.
+    CaptureError where f is not one graph, UnsupportedOpError where something in it has no gradient.
     """
     both = _both(f, argnums, has_aux)
 
@@ -82,7 +82,7 @@ def _both(f: Callable[..., Any], argnums: int | Sequence[int], has_aux: bool) ->
 
 
 def _variables(x: Any) -> tuple[Any, Any]:
-    """An argument in which tensors are what is differentiated by, and these: of a module by name."""
+    """An argument in which tensors are variables, and these: of a module its parameters by name."""
     if isinstance(x, torch.nn.Module):
         named = {name: p for name, p in x.named_parameters() if p.requires_grad}
         return x, {name: OPERATORS.variable(p, ITSELF) for name, p in named.items()}

@@ -11,16 +11,17 @@ from functools import partial
 from typing import Any
 
 import torch
-from torch._functorch.autograd_function import autograd_function_apply as CUSTOM  # noqa: N812
+from torch._functorch.autograd_function import autograd_function_apply
 from torch.utils._pytree import tree_leaves
 
 import weft.library.derivatives  # noqa: F401  # pyright: ignore[reportUnusedImport]  # operators
 from weft.core.errors import CaptureError
-from weft.frontend.parts import FX
 from weft.frontend.composites import switched
+from weft.frontend.parts import FX
 from weft.frontend.tracer import Tracer
 
 OPERATORS = torch.ops.weft
+CUSTOM: Any = autograd_function_apply
 GRADIENTS = {OPERATORS.gradient, OPERATORS.gradient.default}
 ENDS = {*GRADIENTS, OPERATORS.result, OPERATORS.result.default}  # torch's gradients pass no further
 NUMBERED = {OPERATORS.variable, OPERATORS.variable.default, OPERATORS.cotangent}
@@ -63,9 +64,7 @@ def _count(tracer: Tracer) -> int:
     return tracer.marks - 1
 
 
-def custom(
-    tracer: Tracer, steps: Body, forward: FX, backward: FX, *given: Any, **_: Any
-) -> Any:
+def custom(tracer: Tracer, steps: Body, forward: FX, backward: FX, *given: Any, **_: Any) -> Any:
     """What forward(*given) gives: results, and what backward(*gradients, *saved) reads of it.
 
     Its gradients are those that `backward` gives, which has one for each of `given` or None.
@@ -79,12 +78,14 @@ def custom(
         cotangents = [marked(tracer, OPERATORS.cotangent, (y, 0)) for y in results]
         found = steps(backward).run(*cotangents, *saved)
         wanted = [*zip(inputs, found, strict=False)]
-        wanted = [(x, g) for (x, g), f in zip(wanted, is_float, strict=False) if f and g is not None]
+        wanted = [
+            (x, g) for (x, g), f in zip(wanted, is_float, strict=False) if f and g is not None
+        ]
         for x, g in wanted:
             if g.shape != x.shape:
                 told = f"a custom gradient of shape {list(g.shape)} for one of {list(x.shape)}"
                 raise CaptureError(told)
         grads = [g.to(x.dtype) for x, g in wanted]
-        each = [results, cotangents, [x for x, _ in wanted], grads]
-        made = marked(tracer, OPERATORS.custom, each)
+        parts = [results, cotangents, [x for x, _ in wanted], grads]
+        made = marked(tracer, OPERATORS.custom, parts)
     return made[0] if isinstance(out, torch.Tensor) else type(out)(made)

@@ -270,7 +270,9 @@ class GraphProgram:
         if differentiates(self.graph):
             if torch.is_grad_enabled() and passes_torchs(self.graph, inputs):
                 told = "torch's autograd is to follow a program in which weft takes gradients"
-                raise CaptureError(f"{told}: detach what it gives, or call it under torch.no_grad()")
+                raise CaptureError(
+                    f"{told}: detach what it gives, or call it under torch.no_grad()"
+                )
             return False
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         wanted = any(t.requires_grad for t in tensors)

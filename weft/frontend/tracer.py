@@ -34,6 +34,7 @@ from weft.tensor.ops import Input, Part
 aten = torch.ops.aten
 
 _IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
+_STEADY = {aten._log_softmax.default, aten.logsumexp.default}
 _BATCH_NORMS = {getattr(aten, f"{by}_batch_norm").default for by in ("native", "cudnn", "miopen")}
 # Frames of these are not the user's.
 _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
@@ -48,6 +49,7 @@ class Tracer(TorchDispatchMode):
         super().__init__()
         self.differentiates = differentiates  # whether gradients are weft's own: see derivatives.py
         self.marks = 0  # variables and cotangents so far
+        self.steady = False  # in a composite that does not depend on the maxima it takes
         self.through = False  # gradients pass, whatever torch's mode is
         self.randoms = Draws(lambda: self).table() if fused_random else {}
         self.fake_mode = fake_mode
@@ -95,8 +97,12 @@ class Tracer(TorchDispatchMode):
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
         if what == "composite":
-            with self, self.dispatcher():
-                return schema.composition(op)(*args, **kwargs)
+            before, self.steady = self.steady, op in _STEADY
+            try:
+                with self, self.dispatcher():
+                    return schema.composition(op)(*args, **kwargs)
+            finally:
+                self.steady = before
         effects = {"view": self._view, "write": self._write, "reshape": self._reshape}
         if what in effects:
             return effects[what](op, args, kwargs)
@@ -168,7 +174,9 @@ class Tracer(TorchDispatchMode):
         """Whether no gradient passes to what the program computes now."""
         if not self.differentiates or op.namespace == "weft":
             return False
-        return op is aten.detach.default or not (self.through or torch.is_grad_enabled())
+        if op is aten.detach.default or (self.steady and op is aten.amax.default):
+            return True
+        return not (self.through or torch.is_grad_enabled())
 
     def _stopped(self, value: Node, fake: torch.Tensor) -> Node:
         if not value.type.dtype.is_float:
@@ -323,7 +331,7 @@ class Tracer(TorchDispatchMode):
         return target
 
     def _unseen(self, ref: Ref, value: Node) -> Node:
-        """What is written where gradients are off: to torch's, and so ours, it is what was there."""
+        """What is written: where gradients are off, to them it is what was there, as in torch."""
         above: Ref | None = ref
         while above is not None:
             if above.step is not None and above.step.op is aten.detach.default:

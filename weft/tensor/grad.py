@@ -4,38 +4,25 @@
 graph = gradient_graph(graph)                  # a program of the gradients of its first output
 
 Reverse mode: from the results down each node passes what it gets on to its operands by a row of
-ROWS, one for each primitive; `slopes.py` has those of scalar functions, `preimage.py` view's.
+ROWS, one for each primitive: of scalar functions (`slopes.py`), views (`preimage.py`), folds
+(`folds.py`) and places (`places.py`). The cost of a gradient is some times that of its program.
 Rows name nodes of the program itself: what is stored and what computed again is fusion's choice.
 """
 
-import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from weft.core.errors import UnsupportedOpError
 from weft.core.node import Graph, Node, Op, make, op_of, postorder, substitute
-from weft.core.types import TupleType, i64
+from weft.core.types import TupleType
 from weft.library.calls import operator
 from weft.scalar import monoid as m
-from weft.scalar import ops as s
-from weft.scalar.sizes import differ
 from weft.tensor import ops
-from weft.tensor.build import (
-    Tensor,
-    broadcast,
-    flip,
-    full,
-    iota,
-    pad,
-    permute,
-    reduce,
-    reshape,
-    scan,
-    scatter,
-    total,
-    unsqueeze,
-)
+from weft.tensor.build import Tensor, broadcast, full, scatter, total, unsqueeze
+from weft.tensor.folds import reduce_back, scan_back
 from weft.tensor.marks import Cotangent, Custom, Stop, Variable
 from weft.tensor.ops import Extern, Gather, Input, Map, Part, Reduce, Scan, Scatter, View
+from weft.tensor.places import gather_rows_back, scatter_back
 from weft.tensor.preimage import gather_back
 from weft.tensor.slopes import FLAT, slopes
 
@@ -66,7 +53,7 @@ def gradients(results: Nodes, seeds: Nodes, xs: Nodes) -> Nodes:
                 if g is not None and reach[a]:
                     _add(found, a, g)
         elif node in found:
-            for a, g in zip(node.args, _row(node)(node, found[node]), strict=True):
+            for a, g in zip(node.args, ROWS[type(node.op)](node, found[node]), strict=True):
                 if g is not None and reach[a] and a.type.dtype.is_float:
                     _add(found, a, _like(g, a))
     return tuple(found.get(x, full(x.type.shape, 0, x.type.dtype)).node for x in xs)
@@ -90,10 +77,10 @@ def _passes(node: Node) -> bool:
         return False
     if isinstance(node.op, Map) and node.op.function in FLAT:
         return False
-    return isinstance(node.type, TupleType) or node.type.dtype.is_float
+    return isinstance(node.type, TupleType) or node.type.dtype.kind in ("float", "pair")
 
 
-def _add(found: dict, key: object, g: Tensor) -> None:
+def _add(found: dict[Any, Tensor], key: object, g: Tensor) -> None:
     found[key] = found[key] + g if key in found else g
 
 
@@ -104,217 +91,18 @@ def _like(g: Tensor, x: Node) -> Tensor:
     return total(g, range(g.rank))
 
 
-def _row(node: Node) -> Row:
-    row = ROWS.get(type(node.op))
-    if row is None:
-        raise UnsupportedOpError(f"{node.op.name} has no gradient at the tensor level")
-    return row
-
-
 def _map(node: Node, g: Tensor) -> Found:
     op = op_of(node, Map)
     return slopes(op.function, g, Tensor(node), *map(Tensor, node.args))
 
 
+def _scatter(node: Node, g: Tensor) -> Found:
+    to_base, to_values = scatter_back(node, g)
+    return to_base, None, to_values
+
+
 def _view(node: Node, g: Tensor) -> Found:
     return (gather_back(g, op_of(node, View), node.args[0].type.shape),)
-
-
-# --- folds ----------------------------------------------------------------------------------------
-
-
-def _reduce(node: Node, g: Tensor) -> Found:
-    op, x = op_of(node, Reduce), Tensor(node.args[0])
-    fold = FOLDS.get(op.monoid.name)
-    if fold is None:
-        raise UnsupportedOpError(f"reduce{{{op.monoid}}} has no gradient at the tensor level")
-    return (fold(g, Tensor(node), x, op.axes),)
-
-
-def _extreme(g: Tensor, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """All that equal the extreme share its gradient."""
-    same = s.eq(x, _spread(y, x))
-    count = total(s.where(same, full(x.shape, 1, x.dtype), 0), axes, keep=True)
-    return s.where(same, _spread(g / count, x), 0)
-
-
-def _spread(y: Tensor, x: Tensor) -> Tensor:
-    return broadcast(y, x.shape)
-
-
-def _product(g: Tensor, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """Of each element the product of those before and after it, so right where some are 0."""
-    kept = [a for a in range(x.rank) if a not in axes]
-    order = [*kept, *axes]
-    moved = permute(x, order)
-    line = reshape(moved, (*moved.shape[: len(kept)], math.prod(x.shape[a] for a in axes)))
-    others = _before(line, len(kept)) * flip(
-        _before(flip(line, [len(kept)]), len(kept)), [len(kept)]
-    )
-    back = permute(reshape(others, moved.shape), [order.index(a) for a in range(x.rank)])
-    return _spread(g, x) * back
-
-
-def _before(x: Tensor, axis: int) -> Tensor:
-    """The product of all elements before each one along the axis."""
-    return _shifted(scan(m.PRODUCT, x, axis), axis, -1, 1)
-
-
-def _shifted(x: Tensor, axis: int, by: int, fill: float) -> Tensor:
-    """out[i] = x[i + by] along the axis, `fill` beyond its ends."""
-    pads = [(0, 0)] * x.rank
-    pads[axis] = (-by, by)
-    return pad(x, pads, fill)
-
-
-def _deviations(g: Tensor, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
-    count = math.prod(x.shape[a] for a in axes)
-    mean = total(x, axes, keep=True) * (1 / count)
-    return _spread(g * 2, x) * (x - _spread(mean, x))
-
-
-def _exponentials(g: Tensor, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
-    """Of the sum of exp(x - top), in which top, the maximum, is not constant."""
-    top = reduce(m.MAX, x, axes, keep=True)
-    return _spread(g, x) * s.exp(x - _spread(top, x)) - _extreme(g * y, top, x, axes)
-
-
-FOLDS: dict[str, Callable[[Tensor, Tensor, Tensor, Sequence[int]], Tensor]] = {
-    "sum": lambda g, y, x, axes: _spread(g, x),
-    "max": _extreme,
-    "min": _extreme,
-    "product": _product,
-    "welford": _deviations,
-    "sumexp": _exponentials,
-    "logsumexp": lambda g, y, x, axes: _spread(g, x) * s.exp(x - _spread(y, x)),
-}
-
-
-# --- running folds --------------------------------------------------------------------------------
-
-
-def _scan(node: Node, g: Tensor) -> Found:
-    op, x = op_of(node, Scan), Tensor(node.args[0])
-    name = op.monoid.name
-    if name not in RUNNING:
-        raise UnsupportedOpError(f"scan{{{op.monoid}}} has no gradient at the tensor level")
-    return (RUNNING[name](g, Tensor(node), x, op.axis),)
-
-
-def _reversed_sum(g: Tensor, axis: int) -> Tensor:
-    return flip(scan(m.SUM, flip(g, [axis]), axis), [axis])
-
-
-def _running_best(last: m.Monoid) -> Callable[[Tensor, Tensor, Tensor, int], Tensor]:
-    """Of equals the last one, as torch's cummax."""
-
-    def back(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
-        return scatter(m.SUM, full(x.shape, 0, x.dtype), axis, scan(last, x, axis), g)
-
-    return back
-
-
-def _running_product(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
-    """L * S: L is the product before an element, S[i] = g[i] + x[i + 1] * S[i + 1].
-
-    The recurrence by doubling (Hillis, Steele 1986), with no division: right where some are 0.
-    """
-    slope, value, by = _shifted(x, axis, 1, 0), g, 1
-    while by < x.shape[axis]:
-        value = value + slope * _shifted(value, axis, by, 0)
-        slope, by = slope * _shifted(slope, axis, by, 0), 2 * by
-    return _before(x, axis) * value
-
-
-def _running_logsumexp(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
-    """exp(x[i]) times the sum of g[j] exp(-y[j]) from i on, each sign by itself in logarithms."""
-
-    finite = s.where(s.eq(y, -math.inf), 0, y)  # where it is not, so are all x that it is of
-
-    def part(sign: Tensor, size: Tensor) -> Tensor:
-        logs = s.where(sign, s.log(s.where(sign, size, 1)), -math.inf) - finite
-        after = flip(scan(m.LOGSUMEXP, flip(logs, [axis]), axis), [axis])
-        return s.exp(after + x)
-
-    return part(g > 0, g) - part(g < 0, -g)
-
-
-RUNNING: dict[str, Callable[[Tensor, Tensor, Tensor, int], Tensor]] = {
-    "sum": lambda g, y, x, axis: _reversed_sum(g, axis),
-    "max": _running_best(m.LAST_MAX),
-    "min": _running_best(m.LAST_MIN),
-    "last_argmax": _running_best(m.LAST_MAX),
-    "last_argmin": _running_best(m.LAST_MIN),
-    "product": _running_product,
-    "logsumexp": _running_logsumexp,
-}
-
-
-# --- places that tensors hold ---------------------------------------------------------------------
-
-
-def _gather(node: Node, g: Tensor) -> Found:
-    """Each element gets the sum of what was read of it: scattered along one axis.
-
-    That is all axes which are read by positions, or all of x where it is read in part otherwise.
-    """
-    op, (x, *rows) = op_of(node, Gather), map(Tensor, node.args)
-    others = [a for a in range(x.rank) if a not in op.axes]
-    pairs = [*zip(others, op.rest, strict=True)]
-    terms = dict[int, Tensor]()
-    for a, r in zip(op.axes, rows, strict=True):
-        place = s.where(r < 0, r + x.shape[a], r) if op.wraps else r
-        terms[a] = s.checked_index(place, x.shape[a])
-    if len(set(op.rest)) < len(pairs) or any(differ(x.shape[a], g.shape[b]) for a, b in pairs):
-        terms |= {a: iota(g.shape, b) for a, b in pairs}
-        pairs = []
-    flat = full(g.shape, 0, i64)
-    for a, term in terms.items():
-        flat = flat * x.shape[a] + term
-    lines = [b for _, b in pairs]
-    order = [*(b for b in range(g.rank) if b not in lines), *lines]
-    count = math.prod(g.shape[b] for b in order[: g.rank - len(lines)])
-    rest = [x.shape[a] for a, _ in pairs]
-    places, values = (reshape(permute(t, order), (count, *rest)) for t in (flat, g))
-    base = full((math.prod(x.shape[a] for a in terms), *rest), 0, x.dtype)
-    named = [*terms, *(a for a, _ in pairs)]
-    out = reshape(scatter(m.SUM, base, 0, places, values), [x.shape[a] for a in named])
-    return (permute(out, [named.index(a) for a in range(x.rank)]), *(None for _ in rows))
-
-
-def _at(x: Tensor, axis: int, index: Tensor) -> Tensor:
-    """x at the places of a scatter."""
-    rest = tuple(a for a in range(x.rank) if a != axis)
-    return Tensor(make(Gather((axis,), rest), x.node, index.node))
-
-
-def _scatter(node: Node, g: Tensor) -> Found:
-    op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
-    y, axis, name = Tensor(node), op.axis, op.monoid.name
-    if name == "sum":
-        return g, None, _at(g, axis, index)
-    if name == "product":
-        return _scattered_product(g, base, index, x, axis)
-    first, same = s.eq(base, y), s.eq(x, _at(y, axis, index))
-    ones = [s.where(t, full(t.shape, 1, g.dtype), 0) for t in (first, same)]
-    share = g / scatter(m.SUM, ones[0], axis, index, ones[1])
-    return s.where(first, share, 0), None, s.where(same, _at(share, axis, index), 0)
-
-
-def _scattered_product(g: Tensor, base: Tensor, index: Tensor, x: Tensor, axis: int) -> Found:
-    """The product of the others: over an element that is not 0, unless another one is 0."""
-    zeros = [s.where(s.eq(t, 0), full(t.shape, 1, g.dtype), 0) for t in (base, x)]
-    count = scatter(m.SUM, zeros[0], axis, index, zeros[1])
-    plain = [s.where(s.eq(t, 0), 1, t) for t in (base, x)]
-    rest = scatter(m.PRODUCT, plain[0], axis, index, plain[1])
-
-    def back(t: Tensor, divisor: Tensor, *of: Tensor) -> Tensor:
-        got, others, number = of
-        own = s.where(s.eq(t, 0), number - 1, number)
-        return s.where(s.eq(own, 0), got * others / divisor, 0)
-
-    there = [_at(t, axis, index) for t in (g, rest, count)]
-    return back(base, plain[0], g, rest, count), None, back(x, plain[1], *there)
 
 
 # --- marks, and calls of several results ----------------------------------------------------------
@@ -371,9 +159,9 @@ def _extern(node: Node, g: Tensor) -> Found:
 ROWS: dict[type[Op], Row] = {
     Map: _map,
     View: _view,
-    Reduce: _reduce,
-    Scan: _scan,
-    Gather: _gather,
+    Reduce: lambda node, g: (reduce_back(node, g),),
+    Scan: lambda node, g: (scan_back(node, g),),
+    Gather: lambda node, g: (gather_rows_back(node, g), *(None for _ in node.args[1:])),
     Scatter: _scatter,
     Extern: _extern,
     Variable: lambda node, g: (g,),

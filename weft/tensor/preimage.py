@@ -13,6 +13,7 @@ import math
 from dataclasses import dataclass, field
 
 from weft.core.node import Node, substitute
+from weft.core.types import Symbolic
 from weft.scalar import ops as scalar
 from weft.scalar.affine import Linear, from_linear, linear, plus
 from weft.scalar.index import TRUE, inside, narrow, simplify
@@ -116,7 +117,7 @@ class Solver:
         if not split or name not in ("floordiv", "floormod") or of not in self.extents:
             return 0
         by, n = value_of(atom.args[1]), self.extents[of]
-        if not isinstance(by, int) or not isinstance(n, int):
+        if not isinstance(by, int) or isinstance(n, Symbolic):
             return 0
         return -(-n // by) if name == "floordiv" else by
 
@@ -125,7 +126,7 @@ def _decides(terms: list[tuple[int, int, Node]]) -> bool:
     """Whether a sum of these terms, by falling coefficient, has each value for one choice only."""
     if len(terms) < 2:
         return True
-    if not all(isinstance(n, int) for _, n, _ in terms):
+    if any(isinstance(n, Symbolic) for _, n, _ in terms):
         return False
     spans = [abs(k) * (n - 1) for k, n, _ in terms]
     return all(abs(k) > sum(spans[i + 1 :]) for i, (k, _, _) in enumerate(terms[:-1]))

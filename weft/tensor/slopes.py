@@ -86,7 +86,7 @@ def digamma(x: Tensor) -> Tensor:
 
 
 def _product(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Slopes:
-    return g * b, g * a
+    return (g * a * 2, None) if a.node is b.node else (g * b, g * a)
 
 
 ROOT_PI = 2 / math.sqrt(math.pi)
@@ -99,7 +99,7 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     "fmod": lambda g, y, a, b: (g, -(g * s.trunc(a / b))),
     "floormod": lambda g, y, a, b: (g, -(g * s.round_even((a - y) / b))),
     "power": _power,
-    "fma": lambda g, y, a, b, c: (*_product(g, y, a, b), g),
+    "fma": lambda g, y, a, b, c: (g * b, g * a, g),
     "maximum": _best(s.lt),
     "minimum": _best(s.gt),
     "atan2": _atan2,
@@ -134,5 +134,6 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     **{str(f): lambda g, y, x, f=f: (s.FUNCTIONS[str(f)](g),) for f in (s.round_f16, s.round_bf16)},
 }
 
-# Of no float, or to none: no gradient passes.
-FLAT = {f for f in s.FUNCTIONS.values() if f.result == "bool" or "float" not in f.domain}
+# Of no float, or a predicate: no gradient passes.
+EXACT = {"int", "uint", "bool", "i64"}
+FLAT = {f for f in s.FUNCTIONS.values() if f.result == "bool" or EXACT.issuperset(f.domain)}

@@ -23,6 +23,11 @@ def custom_gradient(*groups: Sequence[Tensor]) -> list[Tensor]:
     return [Tensor(n) for n in custom(*(tuple(t.node for t in group) for group in groups))]
 
 
+def steady(x: Tensor) -> Tensor:
+    """x as a constant to gradients: a result does not depend on it, as a softmax on its top."""
+    return Tensor(mark(Stop(), x.node))
+
+
 def straight_through(x: Tensor, y: Tensor, *, number: int) -> Tensor:
     """y, of which all gradients pass on to x."""
     given = mark(Cotangent(number), y.node)
@@ -37,7 +42,7 @@ def gradient(y: Tensor, xs: Sequence[Tensor]) -> list[Tensor]:
 MEANINGS = {
     "variable": variable,
     "result": lambda x: x,
-    "stop": lambda x: Tensor(mark(Stop(), x.node)),
+    "stop": steady,
     "cotangent": lambda y, number: Tensor(mark(Cotangent(number), y.node)),
     "custom": custom_gradient,
     "straight_through": straight_through,
