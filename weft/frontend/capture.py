@@ -31,7 +31,7 @@ from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing
-from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, marked
+from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, marked, own_gradients
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
 from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
@@ -97,6 +97,8 @@ def _capture(
     mode.allow_non_fake_inputs = True
     own = differentiates(graph)
     tracer = Tracer(mode, fused_random, own)
+    if own:
+        tracer.own = own_gradients(tracer)
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)

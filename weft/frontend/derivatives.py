@@ -16,6 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 import weft.library.derivatives  # noqa: F401  # pyright: ignore[reportUnusedImport]  # operators
 from weft.core.errors import CaptureError
+from weft.frontend.aten_gradients import OWN
 from weft.frontend.composites import switched
 from weft.frontend.parts import FX
 from weft.frontend.tracer import Tracer
@@ -62,6 +63,41 @@ def marked(tracer: Tracer, target: Any, args: Any) -> Any:
 def _count(tracer: Tracer) -> int:
     tracer.marks += 1
     return tracer.marks - 1
+
+
+def own_gradients(tracer: Tracer) -> dict[Any, Callable[..., Any]]:
+    """By operator, what records a call of it with the gradient that `OWN` has for it."""
+    return {op: partial(_with_own, tracer, backward) for op, backward in OWN.items()}
+
+
+def _with_own(
+    tracer: Tracer, backward: Callable[..., Any], op: Any, args: Any, kwargs: dict[str, Any]
+) -> Any:
+    if not args[0].is_floating_point():
+        return _alone(tracer, op, args, kwargs)
+    x = marked(tracer, OPERATORS.variable, (args[0], 0))
+    before, tracer.own = tracer.own, {}
+    try:
+        out = tracer.record(op, (x, *args[1:]), kwargs)
+        y = out[0] if isinstance(out, tuple) else out
+        g = marked(tracer, OPERATORS.cotangent, (y, 0))
+        with tracer, torch.enable_grad():
+            found = backward(g, y, x, *args[1:], **kwargs)
+    finally:
+        tracer.own = before
+    if found is None:
+        return _alone(tracer, op, args, kwargs)
+    made = marked(tracer, OPERATORS.custom, ([y], [g], [x], [found]))[0]
+    return (made, *out[1:]) if isinstance(out, tuple) else made
+
+
+def _alone(tracer: Tracer, op: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+    """The call by itself, with the gradients of its parts."""
+    before, tracer.own = tracer.own, {}
+    try:
+        return tracer.record(op, args, kwargs)
+    finally:
+        tracer.own = before
 
 
 def custom(tracer: Tracer, steps: Body, forward: FX, backward: FX, *given: Any, **_: Any) -> Any:

@@ -10,6 +10,7 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 # pyright: reportPrivateUsage=false
 
 import linecache
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -49,6 +50,7 @@ class Tracer(TorchDispatchMode):
         super().__init__()
         self.differentiates = differentiates  # whether gradients are weft's own: see derivatives.py
         self.marks = 0  # variables and cotangents so far
+        self.own: dict[OpOverload, Callable[..., Any]] = {}  # what records some ops
         self.steady = False  # in a composite that does not depend on the maxima it takes
         self.through = False  # gradients pass, whatever torch's mode is
         self.randoms = Draws(lambda: self).table() if fused_random else {}
@@ -93,6 +95,8 @@ class Tracer(TorchDispatchMode):
                 found = self.randoms[op](*args, **kwargs)
             if found is not NotImplemented:
                 return found
+        if op in self.own and not self.through and torch.is_grad_enabled():
+            return self.own[op](op, args, kwargs)
         what = schema.effect(op)
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")

@@ -301,7 +301,7 @@ def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool =
 
 
 def softmax(x: Tensor, axis: int, top: Tensor | None = None) -> Tensor:
-    """`top` is the maximum, where it is known. Multiply by the reciprocal of the sum (at least 1): one division per sum, not per element."""
+    """`top` is x's maximum, if known. One division per sum (at least 1), not per element."""
     weights = scalar.exp(x - (reduce(MAX, x, (axis,), keep=True) if top is None else top))
     return weights * (1.0 / total(weights, (axis,), keep=True))
 
