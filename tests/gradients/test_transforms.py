@@ -228,6 +228,10 @@ def test_ties_are_torchs(name: str) -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(UnsupportedOpError, match=r"aten.linalg_inv_ex.default is a library call"):
         gradients_of(lambda x: torch.linalg.inv(x).sum(), (torch.eye(3),))
+    with pytest.raises(
+        UnsupportedOpError, match=r"aten.abs"
+    ):  # complex in between, not cut silently
+        gradients_of(lambda x: torch.fft.rfft(x).abs().sum(), (torch.randn(8),))
     with pytest.raises(CaptureError, match="without axes"):
         weft.grad(lambda x: x * 2)(X)
     with pytest.raises(CaptureError, match=r"floating-point tensors, not torch.int64"):

@@ -77,7 +77,9 @@ def _passes(node: Node) -> bool:
         return False
     if isinstance(node.op, Map) and node.op.function in FLAT:
         return False
-    return isinstance(node.type, TupleType) or node.type.dtype.kind in ("float", "pair")
+    # a complex number is no float here, but it is what an op refuses to differentiate
+    kinds = ("float", "pair", "foreign")
+    return isinstance(node.type, TupleType) or node.type.dtype.kind in kinds
 
 
 def _add(found: dict[Any, Tensor], key: object, g: Tensor) -> None:

@@ -11,7 +11,7 @@ from weft.core.types import i64
 from weft.scalar import monoid as m
 from weft.scalar import ops as s
 from weft.scalar.sizes import differ
-from weft.tensor.build import Tensor, full, iota, permute, reshape, scatter
+from weft.tensor.build import Tensor, broadcast, full, iota, permute, reshape, scatter
 from weft.tensor.ops import Gather, Scatter
 
 
@@ -40,7 +40,12 @@ def gather_rows_back(node: Node, g: Tensor) -> Tensor:
     places, values = (reshape(permute(t, order), (count, *rest)) for t in (flat, g))
     base = full((math.prod(x.shape[a] for a in terms), *rest), 0, x.dtype)
     named = [*terms, *(a for a, _ in pairs)]
-    out = reshape(scatter(m.SUM, base, 0, places, values), [x.shape[a] for a in named])
+    if count == 1:  # one value for each line: each element compares its place with that
+        here = s.eq(broadcast(places, base.shape), iota(base.shape, 0))
+        whole = s.where(here, broadcast(values, base.shape), 0)
+    else:
+        whole = scatter(m.SUM, base, 0, places, values)
+    out = reshape(whole, [x.shape[a] for a in named])
     return permute(out, [named.index(a) for a in range(x.rank)])
 
 
