@@ -25,7 +25,10 @@ LAYERS: dict[str, set[str]] = {
     "config": {"core.errors"},
     "library": {"core"},
     # The levels, top down. frontend lowers the torch level to the tensor level.
-    "frontend": {"core", "library", "scalar", "targets", "tensor.ops", "tensor.build"},
+    "frontend": {
+        *("core", "library", "scalar", "targets"),
+        *("tensor.ops", "tensor.build", "tensor.grad", "tensor.marks"),
+    },
     "tensor": {"core", "library", "scalar", "targets"},
     "search": {"core", "scalar", "targets", "tensor"},
     "loop": {"core", "scalar", "targets"},
@@ -67,6 +70,7 @@ LAYERS: dict[str, set[str]] = {
     "tune.predicted": {"*"},
     "driver": {"*"},
     "calling": {"core", "frontend", "options", "runtime"},
+    "transforms": {"calling", "driver", "library", "options"},
     "dynamo": {"driver", "core.errors", "config", "frontend.python"},
     "cli": {
         *("weft", "driver", "options", "core.errors", "library.calls"),
@@ -94,7 +98,7 @@ LAYERS: dict[str, set[str]] = {
         *("link.places", "tune"),
     },
     "__main__": {"cli.main"},
-    "weft": {"driver", "core.errors", "targets", "runtime.blocks", "runtime.report"},
+    "weft": {"driver", "transforms", "core.errors", "targets", "runtime.blocks", "runtime.report"},
 }
 
 # The modules that lower a level, or folders of them, may import the ops of the next one as well.

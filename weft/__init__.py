@@ -21,6 +21,7 @@ from weft.driver import compile, ir, report
 from weft.runtime.blocks import empty_cache
 from weft.runtime.report import Report
 from weft.targets.cpu import CPU as Target
+from weft.transforms import custom_gradient, grad, value_and_grad
 
 __all__ = [
     "CacheError",
@@ -36,7 +37,10 @@ __all__ = [
     "VerifyError",
     "WeftError",
     "compile",
+    "custom_gradient",
     "empty_cache",
+    "grad",
     "ir",
     "report",
+    "value_and_grad",
 ]

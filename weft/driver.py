@@ -175,13 +175,14 @@ class Builder:
 
     options: Options
     sizes: Mapping[str, Any] | None = None
+    one_graph: bool = False  # a program that is not one graph is an error
 
     def __call__(self, captured: Captured) -> Runner:
         return build(captured, self.options)
 
     def session(self, title: str = "graph") -> Session:
         """What the graphs of one compiled callable share."""
-        strict, free = self.options.fallback == "error", self.options.frees_sizes
+        strict, free = self.one_graph or self.options.fallback == "error", self.options.frees_sizes
         fused = self.options.random == "fused"
         return Session(self, strict, config.debug, title, free, self.sizes or {}, Frames, fused)
 

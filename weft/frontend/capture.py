@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -31,6 +32,7 @@ from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
 from weft.frontend.composites import tracing, unfused
+from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, marked, own_gradients
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
 from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
@@ -63,16 +65,16 @@ def capture(
     names: Sequence[Name] | None = None,
     title: str = "graph",
     fused_random: bool = True,
-    differentiates: bool = False,
+    trains: bool = False,
 ) -> Captured:
     """Trace `graph(*inputs)`; inputs may be fake tensors.
 
-    Gradients that it makes and uses are followed where it `differentiates`: torch's engine runs on
+    Gradients that it makes and uses are followed where it `trains`: torch's engine runs on
     fake tensors. Gradients of its results are not.
     """
     start = time.perf_counter()
     names = names or [Name(str(p.target)) for p in graph.graph.find_nodes(op="placeholder")]
-    how = names, title, fused_random, differentiates
+    how = names, title, fused_random, trains
     captured = _capture(graph, inputs, *how, shared=set())
     if captured is None:  # inputs that share a storage, and one of them is written
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
@@ -89,7 +91,7 @@ def _capture(
     names: Sequence[Name],
     title: str,
     fused_random: bool,
-    differentiates: bool,
+    trains: bool,
     shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
@@ -100,15 +102,18 @@ def _capture(
     mode = detect_fake_mode(inputs) if shape_env else FakeTensorMode()
     assert mode is not None
     mode.allow_non_fake_inputs = True
-    tracer = Tracer(mode, fused_random)
+    own = differentiates(graph)
+    tracer = Tracer(mode, fused_random, own)
+    if own:
+        tracer.own = own_gradients(tracer)
     steps = _Steps(graph, tracer)
     drawn, before = torch.get_rng_state(), modes()
     wanted = any(isinstance(t, torch.Tensor) and t.requires_grad for t in inputs)
-    wanted = wanted and not differentiates
+    wanted = wanted and not trains
     try:
         # transforms inside the graph count on the mode; gradients to its inputs are not recorded
-        with torch.inference_mode(False), torch.set_grad_enabled(before[0] and not wanted):
-            with tracing(tracer), _engine() if differentiates else nullcontext():
+        with torch.inference_mode(False), torch.set_grad_enabled(before[0] and (own or not wanted)):
+            with tracing(tracer), _engine() if trains else nullcontext():
                 out = steps.run(*_inputs(tracer, inputs, names, shared))
             steps.node = None
             with tracer.fake_mode:
@@ -177,6 +182,9 @@ class _Steps(torch.fx.Interpreter):
     def run_node(self, n: torch.fx.Node) -> Any:
         self.node = n
         self.tracer.location = innermost_line(n.stack_trace, library=True) or ""
+        if n.target is CUSTOM and self.tracer.differentiates:
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return custom(self.tracer, partial(_Steps, tracer=self.tracer), *args, **kwargs)
         if isinstance(n.target, HigherOrderOperator):
             raise CaptureError(f"{n.target} is an operator whose bodies alone are compiled")
         taken = [a for a in n.all_input_nodes if a in self.opaque] if self.opaque else []
@@ -187,6 +195,9 @@ class _Steps(torch.fx.Interpreter):
             (source,) = n.all_input_nodes
             taken = self.tracer.floats.take(n, source, self.env[source])
             return told if taken else guard_scalar(told)  # type: ignore[arg-type]
+        if is_mark(n.target):
+            args, kwargs = self.fetch_args_kwargs_from_env(n)
+            return marked(self.tracer, n.target, args)
         value = super().run_node(n)
         if isinstance(value, _Opaque):
             self.opaque[n] = value.kind

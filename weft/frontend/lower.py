@@ -12,8 +12,9 @@ import torch
 from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from weft.core.errors import UnsupportedOpError, VerifyError
-from weft.core.node import Graph, Node, bottom_up, make
+from weft.core.node import Graph, Node, bottom_up, make, postorder
 from weft.core.types import DType, TensorType, boolean, row_major
+from weft.frontend.aten.derivatives import GRADIENT
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.schema import with_defaults
@@ -21,6 +22,7 @@ from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
 from weft.library.calls import operator, torch_object
 from weft.scalar.sizes import Size, differ
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
+from weft.tensor.marks import plain
 from weft.tensor.ops import Extern, Input, Part
 
 
@@ -30,12 +32,15 @@ def to_tensor(graph: Graph, fallback: str = "aten", library: Collection[str] = (
     Calls of the `library` stay ATen's where they may, although they have rows.
     """
     library = library if fallback == "aten" else ()
+    within = {n for n in graph.nodes() if isinstance(n.op, Aten) and n.op.target == GRADIENT}
+    differentiated = {*postorder(*within)}  # which needs rows
     done: dict[Node, tuple[Node, ...]] = {}
     names: dict[Node, str] = {}
     origin: dict[Node, str] = {}
     for node in graph.nodes():
         if isinstance(node.op, Aten):
-            own = fallback if node.op.target not in library else "library"
+            stays = node.op.target in library and node not in differentiated
+            own = "library" if stays else fallback
             done[node] = _lower(node, [done[a][0] for a in node.args], graph, own)
         elif isinstance(node.op, Part):
             done[node] = (done[node.args[0]][node.op.number],)
@@ -47,7 +52,10 @@ def to_tensor(graph: Graph, fallback: str = "aten", library: Collection[str] = (
             bottom_up(root, origin, lambda _, line=graph.origin[node]: line)
     for given in graph.inputs:
         origin.pop(given, None)  # no call made it
-    outputs = tuple(done[o][0] for o in graph.outputs)
+    memo: dict[Node, Node] = {}
+    outputs = plain(tuple(done[o][0] for o in graph.outputs), memo)
+    names = {memo.get(n, n): name for n, name in reversed(names.items())}
+    origin = {memo.get(n, n): line for n, line in reversed(origin.items())}
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
 
 

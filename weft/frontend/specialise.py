@@ -32,6 +32,7 @@ from weft.core.errors import ENVIRONMENT, CaptureError, UnsupportedOpError, Weft
 from weft.core.node import Node
 from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
 from weft.frontend.composites import in_transform
+from weft.frontend.derivatives import differentiates, passes_torchs
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
 from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
 from weft.frontend.parts import EAGER, FX, VALUE, attributes, returns_a_tuple, split, stays_whole
@@ -253,7 +254,7 @@ class GraphProgram:
     def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
         apart = any(ANY in place for place in assumed.sharing)  # in one storage, who knows how far
         wants = self._wants_gradients(inputs)
-        own = wants and differentiates(self.graph)
+        own = wants and trains(self.graph)
         if wants and not own and not apart:
             assert self.differentiate is not None
             return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
@@ -270,6 +271,13 @@ class GraphProgram:
     def _wants_gradients(self, inputs: Sequence[Any]) -> bool:
         """Whether AOTAutograd has to see the graph: for gradients, or for tensor subclasses."""
         if self.differentiate is None:
+            return False
+        if differentiates(self.graph):
+            if torch.is_grad_enabled() and passes_torchs(self.graph, inputs):
+                told = "torch's autograd is to follow a program in which weft takes gradients"
+                raise CaptureError(
+                    f"{told}: detach what it gives, or call it under torch.no_grad()"
+                )
             return False
         given = (*inputs, *attributes(self.graph))
         tensors = [x for x in given if isinstance(x, torch.Tensor)]
@@ -314,7 +322,7 @@ class GraphProgram:
                 part.forward = _first(program) if alone else program
 
 
-def differentiates(graph: FX) -> bool:
+def trains(graph: FX) -> bool:
     """Whether the graph has all of its gradients inside: no result wants any."""
     returned = graph.graph.output_node().all_input_nodes
     wants = any(getattr(n.meta.get(VALUE), "requires_grad", False) for n in returned)

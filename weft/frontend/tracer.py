@@ -10,6 +10,7 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 # pyright: reportPrivateUsage=false
 
 import linecache
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ from weft.tensor.ops import Input, Part
 aten = torch.ops.aten
 
 _IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
+_STEADY = {aten._log_softmax.default, aten.logsumexp.default}
 _BATCH_NORMS = {getattr(aten, f"{by}_batch_norm").default for by in ("native", "cudnn", "miopen")}
 # Frames of these are not the user's.
 _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
@@ -42,8 +44,15 @@ _LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 class Tracer(TorchDispatchMode):
     """The graph so far, and for every tensor the program holds, what it is in the graph."""
 
-    def __init__(self, fake_mode: FakeTensorMode, fused_random: bool = True) -> None:
+    def __init__(
+        self, fake_mode: FakeTensorMode, fused_random: bool = True, differentiates: bool = False
+    ) -> None:
         super().__init__()
+        self.differentiates = differentiates  # whether gradients are weft's own: see derivatives.py
+        self.marks = 0  # variables and cotangents so far
+        self.own: dict[OpOverload, Callable[..., Any]] = {}  # what records some ops
+        self.steady = False  # in a composite that does not depend on the maxima it takes
+        self.through = False  # gradients pass, whatever torch's mode is
         self.randoms = Draws(lambda: self).table() if fused_random else {}
         self.fake_mode = fake_mode
         self.names: dict[Node, str] = {}
@@ -86,12 +95,18 @@ class Tracer(TorchDispatchMode):
                 found = self.randoms[op](*args, **kwargs)
             if found is not NotImplemented:
                 return found
+        if op in self.own and not self.through and torch.is_grad_enabled():
+            return self.own[op](op, args, kwargs)
         what = schema.effect(op)
         if schema.reads_storage(op) and self.fake(args[0]).storage_offset():
             raise CaptureError(f"{op} of a view that does not begin where its storage does")
         if what == "composite":
-            with self, self.dispatcher():
-                return schema.composition(op)(*args, **kwargs)
+            before, self.steady = self.steady, op in _STEADY
+            try:
+                with self, self.dispatcher():
+                    return schema.composition(op)(*args, **kwargs)
+            finally:
+                self.steady = before
         effects = {"view": self._view, "write": self._write, "reshape": self._reshape}
         if what in effects:
             return effects[what](op, args, kwargs)
@@ -140,8 +155,8 @@ class Tracer(TorchDispatchMode):
                 values.append(None)
                 continue
             value = make(Part(i), whole) if several else whole
-            values.append(value)
             self.names.setdefault(value, f"{name}_{i}" if several else name)
+            values.append(value := self._stopped(value, fake) if self._stops(op) else value)
             self.fakes[value] = fake
             self.refs.setdefault(id(fake), Ref(fake, Storage(), value))
         if random:
@@ -151,11 +166,33 @@ class Tracer(TorchDispatchMode):
     def emit(self, op: OpOverload, *args: Any, index: int = 0, **kwargs: Any) -> Node:
         """A node on values rather than tensors; returns its result number `index`."""
         if op in _IDENTITY:
-            return args[0]
+            stops = op is aten.detach.default and self.differentiates
+            return self._stopped(args[0], self.fakes[args[0]]) if stops else args[0]
         outs = self.call(op, tree_map_only(Node, self.fakes.__getitem__, args), kwargs)
+        before, self.through = self.through, True
         value = self.add(op, args, kwargs, outs)[index]
+        self.through = before
         assert value is not None
         return value
+
+    # What has no gradient
+
+    def _stops(self, op: OpOverload) -> bool:
+        """Whether no gradient passes to what the program computes now."""
+        if not self.differentiates or op.namespace == "weft":
+            return False
+        if op is aten.detach.default or (self.steady and op is aten.amax.default):
+            return True
+        return not (self.through or torch.is_grad_enabled())
+
+    def _stopped(self, value: Node, fake: torch.Tensor) -> Node:
+        if not value.type.dtype.is_float:
+            return value
+        arguments, nodes = encode_call((value,), {})
+        stopped = make(Aten("weft.stop.default", arguments, (value.type,)), *nodes)
+        self.names.setdefault(stopped, self._name("stop"))
+        self.fakes[stopped] = fake
+        return stopped
 
     # What each tensor is
 
@@ -209,7 +246,7 @@ class Tracer(TorchDispatchMode):
         with torch._C._DisableTorchDispatch():
             meta = torch.empty_strided(real.shape, real.stride(), dtype=real.dtype, device="meta")
         fake = FakeTensor(self.fake_mode, meta, real.device)
-        fake.requires_grad_(real.requires_grad)
+        fake.requires_grad_(real.requires_grad and not self.differentiates)
         return fake
 
     def _lift(self, real: torch.Tensor) -> Ref:
@@ -257,7 +294,8 @@ class Tracer(TorchDispatchMode):
         value = read(parent, self.emit)
         outs = self.call(op, self._fakes(args), kwargs)
         if op in _IDENTITY:
-            made: list[Node | None] = [value]
+            fake = tree_leaves(outs)[0]
+            made: list[Node | None] = [self._stopped(value, fake) if self._stops(op) else value]
         else:
             # A write may have left the value with strides that do not allow this view.
             moved = value.type != type_of(parent.fake)
@@ -293,8 +331,25 @@ class Tracer(TorchDispatchMode):
         else:
             outs = self.record(schema.functional(op), schema.with_defaults(op, args, rest), rest)
             new = tree_leaves(outs)[0]
-        write(ref, self._converted(self.value(new), ref.fake), self.emit)
+        value = self._converted(self.value(new), ref.fake)
+        if self.differentiates and ref.fake.is_floating_point():
+            value = self._unseen(ref, value)
+        write(ref, value, self.emit)
         return target
+
+    def _unseen(self, ref: Ref, value: Node) -> Node:
+        """What is written: where gradients are off, to them it is what was there, as in torch."""
+        above: Ref | None = ref
+        while above is not None:
+            if above.step is not None and above.step.op is aten.detach.default:
+                raise CaptureError("a write to a detached tensor, in a function to differentiate")
+            above = above.parent
+        if self.through or torch.is_grad_enabled():
+            return value
+        self.marks += 1
+        before = read(ref, self.emit)
+        op = torch.ops.weft.straight_through.default
+        return self.emit(op, before, value, number=self.marks - 1)
 
     def _converted(self, value: Node, like: torch.Tensor) -> Node:
         """`value` as something of this shape and dtype holds it."""

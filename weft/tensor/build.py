@@ -300,9 +300,9 @@ def variance(x: Tensor, axes: Sequence[int], correction: float = 0, keep: bool =
     return squares * inverse(freedom, x.dtype) if freedom else squares / 0.0
 
 
-def softmax(x: Tensor, axis: int) -> Tensor:
-    """Multiply by the reciprocal of the sum (at least 1): one division per sum, not per element."""
-    weights = scalar.exp(x - reduce(MAX, x, (axis,), keep=True))
+def softmax(x: Tensor, axis: int, top: Tensor | None = None) -> Tensor:
+    """`top` is x's maximum, if known. One division per sum (at least 1), not per element."""
+    weights = scalar.exp(x - (reduce(MAX, x, (axis,), keep=True) if top is None else top))
     return weights * (1.0 / total(weights, (axis,), keep=True))
 
 

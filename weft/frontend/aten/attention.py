@@ -7,6 +7,7 @@ import math
 from typing import Any
 
 from weft.core.types import boolean
+from weft.frontend.aten.derivatives import steady
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.monoid import MAX
 from weft.scalar.ops import apply, constant, eq, exp, floordiv, ge, where
@@ -40,7 +41,7 @@ def sdpa(q: Tensor, k: Tensor, v: Tensor, *how: Any, scale: Any = None, **more: 
     if attn_mask is not None:  # minus infinity, or the mask's own numbers added
         is_bool = attn_mask.dtype is boolean
         scores = where(attn_mask, scores, -math.inf) if is_bool else scores + attn_mask
-    top = reduce(MAX, scores, keys, keep=True)
+    top = steady(reduce(MAX, scores, keys, keep=True))
     if attn_mask is not None:
         top = where(eq(top, -math.inf), 0.0, top)
     weights = exp(scores - top)

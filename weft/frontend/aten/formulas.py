@@ -41,6 +41,16 @@ def clamp(x: Tensor, low: Operand | None, high: Operand | None) -> Tensor:
     return x if high is None else s.minimum(x, high)
 
 
+def extreme(best: Function) -> Callable[..., Tensor]:
+    """Of tensors: a number among them is no bound, so that a tie shares a gradient."""
+
+    def row(*pair: Tensor) -> Tensor:
+        shape = t.broadcast_shape(*(x.shape for x in pair))
+        return best(*(x if x.rank else t.view(x, shape, ()) for x in pair))
+
+    return row
+
+
 def is_negative(x: Tensor) -> Tensor:
     """The sign bit, which -0.0 has too."""
     return (x < 0) | (s.eq(x, 0) & (s.reciprocal(x) < 0)) if x.dtype.is_float else x < 0

@@ -7,9 +7,11 @@ from typing import Any
 
 import ml_dtypes
 
+from weft.frontend.aten.derivatives import steady
 from weft.frontend.aten.table import Row, namesakes, on_axis, rows
+from weft.scalar.monoid import MAX
 from weft.scalar.ops import rsqrt
-from weft.tensor.build import Extents, Tensor, mean, softmax, variance, widen
+from weft.tensor.build import Extents, Tensor, mean, reduce, softmax, variance, widen
 
 Maybe = Tensor | None
 
@@ -41,8 +43,14 @@ def rms_norm(x: Tensor, shape: Extents, weight: Maybe, eps: float | None) -> Ten
     return affine_of(wide * scale, None if weight is None else widen(weight), None)
 
 
+def softmax_of(x: Tensor, axis: int, _: bool) -> Tensor:
+    if x.rank == 0:
+        return x - x + 1
+    return softmax(x, axis, steady(reduce(MAX, x, (axis,), keep=True)))
+
+
 NORMS = {
-    "_softmax": on_axis(lambda x, axis, _: softmax(x, axis) if x.rank else x - x + 1),
+    "_softmax": on_axis(softmax_of),
     "native_layer_norm": layer_norm_all,
     "layer_norm": lambda *args: layer_norm_all(*args)[0],
 }

@@ -13,7 +13,7 @@ from weft.tensor.build import Operand, Tensor, broadcast, cast
 
 # What ATen and the scalar functions call by one name.
 NAMESAKES = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan
-atan2 sinh cosh tanh erf erfc lgamma maximum minimum relu sigmoid"""
+atan2 sinh cosh tanh erf erfc lgamma relu sigmoid"""
 
 ARITHMETIC = {
     **{name: scalar.FUNCTIONS[name] for name in NAMESAKES.split()},
@@ -26,6 +26,8 @@ ARITHMETIC = {
     "abs": abs,
     **{name: f.rounding(scalar.FUNCTIONS[name]) for name in ("floor", "ceil", "trunc")},
     "round round.decimals": f.round_decimals,
+    "maximum": f.extreme(scalar.maximum),
+    "minimum": f.extreme(scalar.minimum),
     "fmax": f.pick(scalar.maximum),
     "fmin": f.pick(scalar.minimum),
     "clamp clamp.Tensor": f.clamp,

@@ -1,0 +1,86 @@
+"""Gradients of gathers and scatters: each is written with the other.
+
+gather_rows_back(node, g)          # of x[rows]: g summed into the rows that were read
+scatter_back(node, g)              # of base and values: g, and g at the places written
+"""
+
+import math
+
+from weft.core.node import Node, make, op_of
+from weft.core.types import i64
+from weft.scalar import monoid as m
+from weft.scalar import ops as s
+from weft.scalar.sizes import differ
+from weft.tensor.build import Tensor, broadcast, full, iota, permute, reshape, scatter
+from weft.tensor.ops import Gather, Scatter
+
+
+def gather_rows_back(node: Node, g: Tensor) -> Tensor:
+    """Each element gets the sum of what was read of it: scattered along one axis.
+
+    That is all axes which are read by positions, or all of x where it is read in part otherwise.
+    """
+    op, (x, *rows) = op_of(node, Gather), map(Tensor, node.args)
+    others = [a for a in range(x.rank) if a not in op.axes]
+    pairs = [*zip(others, op.rest, strict=True)]
+    terms = dict[int, Tensor]()
+    for a, r in zip(op.axes, rows, strict=True):
+        place = s.where(r < 0, r + x.shape[a], r) if op.wraps else r
+        terms[a] = s.checked_index(place, x.shape[a])
+    if len(set(op.rest)) < len(pairs) or any(differ(x.shape[a], g.shape[b]) for a, b in pairs):
+        terms |= {a: iota(g.shape, b) for a, b in pairs}
+        pairs = []
+    flat = full(g.shape, 0, i64)
+    for a, term in terms.items():
+        flat = flat * x.shape[a] + term
+    lines = [b for _, b in pairs]
+    order = [*(b for b in range(g.rank) if b not in lines), *lines]
+    count = math.prod(g.shape[b] for b in order[: g.rank - len(lines)])
+    rest = [x.shape[a] for a, _ in pairs]
+    places, values = (reshape(permute(t, order), (count, *rest)) for t in (flat, g))
+    base = full((math.prod(x.shape[a] for a in terms), *rest), 0, x.dtype)
+    named = [*terms, *(a for a, _ in pairs)]
+    if count == 1:  # one value for each line: each element compares its place with that
+        here = s.eq(broadcast(places, base.shape), iota(base.shape, 0))
+        whole = s.where(here, broadcast(values, base.shape), 0)
+    else:
+        whole = scatter(m.SUM, base, 0, places, values)
+    out = reshape(whole, [x.shape[a] for a in named])
+    return permute(out, [named.index(a) for a in range(x.rank)])
+
+
+def _at(x: Tensor, axis: int, index: Tensor) -> Tensor:
+    """x at the places of a scatter."""
+    rest = tuple(a for a in range(x.rank) if a != axis)
+    return Tensor(make(Gather((axis,), rest), x.node, index.node))
+
+
+def scatter_back(node: Node, g: Tensor) -> tuple[Tensor, Tensor]:
+    op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
+    y, axis, name = Tensor(node), op.axis, op.monoid.name
+    if name == "sum":
+        return g, _at(g, axis, index)
+    if name == "product":
+        return _scattered_product(g, base, index, x, axis)
+    first, same = s.eq(base, y), s.eq(x, _at(y, axis, index))
+    ones = [s.where(t, full(t.shape, 1, g.dtype), 0) for t in (first, same)]
+    share = g / scatter(m.SUM, ones[0], axis, index, ones[1])
+    return s.where(first, share, 0), s.where(same, _at(share, axis, index), 0)
+
+
+def _scattered_product(
+    g: Tensor, base: Tensor, index: Tensor, x: Tensor, axis: int
+) -> tuple[Tensor, Tensor]:
+    """The product of the others: over an element that is not 0, unless another one is 0."""
+    zeros = [s.where(s.eq(t, 0), full(t.shape, 1, g.dtype), 0) for t in (base, x)]
+    count = scatter(m.SUM, zeros[0], axis, index, zeros[1])
+    plain = [s.where(s.eq(t, 0), 1, t) for t in (base, x)]
+    rest = scatter(m.PRODUCT, plain[0], axis, index, plain[1])
+
+    def back(t: Tensor, divisor: Tensor, *of: Tensor) -> Tensor:
+        got, others, number = of
+        own = s.where(s.eq(t, 0), number - 1, number)
+        return s.where(s.eq(own, 0), got * others / divisor, 0)
+
+    there = [_at(t, axis, index) for t in (g, rest, count)]
+    return back(base, plain[0], g, rest, count), back(x, plain[1], *there)
