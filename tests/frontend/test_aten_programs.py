@@ -11,14 +11,15 @@ import torch._prims  # its operators  # pyright: ignore[reportUnusedImport]
 from torch import nn
 from torch.nn import functional as F
 
+from weft.scalar.ops import SPECIAL
+
 aten = torch.ops.aten
 
 # Families without a row, and samples that take long.
 SKIPPED = (
-    *("linalg.", "fft", "sparse", "svd", "masked.", "stft", "cdist", "polygamma", "lowrank"),
+    *("linalg.", "fft", "sparse", "svd", "masked.", "stft", "cdist", "lowrank"),
     *("grid_sample", "ormqr", "lu_", "geqrf", "cov", "corrcoef", "pinverse", "segment", "eig"),
-    *("fractional", "bicubic", "_trilinear", "chebyshev", "hermite", "laguerre", "legendre"),
-    *("bessel", "zeta", "jiterator", "histogram", "unique"),
+    *("fractional", "bicubic", "_trilinear", "jiterator", "histogram", "unique"),
     *("block_diag", "ctc", "ldl", "cholesky", "tensorsolve", "multi_margin", "logdet"),
 )
 
@@ -120,10 +121,16 @@ SPECIALS = (
     lambda a: a.to(torch.bool),
 )
 
+# A number for either argument, but of the incomplete gamma functions.
+OF_TWO = [getattr(torch.special, name) for name in SPECIAL[1] if not name.startswith("gamma")]
+
 PROGRAMS: list[Callable[[], Any]] = [
     *(on_specials(function) for function in SPECIALS),
     # what no operator of torch's database calls
     lambda: torch.ops.prims.fma(torch.randn(5), torch.randn(5), torch.randn(5)),
+    lambda: [of(x(4).abs() + 1, 2.0) for of in OF_TWO],
+    lambda: [of(2.5, x(4).abs() + 1) for of in OF_TWO],
+    lambda: torch.special.modified_bessel_i0(x(9)) + torch.special.modified_bessel_i1(x(9)),
     lambda: torch.ops.weft.philox(torch.tensor(-5), 2, [3, 4]),
     lambda: torch.fake_quantize_per_tensor_affine(x(7), 0.1, 1, -8, 7),
     lambda: torch.fake_quantize_per_channel_affine(

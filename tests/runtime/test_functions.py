@@ -16,7 +16,7 @@ from weft.core.types import DType, boolean
 from weft.emit.spelling import element, function_name
 from weft.emit.terms import Terms
 from weft.runtime.compiler import find_compiler
-from weft.scalar.ops import CASTS, Function, apply, axis, constant
+from weft.scalar.ops import CASTS, SPECIAL, Function, apply, axis, constant
 
 WIDTHS = (1, 4, 8, 16)
 # Bounds of the error in ulp, beyond 2; those of libm hold for f64 as well.
@@ -45,10 +45,12 @@ def samples(d: DType) -> np.ndarray:
 
 
 def arguments(function: Function, d: DType) -> list[np.ndarray]:
-    """All combinations of samples, to a multiple of the lanes."""
+    """All combinations of samples, to a multiple of the lanes; degrees of polynomials are small."""
     values = [samples(boolean if function.name == "where" and i == 0 else d) for i in range(3)]
     if function.arity == 3 and d.is_float:
         values = [v[::3] if len(v) > 2 else v for v in values]
+    if "polynomial" in function.name:
+        values[1] = values[1][~(abs(values[1]) > 100)]
     grid = np.array(list(product(*(range(len(v)) for v in values[: function.arity])))).T
     padded = grid[:, np.arange(-(-grid.shape[1] // 64) * 64) % grid.shape[1]]
     return [v[i] for v, i in zip(values, padded, strict=False)]
@@ -139,7 +141,10 @@ def test_any_number_of_lanes(libraries: dict[int, ctypes.CDLL], d: DType) -> Non
 @pytest.mark.parametrize("d", WORDS, ids=str)
 def test_every_function(libraries: dict[int, ctypes.CDLL], lanes: int, d: DType) -> None:
     failures: list[str] = []
+    special = {name for names in SPECIAL for name in names}  # test_special.py: torch is far off
     for function in functions_of(d):
+        if function.name in special:
+            continue
         args = arguments(function, d)
         got = results(libraries[lanes], function, d, args)
         where = defined(function, d, args[0], args[-1])

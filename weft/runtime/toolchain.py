@@ -80,5 +80,5 @@ def open_toolchain(root: Path, compiler: str | None = config.compiler, isa: str 
 @cache
 def headers() -> str:
     """Everything an emitted file can include, for cache keys."""
-    files = sorted(path for path in HEADERS.iterdir() if path.suffix in (".h", ".c"))
+    files = sorted(path for path in HEADERS.rglob("*.?") if path.suffix in (".h", ".c"))
     return "\n".join(f"{path.name}\n{path.read_text()}" for path in files)

@@ -40,25 +40,20 @@ WEFT_SCALE(f64x2, pd128, WEFT_SCALE_F64_ZERO)
 #undef WEFT_SCALE
 #endif
 
-// As torch.digamma: reflection below 0, recurrence up to 10, then the asymptotic series.
-static __attribute__((unused)) f64 weft_digamma_f64(f64 x) {
-    f64 r = 0;
-    if (x == 0) return __builtin_copysign(__builtin_inf(), -x);
-    if (x < 0) {
-        if (x == __builtin_trunc(x)) return __builtin_nan("");
-        f64 part = x - __builtin_trunc(x);
-        r = -3.14159265358979323846 / __builtin_tan(3.14159265358979323846 * part);
-        x = 1 - x;
-    }
-    for (; x < 10; x += 1) r -= 1 / x;
-    if (x < 1e17) {
-        f64 z = 1 / (x * x);
-        r -= z * (1. / 12 - z * (1. / 120 - z * (1. / 252 - z * (1. / 240 - z * (5. / 660 -
-             z * (691. / 32760 - z / 12))))));
-    }
-    return r + __builtin_log(x) - 0.5 / x;
-}
-static __attribute__((unused)) f32 weft_digamma_f32(f32 x) { return (f32)weft_digamma_f64(x); }
+// Special functions, of one lane; those of f32 are computed in f64.
+typedef f64 wide;
+#define WEFT_W(op) __builtin_##op
+#define WEFT_W_FN static inline __attribute__((unused))
+#include "gpu/weft_special.h"
+#define WEFT_SINGLE_1(name) WEFT_W_FN f32 weft_##name##_f32(f32 x) { return (f32)weft_##name(x); }
+#define WEFT_SINGLE_2(name)                                                                        \
+    WEFT_W_FN f32 weft_##name##_f32(f32 x, f32 y) { return (f32)weft_##name(x, y); }
+WEFT_SPECIAL_1(WEFT_SINGLE_1)
+WEFT_SPECIAL_2(WEFT_SINGLE_2)
+#define WEFT_LANES_OF_1(name)                                                                      \
+    WEFT_MAP_LANES(name, f32, weft_##name##_f32) WEFT_MAP_LANES(name, f64, weft_##name)
+#define WEFT_LANES_OF_2(name)                                                                      \
+    WEFT_MAP_LANES_2(name, f32, weft_##name##_f32) WEFT_MAP_LANES_2(name, f64, weft_##name)
 
 // erf near k w: coefficients of 1 to r^5, lane k for r = |x| - k w; with 8 lanes to r^7. Lane 0 is
 // what it is beyond r itself, so that small results keep their digits. The table lookup is one
@@ -679,9 +674,10 @@ static inline V(f32) F(lgamma, f32)(V(f32) x) {
 
 // ---- lane by lane
 
-WEFT_MAP_LANES(digamma, f32, weft_digamma_f32)
+WEFT_SPECIAL_1(WEFT_LANES_OF_1)
+WEFT_SPECIAL_2(WEFT_LANES_OF_2)
 WEFT_LIBM(asinh, f32, f) WEFT_LIBM(acosh, f32, f) WEFT_LIBM(atanh, f32, f)
-WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, ) WEFT_MAP_LANES(digamma, f64, weft_digamma_f64)
+WEFT_LIBM(erfc, f64, ) WEFT_LIBM(lgamma, f64, )
 WEFT_MAP_LANES_2(atan2, f64, __builtin_atan2) WEFT_MAP_LANES_2(pow, f64, __builtin_pow)
 
 #undef WEFT_FAR

@@ -172,6 +172,34 @@ def round_decimals(x: Tensor, decimals: int = 0) -> Tensor:
     return s.round_even(x * ten) / ten if decimals >= 0 else s.round_even(x / ten) * ten
 
 
+# --- special functions --------------------------------------------------------------------------
+
+
+def spherical_bessel_j0(x: Tensor) -> Tensor:
+    whole = s.where(s.eq(x, 0), 1, s.sin(x) / x)
+    return s.where(s.eq(abs(x), math.inf), 0, whole)
+
+
+def polygamma(n: int, x: Tensor) -> Tensor:
+    """Derivatives of digamma: (-1)^(n + 1) n! zeta(n + 1, x); the first one by reflection below."""
+    zeta, n = s.FUNCTIONS["zeta"], int(n)
+    if n == 0:
+        return s.FUNCTIONS["digamma"](x)
+    one = t.literal(n + 1, x.dtype)
+    if n > 1:
+        factor = math.factorial(n) if n < 171 else math.inf
+        return float(factor if n % 2 else -factor) * zeta(one, x)
+    below = x < 0.5
+    root = math.pi / s.sin(math.pi * (x - s.round_even(x)))
+    psi = zeta(one, s.where(below, 1 - x, x))
+    return s.where(below, root * root - psi, psi)
+
+
+def angle(x: Tensor) -> Tensor:
+    """0, pi of a negative number, NaN of NaN."""
+    return s.where(is_nan(x), x, s.where(x < 0, t.literal(math.pi, x.dtype), 0))
+
+
 # --- activations --------------------------------------------------------------------------------
 
 

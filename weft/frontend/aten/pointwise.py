@@ -15,8 +15,28 @@ from weft.tensor.build import Operand, Tensor, broadcast, cast
 NAMESAKES = """exp exp2 expm1 log log2 log10 log1p sqrt rsqrt reciprocal sin cos tan asin acos atan
 atan2 sinh cosh tanh erf erfc lgamma relu sigmoid"""
 
+# Special functions: ATen's name is special_ and the function's, or one of these.
+SPECIAL = {
+    "modified_bessel_i0": "i0 special_modified_bessel_i0",
+    "modified_bessel_i1": "special_i1 special_modified_bessel_i1",
+    "digamma": "digamma",
+    "erfinv": "erfinv",
+    "gammainc": "igamma",
+    "gammaincc": "igammac",
+    "zeta": "special_zeta special_zeta.other_scalar,self_scalar",
+}
+ONE, TWO = scalar.SPECIAL
+
 ARITHMETIC = {
     **{name: scalar.FUNCTIONS[name] for name in NAMESAKES.split()},
+    **{SPECIAL.get(name, f"special_{name}"): scalar.FUNCTIONS[name] for name in ONE},
+    **{
+        SPECIAL.get(n, f"special_{n} special_{n}.x_scalar,n_scalar"): scalar.FUNCTIONS[n]
+        for n in TWO
+    },
+    "special_spherical_bessel_j0": f.spherical_bessel_j0,
+    "polygamma": f.polygamma,
+    "angle": f.angle,
     "add.Tensor,Scalar": lambda x, y, alpha=1: x + f.scaled(y, alpha),
     "sub.Tensor,Scalar": lambda x, y, alpha=1: x - f.scaled(y, alpha),
     "remainder.Tensor,Scalar,Scalar_Tensor": lambda x, y: scalar.floormod(x, f.divisor(x, y)),

@@ -38,6 +38,10 @@ def sliced(x: Tensor, axis: int, start: Bound, end: Bound, step: int) -> Tensor:
     return build.slice_(x, axis, first, extent, step)
 
 
+def narrowed(x: Tensor, axis: int, start: int, length: int) -> Tensor:
+    return build.slice_(x, axis, start + x.shape[axis] if start < 0 else start, length)
+
+
 def split_sizes(x: Tensor, sizes: Sequence[int], dim: int) -> list[Tensor]:
     axis = axis_of(dim, x.rank)
     return [build.slice_(x, axis, sum(sizes[:i]), n) for i, n in enumerate(sizes)]
@@ -199,7 +203,10 @@ VIEWS = {
     "select.int": on_axis(lambda x, axis, at: build.select(x, axis, at % x.shape[axis])),
     "split.Tensor unsafe_split.Tensor": split,
     "split_with_sizes unsafe_split_with_sizes": split_sizes,
-    "unbind.int": on_axis(lambda x, a: [build.select(x, a, i) for i in range(x.shape[a])]),
+    "unbind.int unbind_copy.int": on_axis(
+        lambda x, a: [build.select(x, a, i) for i in range(x.shape[a])]
+    ),
+    "narrow_copy": on_axis(narrowed),
     "flip": lambda x, dims: build.flip(x, [axis_of(a, x.rank) for a in dims]),
     "constant_pad_nd": constant_pad,
     "reflection_pad1d reflection_pad2d reflection_pad3d": partial(
@@ -214,5 +221,5 @@ VIEWS = {
 ROWS: dict[str, Row] = {
     **rows("stored", VIEWS),
     **rows("converted", namesakes(cat, slice_scatter, select_scatter, diagonal_scatter)),
-    **rows("strided", namesakes(as_strided)),
+    **rows("strided", {"as_strided as_strided_copy": as_strided}),
 }

@@ -98,6 +98,7 @@ WEFT_FN void barrier_arrive(int id, int threads) {
     asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
+typedef f64 wide;
 #include "weft_gpu_math.cuh"
 #include "weft_cuda_copy.cuh"
 #include "weft_cuda_mma.cuh"

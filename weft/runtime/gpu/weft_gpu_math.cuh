@@ -158,6 +158,22 @@ WEFT_F64(WEFT_FN f64 minimum_f64(f64 a, f64 b) { return a != a || a < b ? a : b;
 WEFT_FN f32 round_f16_f32(f32 a) { return cast_f16_f32(cast_f32_f16(a)); }
 WEFT_FN f32 round_bf16_f32(f32 a) { return cast_bf16_f32(cast_f32_bf16(a)); }
 
+// ---- special functions
+
+#ifndef WEFT_W
+#define WEFT_W(op) op
+#endif
+#define WEFT_W_FN WEFT_FN
+#include "weft_special.h"
+#define WEFT_SPECIAL_OF_1(name)                                                                    \
+    WEFT_FN f32 name##_f32(f32 a) { return (f32)weft_##name((wide)a); }                            \
+    WEFT_F64(WEFT_FN f64 name##_f64(f64 a) { return weft_##name(a); })
+#define WEFT_SPECIAL_OF_2(name)                                                                    \
+    WEFT_FN f32 name##_f32(f32 a, f32 b) { return (f32)weft_##name((wide)a, (wide)b); }            \
+    WEFT_F64(WEFT_FN f64 name##_f64(f64 a, f64 b) { return weft_##name(a, b); })
+WEFT_SPECIAL_1(WEFT_SPECIAL_OF_1)
+WEFT_SPECIAL_2(WEFT_SPECIAL_OF_2)
+
 // ---- casts: a float is truncated to i64 (cast_f32_i64 is the prelude's), then wraps
 
 #define WEFT_CAST(from, to)                                                                        \

@@ -55,4 +55,5 @@ WEFT_FN u8 *dynamic_shared() {
     return weft_dynamic_shared;
 }
 
+typedef f64 wide;
 #include "weft_gpu_math.cuh"

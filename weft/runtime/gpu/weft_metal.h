@@ -158,5 +158,7 @@ WEFT_FN i64 cast_f32_i64(f32 x) {
 #define WEFT_FLOATS(ROW) ROW(f32, )
 #define WEFT_OF_C(op, d, f)                                                                        \
     WEFT_FN d op##_##d(d a) { return weft_c::op(a); }
+#define WEFT_W(op) weft_c::op
+typedef f32 wide;
 #include "weft_gpu_math.cuh"
 #include "weft_gpu_checks.h"

@@ -70,5 +70,10 @@ WEFT_F64(WEFT_FN i64 cast_f64_i64(f64 x) { return convert_long_sat(x); })
 #define weft_set_fault(fault) atomic_xchg(weft_fault, fault)
 
 #define WEFT_FLOATS(ROW) ROW(f32, ) WEFT_F64(ROW(f64, ))
+#ifdef cl_khr_fp64
+typedef f64 wide;
+#else
+typedef f32 wide;
+#endif
 #include "weft_gpu_math.cuh"
 #include "weft_gpu_checks.h"

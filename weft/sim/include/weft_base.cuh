@@ -47,4 +47,5 @@ WEFT_FN void warp_sync() { weft_syncwarp(~0ull); }
 
 WEFT_FN u8 *dynamic_shared() { return weft_dynamic_shared; }
 
+typedef f64 wide;
 #include "weft_gpu_math.cuh"

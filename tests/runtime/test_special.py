@@ -1,0 +1,143 @@
+"""weft_special.h in f64 against mpmath, which torch has through sympy, and torch at the ends."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import mpmath as mp
+import numpy as np
+import pytest
+import torch
+
+from weft.scalar.ops import SPECIAL
+
+HEADERS = Path(__file__).parents[2] / "weft" / "runtime" / "gpu"
+HEAD = """typedef double wide;
+#define WEFT_W(op) __builtin_##op
+#define WEFT_W_FN static inline __attribute__((unused))
+#include "weft_special.h"
+"""
+FLAGS = "-O2 -ffp-contract=off -Wall -Werror -shared -fPIC"
+TRUE = {
+    "modified_bessel_i0": lambda x: mp.besseli(0, x),
+    "modified_bessel_i1": lambda x: mp.besseli(1, x),
+    "i0e": lambda x: mp.exp(-abs(x)) * mp.besseli(0, x),
+    "i1e": lambda x: mp.exp(-abs(x)) * mp.besseli(1, x),
+    "modified_bessel_k0": lambda x: mp.besselk(0, x),
+    "modified_bessel_k1": lambda x: mp.besselk(1, x),
+    "scaled_modified_bessel_k0": lambda x: mp.exp(x) * mp.besselk(0, x),
+    "scaled_modified_bessel_k1": lambda x: mp.exp(x) * mp.besselk(1, x),
+    "bessel_j0": lambda x: mp.besselj(0, x),
+    "bessel_j1": lambda x: mp.besselj(1, x),
+    "bessel_y0": lambda x: mp.bessely(0, x),
+    "bessel_y1": lambda x: mp.bessely(1, x),
+    "airy_ai": mp.airyai,
+    "erfcx": lambda x: mp.exp(x * x) * mp.erfc(x),
+    "erfinv": mp.erfinv,
+    "digamma": mp.digamma,
+    "zeta": mp.zeta,
+    "gammainc": lambda a, x: mp.gammainc(a, 0, x, regularized=True),
+    "gammaincc": lambda a, x: mp.gammainc(a, x, mp.inf, regularized=True),
+    "hermite_polynomial_h": lambda x, n: mp.hermite(n, x),
+    "laguerre_polynomial_l": lambda x, n: mp.laguerre(n, 0, x),
+    "legendre_polynomial_p": lambda x, n: mp.legendre(n, x),
+    "chebyshev_polynomial_t": lambda x, n: mp.chebyt(n, x),
+    "chebyshev_polynomial_u": lambda x, n: mp.chebyu(n, x),
+    "shifted_chebyshev_polynomial_t": lambda x, n: mp.chebyt(n, 2 * x - 1),
+    "shifted_chebyshev_polynomial_u": lambda x, n: mp.chebyu(n, 2 * x - 1),
+}
+EDGES = [0, -0.0, np.inf, -np.inf, np.nan, 1, -1, -2.5, 0.5, 2, 3, 10, 1e-30, -0.5, 7, 9]
+
+
+def source() -> str:
+    text = HEAD
+    for arity, names in enumerate(SPECIAL, 1):
+        for name in names:
+            parameters, args = ("", "x[i]") if arity == 1 else ("const double *z, ", "x[i], z[i]")
+            text += f"void do_{name}(const double *x, {parameters}double *y, long n) "
+            text += f"{{ for (long i = 0; i < n; i++) y[i] = weft_{name}({args}); }}\n"
+    return text
+
+
+@pytest.fixture(scope="module")
+def call(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    folder = tmp_path_factory.mktemp("special")
+    (folder / "s.c").write_text(source())
+    command = f"gcc {FLAGS} -I{HEADERS} s.c -o s.so -lm"
+    subprocess.run(command.split(), cwd=folder, check=True)
+    library = ctypes.CDLL(str(folder / "s.so"))
+
+    def run(name: str, *inputs: Any) -> np.ndarray:
+        arrays = [np.ascontiguousarray(a, np.float64) for a in inputs]
+        arrays.append(np.empty_like(arrays[0]))
+        pointers = [a.ctypes.data_as(ctypes.c_void_p) for a in arrays]
+        getattr(library, f"do_{name}")(*pointers, ctypes.c_long(len(arrays[0])))
+        return arrays[-1]
+
+    return run
+
+
+def points(name: str) -> list[np.ndarray]:
+    random = np.random.default_rng(0)
+    small = 10.0 ** random.uniform(-30, 2.5, 30)
+    both = np.concatenate([random.normal(size=40) * 8, small, random.uniform(7, 9, 20)])
+    if name == "erfinv":
+        return [np.concatenate([random.uniform(-1, 1, 50), 1 - 10.0 ** -random.uniform(0, 16, 20)])]
+    if name in ("erfcx", "airy_ai"):
+        return [random.uniform(-25, 12, 90)]
+    if name == "zeta":
+        return [random.uniform(1.01, 30, 60), 10.0 ** random.uniform(-3, 3, 60)]
+    if "gamma" in name and name != "digamma":
+        a = 10.0 ** random.uniform(-3, 4, 80)
+        near = a * np.exp(random.normal(size=80) / np.sqrt(1 + a))
+        return [a, np.where(np.arange(80) % 2, near, random.uniform(0.01, 60, 80))]
+    if "polynomial" in name:
+        return [random.uniform(-1.5, 1.5, 60), random.integers(0, 14, 60).astype(float)]
+    positive = name.endswith(("k0", "k1", "y0", "y1"))
+    return [abs(both) if positive else both]
+
+
+@pytest.mark.parametrize("name", TRUE)
+def test_values(call: Any, name: str) -> None:
+    """Within 1e-12 of the value, or of the function's usual size: far below one ulp of f32."""
+    args = [a.astype(np.float32).astype(np.float64) for a in points(name)]
+    with mp.workdps(120 if name == "zeta" else 30):
+        true = [
+            float(mp.re(TRUE[name](*map(mp.mpf, map(float, each)))))
+            for each in zip(*args, strict=True)
+        ]
+    got, wanted = call(name, *args), np.array(true)
+    waves = name.startswith("bessel") or name in ("airy_ai", "digamma") or "polynomial" in name
+    size = np.maximum(abs(wanted), 1) if waves else abs(wanted) + 1e-300
+    with np.errstate(invalid="ignore"):
+        far = (abs(got - wanted) > 1e-12 * size) & (got != wanted)
+    assert not far.any(), [(*(a[far][0] for a in args), got[far][0], wanted[far][0])]
+
+
+def test_the_normal_distribution_and_its_inverse(call: Any) -> None:
+    p = np.concatenate([np.linspace(0.01, 0.99, 60), 10.0 ** -np.linspace(1, 300, 60)])
+    with mp.workdps(40):
+        for each, x in zip(p, call("ndtri", p), strict=True):
+            slope = mp.npdf(mp.mpf(float(x)))
+            off = (mp.ncdf(mp.mpf(float(x))) - mp.mpf(float(each))) / slope
+            assert abs(off) < 4e-15 * max(1, abs(x))
+
+
+@pytest.mark.parametrize("name", [name for names in SPECIAL for name in names])
+def test_ends(call: Any, name: str) -> None:
+    """Infinities, NaN, poles and what lies outside of the domain, as torch; it is 1e-8 off."""
+    args = [np.array(EDGES)]
+    if name in SPECIAL[1]:
+        args = [a.ravel() for a in np.meshgrid(EDGES, EDGES)]
+    if "polynomial" in name:
+        args = [a[np.isfinite(args[1]) & ~np.isnan(args[0])] for a in args]
+    if name == "zeta":
+        args = [a[~np.isneginf(args[1]) & ~np.isnan(args[0])] for a in args]
+    if name.startswith("gamma"):
+        args = [a[~np.isnan(args[0]) & ~np.isnan(args[1])] for a in args]
+    got = call(name, *args)
+    wanted = getattr(torch.special, name)(*map(torch.tensor, args)).numpy()
+    np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-6)
