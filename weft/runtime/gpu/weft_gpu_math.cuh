@@ -179,6 +179,15 @@ WEFT_INTEGERS(WEFT_CAST_TO_NUMBERS)
 WEFT_CAST_TO_NUMBERS(bool, )
 WEFT_FLOATS(WEFT_CAST_FLOAT)
 
+#define WEFT_BITS(d, i)                                                                            \
+    WEFT_FN i bits_##d(d a) {                                                                      \
+        union { d from; i to; } both;                                                              \
+        both.from = a;                                                                             \
+        return both.to;                                                                            \
+    }
+WEFT_BITS(f32, i32)
+WEFT_F64(WEFT_BITS(f64, i64))
+
 // ---- memory whose elements are something else in a register; macros, for pointers to any memory
 
 #define load_bool(p) (*(p) != 0)

@@ -1,0 +1,259 @@
+"""Sorts as nests: by the rank of each element of a row, or by the digits of its keys.
+
+ways = ways_to_sort(node, (1, 2))                               # {"digits8x2": (8, 2), ...}
+kernels = sorting_kernels(group, buffers, written, ways["digits8x2"])
+ranks      an element goes where as many elements are as come before it: n^2 comparisons in lanes
+digits8    stable passes over digits of 8 bits, the lowest first (LSD radix sort, Knuth, The Art of
+           Computer Programming 3, 5.2.5): count each digit, sum the counts, move the elements
+digits8x2  the same, where each row is in two blocks, which count and move apart
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from weft.core.node import Node, make, op_of
+from weft.core.text.graph import fresh
+from weft.core.types import DType, TensorType, boolean, i32, i64
+from weft.scalar import nest
+from weft.scalar.intervals import bounds
+from weft.scalar.monoid import SUM
+from weft.scalar.nest import Block, Buffer, Fold, For, Load, Local, Stmt, Store, Update
+from weft.scalar.ops import CASTS, apply, apply_all, axis, cast, constant
+from weft.scalar.sizes import Size, hint
+from weft.scalar.structure import renumber
+from weft.tensor.ops import Sort, box
+from weft.tensor.terms import Terms, stored
+
+WIDTHS = 4, 8, 11  # bits of a digit
+LEAST = 256  # elements of a block
+DROPPED = {"bf16": 16, "f16": 13}  # low bits of an f32 of those types, which are all alike
+Buffers = Mapping[Node, Buffer]
+Made = tuple[str, tuple[Buffer, ...], Block]  # a kernel's name, what it writes, its nest
+
+
+def order(x: Node, dtype: DType, descending: bool) -> tuple[Node, int, int]:
+    """An i32 or i64 in the order of values of that dtype in memory; its first bit, and how many.
+
+    Of a float less than 0 all bits but the sign are flipped (Herf, Radix Tricks, 2001).
+    """
+    if dtype.is_float:
+        zero, wide = constant(0, x.type.dtype), x.type.dtype.bits
+        raw = apply("bits", apply("where", apply("eq", x, zero), zero, x))
+        most = constant((1 << (wide - 1)) - 1, raw.type.dtype)
+        sign = apply("shift_right", raw, constant(wide - 1, raw.type.dtype))
+        raw = apply("xor", raw, apply("and", sign, most))
+        raw = apply("where", apply("ne", x, x), most, raw)
+        low = DROPPED.get(dtype.name, 0)
+        bits = wide - low
+    else:
+        raw, low = cast(x, i64 if dtype is i64 else i32), 0
+        bits = 1 if dtype is boolean else dtype.bits
+    return apply("not", raw) if descending else raw, low, bits
+
+
+def is_short(extent: object) -> bool:
+    """Whether positions along an axis are known to be i32."""
+    return isinstance(extent, int) and extent < 1 << 31
+
+
+def around(loops: Sequence[tuple[Node, int]], body: Block) -> Block:
+    for variable, extent in reversed(loops):
+        body = (loop(variable, extent, *body),)
+    return body
+
+
+def loop(variable: Node, extent: int | Node, *body: Stmt, role: str = "free", first: int | Node = 0,
+         folds: tuple[Fold, ...] = ()) -> For:  # fmt: skip
+    lo, hi = (constant(e) if not isinstance(e, Node) else e for e in (first, extent))
+    return For(variable, lo, hi, body, role=role, folds=folds)
+
+
+@dataclass
+class _Sorting:
+    """A group of results of one sort, and how the nests of one way name what they make."""
+
+    outputs: Mapping[int, Node]  # by the number of the result
+    buffers: Buffers
+    written: Buffers
+    taken: set[str]
+
+    def __post_init__(self) -> None:
+        node = next(iter(self.outputs.values()))
+        self.op, self.operands, self.shape = op_of(node, Sort), node.args, node.type.shape
+        self.key, self.extent = node.args[0], node.type.shape[self.op.axis]
+        self.counted = i32 if is_short(self.extent) else i64  # the dtype of places
+        self.ranges = box(self.shape, "o")
+        self.index = tuple(self.ranges)
+        self.element = self.index[self.op.axis]
+        self.rows = [(a, n) for a, n in zip(self.index, self.shape, strict=True)
+                     if a is not self.element]  # fmt: skip
+        self.accs = count()
+
+    @property
+    def name(self) -> str:
+        """What the first of its kernels to write an output is called."""
+        return self.written[self.outputs[min(self.outputs)]].name
+
+    # ---- the parts of nests
+
+    def bits(self, terms: Terms, index: tuple[Node, ...]) -> tuple[Node, int, int]:
+        value = terms.of(self.key, index)
+        return order(value, self.key.type.dtype, self.op.descending)
+
+    def placed(self, place: Node) -> tuple[Node, ...]:
+        """The element of this row at that place."""
+        return tuple(cast(place, i64) if a is self.element else a for a in self.index)
+
+    def fold(self, dtype: DType) -> Fold:
+        return Fold((f"acc{next(self.accs)}",), SUM, (dtype,))
+
+    def finish(self, terms: Terms, place: Node) -> Iterator[Store]:
+        """Stores of the results of this element."""
+        for number, node in self.outputs.items():
+            value = terms.of(self.operands[number], self.index)
+            yield Store(self.written[node], self.placed(place), stored(value, node.type.dtype))
+
+    def made(self, name: str, outputs: Sequence[Buffer], body: Block) -> Made:
+        return name, tuple(outputs), renumber(around(self.rows, body))
+
+    # ---- by ranks
+
+    def ranks(self) -> list[Made]:
+        terms, n, other = Terms(self.buffers, self.ranges), self.extent, axis("other")
+        key, *_ = self.bits(terms, self.index)
+        keys = Buffer("keys", TensorType(key.type.dtype, (n,)), "local")
+        mine, its = (make(Load(keys), a) for a in (self.element, other))
+        earlier = apply("and", apply("eq", its, mine), apply("lt", other, self.element))
+        before = apply("or", apply("lt", its, mine), earlier)
+        fold = self.fold(self.counted)
+        ranked = Update(fold, (apply(CASTS[self.counted], before),))
+        body = (
+            Local(keys),
+            loop(self.element, n, Store(keys, (self.element,), key)),
+            loop(
+                self.element,
+                n,
+                loop(other, n, ranked, role="reduce", folds=(fold,)),
+                *self.finish(terms, fold.accs[0]),
+            ),
+        )
+        return [self.made(self.name, [*self.written.values()], body)]
+
+    # ---- by digits
+
+    def digits(self, width: int, blocks: int) -> list[Made]:
+        """All passes; each reads what the one before has moved."""
+        _, low, bits = self.bits(Terms(self.buffers, dict(self.ranges)), self.index)
+        passes = math.ceil(bits / width)
+        width = math.ceil(bits / passes)
+        carried = [self.key, *(self.operands[r] for r in self.outputs if r)]
+        made: list[Made] = []
+        held: Buffers = self.buffers
+        for number in range(passes):
+            after: dict[Node, Buffer] = {}
+            if number < passes - 1:
+                after = {node: self.temporary(held, node) for node in dict.fromkeys(carried)}
+            made += self.one_pass(held, after, low + number * width, width, blocks)
+            held = after
+        return made
+
+    def digit(self, terms: Terms, shift: int, width: int) -> Node:
+        """The digit of an element from the bit `shift` on; the sign of a number is flipped."""
+        key, low, bits = self.bits(terms, self.index)
+        last = low + bits
+        if self.key.type.dtype.kind in ("float", "int") and shift + width >= last:
+            top = 1 << (last - 1)
+            top = top - (1 << last) if last == key.type.dtype.bits else top
+            key = apply("xor", key, constant(top, key.type.dtype))
+        key = apply("shift_right", key, constant(shift, key.type.dtype)) if shift else key
+        mask = constant((1 << min(width, last - shift)) - 1, key.type.dtype)
+        return cast(apply("and", key, mask), i64)
+
+    def temporary(self, held: Buffers, node: Node) -> Buffer:
+        """Memory for a tensor between passes, narrow where its values are known to be short."""
+        dtype = node.type.dtype
+        if node not in held and dtype is i64:
+            low, high = bounds(Terms(held, dict(self.ranges)).of(node, self.index), self.ranges)
+            dtype = i32 if -(1 << 31) <= low and high < 1 << 31 else dtype
+        elif node in held:
+            dtype = held[node].type.dtype
+        return Buffer(fresh(f"{self.name}_moved", self.taken), TensorType(dtype, self.shape))
+
+    def one_pass(
+        self, held: Buffers, after: Buffers, shift: int, width: int, blocks: int
+    ) -> Iterator[Made]:
+        """Move the elements in order of one digit, from what is held to what is there after.
+
+        Without blocks a kernel counts, sums and moves a row. Else it is a kernel for each.
+        """
+        terms, size, dtype = Terms(held, dict(self.ranges)), 1 << width, self.counted
+        place = (self.digit(terms, shift, width),)
+        digit, block = axis("digit"), axis("block")
+        table = Buffer("table", TensorType(dtype, (size,)), "local")
+        known, entry = make(Load(table), *place), make(Load(table), digit)
+        one_more = Store(table, place, apply("add", known, constant(1, dtype)))
+        moves = [
+            Store(to, self.placed(known), stored(terms.of(node, self.index), to.type.dtype))
+            for node, to in after.items()
+        ]
+        moves = moves or [*self.finish(terms, known)]
+        part = -(-self.extent // blocks)
+        first = apply("multiply", block, constant(part))
+        last = apply("minimum", apply("add", first, constant(part)), constant(self.extent))
+        ends = (first, last) if blocks > 1 else (constant(0), constant(self.extent))
+        clear = loop(digit, size, Store(table, (digit,), constant(0, dtype)))
+        tally = loop(self.element, ends[1], one_more, role="scan", first=ends[0])
+        move = loop(self.element, ends[1], *moves, one_more, role="scan", first=ends[0])
+        targets = [*(after or self.written).values()]
+        if blocks == 1:
+            fold = self.fold(dtype)
+            start = Store(table, (digit,), apply("subtract", fold.running[0], entry))
+            sums = loop(digit, size, Update(fold, (entry,)), start, role="scan", folds=(fold,))
+            yield self.made(targets[0].name, targets, (Local(table), clear, tally, sums, move))
+            return
+        shape = (*(n for _, n in self.rows), size * blocks)
+        counts, starts = (
+            Buffer(fresh(f"{self.name}_{stem}", self.taken), TensorType(dtype, shape))
+            for stem in ("counts", "starts")
+        )
+        rows = tuple(a for a, _ in self.rows)
+        at = (*rows, apply("add", apply("multiply", digit, constant(blocks)), block))
+        keep = loop(digit, size, Store(counts, at, entry))
+        counting = loop(block, blocks, Local(table), clear, tally, keep)
+        yield self.made(counts.name, [counts], (counting,))
+        fold, here = self.fold(dtype), (*rows, digit)
+        number = make(Load(counts), *here)
+        start = Store(starts, here, apply("subtract", fold.running[0], number))
+        summed = loop(
+            digit, size * blocks, Update(fold, (number,)), start, role="scan", folds=(fold,)
+        )
+        yield self.made(starts.name, [starts], (summed,))
+        fetch = loop(digit, size, Store(table, (digit,), make(Load(starts), *at)))
+        moving = loop(block, blocks, Local(table), fetch, move)
+        yield self.made(targets[0].name, targets, (moving,))
+
+
+def ways_to_sort(node: Node, blocks: Sequence[int] = (1,)) -> dict[str, tuple[int, int]]:
+    """The width of a digit and the number of blocks of each way to sort, by its name.
+
+    The first has no digits.
+    """
+    long = hint(node.type.shape[op_of(node, Sort).axis])
+    ways = {"ranks": (0, 1)}
+    for n in dict.fromkeys(blocks):
+        if n == 1 or long >= n * LEAST:
+            ways.update((f"digits{w}" + f"x{n}" * (n > 1), (w, n)) for w in WIDTHS)
+    return ways
+
+
+def sorting_kernels(
+    group: Sequence[Node], buffers: Buffers, written: Buffers, way: tuple[int, int] = (8, 1),
+    taken: Collection[str] = (),
+) -> list[Made]:  # fmt: skip
+    """The kernels of a group of results of one sort; what they pass on has names beside `taken`."""
+    outputs = {op_of(n, Sort).result: n for n in group}
+    buffers = {n: b for n, b in buffers.items() if n not in group}
+    sorting = _Sorting(outputs, buffers, written, {*taken})
+    return sorting.digits(*way) if way[0] else sorting.ranks()
