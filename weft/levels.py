@@ -204,7 +204,7 @@ def way_to_sort(
     ways: Mapping[str, Sequence[Block]],
 ) -> str:
     """The cheapest way of a sort, of the nests of each."""
-    return choices.pick(f"sort.{name}", ways, lambda way: sum(map(price, ways[way])))
+    return choices.pick("sort", ways, lambda way: sum(map(price, ways[way])))
 
 
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
@@ -231,8 +231,9 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
             run("n", step, name)
     if program.level == "tensor":
         groups = log.time("l", partial(groups_of, program, price, prices, options, chooser, known))
-        ways = partial(is_atomic, atomics, price, chooser.program), partial(
-            way_to_sort, price, chooser.program
+        ways = (
+            partial(is_atomic, atomics, price, chooser.program),
+            partial(way_to_sort, price, chooser.program),
         )
         blocks = (1, target.cores)
         roads = tensor_lower.Roads(partial(tables, target=target), *ways, blocks)

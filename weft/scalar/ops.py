@@ -24,9 +24,8 @@ Evaluate = Callable[..., Any]
 class Function:
     """A pointwise function: its name, arity, meaning in NumPy (`evaluate`) and dtypes.
 
-    `result` is "same" (as the arguments), "bool", "bits" (the integer of as many), or a dtype, as of
-    a cast. `domain` has the kinds
-    or names of the dtypes it takes. The first argument of `where` is the bool condition.
+    `result` is "same" (as the arguments), "bool", "bits" (an integer of as many), or a dtype, as of
+    a cast. `domain` has the kinds or names of the dtypes it takes. The first argument of `where` is the bool condition.
     """
 
     name: str

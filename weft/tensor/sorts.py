@@ -8,20 +8,18 @@ digits8    stable passes over digits of 8 bits, the lowest first (LSD radix sort
 digits8x2  the same, where each row is in two blocks, which count and move apart
 """
 
-import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 from weft.core.node import Node, make, op_of
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType, boolean, i32, i64
-from weft.scalar import nest
 from weft.scalar.intervals import bounds
 from weft.scalar.monoid import SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Local, Stmt, Store, Update
-from weft.scalar.ops import CASTS, apply, apply_all, axis, cast, constant
-from weft.scalar.sizes import Size, hint
+from weft.scalar.ops import CASTS, apply, axis, cast, constant
+from weft.scalar.sizes import hint
 from weft.scalar.structure import renumber
 from weft.tensor.ops import Sort, box
 from weft.tensor.terms import Terms, stored
@@ -106,9 +104,6 @@ class _Sorting:
         """The element of this row at that place."""
         return tuple(cast(place, i64) if a is self.element else a for a in self.index)
 
-    def fold(self, dtype: DType) -> Fold:
-        return Fold((f"acc{next(self.accs)}",), SUM, (dtype,))
-
     def finish(self, terms: Terms, place: Node) -> Iterator[Store]:
         """Stores of the results of this element."""
         for number, node in self.outputs.items():
@@ -127,7 +122,7 @@ class _Sorting:
         mine, its = (make(Load(keys), a) for a in (self.element, other))
         earlier = apply("and", apply("eq", its, mine), apply("lt", other, self.element))
         before = apply("or", apply("lt", its, mine), earlier)
-        fold = self.fold(self.counted)
+        fold = Fold(("acc0",), SUM, (self.counted,))
         ranked = Update(fold, (apply(CASTS[self.counted], before),))
         body = (
             Local(keys),
@@ -145,17 +140,23 @@ class _Sorting:
 
     def digits(self, width: int, blocks: int) -> list[Made]:
         """All passes; each reads what the one before has moved."""
-        _, low, bits = self.bits(Terms(self.buffers, dict(self.ranges)), self.index)
-        passes = math.ceil(bits / width)
-        width = math.ceil(bits / passes)
+        terms, size = Terms(self.buffers, dict(self.ranges)), 1 << width
+        _, low, bits = self.bits(terms, self.index)
+        shifts = range(low, low + bits, width)
         carried = [self.key, *(self.operands[r] for r in self.outputs if r)]
-        made: list[Made] = []
+        starts = self.buffer("starts", self.counted, size * (blocks if blocks > 1 else len(shifts)))
+        made = [] if blocks > 1 else [self.all_starts(starts, terms, shifts, width)]
         held: Buffers = self.buffers
-        for number in range(passes):
-            after: dict[Node, Buffer] = {}
-            if number < passes - 1:
-                after = {node: self.temporary(held, node) for node in dict.fromkeys(carried)}
-            made += self.one_pass(held, after, low + number * width, width, blocks)
+        for number, shift in enumerate(shifts):
+            terms = Terms(held, dict(self.ranges))
+            digit = self.digit(terms, shift, width)
+            if blocks > 1:
+                starts = replace(starts, name=fresh(starts.name, self.taken))
+                made += self.starts_of_blocks(starts, digit, size, blocks)
+            last = number == len(shifts) - 1
+            after = {} if last else {n: self.temporary(held, n) for n in dict.fromkeys(carried)}
+            first = 0 if blocks > 1 else number * size
+            made.append(self.move(terms, after, digit, (starts, first, size), blocks))
             held = after
         return made
 
@@ -171,68 +172,111 @@ class _Sorting:
         mask = constant((1 << min(width, last - shift)) - 1, key.type.dtype)
         return cast(apply("and", key, mask), i64)
 
+    def buffer(self, stem: str, dtype: DType, *inner: int) -> Buffer:
+        """Memory between kernels, so much for each row; all of a row's elements without `inner`."""
+        shape = (*(n for _, n in self.rows), *inner) if inner else self.shape
+        return Buffer(fresh(f"{self.name}_{stem}", self.taken), TensorType(dtype, shape))
+
     def temporary(self, held: Buffers, node: Node) -> Buffer:
         """Memory for a tensor between passes, narrow where its values are known to be short."""
-        dtype = node.type.dtype
+        dtype = held[node].type.dtype if node in held else node.type.dtype
         if node not in held and dtype is i64:
             low, high = bounds(Terms(held, dict(self.ranges)).of(node, self.index), self.ranges)
-            dtype = i32 if -(1 << 31) <= low and high < 1 << 31 else dtype
-        elif node in held:
-            dtype = held[node].type.dtype
-        return Buffer(fresh(f"{self.name}_moved", self.taken), TensorType(dtype, self.shape))
+            dtype = i32 if low >= -(1 << 31) and high < 1 << 31 else dtype
+        return self.buffer("moved", dtype)
 
-    def one_pass(
-        self, held: Buffers, after: Buffers, shift: int, width: int, blocks: int
+    def counter(self, size: int, number: int = 0) -> Buffer:
+        return Buffer(f"table{number}", TensorType(self.counted, (size,)), "local")
+
+    def one_more(self, table: Buffer, digit: Node) -> Store:
+        more = apply("add", make(Load(table), digit), constant(1, self.counted))
+        return Store(table, (digit,), more)
+
+    def clear(self, table: Buffer) -> For:
+        entry = axis("digit")
+        size = table.type.shape[0]
+        return loop(entry, size, Store(table, (entry,), constant(0, self.counted)))
+
+    def sums(self, extent: int, count: Node, to: Buffer, index: tuple[Node, ...]) -> For:
+        """Store the sum of all counts before each."""
+        fold = Fold((f"acc{next(self.accs)}",), SUM, (self.counted,))
+        start = Store(to, index, apply("subtract", fold.running[0], count))
+        update = Update(fold, (count,))
+        return loop(axis("digit"), extent, update, start, role="scan", folds=(fold,))
+
+    def all_starts(self, starts: Buffer, terms: Terms, shifts: Sequence[int], width: int) -> Made:
+        """The kernel that counts the digits of all passes, whose order does not matter."""
+        size, entry, rows = 1 << width, axis("digit"), tuple(a for a, _ in self.rows)
+        tables = {shift: self.counter(size, i) for i, shift in enumerate(shifts)}
+        tally = [self.one_more(t, self.digit(terms, s, width)) for s, t in tables.items()]
+        body = (
+            *map(Local, tables.values()),
+            *map(self.clear, tables.values()),
+            loop(self.element, self.extent, *tally, role="scan"),
+        )
+        for i, table in enumerate(tables.values()):
+            at = (*rows, apply("add", entry, constant(i * size)))
+            body = (*body, self.sums(size, make(Load(table), entry), starts, at))
+        return self.made(starts.name, [starts], body)
+
+    def starts_of_blocks(
+        self, starts: Buffer, digit: Node, size: int, blocks: int
     ) -> Iterator[Made]:
-        """Move the elements in order of one digit, from what is held to what is there after.
+        """Kernels that count each block's digits, and sum the counts of all."""
+        rows, entry, block = tuple(a for a, _ in self.rows), axis("digit"), axis("block")
+        counts, table = self.buffer("counts", self.counted, size * blocks), self.counter(size)
+        first, last = self.ends(block, blocks)
+        tally = loop(self.element, last, self.one_more(table, digit), role="scan", first=first)
+        at = (*rows, apply("add", apply("multiply", entry, constant(blocks)), block))
+        keep = loop(entry, size, Store(counts, at, make(Load(table), entry)))
+        body = loop(block, blocks, Local(table), self.clear(table), tally, keep)
+        yield self.made(counts.name, [counts], (body,))
+        here = (*rows, entry)
+        summed = self.sums(size * blocks, make(Load(counts), *here), starts, here)
+        yield self.made(starts.name, [starts], (summed,))
 
-        Without blocks a kernel counts, sums and moves a row. Else it is a kernel for each.
+    def ends(self, block: Node, blocks: int) -> tuple[Node, Node]:
+        """Where a block begins and ends along the axis."""
+        if blocks == 1:
+            return constant(0), constant(self.extent)
+        part = constant(-(-self.extent // blocks))
+        first = apply("multiply", block, part)
+        return first, apply("minimum", apply("add", first, part), constant(self.extent))
+
+    def move(
+        self,
+        terms: Terms,
+        after: Buffers,
+        digit: Node,
+        starts: tuple[Buffer, int, int],
+        blocks: int,
+    ) -> Made:
+        """The kernel that moves each element behind those of smaller digits and of its own.
+
+        `starts` has where each digit's begin, from an entry on, so many; nothing after: the
+        results are stored.
         """
-        terms, size, dtype = Terms(held, dict(self.ranges)), 1 << width, self.counted
-        place = (self.digit(terms, shift, width),)
-        digit, block = axis("digit"), axis("block")
-        table = Buffer("table", TensorType(dtype, (size,)), "local")
-        known, entry = make(Load(table), *place), make(Load(table), digit)
-        one_more = Store(table, place, apply("add", known, constant(1, dtype)))
-        moves = [
-            Store(to, self.placed(known), stored(terms.of(node, self.index), to.type.dtype))
+        buffer, offset, size = starts
+        entry, block, table = axis("digit"), axis("block"), self.counter(size)
+        place = make(Load(table), digit)
+        moved = [
+            Store(to, self.placed(place), stored(terms.of(node, self.index), to.type.dtype))
             for node, to in after.items()
         ]
-        moves = moves or [*self.finish(terms, known)]
-        part = -(-self.extent // blocks)
-        first = apply("multiply", block, constant(part))
-        last = apply("minimum", apply("add", first, constant(part)), constant(self.extent))
-        ends = (first, last) if blocks > 1 else (constant(0), constant(self.extent))
-        clear = loop(digit, size, Store(table, (digit,), constant(0, dtype)))
-        tally = loop(self.element, ends[1], one_more, role="scan", first=ends[0])
-        move = loop(self.element, ends[1], *moves, one_more, role="scan", first=ends[0])
+        moved = moved or [*self.finish(terms, place)]
+        at = apply("multiply", entry, constant(blocks)) if blocks > 1 else entry
+        at = apply("add", at, block if blocks > 1 else constant(offset))
+        begin = make(Load(buffer), *(a for a, _ in self.rows), at)
+        first, last = self.ends(block, blocks)
+        more = self.one_more(table, digit)
+        body: Block = (
+            Local(table),
+            loop(entry, size, Store(table, (entry,), begin)),
+            loop(self.element, last, *moved, more, role="scan", first=first),
+        )
+        body = (loop(block, blocks, *body),) if blocks > 1 else body
         targets = [*(after or self.written).values()]
-        if blocks == 1:
-            fold = self.fold(dtype)
-            start = Store(table, (digit,), apply("subtract", fold.running[0], entry))
-            sums = loop(digit, size, Update(fold, (entry,)), start, role="scan", folds=(fold,))
-            yield self.made(targets[0].name, targets, (Local(table), clear, tally, sums, move))
-            return
-        shape = (*(n for _, n in self.rows), size * blocks)
-        counts, starts = (
-            Buffer(fresh(f"{self.name}_{stem}", self.taken), TensorType(dtype, shape))
-            for stem in ("counts", "starts")
-        )
-        rows = tuple(a for a, _ in self.rows)
-        at = (*rows, apply("add", apply("multiply", digit, constant(blocks)), block))
-        keep = loop(digit, size, Store(counts, at, entry))
-        counting = loop(block, blocks, Local(table), clear, tally, keep)
-        yield self.made(counts.name, [counts], (counting,))
-        fold, here = self.fold(dtype), (*rows, digit)
-        number = make(Load(counts), *here)
-        start = Store(starts, here, apply("subtract", fold.running[0], number))
-        summed = loop(
-            digit, size * blocks, Update(fold, (number,)), start, role="scan", folds=(fold,)
-        )
-        yield self.made(starts.name, [starts], (summed,))
-        fetch = loop(digit, size, Store(table, (digit,), make(Load(starts), *at)))
-        moving = loop(block, blocks, Local(table), fetch, move)
-        yield self.made(targets[0].name, targets, (moving,))
+        return self.made(targets[0].name, targets, body)
 
 
 def ways_to_sort(node: Node, blocks: Sequence[int] = (1,)) -> dict[str, tuple[int, int]]:
