@@ -25,7 +25,8 @@ class Function:
     """A pointwise function: its name, arity, meaning in NumPy (`evaluate`) and dtypes.
 
     `result` is "same" (as the arguments), "bool", "bits" (an integer of as many), or a dtype, as of
-    a cast. `domain` has the kinds or names of the dtypes it takes. The first argument of `where` is the bool condition.
+    a cast. `domain` has the kinds or names of the dtypes it takes. The first argument of `where` is
+    the bool condition.
     """
 
     name: str
