@@ -158,9 +158,16 @@ def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tenso
     """How many elements are in each of some bins of one width, in the dtype of the elements."""
     known = math.isfinite(min) and math.isfinite(max) and min < max
     require(known, "its range is data")
-    x = reshape(x, (-1,))
-    place = (x - min) / (build.literal(max, x.dtype) - build.literal(min, x.dtype)) * bins
-    inside = (x >= min) & (x <= max)
+    dtype = x.dtype
+    x, low, high = (
+        build.widen(t) for t in (reshape(x, (-1,)), *(build.literal(e, dtype) for e in (min, max)))
+    )
+
+    def rounded(value: Tensor) -> Tensor:
+        return build.widen(cast(value, dtype))
+
+    place = rounded(rounded(rounded(x - low) / rounded(high - low)) * bins)
+    inside = (x >= low) & (x <= high)
     place = s.minimum(cast(s.where(inside, place, 0), i64), bins - 1)
     return build.scatter(SUM, full((bins,), 0, i64), 0, place, cast(inside, i64))
 
@@ -175,10 +182,11 @@ SORTS = {
     "median": of_all(along(middle(False))),
     "nanmedian": of_all(along(middle(True))),
     "mode": along(most_frequent),
+    "histc": histc,
 }
 SEARCHES = {"searchsorted.Tensor,Scalar": searchsorted, "bucketize.Tensor,Scalar": bucketize}
 
 ROWS: dict[str, Row] = {
     **rows("stored", SORTS),
-    **rows("widened", {**SEARCHES, "histc": histc}),
+    **rows("widened", SEARCHES),
 }
