@@ -92,3 +92,52 @@ def test_along_any_axis(way: str, shape: tuple[int, ...], dim: int) -> None:
     got, want = compiled(lambda x: x.sort(dim), way)(x), x.sort(dim=dim, stable=True)
     assert exact(got[0], want[0])
     assert torch.equal(got[1], want[1])
+
+
+FIRST = 5
+
+
+def few(descending: bool) -> Any:
+    """The same as `both`, of the first few; of equal elements the first comes first."""
+    return lambda x: x.topk(FIRST, -1, descending)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d is not torch.bool])
+@pytest.mark.parametrize("way", ["picks", "ranks", "digits8x2"])
+def test_the_first_few(way: str, dtype: torch.dtype, descending: bool) -> None:
+    torch.manual_seed(1)
+    if (way, dtype) == ("picks", torch.int64):
+        pytest.skip("no key is left for what was not picked")
+    x = values(dtype, 3, 700)
+    for given in (x, x[:, :FIRST].clone(), x.sort(-1).values, x.sort(-1, True).values):
+        got = compiled(few(descending), way if given.shape[1] > 600 else "ranks")(given)
+        want = both(descending)(given)
+        assert exact(got[0], want[0][:, :FIRST])
+        assert torch.equal(got[1], want[1][:, :FIRST])
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 16), (1, 17), (2, 70)])
+def test_picks_of_short_rows(shape: tuple[int, ...]) -> None:
+    x = values(torch.float32, *shape)
+    got, want = compiled(few(True), "picks")(x), both(True)(x)
+    assert exact(got[0], want[0][:, :FIRST])
+    assert torch.equal(got[1], want[1][:, :FIRST])
+
+
+@pytest.mark.parametrize("way", ["picks", "ranks", "digits8"])
+def test_the_first_few_on_every_level(way: str) -> None:
+    x = torch.randn(2, 70)
+    f = compiled(few(True), way, target="cpu:avx2")
+    f(x)
+    check_levels(f.programs[0].artifact.levels(), [x])
+
+
+@SIMULATOR
+@pytest.mark.parametrize("way", ["picks", "digits8"])
+def test_the_first_few_simulated(way: str) -> None:
+    x = values(torch.float32, 3, 130)
+    f = compiled(few(False), way, target="cuda:sm_90a", simulate=True)
+    got, want = f(x), both(False)(x)
+    assert exact(got[0], want[0][:, :FIRST])
+    assert torch.equal(got[1], want[1][:, :FIRST])

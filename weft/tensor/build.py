@@ -274,11 +274,15 @@ def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -
 
 
 def sort(
-    key: Tensor, axis: int, descending: bool = False, payload: Sequence[Tensor] = ()
+    key: Tensor,
+    axis: int,
+    descending: bool = False,
+    payload: Sequence[Tensor] = (),
+    first: int = 0,
 ) -> list[Tensor]:
-    """The key and the payload along the axis, in order of the key."""
+    """The key and the payload along the axis in order of the key, or the `first` so many."""
     operands = [key.node, *(p.node for p in payload)]
-    found = (ops.Sort(axis, descending, result) for result in range(len(operands)))
+    found = (ops.Sort(axis, descending, result, first) for result in range(len(operands)))
     return [Tensor(make(each, *operands)) for each in found]
 
 

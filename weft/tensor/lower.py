@@ -7,6 +7,7 @@ reductions over the same axes share a loop, a loop is opened where an output fir
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from weft.core.node import Graph, Node, bottom_up, make, op_of, postorder
@@ -303,12 +304,10 @@ def _kernels(
     """The kernels of a group: one, but where atomic stores fold the values of a scatter."""
     made = tuple(written[n] for n in group)
     if isinstance(group[0].op, Sort) and 0 not in group[0].type.shape:
-        found = {
-            name: sorting_kernels(group, buffers, written, way, taken)
-            for name, way in ways_to_sort(group[0], roads.blocks).items()
-        }
-        nests = {name: [body for *_, body in kernels] for name, kernels in found.items()}
-        kernels = found[roads.sorting(made[0].name, nests)]
+        ways = ways_to_sort(group[0], roads.blocks)
+        by = partial(sorting_kernels, group, buffers, written, taken=taken)
+        nests = {name: [body for *_, body in by(way, priced=True)] for name, way in ways.items()}
+        kernels = by(ways[roads.sorting(made[0].name, nests)])
         taken.update(b.name for _, outputs, _ in kernels for b in outputs)
         return kernels
     body = lower_group(group, buffers, written, roads.tables)

@@ -2,21 +2,26 @@
 
 ways = ways_to_sort(node, (1, 2))                               # {"digits8x2": (8, 2), ...}
 kernels = sorting_kernels(group, buffers, written, ways["digits8x2"])
+picks      the first few are kept in order beside each row: an element that comes before the last
+           of them goes in, and blocks of elements of which none does are passed over
 ranks      an element goes where as many elements are as come before it: n^2 comparisons in lanes
 digits8    stable passes over digits of 8 bits, the lowest first (LSD radix sort, Knuth, The Art of
            Computer Programming 3, 5.2.5): count each digit, sum the counts, move the elements
 digits8x2  the same, where each row is in two blocks, which count and move apart
 """
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 
-from weft.core.node import Node, make, op_of
+import numpy as np
+
+from weft.core.node import Node, make, op_of, substitute
 from weft.core.text.graph import fresh
 from weft.core.types import DType, TensorType, boolean, i32, i64
 from weft.scalar.intervals import bounds
-from weft.scalar.monoid import SUM
+from weft.scalar.monoid import MIN, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import CASTS, apply, axis, cast, constant
 from weft.scalar.sizes import hint
@@ -25,6 +30,8 @@ from weft.tensor.ops import Sort, box
 from weft.tensor.terms import Terms, stored
 
 WIDTHS = 4, 8, 11  # bits of a digit
+PASSED = 16  # elements of a block that may be passed over
+FEW = 64  # elements that may be picked
 LEAST = 256  # elements of a block
 DROPPED = {"bf16": 16, "f16": 13}  # low bits of an f32 of those types, which are all alike
 Buffers = Mapping[Node, Buffer]
@@ -42,7 +49,8 @@ def order(x: Node, dtype: DType, descending: bool) -> tuple[Node, int, int]:
         most = constant((1 << (wide - 1)) - 1, raw.type.dtype)
         sign = apply("shift_right", raw, constant(wide - 1, raw.type.dtype))
         raw = apply("xor", raw, apply("and", sign, most))
-        raw = apply("where", apply("ne", x, x), most, raw)
+        nan = constant(most.op.value - (1 << (wide // 4)), raw.type.dtype)  # no key is the greatest
+        raw = apply("where", apply("ne", x, x), nan, raw)
         low = DROPPED.get(dtype.name, 0)
         bits = wide - low
     else:
@@ -79,8 +87,9 @@ class _Sorting:
 
     def __post_init__(self) -> None:
         node = next(iter(self.outputs.values()))
-        self.op, self.operands, self.shape = op_of(node, Sort), node.args, node.type.shape
-        self.key, self.extent = node.args[0], node.type.shape[self.op.axis]
+        self.op, self.operands, self.key = op_of(node, Sort), node.args, node.args[0]
+        self.shape = self.key.type.shape
+        self.extent = self.shape[self.op.axis]
         self.counted = i32 if is_short(self.extent) else i64  # the dtype of places
         self.ranges = box(self.shape, "o")
         self.index = tuple(self.ranges)
@@ -105,10 +114,11 @@ class _Sorting:
         return tuple(cast(place, i64) if a is self.element else a for a in self.index)
 
     def finish(self, terms: Terms, place: Node) -> Iterator[Store]:
-        """Stores of the results of this element."""
+        """Stores of the results of this element, where they are kept."""
+        kept = apply("lt", cast(place, i64), constant(self.op.first)) if self.op.first else None
         for number, node in self.outputs.items():
-            value = terms.of(self.operands[number], self.index)
-            yield Store(self.written[node], self.placed(place), stored(value, node.type.dtype))
+            value = stored(terms.of(self.operands[number], self.index), node.type.dtype)
+            yield Store(self.written[node], self.placed(place), value, kept)
 
     def made(self, name: str, outputs: Sequence[Buffer], body: Block) -> Made:
         return name, tuple(outputs), renumber(around(self.rows, body))
@@ -135,6 +145,73 @@ class _Sorting:
             ),
         )
         return [self.made(self.name, [*self.written.values()], body)]
+
+    # ---- by picks
+
+    def picks(self, priced: bool = False) -> list[Made]:
+        """With `priced`, what it takes: blocks that are not passed over stand behind the others."""
+        terms, most, n = Terms(self.buffers, dict(self.ranges)), self.op.first, self.extent
+        key, *_ = self.bits(terms, self.index)
+        key = cast(key, i64) if self.key.type.dtype is i32 else key
+        worst = constant(int(np.iinfo(key.type.dtype.numpy).max), key.type.dtype)
+        keys, places = (
+            Buffer(name, TensorType(dtype, (most,)), "local")
+            for name, dtype in (("keys", key.type.dtype), ("places", self.counted))
+        )
+        entry, block, again, turn = axis("entry"), axis("block"), axis("again"), axis("turn")
+        end = apply("minimum", apply("add", block, constant(PASSED)), constant(n))
+        fold = Fold(("acc0",), MIN, (key.type.dtype,))
+        last = make(Load(keys), constant(most - 1))
+        update = Update(fold, (key,))
+        least = loop(self.element, end, update, role="reduce", first=block, folds=(fold,))
+        insert = loop(entry, most, *self.inserted(keys, places, key, worst, entry), role="scan")
+
+        def where(condition: Node, variable: Node, body: Stmt) -> For:
+            once = apply("minimum", cast(condition, i64), constant(1))
+            return loop(variable, once, body, role="scan")
+
+        def blocks(extent: int, *inside: Stmt) -> For:
+            return For(block, constant(0), constant(extent), inside, PASSED, "scan")
+
+        enters = apply("lt", key, last)
+        some = loop(self.element, end, where(enters, turn, insert), role="scan", first=block)
+        body: Block = (blocks(n, least, where(apply("lt", fold.accs[0], last), again, some)),)
+        if priced:
+            mark = Store(places, (cast(enters, i64),), constant(0, self.counted))
+            some = loop(self.element, end, mark, role="scan", first=block)
+            met = math.ceil(most * (1 + math.log(max(1, hint(n) / most))))  # that enter, of a row
+            rare = blocks(min(hint(n), met * PASSED), some), loop(self.element, met, insert)
+            body = (blocks(n, least), *rare)
+        clear = Store(keys, (entry,), worst), Store(places, (entry,), constant(0, self.counted))
+        found = {self.element: cast(make(Load(places), entry), i64)}
+        index = substitute(self.index, {self.element: entry})
+        finish = [
+            Store(s.buffer, index, substitute((s.value,), found)[0])
+            for s in self.finish(terms, entry)
+        ]
+        first, end_ = loop(entry, most, *clear), loop(entry, most, *finish)
+        body = (Local(keys), Local(places), first, *body, end_)
+        return [self.made(self.name, [*self.written.values()], body)]
+
+    def inserted(
+        self, keys: Buffer, places: Buffer, key: Node, worst: Node, entry: Node
+    ) -> Iterator[Store]:
+        """Stores that put an element behind those that are not greater: from the last one on."""
+        most = keys.type.shape[0]
+        at = apply("subtract", constant(most - 1), entry)
+        before = apply("subtract", at, constant(1))
+        inside = apply("ge", before, constant(0))
+        low = constant(-int(worst.op.value) - 1, key.type.dtype)  # type: ignore[attr-defined]
+        previous = make(Load(keys, True), before, inside, low)
+        moves, here = apply("lt", key, previous), apply("lt", key, make(Load(keys), at))
+        zero, place = constant(0, self.counted), cast(self.element, self.counted)
+        pairs = (
+            (places, make(Load(places, True), before, inside, zero), place),
+            (keys, previous, key),
+        )
+        for buffer, moved, own in pairs:  # keys last: both compare them
+            rest = apply("where", here, own, make(Load(buffer), at))
+            yield Store(buffer, (at,), apply("where", moves, moved, rest))
 
     # ---- by digits
 
@@ -279,25 +356,32 @@ class _Sorting:
         return self.made(targets[0].name, targets, body)
 
 
-def ways_to_sort(node: Node, blocks: Sequence[int] = (1,)) -> dict[str, tuple[int, int]]:
-    """The width of a digit and the number of blocks of each way to sort, by its name.
+Way = tuple[int, int]  # the width of a digit, and in how many blocks rows are; none without digits
 
-    The first has no digits.
-    """
-    long = hint(node.type.shape[op_of(node, Sort).axis])
+
+def ways_to_sort(node: Node, blocks: Sequence[int] = (1,)) -> dict[str, Way]:
+    """The ways to sort, by name."""
+    op, key = op_of(node, Sort), node.args[0].type
     ways = {"ranks": (0, 1)}
+    if isinstance(op.first, int) and 0 < op.first <= FEW and key.dtype is not i64:
+        ways["picks"] = 0, 0
     for n in dict.fromkeys(blocks):
-        if n == 1 or long >= n * LEAST:
+        if n == 1 or hint(key.shape[op.axis]) >= n * LEAST:
             ways.update((f"digits{w}" + f"x{n}" * (n > 1), (w, n)) for w in WIDTHS)
     return ways
 
 
 def sorting_kernels(
-    group: Sequence[Node], buffers: Buffers, written: Buffers, way: tuple[int, int] = (8, 1),
-    taken: Collection[str] = (),
+    group: Sequence[Node], buffers: Buffers, written: Buffers, way: Way = (8, 1),
+    taken: Collection[str] = (), priced: bool = False,
 ) -> list[Made]:  # fmt: skip
-    """The kernels of a group of results of one sort; what they pass on has names beside `taken`."""
+    """The kernels of a group of results of one sort; what they pass on has names beside `taken`.
+
+    With `priced`, nests that take as long as these do where elements are in no order.
+    """
     outputs = {op_of(n, Sort).result: n for n in group}
     buffers = {n: b for n, b in buffers.items() if n not in group}
     sorting = _Sorting(outputs, buffers, written, {*taken})
-    return sorting.digits(*way) if way[0] else sorting.ranks()
+    if way[0]:
+        return sorting.digits(*way)
+    return sorting.ranks() if way[1] else sorting.picks(priced)

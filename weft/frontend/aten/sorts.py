@@ -41,8 +41,10 @@ def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Pair:
     return sort_stable(x, None, dim, descending)
 
 
-def _sorted(x: Tensor, axis: int, descending: bool = False) -> tuple[Tensor, Tensor]:
-    values, positions = build.sort(x, axis, descending, [iota(x.shape, axis)])
+def _sorted(
+    x: Tensor, axis: int, descending: bool = False, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    values, positions = build.sort(x, axis, descending, [iota(x.shape, axis)], first)
     return values, positions
 
 
@@ -50,8 +52,7 @@ def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = 
     if x.rank == 0:
         return x, 0
     axis = axis_of(dim, x.rank)
-    values, positions = _sorted(x, axis, largest)
-    return slice_(values, axis, 0, k), slice_(positions, axis, 0, k)
+    return _sorted(slice_(x, axis, 0, 0) if k == 0 else x, axis, largest, k)
 
 
 def along(pick: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Pair]:
@@ -76,7 +77,7 @@ def _at(pair: tuple[Tensor, Tensor], axis: int, place: Tensor) -> tuple[Tensor, 
 
 
 def kth(x: Tensor, axis: int, k: int) -> tuple[Tensor, Tensor]:
-    values, positions = (slice_(t, axis, k - 1, 1) for t in _sorted(x, axis))
+    values, positions = (slice_(t, axis, k - 1, 1) for t in _sorted(x, axis, False, k))
     return values, positions
 
 
