@@ -32,25 +32,22 @@ from weft.tensor.ops import (
     box,
     positions,
 )
-from weft.tensor.sorts import sorting_kernels, ways_to_sort
+from weft.tensor.sorts import Buffers, Made, sorting_kernels, ways_to_sort
 from weft.tensor.terms import Folded, Terms, stored
 
 Group = tuple[Node, ...]  # the outputs of a kernel
 Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or (lo, hi), role
-Buffers = Mapping[Node, nest.Buffer]
 Layouts = tuple[TensorType, ...]  # types of a program's outputs, with their strides
 # (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
 Tables = Callable[[int, int], tuple[int, int]]
-Made = tuple[str, tuple[nest.Buffer, ...], nest.Block]  # a kernel's name, what it writes, its nest
 
 
 class Roads(NamedTuple):
     """What decides how scatters and sorts are computed.
 
-    tables  of scatters: the above
-    atomic  whether the scatter of that name goes by atomic stores, of its nest by tables and these
-    sorting the way that a sort of that name goes, of the nests of each
-    blocks  in how many blocks a row may be sorted
+    `tables` is the above. `atomic` is whether the scatter of that name goes by atomic stores, of
+    its nest by tables and these; `sorting` the way that a sort of that name goes, of the nests of
+    each. `blocks`: in how many a row may be sorted.
     """
 
     tables: Tables

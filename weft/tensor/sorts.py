@@ -46,10 +46,11 @@ def order(x: Node, dtype: DType, descending: bool) -> tuple[Node, int, int]:
     if dtype.is_float:
         zero, wide = constant(0, x.type.dtype), x.type.dtype.bits
         raw = apply("bits", apply("where", apply("eq", x, zero), zero, x))
-        most = constant((1 << (wide - 1)) - 1, raw.type.dtype)
+        greatest = (1 << (wide - 1)) - 1
+        most = constant(greatest, raw.type.dtype)
         sign = apply("shift_right", raw, constant(wide - 1, raw.type.dtype))
         raw = apply("xor", raw, apply("and", sign, most))
-        nan = constant(most.op.value - (1 << (wide // 4)), raw.type.dtype)  # no key is the greatest
+        nan = constant(greatest - (1 << (wide // 4)), raw.type.dtype)  # no key is the greatest
         raw = apply("where", apply("ne", x, x), nan, raw)
         low = DROPPED.get(dtype.name, 0)
         bits = wide - low
@@ -363,7 +364,7 @@ def ways_to_sort(node: Node, blocks: Sequence[int] = (1,)) -> dict[str, Way]:
     """The ways to sort, by name."""
     op, key = op_of(node, Sort), node.args[0].type
     ways = {"ranks": (0, 1)}
-    if isinstance(op.first, int) and 0 < op.first <= FEW and key.dtype is not i64:
+    if 0 < op.first <= FEW and key.dtype is not i64:
         ways["picks"] = 0, 0
     for n in dict.fromkeys(blocks):
         if n == 1 or hint(key.shape[op.axis]) >= n * LEAST:
