@@ -19,13 +19,14 @@ import numpy as np
 
 from weft.core.node import Node, make, op_of, substitute
 from weft.core.text.graph import fresh
-from weft.core.types import DType, TensorType, boolean, i32, i64
+from weft.core.types import DType, TensorType, i32, i64
 from weft.scalar.intervals import bounds
 from weft.scalar.monoid import MIN, SUM
 from weft.scalar.nest import Block, Buffer, Fold, For, Load, Local, Stmt, Store, Update
 from weft.scalar.ops import CASTS, apply, axis, cast, constant
 from weft.scalar.sizes import hint
 from weft.scalar.structure import renumber
+from weft.tensor.bits import order, packed, unpacked
 from weft.tensor.ops import Sort, box
 from weft.tensor.terms import Terms, stored
 
@@ -33,31 +34,8 @@ WIDTHS = 4, 8, 11  # bits of a digit
 PASSED = 16  # elements of a block that may be passed over
 FEW = 64  # elements that may be picked
 LEAST = 256  # elements of a block
-DROPPED = {"bf16": 16, "f16": 13}  # low bits of an f32 of those types, which are all alike
 Buffers = Mapping[Node, Buffer]
 Made = tuple[str, tuple[Buffer, ...], Block]  # a kernel's name, what it writes, its nest
-
-
-def order(x: Node, dtype: DType, descending: bool) -> tuple[Node, int, int]:
-    """An i32 or i64 in the order of values of that dtype in memory; its first bit, and how many.
-
-    Of a float less than 0 all bits but the sign are flipped (Herf, Radix Tricks, 2001).
-    """
-    if dtype.is_float:
-        zero, wide = constant(0, x.type.dtype), x.type.dtype.bits
-        raw = apply("bits", apply("where", apply("eq", x, zero), zero, x))
-        greatest = (1 << (wide - 1)) - 1
-        most = constant(greatest, raw.type.dtype)
-        sign = apply("shift_right", raw, constant(wide - 1, raw.type.dtype))
-        raw = apply("xor", raw, apply("and", sign, most))
-        nan = constant(greatest - (1 << (wide // 4)), raw.type.dtype)  # no key is the greatest
-        raw = apply("where", apply("ne", x, x), nan, raw)
-        low = DROPPED.get(dtype.name, 0)
-        bits = wide - low
-    else:
-        raw, low = cast(x, i64 if dtype is i64 else i32), 0
-        bits = 1 if dtype is boolean else dtype.bits
-    return apply("not", raw) if descending else raw, low, bits
 
 
 def is_short(extent: object) -> bool:
@@ -221,18 +199,18 @@ class _Sorting:
         terms, size = Terms(self.buffers, dict(self.ranges)), 1 << width
         _, low, bits = self.bits(terms, self.index)
         shifts = range(low, low + bits, width)
-        carried = [self.key, *(self.operands[r] for r in self.outputs if r)]
+        carried = self.carried()
         starts = self.buffer("starts", self.counted, size * (blocks if blocks > 1 else len(shifts)))
         made = [] if blocks > 1 else [self.all_starts(starts, terms, shifts, width)]
         held: Buffers = self.buffers
         for number, shift in enumerate(shifts):
-            terms = Terms(held, dict(self.ranges))
+            terms = self.reading(held, carried) if number else terms
             digit = self.digit(terms, shift, width)
             if blocks > 1:
                 starts = replace(starts, name=fresh(starts.name, self.taken))
                 made += self.starts_of_blocks(starts, digit, size, blocks)
             last = number == len(shifts) - 1
-            after = {} if last else {n: self.temporary(held, n) for n in dict.fromkeys(carried)}
+            after = {} if last else self.moved(carried)
             first = 0 if blocks > 1 else number * size
             made.append(self.move(terms, after, digit, (starts, first, size), blocks))
             held = after
@@ -255,13 +233,32 @@ class _Sorting:
         shape = (*(n for _, n in self.rows), *inner) if inner else self.shape
         return Buffer(fresh(f"{self.name}_{stem}", self.taken), TensorType(dtype, shape))
 
-    def temporary(self, held: Buffers, node: Node) -> Buffer:
-        """Memory for a tensor between passes, narrow where its values are known to be short."""
-        dtype = held[node].type.dtype if node in held else node.type.dtype
-        if node not in held and dtype is i64:
-            low, high = bounds(Terms(held, dict(self.ranges)).of(node, self.index), self.ranges)
-            dtype = i32 if low >= -(1 << 31) and high < 1 << 31 else dtype
-        return self.buffer("moved", dtype)
+    def carried(self) -> dict[Node, DType]:
+        """What passes move, and its dtype: i32 where values are known to be short."""
+        found: dict[Node, DType] = {}
+        for node in (self.key, *(self.operands[r] for r in self.outputs if r)):
+            found[node] = node.type.dtype
+            if node not in self.buffers and found[node] is i64:
+                terms = Terms(self.buffers, dict(self.ranges))
+                low, high = bounds(terms.of(node, self.index), self.ranges)
+                found[node] = i32 if low >= -(1 << 31) and high < 1 << 31 else i64
+        return found
+
+    def moved(self, carried: Mapping[Node, DType]) -> Buffers:
+        """Memory between passes: words where there are two short values, to move both at once."""
+        if len(carried) == 2 and all(d.compute.bits <= 32 for d in carried.values()):
+            return dict.fromkeys(carried, self.buffer("moved", i64))
+        return {node: self.buffer("moved", dtype) for node, dtype in carried.items()}
+
+    def reading(self, held: Buffers, carried: Mapping[Node, DType]) -> Terms:
+        """The terms of what was moved."""
+        buffers = dict.fromkeys(held.values())
+        if len(buffers) == len(held):
+            return Terms(held, dict(self.ranges))
+        terms = Terms({}, dict(self.ranges))
+        values = unpacked(make(Load(next(iter(buffers))), *self.index), tuple(carried.values()))
+        terms.memo.update({(n, self.index, None): v for n, v in zip(carried, values, strict=True)})
+        return terms
 
     def counter(self, size: int, number: int = 0) -> Buffer:
         return Buffer(f"table{number}", TensorType(self.counted, (size,)), "local")
@@ -341,6 +338,10 @@ class _Sorting:
             Store(to, self.placed(place), stored(terms.of(node, self.index), to.type.dtype))
             for node, to in after.items()
         ]
+        targets = list(dict.fromkeys((after or self.written).values()))
+        if len(targets) < len(after):
+            word = packed(*(terms.of(node, self.index) for node in after))
+            moved = [Store(targets[0], self.placed(place), word)]
         moved = moved or [*self.finish(terms, place)]
         at = apply("multiply", entry, constant(blocks)) if blocks > 1 else entry
         at = apply("add", at, block if blocks > 1 else constant(offset))
@@ -353,7 +354,6 @@ class _Sorting:
             loop(self.element, last, *moved, more, role="scan", first=first),
         )
         body = (loop(block, blocks, *body),) if blocks > 1 else body
-        targets = [*(after or self.written).values()]
         return self.made(targets[0].name, targets, body)
 
 
