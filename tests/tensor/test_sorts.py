@@ -141,3 +141,16 @@ def test_the_first_few_simulated(way: str) -> None:
     got, want = f(x), both(False)(x)
     assert exact(got[0], want[0][:, :FIRST])
     assert torch.equal(got[1], want[1][:, :FIRST])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+@pytest.mark.parametrize("way", ["ranks", "digits8"])
+def test_one_of_one_row(way: str, dtype: torch.dtype) -> None:
+    """Its place drops out of the address, and lanes store under a mask."""
+    x = torch.tensor([3, 1, 2, 1]).to(dtype)
+    f = compiled(lambda x: x.kthvalue(1), way)
+    got, want = f(x), x.kthvalue(1)
+    assert torch.equal(got[0], want[0])
+    assert int(got[1]) == 1
+    assert not f.reasons
+    check_levels(f.programs[0].artifact.levels(), [x])
