@@ -197,6 +197,27 @@ def is_atomic(
     return legal and choices.decide(f"atomic.{name}", sum(map(price, nests)) < price(table))
 
 
+def way_to_sort(
+    price: Callable[[Block], float],
+    choices: Choices,
+    name: str,
+    ways: Mapping[str, Sequence[Block]],
+) -> str:
+    """The cheapest way of a sort, of the nests of each."""
+    return choices.pick("sort", ways, lambda way: sum(map(price, ways[way])))
+
+
+def roads_of(
+    target: CPU | GPU,
+    atomics: Collection[tuple[str, str]],
+    price: Callable[[Block], float],
+    choices: Choices,
+) -> tensor_lower.Roads:
+    """What decides how scatters and sorts are computed."""
+    ways = partial(is_atomic, atomics, price, choices), partial(way_to_sort, price, choices)
+    return tensor_lower.Roads(partial(tables, target=target), *ways, (1, target.cores))
+
+
 def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> Levels:
     """From a program of any level to C: the whole compiler, in order."""
     target = find_target(options.target)
@@ -221,7 +242,7 @@ def lower(start: Any, options: Options, log: PassLog, known: Known = KNOWN) -> L
             run("n", step, name)
     if program.level == "tensor":
         groups = log.time("l", partial(groups_of, program, price, prices, options, chooser, known))
-        roads = partial(tables, target=target), partial(is_atomic, atomics, price, chooser.program)
+        roads = roads_of(target, atomics, price, chooser.program)
         run("l", partial(tensor_lower.lower, groups=groups, layouts=layouts, roads=roads))
         over = partial(on_program, chooser=chooser, target=target, price=price)
         for name, step in schedule.program:

@@ -142,6 +142,22 @@ FOLDS = by_dtype() + cases(
     running_extremes_f64=(running_extremes, f64(5, 37)),
     running_extremes_empty=(lambda x: (*x.cummax(0), *x.cummin(1), x.logcumsumexp(1)), f32(3, 0)),
     running_extremes_one=(lambda x: (*x.cummax(0), x.logcumsumexp(1)), f32(1, 7)),
+    sorts=(
+        lambda x: (*(x * 2).sort(1), x.argsort(0, descending=True), *x.topk(3, 0), x.median()),
+        f32(5, 37),
+    ),
+    sorts_bf16=(lambda x: (x.sort(-1).values + 1, *x.kthvalue(2), *x.mode(0)), bf16(5, 37)),
+    sorts_ints=(lambda x: (x.msort(), x.sort(0, descending=True).values), i64(5, 37, below=4)),
+    sorts_empty=(lambda x: (*x.sort(0), *x.sort(1)), f32(3, 0)),
+    searches=(
+        lambda x, at: (
+            torch.searchsorted(x.sort(-1).values, x),
+            torch.bucketize(x, at.sort().values, right=True),
+            x.histc(7, -1, 1),
+        ),
+        f32(5, 37),
+        f32(9),
+    ),
     running_rank_0=(lambda x: (*x.cummax(0), *x.cummin(-1), x.logcumsumexp(0)), f32()),
     running_logsumexp=(lambda x: (x.logcumsumexp(0), x.logcumsumexp(-1)), f32(5, 37)),
     running_logsumexp_f64=(lambda x: (x.logcumsumexp(0), x.logcumsumexp(-1)), f64(5, 37)),

@@ -252,7 +252,7 @@ SHAPES += [
             f32(7, 37),
             i64(3, below=7),
         ),
-        call_of_sort=(lambda x: (x * 2).sort(1).values.cumsum(1), f32(7, 37)),
-        call_of_topk=(lambda x: [t + 1 for t in (x.t() + 1).topk(3)], f32(7, 37)),
+        call_of_qr=(lambda x: (torch.linalg.qr(x * 2).R + 1).cumsum(1), f32(7, 37)),
+        call_of_svd=(lambda x: [t.abs() + 1 for t in torch.linalg.svd(x.t() + 1)], f32(3, 7)),
     )
 ]

@@ -6,7 +6,7 @@ A gradient graph is verified as it is made and as it is simplified, and both giv
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from weft.scalar.ops import CASTS, FUNCTIONS, Function, apply, constant
 from weft.tensor import build as b
 from weft.tensor.build import Tensor, affine, position, view
 from weft.tensor.grad import gradients
-from weft.tensor.ops import Gather, Input, Scatter
+from weft.tensor.ops import Gather, Input, Scatter, Sort
 from weft.tensor.rules import simplify
 from weft.tensor.slopes import FLAT
 from weft.tensor.verify import verify
@@ -110,12 +110,20 @@ DOMAINS = {
     "acos": (-0.8, 0.8),
     "power": (0.3, 2),
     "lgamma": (-3.7, 6),
+    "digamma": (0.3, 6),
+    "ndtri": (0.1, 0.9),
+    "erfinv": (-0.8, 0.8),
+    **{f"{w}modified_bessel_k{n}": (0.3, 3) for w in ("", "scaled_") for n in (0, 1)},
+    **dict.fromkeys("bessel_y0 bessel_y1".split(), (0.3, 3)),
     "fmod": (1.1, 2),
     "floormod": (1.1, 2),
 }
 ROUNDS = {s.round_f16, s.round_bf16, *CASTS.values()}
 OTHERS = {*ROUNDS, s.where, s.pack_bf16, s.dot_bf16}
-SMOOTH = [f for f in FUNCTIONS.values() if f not in FLAT and f not in OTHERS]
+BY_LAST = {FUNCTIONS[name] for name in ("zeta", "gammainc", "gammaincc")}
+NONE = {f for f in FUNCTIONS.values() if "polynomial" in f.name or f.name == "airy_ai"}  # torch's
+KNOWN = FLAT | OTHERS | BY_LAST | NONE
+SMOOTH = [f for f in FUNCTIONS.values() if f not in KNOWN]
 
 
 @pytest.mark.parametrize("function", SMOOTH, ids=str)
@@ -123,6 +131,21 @@ def test_scalar_function(function: Function) -> None:
     low, high = DOMAINS.get(function.name, (-2, 2))
     xs = [RANDOM.uniform(low, high, size=7) for _ in range(function.arity)]
     Check(lambda *x: b.map_(function, *x), xs).run()
+
+
+@pytest.mark.parametrize("function", sorted(BY_LAST, key=str), ids=str)
+def test_function_of_a_number_and_a_tensor(function: Function) -> None:
+    xs = [RANDOM.uniform(0.5, 3, size=7)]
+    Check(lambda x: b.map_(function, 2.5, x), xs).run()
+    with pytest.raises(UnsupportedOpError, match="first operand"):
+        Check(lambda a, x: b.map_(function, a, x), xs * 2).run()
+
+
+@pytest.mark.parametrize("function", sorted(NONE, key=str), ids=str)
+def test_function_without_a_derivative(function: Function) -> None:
+    xs = [RANDOM.uniform(0.5, 0.9, size=7) for _ in range(function.arity)]
+    with pytest.raises(UnsupportedOpError, match="has no derivative"):
+        Check(lambda *x: b.map_(function, *x), xs).run()
 
 
 # --- primitives -----------------------------------------------------------------------------------
@@ -293,3 +316,19 @@ def test_a_function_without_a_derivative_is_named() -> None:
     dot = b.total(b.map_(s.dot_bf16, pair, pair), (0,))
     with pytest.raises(UnsupportedOpError, match="dot_bf16 has no derivative at the tensor level"):
         gradients((dot.node,), (b.full((), 1, f32).node,), (x.node,))
+
+
+# --- sorts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("descending", [False, True])
+def test_sort(descending: bool) -> None:
+    def both(x: Tensor, y: Tensor) -> Tensor:
+        op = Sort(1, descending)
+        keys, moved = (
+            Tensor(make(replace(op, result=i), (x * x).node, (x * y).node)) for i in (0, 1)
+        )
+        first = Tensor(make(replace(op, first=2), x.node))
+        return b.total(keys * moved * moved, (0, 1)) + b.total(first * first, (0, 1))
+
+    Check(both, [normal(3, 5), normal(3, 5)]).run()

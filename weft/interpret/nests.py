@@ -17,7 +17,7 @@ from weft.interpret import memory as memories
 from weft.interpret.memory import Memory, both, element, logical, poison, repeats
 from weft.scalar import nest
 from weft.scalar.nest import Fold
-from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant, evaluate_term
+from weft.scalar.ops import ROUNDINGS, SAFE, Apply, Constant, bits, evaluate_term
 from weft.scalar.placing import place
 from weft.scalar.resize import at_shapes
 from weft.scalar.updates import lifted
@@ -125,6 +125,8 @@ class _Machine:
         if isinstance(op, Apply):
             if self.widen and op.function in ROUNDINGS:
                 return np.asarray(args[0]).astype(dtype)
+            if op.function is bits:
+                args[0] = np.asarray(args[0], node.args[0].type.dtype.numpy)
             if op.function in SAFE and self.active[-1] is not None:
                 args[0] = np.where(self.active[-1], args[0], SAFE[op.function])
         else:

@@ -557,6 +557,11 @@ WEFT_FN V(i64) F(checked_index, i64)(V(i64) i, V(i64) n) {
 }
 WEFT_EACH_INTEGER(WEFT_CHECKED_DIVISOR)
 
+WEFT_FN V(i32) F(bits, f32)(V(f32) x) { return AS(i32, x); }
+WEFT_FN V(i64) F(bits, f64)(V(f64) x) { return AS(i64, x); }
+WEFT_FN V(f32) F(float_of, i32)(V(i32) x) { return AS(f32, x); }
+WEFT_FN V(f64) F(float_of, i64)(V(i64) x) { return AS(f64, x); }
+
 // ---- random bits: the first two words of Philox4x32-10 (Salmon et al. 2011). Lanes of 64 bits hold
 // words of 32, of which products read the low half alone: what is above them does no harm.
 

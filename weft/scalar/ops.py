@@ -25,8 +25,9 @@ Evaluate = Callable[..., Any]
 class Function:
     """A pointwise function: its name, arity, meaning in NumPy (`evaluate`) and dtypes.
 
-    `result` is "same" (as the arguments), "bool", or a dtype, as of a cast. `domain` has the kinds
-    or names of the dtypes it takes. The first argument of `where` is the bool condition.
+    `result` is "same" (as the arguments), "bool", "bits" or "float" (an integer or a float of as
+    many bits), or a dtype, as of a cast. `domain` has the kinds or names of the dtypes it takes.
+    The first argument of `where` is the bool condition.
     """
 
     name: str
@@ -60,6 +61,8 @@ class Function:
             require(d is values[0], f"{self.name} of {values[0]} and {d}: dtypes differ")
         if isinstance(self.result, DType):
             return self.result
+        if self.result in ("bits", "float"):
+            return DTYPES[f"{'i' if self.result == 'bits' else 'f'}{values[0].bits}"]
         return boolean if self.result == "bool" else values[0]
 
 
@@ -131,6 +134,11 @@ def _cast_to(d: DType) -> Evaluate:
 def _fma(x: Any, y: Any, z: Any) -> Any:
     """x y + z in f64, which holds a product of f32 exactly, then in the dtype of the operands."""
     return (np.asarray(x, np.float64) * y + z).astype(np.result_type(x, y, z))
+
+
+def _bits(x: Any) -> Any:
+    x = np.asarray(x)
+    return x.view(f"i{x.itemsize}")
 
 
 def _pack_bf16(low: Any, high: Any) -> Any:
@@ -239,6 +247,14 @@ lt = function("lt", 2, np.less, "bool")
 le = function("le", 2, np.less_equal, "bool")
 gt = function("gt", 2, np.greater, "bool")
 ge = function("ge", 2, np.greater_equal, "bool")
+bits = function("bits", 1, _bits, "bits", ("f32", "f64"))
+float_of = function(
+    "float_of",
+    1,
+    lambda x: np.asarray(x).view(f"f{np.asarray(x).itemsize}"),
+    "float",
+    ("i32", "i64"),
+)
 where = function("where", 3, np.where, domain=("float", "int", "uint", "bool", "pair"))
 philox = function("philox", 2, _philox, domain=("i64",), cost=80)  # bits, of a seed and a place
 checked_index = function("checked_index", 2, _checked_index, domain=("i64",), cost=2)

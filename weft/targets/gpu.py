@@ -16,7 +16,10 @@ from weft.targets.machine import Machine
 _INTEGERS = [(f"atomic_{f}", d) for f in ("add", "maximum", "minimum") for d in ("i32", "i64")]
 # Their products and maxima of floats a table folds one by one.
 _FOLDS = "scatter_reduce.two", "scatter.reduce", "scatter.value_reduce", "index_reduce.default"
-LIBRARY = tuple(f"aten.{name}" for name in _FOLDS)
+# One thread sorts a row, where ATen's kernels share long ones.
+_SORTS = """sort.default sort.stable topk.default kthvalue.default mode.default
+median.default median.dim nanmedian.default nanmedian.dim""".split()
+LIBRARY = tuple(f"aten.{name}" for name in (*_FOLDS, *_SORTS))
 ATOMICS = (*_INTEGERS, ("atomic_add", "f32"), ("atomic_add", "f64"))
 STATIC = 48 << 10  # bytes of shared memory that need no request at the launch
 

@@ -273,6 +273,19 @@ def scatter(monoid: Monoid, base: Tensor, axis: int, index: Tensor, x: Tensor) -
     return Tensor(make(ops.Scatter(monoid, axis), base.node, index.node, x.node))
 
 
+def sort(
+    key: Tensor,
+    axis: int,
+    descending: bool = False,
+    payload: Sequence[Tensor] = (),
+    first: int = 0,
+) -> list[Tensor]:
+    """The key and the payload along the axis in order of the key, or the `first` so many."""
+    operands = [key.node, *(p.node for p in payload)]
+    found = (ops.Sort(axis, descending, result, first) for result in range(len(operands)))
+    return [Tensor(make(each, *operands)) for each in found]
+
+
 def total(x: Tensor, axes: Sequence[int], keep: bool = False) -> Tensor:
     return reduce(SUM, x, axes, keep)
 

@@ -28,7 +28,7 @@ NEAREST = 16  # readers of a tensor, before and after a kernel, that it is paire
 
 def is_joinable(kernel: Kernel) -> bool:
     """Whether other outputs may be computed in the kernel's loops."""
-    return not isinstance(kernel.outputs[0].op, ops.Extern | ops.Scan | ops.Scatter | ops.Part)
+    return not isinstance(kernel.outputs[0].op, ops.Extern | ops.ALONE | ops.Part)
 
 
 class Joining:
@@ -207,8 +207,8 @@ def store_initially(groups: Groups, fuse: str) -> None:
     for node in sorted(groups.stored, key=groups.order.__getitem__):
         if not isinstance(node.op, ops.Part) and node not in groups.kernels:
             parts = [u for u in users[node] if isinstance(u.op, ops.Part)]
-            scans = [n for a in node.args for n in users[a] if _is_same_scan(n, node)]
-            groups.put(groups.kernel((*(scans or (node,)), *parts)))
+            same = dict.fromkeys(n for a in node.args for n in users[a] if _is_same_run(n, node))
+            groups.put(groups.kernel((*(same or (node,)), *parts)))
 
 
 def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool:
@@ -223,10 +223,10 @@ def _starts_stored(node: Node, users: list[Node], fuse: str, long: bool) -> bool
     return long or fuse == "none" or isinstance(node.op, ops.Reduce) or not direct
 
 
-def _is_same_scan(a: Node, b: Node) -> bool:
-    """Whether both are results of one running fold."""
-    scans = [replace(n.op, result=0) for n in (a, b) if isinstance(n.op, ops.Scan)]
-    return len(scans) == 2 and scans[0] == scans[1]
+def _is_same_run(a: Node, b: Node) -> bool:
+    """Whether both are results of one running fold, or of one sort."""
+    runs = [replace(n.op, result=0) for n in (a, b) if isinstance(n.op, ops.Scan | ops.Sort)]
+    return len(runs) == 2 and runs[0] == runs[1] and a.args == b.args
 
 
 def _is_contraction(node: Node, users: list[Node]) -> bool:

@@ -10,6 +10,7 @@ Rows name nodes of the program itself: what is stored and what computed again is
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from weft.core.errors import UnsupportedOpError
@@ -18,10 +19,10 @@ from weft.core.types import TupleType
 from weft.library.calls import operator
 from weft.scalar import monoid as m
 from weft.tensor import ops
-from weft.tensor.build import Tensor, broadcast, full, scatter, total, unsqueeze
+from weft.tensor.build import Tensor, broadcast, full, iota, scatter, total, unsqueeze
 from weft.tensor.folds import reduce_back, scan_back
 from weft.tensor.marks import Cotangent, Custom, Stop, Variable
-from weft.tensor.ops import Extern, Gather, Input, Map, Part, Reduce, Scan, Scatter, View
+from weft.tensor.ops import Extern, Gather, Input, Map, Part, Reduce, Scan, Scatter, Sort, View
 from weft.tensor.places import gather_rows_back, scatter_back
 from weft.tensor.preimage import gather_back
 from weft.tensor.slopes import FLAT, slopes
@@ -107,6 +108,15 @@ def _view(node: Node, g: Tensor) -> Found:
     return (gather_back(g, op_of(node, View), node.args[0].type.shape),)
 
 
+def _sort(node: Node, g: Tensor) -> Found:
+    """Each element goes back to where it was."""
+    op, key = op_of(node, Sort), Tensor(node.args[0])
+    places = iota(key.shape, op.axis)
+    at = make(replace(op, result=len(node.args)), *node.args, places.node)
+    back = scatter(m.SUM, full(key.shape, 0, g.dtype), op.axis, Tensor(at), g)
+    return [back if i == op.result else None for i in range(len(node.args))]
+
+
 # --- marks, and calls of several results ----------------------------------------------------------
 
 
@@ -166,5 +176,6 @@ ROWS: dict[type[Op], Row] = {
     Gather: lambda node, g: (gather_rows_back(node, g), *(None for _ in node.args[1:])),
     Scatter: _scatter,
     Extern: _extern,
+    Sort: _sort,
     Variable: lambda node, g: (g,),
 }

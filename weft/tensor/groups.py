@@ -26,7 +26,7 @@ NEVER = float("inf")
 
 def forced_to_store(graph: Graph) -> set[Node]:
     """Tensors that need a buffer: outputs, scans, scatters, operands and results of externs."""
-    kinds, nodes = ops.Extern | ops.Part | ops.Scan | ops.Scatter, [*graph.nodes()]
+    kinds, nodes = ops.Extern | ops.Part | ops.ALONE, [*graph.nodes()]
     read = (a for n in nodes if isinstance(n.op, ops.Extern) for a in n.args)
     found = (*graph.outputs, *read, *(n for n in nodes if isinstance(n.op, kinds)))
     return {n for n in found if not isinstance(n.op, ops.Input)}

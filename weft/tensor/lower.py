@@ -7,6 +7,8 @@ reductions over the same axes share a loop, a loop is opened where an output fir
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import NamedTuple
 
 from weft.core.node import Graph, Node, bottom_up, make, op_of, postorder
 from weft.core.text.graph import fresh
@@ -17,19 +19,41 @@ from weft.scalar.intervals import Interval
 from weft.scalar.ops import CASTS, Axis, apply, axis, checked_index, constant, value_of
 from weft.scalar.sizes import larger
 from weft.scalar.structure import renumber
-from weft.tensor.ops import Extern, Input, Map, Part, Scan, Scatter, View, box, positions
+from weft.tensor.ops import (
+    ALONE,
+    Extern,
+    Input,
+    Map,
+    Part,
+    Scan,
+    Scatter,
+    Sort,
+    View,
+    box,
+    positions,
+)
+from weft.tensor.sorts import Buffers, Made, sorting_kernels, ways_to_sort
 from weft.tensor.terms import Folded, Terms, stored
 
 Group = tuple[Node, ...]  # the outputs of a kernel
 Loop = tuple[Node, int | tuple[Node, Node], str]  # axis, extent or (lo, hi), role
-Buffers = Mapping[Node, nest.Buffer]
 Layouts = tuple[TensorType, ...]  # types of a program's outputs, with their strides
 # (rows, columns) of a scatter -> (rows, columns) of its local tables; these columns divide those.
 Tables = Callable[[int, int], tuple[int, int]]
-# Of scatters: the above, and whether one of that name, with its nest by tables, goes by atomic
-# stores, with its nests by these.
-Roads = tuple[Tables, Callable[[str, nest.Block, Sequence[nest.Block]], bool]]
-Made = tuple[str, tuple[nest.Buffer, ...], nest.Block]  # a kernel's name, what it writes, its nest
+
+
+class Roads(NamedTuple):
+    """What decides how scatters and sorts are computed.
+
+    `tables` is the above. `atomic` is whether the scatter of that name goes by atomic stores, of
+    its nest by tables and these; `sorting` the way that a sort of that name goes, of the nests of
+    each. `blocks`: in how many a row may be sorted.
+    """
+
+    tables: Tables
+    atomic: Callable[[str, nest.Block, Sequence[nest.Block]], bool]
+    sorting: Callable[[str, Mapping[str, Sequence[nest.Block]]], str]
+    blocks: Sequence[int] = (1,)
 
 
 @dataclass(frozen=True)
@@ -124,7 +148,7 @@ def one_table(rows: int, columns: int) -> tuple[int, int]:
     return rows, columns
 
 
-BY_TABLE: Roads = (one_table, lambda *_: False)
+BY_TABLE = Roads(one_table, lambda *_: False, lambda _, ways: next(iter(ways)))
 
 
 def root_shape(outputs: Group) -> tuple[int, ...] | None:
@@ -178,8 +202,10 @@ def lower_group(
 ) -> nest.Block:
     """The nest that computes a group's outputs in `written` from tensors in `buffers`."""
     op = outputs[0].op
-    if isinstance(op, Scan | Scatter) and 0 in outputs[0].type.shape:
+    if isinstance(op, ALONE) and 0 in outputs[0].type.shape:
         return ()
+    if isinstance(op, Sort):
+        return tuple(s for *_, body in sorting_kernels(outputs, buffers, written) for s in body)
     if isinstance(op, Scan):
         return _lower_scan(outputs, op, buffers, written)
     if isinstance(op, Scatter):
@@ -273,12 +299,20 @@ def _kernels(
     group: Group, buffers: Buffers, written: Buffers, roads: Roads, taken: set[str]
 ) -> list[Made]:
     """The kernels of a group: one, but where atomic stores fold the values of a scatter."""
-    made, body = tuple(written[n] for n in group), lower_group(group, buffers, written, roads[0])
+    made = tuple(written[n] for n in group)
+    if isinstance(group[0].op, Sort) and 0 not in group[0].type.shape:
+        ways = ways_to_sort(group[0], roads.blocks)
+        by = partial(sorting_kernels, group, buffers, written, taken=taken)
+        nests = {name: [body for *_, body in by(way, priced=True)] for name, way in ways.items()}
+        kernels = by(ways[roads.sorting(made[0].name, nests)])
+        taken.update(b.name for _, outputs, _ in kernels for b in outputs)
+        return kernels
+    body = lower_group(group, buffers, written, roads.tables)
     whole = [(made[-1].name, made, body)]
     if not isinstance(group[0].op, Scatter) or 0 in (made[0].type.size, group[0].args[2].type.size):
         return whole
     parts = _by_atomics(group[0], buffers, made[0], taken)
-    return parts if roads[1](made[0].name, body, [nest for *_, nest in parts]) else whole
+    return parts if roads.atomic(made[0].name, body, [nest for *_, nest in parts]) else whole
 
 
 def _by_atomics(node: Node, buffers: Buffers, out: nest.Buffer, taken: set[str]) -> list[Made]:

@@ -266,6 +266,45 @@ class Scatter(Op):
         return out
 
 
+@op("sort")
+class Sort(Op):
+    """The key, or a payload, in ascending order of the keys along an axis; equals stay in order.
+
+    s = sort{axis=1}(key)                               key: f32[16,64] -> s: f32[16,64]
+    p = sort{axis=1, result=1}(key, index{[16,64] -> i1})   # i64[16,64]: where each one was
+    NaN is the greatest, and equal to itself; -0.0 equals 0.0. `result` counts operands, which have
+    one shape. Sorts that differ in it alone are computed together. With `first`, only so many
+    elements from the beginning on are kept.
+    """
+
+    axis: int
+    descending: bool = False
+    result: int = 0
+    first: int = 0
+
+    def infer(self, key: TensorType, *payload: TensorType) -> TensorType:
+        fits = 0 <= self.axis < key.rank and all(t.shape == key.shape for t in payload)
+        told = " and ".join(map(str, (key, *payload)))
+        require(fits, f"sort of {told} along axis {self.axis}")
+        require(0 <= self.result <= len(payload), f"result {self.result} of a sort of {told}")
+        require(self.first >= 0, f"sort of {told} keeps {self.first} elements")
+        shape = (self.first or n if a == self.axis else n for a, n in enumerate(key.shape))
+        return TensorType((key, *payload)[self.result].dtype, tuple(shape))
+
+    def evaluate(self, key: Any, *payload: Any) -> Any:
+        wide = key.astype(np.float32) if key.dtype.kind == "V" else key
+        if self.descending:  # from the end, so that of equals the first comes last
+            order = np.argsort(np.flip(wide, self.axis), self.axis, kind="stable")
+            order = key.shape[self.axis] - 1 - np.flip(order, self.axis)
+        else:
+            order = np.argsort(wide, self.axis, kind="stable")
+        out = np.take_along_axis((key, *payload)[self.result], order, self.axis)
+        return out.take(np.arange(self.first), self.axis) if self.first else out
+
+
+ALONE = Scan | Scatter | Sort  # each has nests of its own
+
+
 @dataclass(frozen=True)
 class LibraryCall(Op):
     """A call of the ATen op `target`, as in aten.sort.default."""

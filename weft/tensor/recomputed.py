@@ -16,7 +16,7 @@ from weft.core.node import Node
 from weft.scalar.nest import Buffer
 from weft.tensor.groups import Groups, Kernel
 from weft.tensor.lower import elements, variables
-from weft.tensor.ops import Extern, Map, Reduce, Scan, Scatter, View
+from weft.tensor.ops import ALONE, Extern, Map, Reduce, View
 from weft.tensor.terms import Terms
 
 EXACT = ("maximum", "minimum")  # folds of floats that are equal in any order
@@ -51,7 +51,7 @@ def recomputes(kernel: Kernel, groups: Groups) -> bool:
 def _rounded(kernel: Kernel, groups: Groups) -> dict[Node, set[frozenset[Node]]]:
     """The rounded folds that a kernel computes: the axes of each loop that needs one."""
     first = kernel.outputs[0]
-    alone = [(a,) for a in first.args] if isinstance(first.op, Scan | Scatter) else []
+    alone = [(a,) for a in first.args] if isinstance(first.op, ALONE) else []
     found: dict[Node, set[frozenset[Node]]] = defaultdict(set)
     buffers = {n: Buffer(f"t{groups.order[n]}", n.type) for n in kernel.reads}
     depends: dict[Node, frozenset[Node]] = {}

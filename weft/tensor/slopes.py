@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from weft.core.errors import UnsupportedOpError
 from weft.scalar import ops as s
 from weft.scalar.ops import CASTS, Function
-from weft.tensor.build import Tensor, cast
+from weft.tensor.build import Tensor, cast, map_
 from weft.tensor.ops import Scalar
 
 Slopes = Sequence[Tensor | None]  # for each operand its gradient
@@ -66,23 +66,31 @@ def _atan2(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Slopes:
     return share * b, -(share * a)
 
 
-SHIFT = 8  # digamma's series is summed this far up
-SERIES = (1 / 12, -1 / 120, 1 / 252, -1 / 240, 1 / 132, -691 / 32760, 1 / 12, -3617 / 8160)
+def _by_last(slope: Callable[[float, Tensor], Tensor]) -> Callable[..., Slopes]:
+    """Of a function whose first operand has to be a number, as in torch."""
+
+    def slopes_of(g: Tensor, y: Tensor, a: Tensor, x: Tensor) -> Slopes:
+        if not isinstance(a.node.op, Scalar):
+            told = "zeta and the incomplete gammas have no derivative by their first operand"
+            raise UnsupportedOpError(f"{told}: give a number there, or use weft.custom_gradient")
+        return None, g * slope(a.node.op.value, x)  # a number, which it stays in a second slope
+
+    return slopes_of
 
 
-def digamma(x: Tensor) -> Tensor:
-    """The slope of lgamma: reflected below 1/2, raised by SHIFT, then Stirling's series."""
-    low = x < 0.5
-    z = s.where(low, 1 - x, x)
-    below = 0.0 - sum((s.reciprocal(z + k) for k in range(1, SHIFT)), s.reciprocal(z))
-    up = z + SHIFT
-    square = s.reciprocal(up * up)
-    series = square * 0.0
-    for term in reversed(SERIES):
-        series = (series + term) * square
-    high = below + s.log(up) - 0.5 / up - series
-    turn = s.tan((x - s.round_even(x)) * math.pi)
-    return high - _zero(~low, math.pi / s.where(low, turn, 1))
+def _density(a: float, x: Tensor) -> Tensor:
+    """Of a gamma distribution."""
+    return s.exp(s.log(x) * (a - 1) - x - math.lgamma(a))
+
+
+def _over(y: Tensor, x: Tensor) -> Tensor:
+    """y / x; at 0 the half that Bessel functions of order 1 have there."""
+    return s.where(s.eq(x, 0), 0.5, y / x)
+
+
+def _signed(x: Tensor, y: Tensor) -> Tensor:
+    """y with the sign of x."""
+    return s.where(x > 0, y, s.where(x < 0, -y, y * 0))
 
 
 def _product(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Slopes:
@@ -90,6 +98,7 @@ def _product(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> Slopes:
 
 
 ROOT_PI = 2 / math.sqrt(math.pi)
+F = s.FUNCTIONS
 
 SLOPES: dict[str, Callable[..., Slopes]] = {
     "add": lambda g, y, a, b: (g, g),
@@ -120,7 +129,28 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     "erf": lambda g, y, x: (g * (s.exp(-(x * x)) * ROOT_PI),),
     "erfc": lambda g, y, x: (g * (s.exp(-(x * x)) * -ROOT_PI),),
     "sigmoid": lambda g, y, x: (g * (y * (1 - y)),),
-    "lgamma": lambda g, y, x: (g * digamma(x),),
+    "lgamma": lambda g, y, x: (g * F["digamma"](x),),
+    "digamma": lambda g, y, x: (g * map_(F["zeta"], 2.0, x),),
+    "zeta": _by_last(lambda a, x: map_(F["zeta"], a + 1, x) * -a),
+    "gammainc": _by_last(_density),
+    "gammaincc": _by_last(lambda a, x: -_density(a, x)),
+    "erfcx": lambda g, y, x: (g * (x * y * 2 - ROOT_PI),),
+    "erfinv": lambda g, y, x: (g * (s.exp(y * y) * (1 / ROOT_PI)),),
+    "ndtri": lambda g, y, x: (g * (s.exp(y * y * 0.5) * math.sqrt(2 * math.pi)),),
+    "modified_bessel_i0": lambda g, y, x: (g * F["modified_bessel_i1"](x),),
+    "modified_bessel_i1": lambda g, y, x: (g * (F["modified_bessel_i0"](x) - _over(y, x)),),
+    "i0e": lambda g, y, x: (g * (F["i1e"](x) - _signed(x, y)),),
+    "i1e": lambda g, y, x: (g * (F["i0e"](x) - _signed(x, y) - _over(y, x)),),
+    "modified_bessel_k0": lambda g, y, x: (-(g * F["modified_bessel_k1"](x)),),
+    "modified_bessel_k1": lambda g, y, x: (-(g * (F["modified_bessel_k0"](x) + y / x)),),
+    "scaled_modified_bessel_k0": lambda g, y, x: (g * (y - F["scaled_modified_bessel_k1"](x)),),
+    "scaled_modified_bessel_k1": lambda g, y, x: (
+        g * (y - F["scaled_modified_bessel_k0"](x) - y / x),
+    ),
+    "bessel_j0": lambda g, y, x: (-(g * F["bessel_j1"](x)),),
+    "bessel_j1": lambda g, y, x: (g * (F["bessel_j0"](x) - _over(y, x)),),
+    "bessel_y0": lambda g, y, x: (-(g * F["bessel_y1"](x)),),
+    "bessel_y1": lambda g, y, x: (g * (F["bessel_y0"](x) - y / x),),
     "sin": lambda g, y, x: (g * s.cos(x),),
     "cos": lambda g, y, x: (-(g * s.sin(x)),),
     "tan": lambda g, y, x: (g * (y * y + 1),),
@@ -131,9 +161,10 @@ SLOPES: dict[str, Callable[..., Slopes]] = {
     "cosh": lambda g, y, x: (g * s.sinh(x),),
     **{name: lambda g, y, x: (None,) for name in ("floor", "ceil", "trunc", "round")},
     "where": lambda g, y, c, a, b: (None, s.where(c, g, 0), s.where(c, 0, g)),
-    **{str(f): lambda g, y, x, f=f: (s.FUNCTIONS[str(f)](g),) for f in (s.round_f16, s.round_bf16)},
+    **{str(f): lambda g, y, x, f=f: (F[str(f)](g),) for f in (s.round_f16, s.round_bf16)},
 }
 
 # Of no float, or a predicate: no gradient passes.
 EXACT = {"int", "uint", "bool", "i64"}
-FLAT = {f for f in s.FUNCTIONS.values() if f.result == "bool" or EXACT.issuperset(f.domain)}
+WORDS = {F["bits"], F["float_of"]}  # what a sort moves
+FLAT = {f for f in F.values() if f.result == "bool" or EXACT.issuperset(f.domain)} | WORDS

@@ -15,7 +15,7 @@ import numpy as np
 
 from weft.core.errors import VerifyError
 from weft.core.node import OPS, Graph, Node, postorder, require
-from weft.core.types import TensorType, TupleType, boolean, i64
+from weft.core.types import Symbolic, TensorType, TupleType, boolean, i64
 from weft.scalar.index import inside, narrow, simplify
 from weft.scalar.ops import Apply, Axis, Constant, Symbol, evaluate_term
 from weft.scalar.resize import at_some_sizes
@@ -92,6 +92,10 @@ def check_attributes(node: Node, graph: Graph) -> None:
     if isinstance(op, ops.Scan):
         has = 1 + op.monoid.indexed
         require(0 <= op.result < has, f"{op.monoid} has {has} results, no {op.result}")
+    if isinstance(op, ops.Sort):
+        extent = node.args[0].type.shape[op.axis]
+        few = isinstance(extent, Symbolic) or op.first <= extent
+        require(few, f"keeps the first {op.first} of {extent} elements")
     if isinstance(op, ops.Scalar):
         fits = type(op.value) is op.dtype.python
         if fits and op.dtype.is_integer:

@@ -195,6 +195,17 @@ WEFT_INTEGERS(WEFT_CAST_TO_NUMBERS)
 WEFT_CAST_TO_NUMBERS(bool, )
 WEFT_FLOATS(WEFT_CAST_FLOAT)
 
+#define WEFT_BITS(name, d, other)                                                                  \
+    WEFT_FN other name##_##d(d a) {                                                                \
+        union { d from; other to; } both;                                                          \
+        both.from = a;                                                                             \
+        return both.to;                                                                            \
+    }
+WEFT_BITS(bits, f32, i32)
+WEFT_BITS(float_of, i32, f32)
+WEFT_F64(WEFT_BITS(bits, f64, i64))
+WEFT_F64(WEFT_BITS(float_of, i64, f64))
+
 // ---- memory whose elements are something else in a register; macros, for pointers to any memory
 
 #define load_bool(p) (*(p) != 0)

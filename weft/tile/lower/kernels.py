@@ -111,7 +111,8 @@ class _Expansion:
     def serial(self, stmt: For, copies: list[Copy], ranges: Ranges) -> Iterator[Stmt]:
         ends = {substitute((stmt.lo, stmt.hi), c.values) for c in copies}
         assert len(ends) == 1, f"loop {stmt.label}: bounds differ between copies"
-        lo, hi = (simplify(end, ranges) for end in ends.pop())
+        lowering = Lowering(None, ranges)  # of bounds that are loaded
+        lo, hi = (lowering.term(simplify(end, ranges)) for end in ends.pop())
         stmt = replace(stmt, lo=lo, hi=hi)
         body = tuple(self.block(stmt.body, copies, ranges_inside(stmt, ranges)))
         extent = stmt.extent

@@ -185,7 +185,8 @@ class Lowering:
         where = address(stmt.buffer, stmt.index, self.ranges)
         value = self.term(stmt.value)
         mask = None if stmt.mask is None else self.term(stmt.mask)
-        if v is None or not self._varies(where):
+        lanes = 1 if mask is None else mask.type.lanes  # of lanes, one may store where all would
+        if v is None or (lanes == 1 and not self._varies(where)):
             return Store(target, (self.term(where),), value, mask, stmt.how, stmt.when)
         if value.type.lanes == 1:
             value = make(Splat(v.lanes), value)

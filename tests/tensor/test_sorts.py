@@ -1,0 +1,156 @@
+"""Sorts: every way on every level, against eager's stable sort; on the simulator too."""
+
+from __future__ import annotations
+
+import shutil
+from typing import Any
+
+import pytest
+import torch
+
+import weft
+from tests.agree.checks import check_levels
+from weft.tensor.sorts import WIDTHS
+
+INF, NAN = float("inf"), float("nan")
+WAYS = ["ranks", *(f"digits{w}{x}" for w in WIDTHS for x in ("", "x2"))]
+DTYPES = [
+    *(torch.float32, torch.float64, torch.float16, torch.bfloat16),
+    *(torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8, torch.bool),
+]
+SIMULATOR = pytest.mark.skipif(shutil.which("g++") is None, reason="the simulator needs g++")
+
+
+def values(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    """Random values with ties, extremes, and of floats NaN, infinities and both zeros."""
+    if dtype is torch.bool:
+        return torch.rand(shape) < 0.5
+    if not dtype.is_floating_point:
+        ends = torch.iinfo(dtype)
+        x = torch.randint(ends.min, ends.max, shape, dtype=dtype)
+        pool = torch.tensor([ends.min, ends.max, 0, 1, 2, ends.min // 2], dtype=dtype)
+    else:
+        x = (torch.randn(shape) * 10 ** torch.randint(-4, 4, shape)).to(dtype)
+        pool = torch.tensor([NAN, INF, -INF, 0.0, -0.0, -NAN, 1.0, -1.0, 1e-41]).to(dtype)
+    picked = pool[torch.randint(len(pool), shape)]
+    return torch.where(torch.rand(shape) < 0.4, picked, x)
+
+
+def exact(got: torch.Tensor, want: torch.Tensor) -> bool:
+    """Equal, NaN to NaN, and zeros by their sign."""
+    if not want.is_floating_point():
+        return torch.equal(got, want)
+    same = (got == want) & (torch.signbit(got) == torch.signbit(want))
+    return bool((same | (got.isnan() & want.isnan())).all())
+
+
+def both(descending: bool) -> Any:
+    return lambda x: x.sort(dim=-1, stable=True, descending=descending)
+
+
+def compiled(function: Any, way: str, *args: torch.Tensor, **options: Any) -> Any:
+    return weft.compile(function, fallback="error", schedule=f"*.sort = {way}", **options)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("way", ["ranks", "digits8", "digits11x2"])
+def test_as_eager(way: str, dtype: torch.dtype, descending: bool) -> None:
+    torch.manual_seed(0)
+    x = values(dtype, 3, 700)
+    got, want = compiled(both(descending), way)(x), both(descending)(x)
+    assert exact(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_on_every_level(way: str) -> None:
+    x = values(torch.float32, 2, 520)
+    f = compiled(both(False), way, target="cpu:avx2")
+    f(x)
+    text = f.ir("loop")
+    assert ("local keys" in text) == (way == "ranks")
+    assert ("_counts" in text) == way.endswith("x2")
+    check_levels(f.programs[0].artifact.levels(), [x])
+
+
+@SIMULATOR
+@pytest.mark.parametrize("way", ["ranks", "digits4", "digits8"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_simulated(way: str, dtype: torch.dtype) -> None:
+    x = values(dtype, 3, 130)
+    f = compiled(both(True), way, target="cuda:sm_90a", simulate=True)
+    got, want = f(x), both(True)(x)
+    assert exact(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
+@pytest.mark.parametrize("shape,dim", [((5, 37), 0), ((2, 5, 3), 1), ((7,), 0), ((3, 1), 1)])
+@pytest.mark.parametrize("way", ["ranks", "digits8"])
+def test_along_any_axis(way: str, shape: tuple[int, ...], dim: int) -> None:
+    x = values(torch.float32, *shape)
+    got, want = compiled(lambda x: x.sort(dim), way)(x), x.sort(dim=dim, stable=True)
+    assert exact(got[0], want[0])
+    assert torch.equal(got[1], want[1])
+
+
+FIRST = 5
+
+
+def few(descending: bool) -> Any:
+    """The same as `both`, of the first few; of equal elements the first comes first."""
+    return lambda x: x.topk(FIRST, -1, descending)
+
+
+@pytest.mark.parametrize("descending", [False, True])
+@pytest.mark.parametrize("dtype", [d for d in DTYPES if d is not torch.bool])
+@pytest.mark.parametrize("way", ["picks", "ranks", "digits8x2"])
+def test_the_first_few(way: str, dtype: torch.dtype, descending: bool) -> None:
+    torch.manual_seed(1)
+    if (way, dtype) == ("picks", torch.int64):
+        pytest.skip("no key is left for what was not picked")
+    x = values(dtype, 3, 700)
+    for given in (x, x[:, :FIRST].clone(), x.sort(-1).values, x.sort(-1, True).values):
+        got = compiled(few(descending), way if given.shape[1] > 600 else "ranks")(given)
+        want = both(descending)(given)
+        assert exact(got[0], want[0][:, :FIRST])
+        assert torch.equal(got[1], want[1][:, :FIRST])
+
+
+@pytest.mark.parametrize("shape", [(2, 5), (3, 16), (1, 17), (2, 70)])
+def test_picks_of_short_rows(shape: tuple[int, ...]) -> None:
+    x = values(torch.float32, *shape)
+    got, want = compiled(few(True), "picks")(x), both(True)(x)
+    assert exact(got[0], want[0][:, :FIRST])
+    assert torch.equal(got[1], want[1][:, :FIRST])
+
+
+@pytest.mark.parametrize("way", ["picks", "ranks", "digits8"])
+def test_the_first_few_on_every_level(way: str) -> None:
+    x = torch.randn(2, 70)
+    f = compiled(few(True), way, target="cpu:avx2")
+    f(x)
+    check_levels(f.programs[0].artifact.levels(), [x])
+
+
+@SIMULATOR
+@pytest.mark.parametrize("way", ["picks", "digits8"])
+def test_the_first_few_simulated(way: str) -> None:
+    x = values(torch.float32, 3, 130)
+    f = compiled(few(False), way, target="cuda:sm_90a", simulate=True)
+    got, want = f(x), both(False)(x)
+    assert exact(got[0], want[0][:, :FIRST])
+    assert torch.equal(got[1], want[1][:, :FIRST])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32])
+@pytest.mark.parametrize("way", ["ranks", "digits8"])
+def test_one_of_one_row(way: str, dtype: torch.dtype) -> None:
+    """Its place drops out of the address, and lanes store under a mask."""
+    x = torch.tensor([3, 1, 2, 1]).to(dtype)
+    f = compiled(lambda x: x.kthvalue(1), way)
+    got, want = f(x), x.kthvalue(1)
+    assert torch.equal(got[0], want[0])
+    assert int(got[1]) == 1
+    assert not f.reasons
+    check_levels(f.programs[0].artifact.levels(), [x])

@@ -1,0 +1,193 @@
+"""Rows of what is put in order: sort, topk, kthvalue, median, mode, searchsorted, histc.
+
+values, positions = sort(key, axis, False, [iota(key.shape, axis)])     # one Sort, of two results
+Of equal elements the first comes first, wherever torch leaves open which does.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from weft.core.types import f32, i64
+from weft.frontend.aten.indexing import read
+from weft.frontend.aten.reductions import first_of
+from weft.frontend.aten.table import Row, axis_of, require, rows
+from weft.scalar import ops as s
+from weft.scalar.monoid import MAX, SUM
+from weft.scalar.sizes import Size
+from weft.tensor import build
+from weft.tensor.build import (
+    Number,
+    Tensor,
+    cast,
+    full,
+    iota,
+    reshape,
+    scan,
+    slice_,
+    squeeze,
+    total,
+)
+
+Pair = tuple[Tensor, Tensor | int]  # values and where each one was
+
+
+def sort_stable(x: Tensor, stable: Any = None, dim: int = -1, descending: bool = False) -> Pair:
+    """Always stable."""
+    return _sorted(x, axis_of(dim, x.rank), descending) if x.rank else (x, 0)
+
+
+def sort(x: Tensor, dim: int = -1, descending: bool = False) -> Pair:
+    return sort_stable(x, None, dim, descending)
+
+
+def _sorted(
+    x: Tensor, axis: int, descending: bool = False, first: int = 0
+) -> tuple[Tensor, Tensor]:
+    values, positions = build.sort(x, axis, descending, [iota(x.shape, axis)], first)
+    return values, positions
+
+
+def topk(x: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: bool = True) -> Pair:
+    if x.rank == 0:
+        return x, 0
+    axis = axis_of(dim, x.rank)
+    return _sorted(slice_(x, axis, 0, 0) if k == 0 else x, axis, largest, k)
+
+
+def along(pick: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., Pair]:
+    """The row of an op that picks one element of each line along an axis, of what is sorted."""
+
+    def row(x: Tensor, *how: Any) -> Pair:
+        *more, dim, keepdim = how
+        if x.rank == 0:
+            return x, 0
+        axis = axis_of(dim, x.rank)
+        found = pick(x, axis, *more)
+        return found if keepdim else tuple(squeeze(t, (axis,)) for t in found)  # type: ignore[return-value]
+
+    return row
+
+
+def _at(pair: tuple[Tensor, Tensor], axis: int, place: Tensor) -> tuple[Tensor, Tensor]:
+    """Both tensors at a place along the axis, whose extent there is 1."""
+    rest = [a for a in range(place.rank) if a != axis]
+    values, positions = (read(t, (axis,), [place], rest) for t in pair)
+    return values, positions
+
+
+def kth(x: Tensor, axis: int, k: int) -> tuple[Tensor, Tensor]:
+    values, positions = (slice_(t, axis, k - 1, 1) for t in _sorted(x, axis, False, k))
+    return values, positions
+
+
+def middle(ignore: bool) -> Callable[..., tuple[Tensor, Tensor]]:
+    """The lower median: the first NaN where there is one, unless these are ignored."""
+
+    def pick(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+        extent = x.shape[axis]
+        require(isinstance(extent, Size) or extent > 0, "there is nothing to take")
+        if not x.dtype.is_float:
+            return kth(x, axis, (extent - 1) // 2 + 1)
+        numbers = total(cast(s.eq(x, x), i64), (axis,), keep=True)
+        half = s.floordiv(numbers - 1, 2)
+        half = s.maximum(half, 0) if ignore else s.floordiv(numbers * 0 + (extent - 1), 2)
+        place = half if ignore else s.where(s.lt(numbers, extent), numbers, half)
+        return _at(_sorted(x, axis), axis, place)
+
+    return pick
+
+
+def of_all(row: Callable[..., Pair]) -> Callable[..., Tensor]:
+    """The value of a row's pick over the whole tensor."""
+    return lambda x: row(reshape(x, (-1,)), 0, False)[0] if x.rank else x
+
+
+def most_frequent(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """The least of the values that occur most: the end of the first of the longest runs."""
+    pair = _sorted(x, axis)
+    values, at, n = pair[0], iota(x.shape, axis), x.shape[axis]
+    require(isinstance(n, Size) or n > 0, "there is nothing to take")
+    pads = [(1 if a == axis else 0, 0) for a in range(x.rank)]
+    before = slice_(build.pad(values, pads), axis, 0, n)
+    starts = s.ne(values, before) | s.eq(at, 0)
+    length = at - scan(MAX, s.where(starts, at, 0), axis)
+    place = first_of("argmax", length, (axis,), True)
+    assert isinstance(place, Tensor)
+    return _at(pair, axis, place)
+
+
+# --- places among boundaries ----------------------------------------------------------------------
+
+
+def searchsorted(
+    edges: Tensor, x: Tensor | Number, out_int32: bool = False, right: bool = False,
+    side: str | None = None, sorter: Tensor | None = None,
+) -> Tensor:  # fmt: skip
+    """How many edges come before each value: a binary search that meets the edges torch's meets."""
+    if not isinstance(x, Tensor):
+        edges = cast(edges, f32) if isinstance(x, float) and not edges.dtype.is_float else edges
+        x = full((), x, edges.dtype.compute)
+    extent, right = edges.shape[-1], right or side == "right"
+    require(not isinstance(extent, Size), "the number of steps is a size's")
+    if extent == 0:
+        return full(x.shape, 0, i64)
+    scalar, rank = x.rank == 0, max(x.rank, 1)
+    x = reshape(x, (1,)) if scalar else x
+    start, length = full(x.shape, 0, i64), full(x.shape, extent, i64)
+    rest = [] if edges.rank == 1 else [*range(rank - 1)]
+    for _ in range(extent.bit_length()):
+        half = s.shift_right(length, 1)
+        middle = start + half
+        place = s.minimum(s.maximum(middle, 0), extent - 1)
+        for table in (sorter, edges):
+            place = place if table is None else read(table, (table.rank - 1,), [place], rest)
+        beyond = place > x if right else place >= x
+        goes = ~beyond & (length > 0)
+        start = s.where(goes, middle + 1, start)
+        length = s.where(goes, length - half - 1, half)
+    return reshape(start, ()) if scalar else start
+
+
+def bucketize(
+    x: Tensor | Number, edges: Tensor, out_int32: bool = False, right: bool = False
+) -> Tensor:
+    return searchsorted(edges, x, out_int32, right)
+
+
+def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
+    """How many elements are in each of some bins of one width, in the dtype of the elements."""
+    known = math.isfinite(min) and math.isfinite(max) and min < max
+    require(known, "its range is data")
+    dtype = x.dtype
+    x, low, high = (
+        build.widen(t) for t in (reshape(x, (-1,)), *(build.literal(e, dtype) for e in (min, max)))
+    )
+
+    def rounded(value: Tensor) -> Tensor:
+        return build.widen(cast(value, dtype))
+
+    place = rounded(rounded(rounded(x - low) / rounded(high - low)) * bins)
+    inside = (x >= low) & (x <= high)
+    place = s.minimum(cast(s.where(inside, place, 0), i64), bins - 1)
+    return build.scatter(SUM, full((bins,), 0, i64), 0, place, cast(inside, i64))
+
+
+SORTS = {
+    "sort": sort,
+    "sort.stable": sort_stable,
+    "topk": topk,
+    "kthvalue": along(lambda x, axis, k: kth(x, axis, k)),
+    "median.dim": along(middle(False)),
+    "nanmedian.dim": along(middle(True)),
+    "median": of_all(along(middle(False))),
+    "nanmedian": of_all(along(middle(True))),
+    "mode": along(most_frequent),
+    "histc": histc,
+}
+SEARCHES = {"searchsorted.Tensor,Scalar": searchsorted, "bucketize.Tensor,Scalar": bucketize}
+
+ROWS: dict[str, Row] = {
+    **rows("stored", SORTS),
+    **rows("widened", SEARCHES),
+}
