@@ -11,8 +11,8 @@ training steps. On top of both, as issue 16 has it, come
 scalar/choices.py, tune/price and moves as values: what names decisions, what counts the work of a
 scheduled kernel, and what names, prints, parses, checks and lists moves of a user's schedule; none
 of these decides anything by default. So does tile/price/lines.py, which prices the caches for
-columns, and does decide. weft/search with its benchmark, weft/explain, gradients of tensor programs, and
-weft/train with its benchmark have budgets of their own.
+columns, and does decide. weft/search with its benchmark, weft/explain, gradients of tensor
+programs, and weft/train with its benchmark have budgets of their own.
 `python tests/test_size.py` prints all.
 """
 

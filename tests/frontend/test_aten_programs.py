@@ -11,7 +11,7 @@ import torch._prims  # its operators  # pyright: ignore[reportUnusedImport]
 from torch import nn
 from torch.nn import functional as F
 
-from weft.scalar.ops import SPECIAL
+from weft.scalar.special import SPECIAL
 
 aten = torch.ops.aten
 

@@ -16,7 +16,8 @@ from weft.core.types import DType, boolean
 from weft.emit.spelling import element, function_name
 from weft.emit.terms import Terms
 from weft.runtime.compiler import find_compiler
-from weft.scalar.ops import CASTS, SPECIAL, Function, apply, axis, constant
+from weft.scalar.ops import CASTS, Function, apply, axis, constant
+from weft.scalar.special import SPECIAL
 
 WIDTHS = (1, 4, 8, 16)
 # Bounds of the error in ulp, beyond 2; those of libm hold for f64 as well.

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from weft.scalar.ops import SPECIAL
+from weft.scalar.special import SPECIAL
 
 HEADERS = Path(__file__).parents[2] / "weft" / "runtime" / "gpu"
 HEAD = """typedef double wide;

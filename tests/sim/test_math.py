@@ -14,7 +14,8 @@ from weft.emit.spelling import element, function_name
 from weft.runtime.cache import Cache
 from weft.runtime.gpu_program import GPUKernel
 from weft.runtime.opencl import load
-from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, SPECIAL, Function
+from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Function
+from weft.scalar.special import SPECIAL
 from weft.sim import simulate
 
 COUNT = 512

@@ -10,7 +10,6 @@ guards what it took from Python. What cannot be followed raises Uncaptured, whic
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-import re
 import time
 from collections import Counter
 from collections.abc import Generator, Sequence
@@ -36,9 +35,10 @@ from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, m
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
 from weft.frontend.graph import CONSTANTS, Captured, Geometry, Leaf, Values, modes
+from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
 from weft.frontend.torch_level import type_of
-from weft.frontend.tracer import Tracer, program_line
+from weft.frontend.tracer import Tracer
 from weft.scalar.resize import sizes_of, with_sizes
 from weft.tensor.ops import Part
 
@@ -202,20 +202,6 @@ class _Steps(torch.fx.Interpreter):
         if isinstance(value, _Opaque):
             self.opaque[n] = value.kind
         return value
-
-
-def innermost_line(stack: str | None, library: bool = False) -> str | None:
-    """The program's innermost line in 'File "a.py", line 3, in f' lines, as "a.py line 3: code".
-
-    With `library`, a line of torch's own where the program has none.
-    """
-    frames = re.findall(r'File "(.*?)", line (\d+)', stack or "")
-    for own in (False, True)[: 1 + library]:
-        for name, number in reversed(frames):
-            line = program_line(name, int(number), own)
-            if line is not None:
-                return line
-    return None
 
 
 # Inputs

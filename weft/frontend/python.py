@@ -38,8 +38,9 @@ from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
-from weft.frontend.capture import Name, innermost_line
+from weft.frontend.capture import Name
 from weft.frontend.composites import switched
+from weft.frontend.lines import innermost_line
 from weft.frontend.parts import FX
 from weft.frontend.promises import MARKED, hold, is_symbolic
 from weft.frontend.specialise import GraphProgram, Session

@@ -30,11 +30,12 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_tra
 
 from weft.core.errors import ENVIRONMENT, CaptureError, UnsupportedOpError, WeftError, sentence
 from weft.core.node import Node
-from weft.frontend.capture import Name, Uncaptured, capture, innermost_line
+from weft.frontend.capture import Name, Uncaptured, capture
 from weft.frontend.composites import in_transform
 from weft.frontend.derivatives import differentiates, passes_torchs
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
 from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
+from weft.frontend.lines import innermost_line
 from weft.frontend.parts import EAGER, FX, VALUE, attributes, returns_a_tuple, split, stays_whole
 
 log = logging.getLogger(__name__)

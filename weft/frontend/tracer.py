@@ -9,10 +9,8 @@ It sits below autograd and below composite ops, so nearly every op is core ATen.
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-import linecache
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -37,8 +35,6 @@ aten = torch.ops.aten
 _IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
 _STEADY = {aten._log_softmax.default, aten.logsumexp.default}
 _BATCH_NORMS = {getattr(aten, f"{by}_batch_norm").default for by in ("native", "cudnn", "miopen")}
-# Frames of these are not the user's.
-_LIBRARY = (str(Path(torch.__file__).parent), str(Path(__file__).parent.parent))
 
 
 class Tracer(TorchDispatchMode):
@@ -402,11 +398,3 @@ class Tracer(TorchDispatchMode):
             name = f"{base}_{self._used[base]}"
         self._used[name] = 0
         return name
-
-
-def program_line(filename: str, number: int, library: bool = False) -> str | None:
-    """A line of source as a place; None for a line of torch or weft, unless `library` is set."""
-    if filename[0] == "<" or (filename.startswith(_LIBRARY) and not library):
-        return None
-    line = linecache.getline(filename, number).strip()
-    return f"{Path(filename).name} line {number}: {line}"

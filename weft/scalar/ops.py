@@ -12,7 +12,6 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
-import torch
 
 from weft.core.errors import DivisionByZero, IndexOutOfRange
 from weft.core.node import Node, Op, Operators, bottom_up, make, op, postorder, require
@@ -165,17 +164,6 @@ def _philox(seed: Any, counter: Any) -> Any:
     return (c0 | c1 << half).astype(np.int64)
 
 
-def _of_torch(name: str) -> Evaluate:
-    """What torch.special calls so, in f64."""
-
-    def evaluate(*args: Any) -> Any:
-        wide = [torch.from_numpy(np.array(x, np.float64)) for x in np.broadcast_arrays(*args)]
-        found = getattr(torch.special, name)(*wide)
-        return found.numpy().astype(np.result_type(*args))
-
-    return evaluate
-
-
 FLOAT, INTEGER = ("float",), ("int", "uint")
 NUMBER, LOGIC = (*FLOAT, *INTEGER), (*INTEGER, "bool")
 
@@ -211,18 +199,6 @@ erf = function("erf", 1, partial(_each, math.erf), domain=FLOAT, cost=24)
 erfc = function("erfc", 1, partial(_each, math.erfc), domain=FLOAT, cost=34)
 sigmoid = function("sigmoid", 1, lambda x: 1 / (1 + np.exp(-x)), domain=FLOAT, cost=18)
 lgamma = function("lgamma", 1, partial(_each, _lgamma), domain=FLOAT, cost=100)
-SPECIAL = (  # by torch's names, of one argument and of two
-    """modified_bessel_i0 modified_bessel_i1 i0e i1e modified_bessel_k0 modified_bessel_k1 bessel_j0
-    scaled_modified_bessel_k0 scaled_modified_bessel_k1 bessel_j1 bessel_y0 bessel_y1 airy_ai erfcx
-    ndtri erfinv digamma""".split(),
-    """zeta gammainc gammaincc hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l
-    legendre_polynomial_p chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v
-    chebyshev_polynomial_w shifted_chebyshev_polynomial_t shifted_chebyshev_polynomial_u
-    shifted_chebyshev_polynomial_v shifted_chebyshev_polynomial_w""".split(),
-)
-for arity, names in enumerate(SPECIAL, 1):
-    for name in names:
-        function(name, arity, _of_torch(name), domain=FLOAT, cost=150)
 sin = function("sin", 1, np.sin, domain=FLOAT, cost=20)
 cos = function("cos", 1, np.cos, domain=FLOAT, cost=20)
 tan = function("tan", 1, np.tan, domain=FLOAT, cost=30)
@@ -406,3 +382,6 @@ def has_symbol(term: Node) -> bool:
         return isinstance(node.op, Symbol) or any(_symbolic[a] for a in node.args)
 
     return type(term.op) is not Axis and bottom_up(term, _symbolic, compute)  # type: ignore[arg-type]
+
+
+import weft.scalar.special  # noqa: E402, F401  # pyright: ignore[reportUnusedImport]  # their rows

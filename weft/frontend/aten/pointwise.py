@@ -9,6 +9,7 @@ from weft.core.types import boolean
 from weft.frontend.aten import formulas as f
 from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as scalar
+from weft.scalar import special
 from weft.tensor.build import Operand, Tensor, broadcast, cast
 
 # What ATen and the scalar functions call by one name.
@@ -25,7 +26,7 @@ SPECIAL = {
     "gammaincc": "igammac",
     "zeta": "special_zeta special_zeta.other_scalar,self_scalar",
 }
-ONE, TWO = scalar.SPECIAL
+ONE, TWO = special.SPECIAL
 
 ARITHMETIC = {
     **{name: scalar.FUNCTIONS[name] for name in NAMESAKES.split()},
