@@ -16,6 +16,7 @@ from weft.core.node import Graph
 from weft.frontend.lower import to_tensor
 from weft.interpret import tensors as tensor_level
 from weft.interpret.calls import evaluate
+from weft.targets.cpu import TILED
 from weft.tensor.ops import Extern, Gather, Part, Reduce
 
 
@@ -101,3 +102,17 @@ def test_eye_of_more_than_255_rows(size: tuple[int, ...], dtype: torch.dtype | N
         return torch.eye(*size, dtype=dtype)
 
     assert torch.equal(weft.compile(program, fallback="error")(), program())
+
+
+def test_large_products_of_bf16_are_left_to_a_library_that_has_tiles_for_them() -> None:
+    def kept(*shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> bool:
+        given = [torch.zeros(s, dtype=dtype) for s in shapes]
+        function = torch.mm if len(given) == 2 else torch.addmm
+        graph = lowered(function, *given, tiled=TILED)
+        assert not any(isinstance(n.op, Extern) for n in lowered(function, *given).nodes())
+        return any(isinstance(n.op, Extern) for n in graph.nodes())
+
+    assert kept((128, 512), (512, 256)) and kept((256,), (128, 512), (512, 256))
+    assert not kept((128, 512), (512, 256), dtype=torch.float32)
+    assert not kept((64, 64), (64, 64)), "too few products for a call"
+    assert not kept((1, 4096), (4096, 4096)), "memory decides, not products"

@@ -4,6 +4,7 @@ graph = to_tensor(torch_graph)                        # what has no row becomes 
 graph = to_tensor(torch_graph, fallback="error")      # ... or UnsupportedOpError
 """
 
+import math
 from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
@@ -13,25 +14,33 @@ from torch.utils._pytree import tree_leaves, tree_map, tree_map_only
 
 from weft.core.errors import UnsupportedOpError, VerifyError
 from weft.core.node import Graph, Node, bottom_up, make, postorder
-from weft.core.types import DType, TensorType, boolean, row_major
+from weft.core.types import DType, TensorType, bf16, boolean, row_major
 from weft.frontend.aten.derivatives import GRADIENT
 from weft.frontend.aten.rows import LOWER
 from weft.frontend.aten.table import Decline, Row
 from weft.frontend.schema import with_defaults
 from weft.frontend.torch_level import TORCH_DTYPE, Aten, dtype_of, encode_call
 from weft.library.calls import operator, torch_object
-from weft.scalar.sizes import Size, differ
+from weft.scalar.sizes import Size, differ, hint
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, literal, widen
 from weft.tensor.marks import plain
 from weft.tensor.ops import Extern, Input, Part
 
+TILES = 1 << 20  # products of a call, from which on ATen's tiles are worth a call of their own
 
-def to_tensor(graph: Graph, fallback: str = "aten", library: Collection[str] = ()) -> Graph:
+
+def to_tensor(
+    graph: Graph,
+    fallback: str = "aten",
+    library: Collection[str] = (),
+    tiled: Collection[str] = (),
+) -> Graph:
     """The same program in tensor primitives, with the torch names and source lines.
 
-    Calls of the `library` stay ATen's where they may, although they have rows.
+    Calls of the `library` stay ATen's where they may, although they have rows; so do large `tiled`
+    ones of bf16.
     """
-    library = library if fallback == "aten" else ()
+    library, tiled = (library, tiled) if fallback == "aten" else ((), ())
     within = {n for n in graph.nodes() if isinstance(n.op, Aten) and n.op.target == GRADIENT}
     differentiated = {*postorder(*within)}  # which needs rows
     done: dict[Node, tuple[Node, ...]] = {}
@@ -39,7 +48,8 @@ def to_tensor(graph: Graph, fallback: str = "aten", library: Collection[str] = (
     origin: dict[Node, str] = {}
     for node in graph.nodes():
         if isinstance(node.op, Aten):
-            stays = node.op.target in library and node not in differentiated
+            stays = node.op.target in library or (node.op.target in tiled and _is_in_tiles(node))
+            stays = stays and node not in differentiated
             own = "library" if stays else fallback
             done[node] = _lower(node, [done[a][0] for a in node.args], graph, own)
         elif isinstance(node.op, Part):
@@ -57,6 +67,18 @@ def to_tensor(graph: Graph, fallback: str = "aten", library: Collection[str] = (
     names = {memo.get(n, n): name for n, name in reversed(names.items())}
     origin = {memo.get(n, n): line for n, line in reversed(origin.items())}
     return Graph("tensor", graph.name, graph.inputs, outputs, names, origin)
+
+
+def _is_in_tiles(node: Node) -> bool:
+    """Whether a product is of bf16, and computes much for each element that it reads and writes.
+
+    Of a matrix product it is exact: the root of the sizes' product is rows x columns x length.
+    """
+    types = [a.type for a in node.args[-3:]]
+    types = [*sorted(types, key=lambda t: -hint(t.size))[:2], node.type]
+    sizes = [hint(t.size) for t in types]
+    work = math.isqrt(math.prod(sizes))
+    return all(t.dtype is bf16 for t in types) and work >= max(TILES, 8 * sum(sizes))
 
 
 def _lower(node: Node, args: list[Node], graph: Graph, fallback: str) -> tuple[Node, ...]:

@@ -22,6 +22,9 @@ class CPU(Machine):
     isa: str = ""  # none: all that this machine has
 
 
+# oneDNN multiplies tiles of bf16 where a CPU has AMX, several times as fast as vectors of pairs.
+TILED = tuple(f"aten.{n}.default" for n in "mm addmm bmm baddbmm linear matmul convolution".split())
+
 CPUS = {
     "avx512": CPU(vector_bytes=64, isa="avx512f"),
     "avx512_bf16": CPU(vector_bytes=64, pairs=True, isa="avx512_bf16"),
@@ -67,4 +70,5 @@ def host() -> CPU:
     """The CPU this process runs on."""
     cpu, cores = CPUS[_isa()], os.cpu_count() or 1
     caches = {"l2": _cache_bytes(2, cpu.l2), "l3": _cache_bytes(3, cpu.l3)}
-    return replace(cpu, **caches, cores=cores, isa="")
+    tiled = TILED if "amx_bf16" in cpu_flags(cpu_facts()) else ()
+    return replace(cpu, **caches, cores=cores, isa="", tiled=tiled)

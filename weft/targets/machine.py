@@ -28,6 +28,7 @@ class Machine:
     kernel_buffers: int = 64  # most buffers of a kernel: with more, bandwidth drops
     library: tuple[str, ...] = ()  # scatters that ATen's kernels do faster than tables
     tabled: tuple[str, ...] = ()  # more of these, where stores combine no floats
+    tiled: tuple[str, ...] = ()  # products that ATen computes of bf16 in tiles, for which no C is
     pairs: bool = False  # one instruction multiplies and adds pairs of bf16
 
     def lanes(self, element_bytes: int) -> int:
