@@ -18,6 +18,9 @@ DTYPE = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16
 DTYPE |= {"i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
 DTYPE |= {"u8": torch.uint8, "bool": torch.bool}
 OTHERS = ("copy", "_to_copy", "clone", "alias", "detach", "lift", "dropout", "fill", "where")
+# tests/runtime/test_special.py holds these to mpmath: torch's float64 is off by up to 1e-5 near
+# zeros of the first ones and without phase far out, and eager takes a step for each degree or term.
+ELSEWHERE = ("bessel_j", "bessel_y", "airy", "polynomial", "zeta", "igamma")
 ULPS = 8  # of what is within them nothing is asked
 
 
@@ -27,7 +30,7 @@ def calls() -> Iterator[tuple[str, Op, int]]:
         op = operator(name)
         given = [a for a in op._schema.arguments if not a.has_default_value()]
         tensors = all(str(a.type) == "Tensor" for a in given)
-        if tensors and len(given) <= 2 and not any(part in name for part in OTHERS):
+        if tensors and len(given) <= 2 and not any(part in name for part in OTHERS + ELSEWHERE):
             yield name, op, len(given)
 
 
