@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 from torch.utils._pytree import tree_map_only
+from torch.utils.checkpoint import checkpoint
 
 import weft
-
-Make = Callable[[nn.Module, Any], Callable[..., Any]]  # a step of a network and its optimiser
 
 
 class Net(nn.Module):
@@ -26,119 +26,95 @@ class Net(nn.Module):
         return self.last(self.first(x).relu() * self.frozen)
 
 
-def plain(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-        opt.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        opt.step()
-        return loss
-
-    return step
+def cross_entropy(net: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(net(x), y)
 
 
-def cleared_after(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        opt.step()
-        opt.zero_grad()
-        return loss.detach()
-
-    return step
+def twice(net: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = net(x)
+    nn.functional.cross_entropy(out, y).backward(retain_graph=True)
+    return out.square().mean()
 
 
-def zeroed(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        opt.zero_grad(set_to_none=False)
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        opt.step()
-        return loss.detach()
-
-    return step
+def penalised(net: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    loss = cross_entropy(net, x, y)
+    (g,) = torch.autograd.grad(loss, [net.first.weight], create_graph=True)
+    return loss + g.square().sum()
 
 
-def accumulating(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        loss = nn.functional.cross_entropy(net(x), y)
-        (loss / 2).backward()
-        opt.step()
-        return loss.detach()
-
-    return step
+def in_bfloat16(net: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    with torch.autocast("cpu", torch.bfloat16):
+        return cross_entropy(net, x, y)
 
 
-def clipped(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        opt.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        norm = nn.utils.clip_grad_norm_(net.parameters(), 0.1)
-        opt.step()
-        return loss.detach(), norm
-
-    return step
+def checkpointed(net: Any, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    out = checkpoint(lambda t: net(t).sin(), x, use_reentrant=False)
+    return nn.functional.cross_entropy(out, y)  # type: ignore[arg-type]
 
 
-def twice(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        opt.zero_grad()
-        out = net(x)
-        loss = nn.functional.cross_entropy(out, y)
-        loss.backward(retain_graph=True)
-        out.square().mean().backward()
-        opt.step()
-        return loss.detach()
-
-    return step
+def none(net: Any, opt: Any) -> None:
+    return None
 
 
-def penalised(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        opt.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), y)
-        (g,) = torch.autograd.grad(loss, [net.first.weight], create_graph=True)  # type: ignore[list-item]
-        total = loss + g.square().sum()
-        total.backward()
-        opt.step()
-        return total.detach()
-
-    return step
+def cleared(net: Any, opt: Any) -> None:
+    opt.zero_grad()
 
 
-def in_bfloat16(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        opt.zero_grad()
-        with torch.autocast("cpu", torch.bfloat16):
-            loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        opt.step()
-        return loss.detach()
-
-    return step
+def zeroed(net: Any, opt: Any) -> None:
+    opt.zero_grad(set_to_none=False)
 
 
-def with_a_number(net: nn.Module, opt: Any) -> Callable[..., Any]:
-    def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        opt.zero_grad()
-        loss = nn.functional.cross_entropy(net(x), y)
-        loss.backward()
-        opt.step()
-        return loss.item()
+def each_cleared(net: Any, opt: Any) -> None:
+    for p in net.parameters():
+        p.grad = None
 
-    return step
+
+def clipped(net: Any, opt: Any) -> None:
+    nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+
+
+@dataclass(frozen=True)
+class Steps:
+    """How a step goes: what it does before, its loss, what between backward and the optimiser's
+    step and after that, and what comes out of the loss."""
+
+    before: Callable[..., None] = cleared
+    loss: Callable[..., torch.Tensor] = cross_entropy
+    between: Callable[..., None] = none
+    after: Callable[..., None] = none
+    result: Callable[[torch.Tensor], Any] = torch.Tensor.detach
+
+    def of(self, net: nn.Module, opt: Any) -> Callable[..., Any]:
+        def step(x: torch.Tensor, y: torch.Tensor) -> Any:
+            self.before(net, opt)
+            loss = self.loss(net, x, y)
+            loss.backward()
+            self.between(net, opt)
+            opt.step()
+            self.after(net, opt)
+            return self.result(loss)
+
+        return step
+
+
+PLAIN = Steps(result=lambda loss: loss)
+ONE_PROGRAM = {
+    "cleared after": Steps(none, after=cleared),
+    "zeroed": Steps(zeroed),
+    "accumulating": Steps(none),
+    "clipped": Steps(between=clipped),
+    "twice": Steps(loss=twice),
+    "penalised": Steps(loss=penalised),
+}
 
 
 def with_its_outputs(net: nn.Module, opt: Any) -> Callable[..., Any]:
     """What backward has used up comes out."""
 
     def step(x: torch.Tensor, y: torch.Tensor) -> Any:
-        for p in net.parameters():
-            p.grad = None
+        each_cleared(net, opt)
         out = net(x)
-        loss = nn.functional.cross_entropy(out, y)
-        loss.backward()
+        nn.functional.cross_entropy(out, y).backward()
         opt.step()
         return out
 
@@ -160,7 +136,7 @@ def states(net: nn.Module, opt: Any) -> list[Any]:
 
 
 def both(
-    make: Make,
+    make: Callable[[nn.Module, Any], Callable[..., Any]],
     optimiser: Callable[[nn.Module], Any],
     calls: int = 4,
     between: Callable[[int, nn.Module, Any], Any] = lambda i, net, opt: None,
@@ -196,37 +172,40 @@ OPTIMISERS = """SGD Adam AdamW RMSprop Adagrad NAdam RAdam Adadelta Adamax ASGD 
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_an_optimiser_is_part_of_one_program(name: str) -> None:
-    step = both(plain, lambda net: getattr(torch.optim, name)(net.parameters(), lr=0.01))
+    step = both(PLAIN.of, lambda net: getattr(torch.optim, name)(net.parameters(), lr=0.01))
     assert not step.reasons and not weft.report(step).externs
     assert len(step.programs) <= 2  # with gradients there, and where none are yet
 
 
-STEPS = (cleared_after, zeroed, accumulating, clipped, twice, penalised)
-
-
-@pytest.mark.parametrize("make", STEPS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("name", ONE_PROGRAM)
 @pytest.mark.parametrize("optimiser", [sgd, adamw])
-def test_one_program(make: Make, optimiser: Callable[[nn.Module], Any]) -> None:
-    step = both(make, optimiser)
+def test_one_program(name: str, optimiser: Callable[[nn.Module], Any]) -> None:
+    step = both(ONE_PROGRAM[name].of, optimiser)
     assert len(step.programs) <= 2 and not step.reasons
 
 
 def test_autocast() -> None:
-    step = both(in_bfloat16, sgd, tolerance=2e-3)
+    step = both(Steps(loss=in_bfloat16).of, sgd, tolerance=2e-3)
     assert not step.reasons
 
 
-@pytest.mark.parametrize("make", [with_a_number, with_its_outputs], ids=lambda m: m.__name__)
-def test_more_than_one_graph(make: Make) -> None:
-    both(make, sgd)
-    both(make, adamw)
+def test_checkpoints() -> None:
+    """Whose operator has a body, which AOTAutograd takes in."""
+    step = both(Steps(loss=checkpointed).of, sgd)
+    assert not step.reasons
+
+
+@pytest.mark.parametrize("optimiser", [sgd, adamw])
+def test_more_than_one_graph(optimiser: Callable[[nn.Module], Any]) -> None:
+    both(Steps(result=torch.Tensor.item).of, optimiser)
+    both(with_its_outputs, optimiser)
 
 
 def test_gradients_that_nobody_keeps_are_not_stored() -> None:
     torch.manual_seed(0)
     net = Net()
     opt = adamw(net)
-    step = weft.compile(cleared_after(net, opt))
+    step = weft.compile(ONE_PROGRAM["cleared after"].of(net, opt))
     for _ in range(3):
         step(torch.randn(6, 5), torch.randint(0, 3, (6,)))
     returned = weft.ir(step, "torch").strip().splitlines()[-1].removeprefix("output ").split(", ")
@@ -275,8 +254,8 @@ def other_gradients(i: int, net: Any, opt: Any) -> None:
     ids=lambda m: m.__name__,
 )
 def test_state_that_changes_between_calls(between: Any) -> None:
-    both(plain, adamw, 6, between)
-    both(accumulating, sgd, 6, between)
+    both(PLAIN.of, adamw, 6, between)
+    both(ONE_PROGRAM["accumulating"].of, sgd, 6, between)
 
 
 def test_a_schedule() -> None:
@@ -285,7 +264,7 @@ def test_a_schedule() -> None:
         opt.schedule = torch.optim.lr_scheduler.StepLR(opt, 1, 0.5)  # type: ignore[attr-defined]
         return opt
 
-    both(plain, scheduled, 5, lambda i, net, opt: opt.schedule.step())
+    both(PLAIN.of, scheduled, 5, lambda i, net, opt: opt.schedule.step())
 
 
 def test_after_a_step_compiled_by_itself() -> None:
@@ -298,13 +277,13 @@ def test_after_a_step_compiled_by_itself() -> None:
         torch.compile(opt.step, backend="eager")()
         return opt
 
-    step = both(plain, compiled_before)
+    step = both(PLAIN.of, compiled_before)
     assert len(step.programs) == 1
 
 
 def test_a_loss_has_no_history_after_backward() -> None:
     net = Net()
-    step = weft.compile(plain(net, sgd(net)))
+    step = weft.compile(PLAIN.of(net, sgd(net)))
     x, y = torch.randn(6, 5), torch.randint(0, 3, (6,))
     step(x, y)
     with pytest.raises(RuntimeError):

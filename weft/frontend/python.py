@@ -213,8 +213,8 @@ class _Converter:
                 with whole_steps() as whole:
                     try:
                         return self.convert(frame, entry, *more, **named)
-                    except Exception:
-                        if not whole.followed:
+                    except Exception as error:
+                        if isinstance(error, WeftError) or not whole.followed:
                             raise
                         if whole.later:
                             return ConvertFrameReturn(EAGER, apply_to_code=False)

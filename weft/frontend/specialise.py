@@ -253,16 +253,24 @@ class GraphProgram:
             return Special(assumed, self._in_parts(at), {}, True)
 
     def _compiled(self, assumed: Assumptions, inputs: Sequence[Any]) -> Special:
-        apart = any(ANY in place for place in assumed.sharing)  # in one storage, who knows how far
-        wants = self._wants_gradients(inputs)
-        own = wants and trains(self.graph)
-        if wants and not own and not apart:
-            assert self.differentiate is not None
-            return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
+        if not self._wants_gradients(inputs) or _is_apart(assumed):
+            return self._traced(assumed, inputs)
+        try:
+            if trains(self.graph):
+                return self._traced(assumed, inputs, trained=True)
+        except CaptureError as error:  # AOTAutograd may take apart what stands in the way
+            log.info("%s goes through AOTAutograd: %s", self.session.title, sentence(error))
+        assert self.differentiate is not None
+        return Special(assumed, self.differentiate(self.graph, inputs), {}, True)
+
+    def _traced(
+        self, assumed: Assumptions, inputs: Sequence[Any], trained: bool = False
+    ) -> Special:
+        """The graph as one program; with gradients inside where it is `trained`."""
         with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
-            how = self.session.title, self.session.fused_random, own
+            how = self.session.title, self.session.fused_random, trained
             captured = capture(self.graph, inputs, self.names, *how)
-            if apart and (captured.mutations or wants):
+            if _is_apart(assumed) and (captured.mutations or self._wants_gradients(inputs)):
                 raise CaptureError("tensors of one storage at a distance that is a size")
             self.settled = captured.sizes
             run = self.session.compiled(captured)
@@ -321,6 +329,11 @@ class GraphProgram:
                 alone = returns_a_tuple(part)
                 program = GraphProgram(FX(part, part.graph), self.session, None, self.differentiate)
                 part.forward = _first(program) if alone else program
+
+
+def _is_apart(assumed: Assumptions) -> bool:
+    """Whether tensors lie in one storage, who knows how far from each other."""
+    return any(ANY in place for place in assumed.sharing)
 
 
 def trains(graph: FX) -> bool:

@@ -32,7 +32,6 @@ from torch._dynamo.guards import GuardBuilder, install_guard
 from torch._dynamo.source import AttrSource
 from torch._dynamo.variables import builder
 from torch._dynamo.variables.base import VariableTracker
-from torch._dynamo.variables.constant import ConstantVariable
 from torch._dynamo.variables.ctx_manager import GradModeVariable
 from torch._dynamo.variables.functions import UserFunctionVariable
 from torch._dynamo.variables.misc import GetAttrVariable
@@ -152,11 +151,9 @@ def _backward(self: TensorVariable, tx: Any, *args: Any, **kwargs: Any) -> Any:
                 _end_graph("backward reaches a tensor with hooks")
             install_guard(source.make_guard(GuardBuilder.CONSTANT_MATCH))
     result = _plain_backward(self, tx, *args, **kwargs)
-    again = [
-        kwargs.get(name, ConstantVariable.create(False))
-        for name in ("retain_graph", "create_graph")
-    ]
-    if not any(v.as_python_constant() for v in (*args[1:], *again)) and not _fake(self)._is_view():
+    again = *args[1:3], kwargs.get("retain_graph"), kwargs.get("create_graph")
+    kept = any(v is not None and v.as_python_constant() for v in again)
+    if not kept and not _fake(self)._is_view():
         self.call_method(tx, "detach_", [], {})  # it has no history any more
     return result
 
