@@ -113,10 +113,10 @@ def by_hand(width: int) -> Callable[[], float]:
     compiler = find_compiler()
     source = Path(__file__).with_name("nnue.c")
     folder = Path(tempfile.mkdtemp())
-    fast = ["-ffast-math", "-mprefer-vector-width=512", "-shared", "-fvisibility=default"]
-    compiler.run(
-        [*compiler.flags, *fast, str(source), "-o", str(folder / "nnue.so"), "-lm"], source
-    )
+    fast = ["-ffast-math", "-mprefer-vector-width=512", "-fvisibility=default"]
+    compiler.run([*compiler.flags, *fast, "-c", str(source), "-o", str(folder / "nnue.o")], source)
+    compiler.link([folder / "nnue.o"], folder / "nnue.so")  # with -ffast-math the whole process
+    # would flush subnormals: gcc links crtfastmath.o
     step = ctypes.CDLL(str(folder / "nnue.so")).step
     step.restype = ctypes.c_float
     own, other, _, target = batch("bag")
@@ -221,7 +221,6 @@ def measured(children: dict[str, Child], width: int, rounds: int) -> dict[str, A
 
 def loader(path: str | None) -> float:
     """Positions a second of the example's loader, from a file or from 65,536 random records."""
-    torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
         if path is None:
             path = f"{folder}/random.bf"
@@ -270,6 +269,7 @@ def main() -> int:
     columns = ["width", *BACKENDS, "x best peer", "x by hand", "forms", "apart", "threads equal"]
     rows = [shown(int(w), r) for w, r in found.items()]
     show(table("thousand positions a second, one core", columns, rows))
+    torch.set_num_threads(1)
     loaded = loader(chosen.positions)
     show(f"the loader alone: {loaded / 1e3:.0f} thousand positions a second")
     failures = [

@@ -35,12 +35,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(autouse=True)
 def torch_modes() -> Iterator[None]:
     """A test that leaves one of torch's modes changed fails itself, not those after it."""
-    before = torch.is_grad_enabled(), torch.get_default_dtype()
+    before = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
     yield
-    after = torch.is_grad_enabled(), torch.get_default_dtype()
+    after = torch.is_grad_enabled(), torch.get_default_dtype(), torch.get_num_threads()
     torch.set_grad_enabled(before[0])
     torch.set_default_dtype(before[1])
-    assert after == before, "the test leaves gradients or the default dtype changed"
+    torch.set_num_threads(before[2])
+    assert after == before, "the test leaves gradients, the default dtype or threads changed"
 
 
 @pytest.fixture

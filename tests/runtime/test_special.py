@@ -117,6 +117,20 @@ def test_values(call: Any, name: str) -> None:
     assert not far.any(), [(*(a[far][0] for a in args), got[far][0], wanted[far][0])]
 
 
+@pytest.mark.parametrize("name", ["bessel_j0", "bessel_j1", "bessel_y0", "bessel_y1", "airy_ai"])
+def test_waves_far_out(call: Any, name: str) -> None:
+    """Relative to their amplitude there; Airy's phase, x^1.5 * 2/3, is rounded to f64 itself."""
+    airy = name == "airy_ai"
+    x = np.array([2.0**20, 2.0**24 + 2, 1e6, 2.0**40, 2.0**64, 1e30, 3.0e38], np.float32)
+    x = (-x[:3] if airy else x).astype(np.float64)
+    with mp.workdps(120):
+        true = np.array([float(mp.re(TRUE[name](mp.mpf(float(each))))) for each in x])
+    size = (abs(x) ** -0.25 if airy else np.sqrt(2 / x)) / np.sqrt(np.pi)
+    phase = abs(x) ** 1.5 * 2 / 3 if airy else 0
+    off = abs(call(name, x) - true) / size
+    assert (off < 1e-12 + 2 * np.finfo(np.float64).eps * phase).all(), off
+
+
 def test_the_normal_distribution_and_its_inverse(call: Any) -> None:
     p = np.concatenate([np.linspace(0.01, 0.99, 60), 10.0 ** -np.linspace(1, 300, 60)])
     with mp.workdps(40):
