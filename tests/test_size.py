@@ -34,12 +34,12 @@ transforms""".split()
 
 BY_HAND = ("values", "loop_values", "slab_values", "script", "legal")
 
-COMPILER_LINES = 18_650  # 17,200 before what training asks for; see ALL_LINES
+COMPILER_LINES = 18_800  # 17,200 before what training asks for; see ALL_LINES
 SEARCH_LINES = 2_625  # 1,200 until it had a benchmark, deltas, splits, functions, enlarge, memory
 GRADIENT_LINES = 925
 TRAIN_LINES = 650
 EXPLAIN_LINES = 700  # of weft/explain, which decides nothing: it counts, tells and shows
-ALL_LINES = 27_950
+ALL_LINES = 28_100
 FILE_LINES = 400
 FUNCTION_LINES = 50
 

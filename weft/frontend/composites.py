@@ -15,6 +15,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
+from weft.frontend.recurrent import in_parts, recurrent
 from weft.frontend.schema import KEPT_CALLS, with_defaults
 from weft.frontend.tracer import Tracer
 
@@ -37,7 +38,7 @@ class Composites(TorchFunctionMode):
         kwargs = kwargs or {}
         op = KEPT_CALLS.get(func)
         if op is None or self._transformed(args):
-            return func(*args, **kwargs)
+            return (in_parts(func, args) or func)(*args, **kwargs)
         arguments = op._schema.arguments
         given = dict(zip((a.name for a in arguments), args, strict=False), **kwargs)
         if not given.keys() <= {a.name for a in arguments}:
@@ -68,9 +69,8 @@ def switched(read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any)
 
 @contextmanager
 def unfused() -> Generator[None]:
-    """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
-    mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
-    with mkldnn, sdpa_kernel(SDPBackend.MATH):
+    """Attention in the form whose backward is made of core ATen ops; recurrent layers as ours."""
+    with recurrent(), sdpa_kernel(SDPBackend.MATH):
         yield
 
 

@@ -6,7 +6,7 @@
 from typing import Any
 
 import torch
-from torch._decomp import decomposition_table, decompositions
+from torch._decomp import decomposition_table
 
 from weft.core.errors import CaptureError
 
@@ -36,30 +36,6 @@ def multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int
     return loss, hit.to(x.dtype).reshape(x.shape)
 
 
-def _drop_between_layers() -> None:
-    """Recurrent layers in training: torch's decomposition never drops out, whatever `dropout` is.
-
-    Here its layers are called one by one, with dropout of what the next one reads.
-    """
-    plain = decompositions._rnn_helper
-
-    def layers(x: Any, hidden: Any, params: Any, biases: bool, count: int, *rest: Any) -> Any:
-        p, train, both_ways, batch_first, layer = rest
-        if not (p and train):
-            return plain(x, hidden, params, biases, count, *rest)
-        x = x.transpose(0, 1) if batch_first else x
-        last: list[torch.Tensor] = []
-        for i in range(count):
-            own = slice(i * (1 + both_ways), (i + 1) * (1 + both_ways))
-            x = torch.dropout(x, p, train=True) if i else x
-            alone = (hidden[own], params[own], biases, 1, 0.0, train, both_ways, False, layer)
-            x, after = plain(x, *alone)
-            last += after
-        return x.transpose(0, 1) if batch_first else x, last
-
-    decompositions._rnn_helper = layers
-
-
 def _mend(op: Any, function: Any) -> None:
     """Have a function stand for an operator wherever torch takes that operator apart."""
     decomposition_table[op] = function
@@ -68,5 +44,4 @@ def _mend(op: Any, function: Any) -> None:
     op._dispatch_cache.clear()
 
 
-_drop_between_layers()
 _mend(MULTILABEL, multilabel_margin_loss)

@@ -25,7 +25,7 @@ def split(graph: FX, steps: Sequence[torch.fx.Node], at: torch.fx.Node | None) -
     middle = order.get(at, -1) if at is not None else -1
 
     def part(n: torch.fx.Node) -> Any:
-        while n is not at and _is_of_a_tuple(n):
+        while n is not at and is_of_a_tuple(n):
             n = n.args[0]  # type: ignore[assignment]  # which does not pass from part to part
         place = order.get(n, 0)
         if middle < 0:
@@ -47,7 +47,8 @@ def attributes(graph: FX) -> list[Any]:
     return [attrgetter(str(n.target))(graph) for n in graph.graph.find_nodes(op="get_attr")]
 
 
-def _is_of_a_tuple(n: torch.fx.Node) -> bool:
+def is_of_a_tuple(n: torch.fx.Node) -> bool:
+    """Whether a node picks one of the results of another."""
     of = n.args[0] if n.target is operator.getitem else None
     value = of.meta.get(VALUE, of.meta.get("val")) if isinstance(of, torch.fx.Node) else of
     return isinstance(of, torch.fx.Node) and not isinstance(value, torch.Tensor)

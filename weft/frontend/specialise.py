@@ -36,7 +36,16 @@ from weft.frontend.derivatives import differentiates, passes_torchs
 from weft.frontend.extents import Source, is_unbacked, narrow, shape_env_of, with_free_sizes
 from weft.frontend.graph import ANY, CONSTANTS, Assumptions, Captured, Check, Runner, entry
 from weft.frontend.lines import innermost_line
-from weft.frontend.parts import EAGER, FX, VALUE, attributes, returns_a_tuple, split, stays_whole
+from weft.frontend.parts import (
+    EAGER,
+    FX,
+    VALUE,
+    attributes,
+    is_of_a_tuple,
+    returns_a_tuple,
+    split,
+    stays_whole,
+)
 
 log = logging.getLogger(__name__)
 
@@ -309,6 +318,7 @@ class GraphProgram:
         if at in self.parts:
             return self.parts[at]
         steps = [n for n in self.graph.graph.nodes if n.op.startswith("call_")]
+        steps = [n for n in steps if not is_of_a_tuple(n)]  # which is where the tuple is made
         if at is not None and isinstance(at.target, HigherOrderOperator):
             self._compile_parts(self.graph)
         if len(steps) < 2 or stays_whole(self.graph, steps):

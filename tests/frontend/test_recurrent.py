@@ -1,0 +1,117 @@
+"""Recurrent layers in training: LSTMs by oneDNN as in eager, others taken apart, within limits."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import weft
+from weft.frontend import recurrent
+from weft.library.lstm import workspace
+
+FORMS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "no biases, batch first": {"bias": False, "batch_first": True},
+    "two layers both ways": {"num_layers": 2, "bidirectional": True},
+}
+
+
+def gradients(f: Any, module: nn.Module, x: Tensor) -> list[Tensor]:
+    """Results and gradients of a sum in which all results of the layer count."""
+    x = x.clone().requires_grad_()
+    module.zero_grad()
+    y, state = f(x)
+    states = state if isinstance(state, tuple) else (state,)
+    total = y.square().mean() + sum(s.sin().sum() for s in states)
+    total.backward()
+    return [y.detach(), *(p.grad for p in (x, *module.parameters()) if p.grad is not None)]
+
+
+def externs(f: Any) -> set[str]:
+    return {name for name, *_ in f.report.externs}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("form", FORMS)
+def test_an_lstm_has_eager_s_bits(form: str, dtype: torch.dtype) -> None:
+    if dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        pytest.skip("eager has no bf16 layer on this CPU")
+    torch.manual_seed(0)
+    module = nn.LSTM(7, 9, **FORMS[form]).to(dtype)
+    f = weft.compile(copy.deepcopy(module))
+    for length in (40, 3):
+        x = torch.randn(length, 5, 7).to(dtype)
+        for found, wanted in zip(gradients(f, f, x), gradients(module, module, x), strict=True):
+            torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert externs(f) == {"weft.lstm_layer.default", "weft.lstm_layer_backward.default"}
+    assert not f.reasons
+
+
+def test_only_some_results_count() -> None:
+    """The gradients of the others are no tensors."""
+    torch.manual_seed(0)
+    module = nn.LSTM(4, 6)
+    f = weft.compile(copy.deepcopy(module))
+    x = torch.randn(5, 2, 4)
+    for g in (module, f):
+        g(x)[1][1].sum().backward()
+    for p, q in zip(module.parameters(), f.parameters(), strict=True):
+        assert p.grad is not None and torch.equal(p.grad, q.grad)
+
+
+@pytest.mark.parametrize("form", [{"proj_size": 3}, {"dtype": torch.float64}], ids=str)
+def test_others_are_taken_apart(form: dict[str, Any]) -> None:
+    """Those for which eager has no layer of oneDNN's."""
+    torch.manual_seed(0)
+    module = nn.LSTM(4, 6, **form)
+    f = weft.compile(copy.deepcopy(module))
+    x = torch.randn(3, 2, 4, dtype=form.get("dtype"))
+    for found, wanted in zip(gradients(f, f, x), gradients(module, module, x), strict=True):
+        torch.testing.assert_close(found, wanted)
+    assert not externs(f)
+
+
+def test_a_step_with_a_layer_is_one_program() -> None:
+    torch.manual_seed(0)
+    module, x = nn.LSTM(4, 6), torch.randn(5, 2, 4)
+    twin = copy.deepcopy(module)
+
+    def stepping(model: nn.Module) -> Any:
+        optimiser = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step() -> Tensor:
+            optimiser.zero_grad()
+            loss = model(x)[0].square().mean()
+            loss.backward()
+            optimiser.step()
+            return loss.detach()
+
+        return step
+
+    f, eager = weft.compile(stepping(module)), stepping(twin)
+    for _ in range(4):
+        torch.testing.assert_close(f(), eager())
+    assert len(f.programs) == 1 and len(externs(f)) == 2
+    for p, q in zip(module.parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(p, q)
+
+
+def test_long_ones_run_in_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each step of time would be kernels of its own."""
+    monkeypatch.setattr(recurrent, "LONGEST", 5)
+    torch.manual_seed(0)
+    module = nn.GRU(4, 6, num_layers=2)
+    f = weft.compile(copy.deepcopy(module))
+    x = torch.randn(3, 2, 4)
+    for found, wanted in zip(gradients(f, f, x), gradients(module, module, x), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0)
+    assert any("takes 6 steps, more than the 5 at most" in reason for reason in f.reasons)
+
+
+def test_the_workspace_is_as_large_as_onednn_says() -> None:
+    sizes = [workspace(torch.float32, time, 2, 4, 6, False, True) for time in (1, 5, 9)]
+    assert sizes == sorted(sizes) and sizes[0] > 0
