@@ -13,24 +13,23 @@ from functools import partial
 from typing import Any
 
 import torch
-from functorch.compile import make_boxed_func, min_cut_rematerialization_partition
+from functorch.compile import make_boxed_func
 from torch._dynamo.backends.common import aot_autograd
-from torch._ops import OpOverload
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only
-from torch.utils.checkpoint import CheckpointPolicy
 
 from weft.core.errors import CaptureError, WeftError, refuse
 from weft.core.node import bottom_up
 from weft.frontend.capture import Name
-from weft.frontend.composites import unfused
+from weft.frontend.composites import in_training
 from weft.frontend.graph import Captured, Runner
+from weft.frontend.keep import partition
 from weft.frontend.lists import Lists, handed_over, items, without_lists
 from weft.frontend.randoms import Draws
-from weft.frontend.schema import aten, core_decompositions, effect
+from weft.frontend.schema import core_decompositions
 from weft.frontend.specialise import FX, GraphProgram, Session
 
 
@@ -84,67 +83,13 @@ def differentiable(session: Session, graph: FX, inputs: Sequence[Any]) -> Callab
     randoms = Draws(get_proxy_mode).table() if fused else {}
     through = aot_autograd(  # the compiler is that of backward graphs as well
         fw_compiler=compiler,
-        partition_fn=_partition,
+        partition_fn=partition,
         decompositions={**core_decompositions(), **randoms},
     )
     graph, extra = (graph, 0) if fused else keep_draws(graph)
-    with unfused():
+    with in_training(inputs, session.strict):
         call = through(graph, inputs)
     return call if not extra else lambda *given: call(*given)[:-extra]
-
-
-def _partition(joint: FX, inputs: Sequence[Any], **options: Any) -> Any:
-    """Forward and backward; what is compared for equality is made of one tensor in memory.
-
-    Random bits are computed again.
-
-    The gradient of amax looks for elements equal to it. A sum computed again may be another in its
-    last bit, then none is: the tensor is kept, and its largest element is found again.
-    """
-    again: set[torch.fx.Node] = set()
-    operands: set[torch.fx.Node] = set()
-    for node in joint.graph.nodes:
-        if node.target in (aten.eq.Tensor, aten.ne.Tensor) and _is_float(node.args[0]):
-            pair = [_base(operand) for operand in node.all_input_nodes]
-            operands.update(n for n in pair if n.op == "call_function")
-            again.add(node)
-            again.update(n for first in pair for last in pair for n in _path(first, last))
-    bits = [n for n in joint.graph.nodes if n.target is torch.ops.weft.philox.default]
-    again.update(bits)  # which take nothing but a seed
-    operands.update(n for b in bits for n in b.all_input_nodes)
-    for node in operands - again:
-        node.meta["recompute"] = CheckpointPolicy.MUST_SAVE
-    for node in again:
-        node.meta["recompute"] = CheckpointPolicy.MUST_RECOMPUTE
-    return min_cut_rematerialization_partition(joint, inputs, **options)
-
-
-def _base(n: torch.fx.Node) -> torch.fx.Node:
-    """What a node is a view of."""
-    while isinstance(n.target, OpOverload) and effect(n.target) == "view":
-        n = n.all_input_nodes[0]
-    return n
-
-
-def _path(first: torch.fx.Node, last: torch.fx.Node) -> set[torch.fx.Node]:
-    """The nodes that make `last` of `first` alone; none where it takes more, or random numbers."""
-    path: set[torch.fx.Node] = set()
-    waiting = [last]
-    while waiting:
-        node = waiting.pop()
-        if node is first or node in path:
-            continue
-        random = torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
-        if node.op != "call_function" or not node.all_input_nodes or random:
-            return set()
-        path.add(node)
-        waiting += node.all_input_nodes
-    return path
-
-
-def _is_float(n: Any) -> bool:
-    value = n.meta.get("val") if isinstance(n, torch.fx.Node) else None
-    return isinstance(value, torch.Tensor) and value.is_floating_point()
 
 
 # --- numbers that are drawn and never read --------------------------------------------------------

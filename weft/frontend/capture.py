@@ -30,7 +30,7 @@ from weft.core.errors import CaptureError, sentence
 from weft.core.node import Graph, Node, postorder
 from weft.core.types import TensorType
 from weft.frontend.aliasing import Ref, is_dense, overlaps_itself, read
-from weft.frontend.composites import tracing, unfused
+from weft.frontend.composites import in_training, tracing
 from weft.frontend.derivatives import CUSTOM, custom, differentiates, is_mark, marked, own_gradients
 from weft.frontend.extents import extent, has_ranges, replaced, settle, shape_env_of, sources
 from weft.frontend.floats import is_free
@@ -66,15 +66,17 @@ def capture(
     title: str = "graph",
     fused_random: bool = True,
     trains: bool = False,
+    native: bool = False,
 ) -> Captured:
     """Trace `graph(*inputs)`; inputs may be fake tensors.
 
     Gradients that it makes and uses are followed where it `trains`: torch's engine runs on
-    fake tensors. Gradients of its results are not.
+    fake tensors. Gradients of its results are not. Then ATen may compute whole layers, but where
+    all is to be `native`.
     """
     start = time.perf_counter()
     names = names or [Name(str(p.target)) for p in graph.graph.find_nodes(op="placeholder")]
-    how = names, title, fused_random, trains
+    how = names, title, fused_random, trains, native
     captured = _capture(graph, inputs, *how, shared=set())
     if captured is None:  # inputs that share a storage, and one of them is written
         tensors = [t for t in inputs if isinstance(t, torch.Tensor)]
@@ -92,6 +94,7 @@ def _capture(
     title: str,
     fused_random: bool,
     trains: bool,
+    native: bool,
     shared: set[int],
 ) -> Captured | None:
     """None where an input that shares its storage is written and `shared` does not say so."""
@@ -113,7 +116,7 @@ def _capture(
     try:
         # transforms inside the graph count on the mode; gradients to its inputs are not recorded
         with torch.inference_mode(False), torch.set_grad_enabled(before[0] and (own or not wanted)):
-            with tracing(tracer), _engine() if trains else nullcontext():
+            with tracing(tracer), _engine(inputs, native) if trains else nullcontext():
                 out = steps.run(*_inputs(tracer, inputs, names, shared))
             steps.node = None
             with tracer.fake_mode:
@@ -129,9 +132,9 @@ def _capture(
 
 
 @contextmanager
-def _engine() -> Generator[None]:
+def _engine(inputs: Sequence[Any], native: bool) -> Generator[None]:
     """torch's engine in this thread, which is the one that is traced."""
-    with torch.autograd.set_multithreading_enabled(False), unfused():
+    with torch.autograd.set_multithreading_enabled(False), in_training(inputs, native):
         yield
 
 

@@ -7,7 +7,7 @@ with tracing(tracer):
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,10 +68,20 @@ def switched(read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any)
 
 
 @contextmanager
-def unfused() -> Generator[None]:
-    """Attention in the form whose backward is made of core ATen ops; recurrent layers as ours."""
-    with recurrent(), sdpa_kernel(SDPBackend.MATH):
-        yield
+def in_training(inputs: Sequence[Any], native: bool) -> Generator[None]:
+    """Attention and recurrent layers as ATen computes them, and their gradients, on CPUs.
+
+    Elsewhere, and where all is to be `native`, in the form whose backward is made of core ATen ops:
+    what attention keeps for it then grows with the square of the length.
+    """
+    devices = {t.device.type for t in inputs if isinstance(t, torch.Tensor)}
+    if native or devices - {"cpu"}:
+        mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
+        with mkldnn, recurrent(), sdpa_kernel(SDPBackend.MATH):
+            yield
+    else:
+        with recurrent(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+            yield
 
 
 @contextmanager

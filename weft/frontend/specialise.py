@@ -277,7 +277,8 @@ class GraphProgram:
     ) -> Special:
         """The graph as one program; with gradients inside where it is `trained`."""
         with _disable_current_modes():  # AOTAutograd compiles while its own fake mode is on
-            how = self.session.title, self.session.fused_random, trained
+            session = self.session
+            how = session.title, session.fused_random, trained, session.strict
             captured = capture(self.graph, inputs, self.names, *how)
             if _is_apart(assumed) and (captured.mutations or self._wants_gradients(inputs)):
                 raise CaptureError("tensors of one storage at a distance that is a size")

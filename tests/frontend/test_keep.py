@@ -1,0 +1,79 @@
+"""What is kept for a backward: no values of which a shape is read, narrow positions, one view."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+from torch.nn import functional as F
+
+import weft
+
+
+def kept(f: Callable[..., Tensor], *inputs: Tensor) -> list[tuple[torch.dtype, int]]:
+    """Dtypes and elements of what a call keeps beside its inputs, in order of size."""
+    found: dict[int, Tensor] = {}
+
+    def pack(t: Tensor) -> Tensor:
+        found.setdefault(t.untyped_storage().data_ptr(), t)
+        return t
+
+    with saved_tensors_hooks(pack, lambda t: t):
+        f(*inputs).sum().backward()
+    own = {t.untyped_storage().data_ptr() for t in inputs}
+    return sorted(
+        ((t.dtype, t.numel()) for at, t in found.items() if at not in own), key=lambda k: k[1]
+    )
+
+
+def check(f: Callable[..., Tensor], *inputs: Tensor) -> list[tuple[torch.dtype, int]]:
+    """What is kept, with gradients equal to eager's."""
+    twins = [t.detach().clone().requires_grad_() for t in inputs]
+    f(*twins).sum().backward()
+    found = kept(weft.compile(f), *inputs)
+    for t, twin in zip(inputs, twins, strict=True):
+        torch.testing.assert_close(t.grad, twin.grad)
+    return found
+
+
+@pytest.mark.parametrize(("size", "narrow"), [(16, torch.uint8), (20, torch.int16)])
+def test_pooling_keeps_narrow_positions_alone(size: int, narrow: torch.dtype) -> None:
+    x = torch.randn(2, 3, size, size, requires_grad=True)
+    found = check(lambda x: F.max_pool2d(x.sin().relu(), 2), x)
+    assert found == [(narrow, 6 * size**2 // 4)]
+
+
+def test_pooling_to_a_mean_keeps_nothing() -> None:
+    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    assert check(lambda x: F.avg_pool2d(x * 2, 2), x) == []
+
+
+def test_attention_keeps_no_square_of_its_length() -> None:
+    q, k, v = (torch.randn(1, 2, 64, 8, requires_grad=True) for _ in range(3))
+    found = check(lambda q, k, v: F.scaled_dot_product_attention(q * 2, k, v).tanh(), q, k, v)
+    assert max(n for _, n in found) == 2 * 64 * 8
+
+
+def test_a_tensor_and_its_transpose_are_kept_once() -> None:
+    torch.manual_seed(0)
+    linear, x = nn.Linear(8, 8, bias=False), torch.randn(4, 6, 8, requires_grad=True)
+    w = linear.weight
+
+    def f(x: Tensor, w: Tensor) -> Tensor:
+        y = x @ w
+        return y.exp().transpose(0, 1).reshape(24, 8) @ w + y.exp().reshape(24, 8)
+
+    assert sum(n for _, n in check(f, x, w)) <= 2 * x.numel()
+
+
+def test_results_that_are_views() -> None:
+    def f(x: Tensor) -> Any:
+        a, b = (x * 2).exp().split(3, 1)
+        return (a.t() * b.sum()).t().reshape(-1)
+
+    x = torch.randn(4, 6, requires_grad=True)
+    check(f, x)
