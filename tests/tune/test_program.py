@@ -32,7 +32,7 @@ TWICE = "(lambda x: x.exp().sum(0) / x.sum())(torch.randn(64, 512))"
 
 @pytest.fixture
 def settings() -> Iterator[Settings]:
-    made = Settings(seconds=20)
+    made = Settings(seconds=2)
     token = SETTINGS.set(made)
     yield made
     SETTINGS.reset(token)

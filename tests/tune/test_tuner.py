@@ -120,7 +120,7 @@ def test_what_is_known_is_taken_unless_it_is_not_asked_for() -> None:
     assert f"{kernel.name}.vectors = 2 " in asked.ir("schedule")
 
 
-def test_candidates_that_cannot_be_built_are_left_out(tmp_path: Path) -> None:
+def test_candidates_that_cannot_be_built_or_priced_are_left_out(tmp_path: Path) -> None:
     f = weft.compile(softmax, target="cpu")
     f(X)
     (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
@@ -136,6 +136,10 @@ def test_candidates_that_cannot_be_built_are_left_out(tmp_path: Path) -> None:
     assert all(other) and not told
     times = bench.times([good.number])
     assert times[0][kernel] > 0
+    bench.child.process.kill()
+    bench.child.process.wait()
+    assert bench.price([{}]) == [None] and "no price, and please report it" in told[0]
+    assert bench.build([{}])[0] is not None  # by another child
     bench.close()
 
 
@@ -228,17 +232,3 @@ def test_prices_of_alike_kernels_count_as_the_compiler_unites_them(tmp_path: Pat
         assert {*session.alike} == {k.name for k in levels.unique.program.kernels}
         counts.append(len(session.alike))
     assert counts[0] < counts[1]
-
-
-def test_a_price_that_fails_is_told_and_no_price(tmp_path: Path) -> None:
-    f = weft.compile(softmax, target="cpu")
-    f(X)
-    (levels,) = [p.artifact.levels() for p in weft.driver.compilation(f).programs]
-    text, told = weft.text.print_program(levels.made["loop"]), list[str]()
-    request = {"target": "cpu", "narrows": False}
-    bench = tuner._Bench(tmp_path, text, [X], request, told.append)  # pyright: ignore[reportPrivateUsage]
-    bench.child.process.kill()
-    bench.child.process.wait()
-    assert bench.price([{}]) == [None] and "no price, and please report it" in told[0]
-    assert bench.build([{}])[0] is not None  # by another child
-    bench.close()

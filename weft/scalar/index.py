@@ -181,8 +181,10 @@ def _rejoin_size(form: Linear, atom: Node, known: Known) -> Linear | None:
     if scale is None:  # the digit is squared
         return None
     x, by = map(linear, digit.args)
-    quotient = linear(simplify(apply("floordiv", *digit.args), known))
-    removed = times(times(quotient, by), scale)
+    key = ("whole", digit.args[0], digit.args[1])
+    if key not in known.divisions:  # each sum that has the digit asks for it
+        known.divisions[key] = simplify(apply("floordiv", *digit.args), known)
+    removed = times(times(linear(known.divisions[key]), by), scale)
     if not removed[0] or removed[1] or any(form[0].get(a) != k for a, k in removed[0].items()):
         return None
     return plus(plus(plus(form, removed, -1), part, -1), times(x, scale))

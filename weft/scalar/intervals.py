@@ -22,7 +22,8 @@ class Known(dict[Node, Interval]):
     """Ranges of axes, with a cache of what follows from them.
 
     The mapping itself caches intervals of terms. `sums` has intervals of affine forms without their
-    constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division;
+    constant, from `narrow`; `divisions` has (function, x, divisor) -> the simplified division,
+    and ("whole", x, size) -> x // size with all that it reads simplified;
     `last` has the greatest values of axes where those are no numbers, and `first` the least ones;
     `lowest` has forms over sizes that forms without their constant are never below.
     """

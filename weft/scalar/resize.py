@@ -6,6 +6,7 @@ sizes_of(program)                           # the symbols that it has, by label
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from weft.core.node import Graph, Node, make, postorder, require
@@ -123,6 +124,12 @@ def _sizes(value: Any, seen: set[Any]) -> Iterator[Node]:
             yield from _sizes(part, seen)
     elif isinstance(value, Graph):
         yield from _sizes((*value.inputs, *value.outputs), seen)
-    elif is_dataclass(value) and not isinstance(value, type):
-        for f in fields(value):
-            yield from _sizes(getattr(value, f.name), seen)
+    else:
+        for name in _parts(type(value)):
+            yield from _sizes(getattr(value, name), seen)
+
+
+@cache
+def _parts(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass; none of another type."""
+    return tuple(f.name for f in fields(kind)) if is_dataclass(kind) else ()
