@@ -6,10 +6,8 @@ the cache and the launch; `compile_text` starts from the text of any level.
 
 from __future__ import annotations
 
-import gc
 import hashlib
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
 from pathlib import Path
@@ -17,36 +15,46 @@ from typing import Any
 
 import torch
 
-from weft.calling import compilation, compiled
-from weft.config import config
-from weft.core.node import Graph, Node
-from weft.core.passes import PassLog
-from weft.core.text import located
-from weft.explain.work import work_of
-from weft.frontend import autograd
-from weft.frontend.graph import Captured, Known, Runner
-from weft.frontend.python import Frames
-from weft.frontend.specialise import Session
-from weft.interpret import calls
-from weft.interpret import kernels as kernel_interpret
-from weft.interpret import nests as interpret
-from weft.interpret.tensors import evaluate, to_numpy
-from weft.levels import VERIFY, Levels, lower
-from weft.link import cpu, gpu, simulator
-from weft.link.places import device_of, misplaced, run_or_refuse
-from weft.link.program import Emitted, Linked, described, make_report, without_restatements
-from weft.link.ranges import Ranges, in_ranges, told, within
-from weft.options import Fallback, Fuse, Options, Random, Search, Tune, find_target
-from weft.runtime.report import Report, merged
-from weft.runtime.tlparse import trace
-from weft.scalar.nest import Program
-from weft.scalar.ops import Symbol
-from weft.scalar.resize import at_shapes, at_some_sizes, hints_of, sizes_in, sizes_of, with_hints
-from weft.targets.cpu import CPU
-from weft.targets.gpu import GPU
-from weft.text import parse_program
-from weft.tile.price.hints import price_for
-from weft.tune import tuner
+from weft.core.collector import uncollected
+
+with uncollected():  # modules stay, Dynamo's as well
+    from weft.calling import compilation, compiled
+    from weft.config import config
+    from weft.core.node import Graph, Node
+    from weft.core.passes import PassLog
+    from weft.core.text import located
+    from weft.explain.work import work_of
+    from weft.frontend import autograd
+    from weft.frontend.graph import Captured, Known, Runner
+    from weft.frontend.python import Frames
+    from weft.frontend.specialise import Session
+    from weft.interpret import calls
+    from weft.interpret import kernels as kernel_interpret
+    from weft.interpret import nests as interpret
+    from weft.interpret.tensors import evaluate, to_numpy
+    from weft.levels import VERIFY, Levels, lower
+    from weft.link import cpu, gpu, simulator
+    from weft.link.places import device_of, misplaced, run_or_refuse
+    from weft.link.program import Emitted, Linked, described, make_report, without_restatements
+    from weft.link.ranges import Ranges, in_ranges, told, within
+    from weft.options import Fallback, Fuse, Options, Random, Search, Tune, find_target
+    from weft.runtime.report import Report, merged
+    from weft.runtime.tlparse import trace
+    from weft.scalar.nest import Program
+    from weft.scalar.ops import Symbol
+    from weft.scalar.resize import (
+        at_shapes,
+        at_some_sizes,
+        hints_of,
+        sizes_in,
+        sizes_of,
+        with_hints,
+    )
+    from weft.targets.cpu import CPU
+    from weft.targets.gpu import GPU
+    from weft.text import parse_program
+    from weft.tile.price.hints import price_for
+    from weft.tune import tuner
 
 # ---- captured programs
 
@@ -63,22 +71,6 @@ class Artifact:
 
     def all(self) -> list[Artifact]:
         return [self, *self.others]
-
-
-@contextmanager
-def uncollected() -> Generator[None]:
-    """Without the collector of cycles: each time, it would read all that torch has made.
-
-    What passes make is in use until their end, some 7 MB more at a model's. Not for as long as the
-    C compiler runs, which other threads do not wait for.
-    """
-    pauses = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if pauses:  # not where another thread compiles: that one resumes
-            gc.enable()
 
 
 def build(captured: Captured, options: Options) -> Runner:

@@ -131,6 +131,8 @@ def bottom_up(
     successors, in any graph without cycles. There is no recursion, because terms may be deeper
     than Python's stack.
     """
+    if root in memo:
+        return memo[root]
     stack = [root]
     while stack:
         node = stack[-1]

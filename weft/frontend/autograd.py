@@ -21,6 +21,7 @@ from torch.fx.node import map_arg
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_map_only
 
+from weft.core.collector import uncollected
 from weft.core.errors import CaptureError, WeftError, refuse
 from weft.core.node import bottom_up
 from weft.frontend.capture import Name
@@ -36,6 +37,7 @@ from weft.frontend.specialise import FX, GraphProgram, Session
 def graph_backend(session: Session) -> Callable[..., Any]:
     """A Dynamo backend: a function of an FX graph and example inputs, compiled when it returns."""
 
+    @uncollected()
     def backend(graph: FX, examples: Sequence[Any], names: Sequence[Name] | None = None) -> Any:
         if any(isinstance(x, Lists) for x in examples):
             return _of_lists(graph, examples)

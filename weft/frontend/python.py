@@ -36,6 +36,7 @@ from torch._dynamo.utils import graph_break_reasons
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 
 import weft.frontend.dynamo_mended  # noqa: F401  # pyright: ignore[reportUnusedImport]
+from weft.core.collector import uncollected
 from weft.core.errors import CaptureError, WeftError
 from weft.frontend.autograd import graph_backend
 from weft.frontend.capture import Name
@@ -208,7 +209,7 @@ class _Converter:
             MARKED.set({})  # its other inputs have sizes that are numbers still
         refuse, known = frames.session.refuse, len(graph_break_reasons)
         ours = dynamo.config.patch(settings(**SOUND, **OWN))
-        with ours, silent("_dynamo"), silent("_subclasses"):
+        with ours, uncollected(), silent("_dynamo"), silent("_subclasses"):
             try:
                 with whole_steps() as whole:
                     try:

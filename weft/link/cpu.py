@@ -9,6 +9,7 @@ from functools import cache
 
 from weft import runtime
 from weft.config import config
+from weft.core.collector import collected
 from weft.link.in_place import in_place
 from weft.link.program import Emitted, Linked, described, make_spec
 from weft.runtime.toolchain import Toolchain, open_toolchain
@@ -46,4 +47,6 @@ def link(
         if any(b.name in named for b in kernel.outputs):  # two operands are one in memory
             needed[symbol] = needed[symbol].replace("restrict ", "")
     extra = described(emitted, constants)
-    return Linked(*runtime.build(spec, needed, tools(target.isa), key=key, extra=extra), False)
+    with collected():  # other threads run while this one waits for the C compiler
+        made = runtime.build(spec, needed, tools(target.isa), key=key, extra=extra)
+    return Linked(*made, False)
