@@ -261,6 +261,8 @@ def _finish(tracer: Tracer, out: Any, title: str) -> Captured | None:
     if torch.is_grad_enabled() and any(isinstance(t, FakeTensor) and t.requires_grad for t in flat):
         raise CaptureError("a result that wants gradients of its own")
     changed = [(i, root) for i, root in enumerate(tracer.roots) if root.storage.version]
+    if any(root.fake.grad_fn is not None for _, root in changed):
+        raise CaptureError("a write to an input that gradients are to pass")
     mutations = [(i, read(root, tracer.emit)) for i, root in changed]
     written = {tracer.sources[i].untyped_storage()._cdata for i, _ in mutations}
     if written & _shared_storages(tracer.sources):

@@ -68,8 +68,7 @@ OWN = {
 
 
 # Dynamo's code reads sizes by functions of that module, which take a microsecond each.
-UTILS = types.SimpleNamespace(**vars(dynamo.utils))
-vars(UTILS).update(call_size=torch.Tensor.size, call_stride=torch.Tensor.stride)
+SIZES = {"call_size": torch.Tensor.size, "call_stride": torch.Tensor.stride}
 
 EAGER = FrameExecStrategy(FrameAction.SKIP, FrameAction.SKIP)  # and so what the frame calls
 
@@ -103,6 +102,30 @@ class Hot:
 
     def fits(self, frame: Mapping[str, Any]) -> bool:
         return self.guards.cache_entry is not None and self.guards.root.check(frame)
+
+
+class _Keys:
+    """The keys of dicts by number, for one call: Dynamo's code counts up to each of them."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Any, ...]] = {}
+
+    def at(self, d: dict[Any, Any], number: int) -> Any:
+        keys = self.known.get(id(d))
+        if keys is None:
+            keys = self.known[id(d)] = tuple(dict.keys(d))
+        return keys[number]
+
+    def within(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """The call, after which the keys are forgotten: dicts may change."""
+
+        def forgetful(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self.known.clear()
+
+        return forgetful
 
 
 def mostly(check: Callable[[Mapping[str, Any]], bool]) -> Callable[[Mapping[str, Any]], bool]:
@@ -161,7 +184,7 @@ class Frames:
             run = self._alone(entry.code)
             if run is not None:
                 check = guards.root.check
-                sized = any(value is UTILS for value in run.__globals__.values())
+                sized = not SIZES.keys().isdisjoint(entry.code.co_names)
                 found.append(Hot(guards, mostly(check) if sized else check, run))
         return found
 
@@ -188,9 +211,13 @@ class Frames:
         whole = all(isinstance(p, GraphProgram) and p.whole for p in programs.values())
         if not compiled or not whole or any(n.startswith("__resume") for n in code.co_names):
             return None
+        keys = _Keys()
+        utils = types.SimpleNamespace(**vars(dynamo.utils))
+        vars(utils).update(SIZES, dict_keys_getitem=keys.at)
         scope = {**scope, **{name: program.direct for name, program in programs.items()}}
-        scope |= {name: UTILS for name in code.co_names if scope.get(name) is dynamo.utils}
-        return types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
+        scope |= {name: utils for name in code.co_names if scope.get(name) is dynamo.utils}
+        run = types.FunctionType(code, scope, code.co_name, None, self.entry.__closure__)
+        return keys.within(run) if "dict_keys_getitem" in code.co_names else run
 
 
 class _Converter:

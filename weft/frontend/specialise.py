@@ -54,6 +54,7 @@ Through = Callable[[FX, "Session"], Any]  # a graph as Python that Dynamo compil
 
 SPECIALISATIONS = 64  # of one graph, after which the one used least recently goes
 ROUNDS = 8  # sizes that are given up one after another
+ENDS_GRADIENTS = (torch.autograd.grad, torch._C._set_grad_enabled)
 VALUES = 8  # numbers that a graph is specialised to, after which it runs in eager
 
 
@@ -115,6 +116,7 @@ class Special:
     numbers: Mapping[int, Any]
     writes: bool
     check: Check | None = None
+    apart: Check | None = None  # what of the check Dynamo's guards do not look at, where it writes
 
     def fits(self, inputs: Sequence[Any]) -> bool:
         """Whether the inputs whose values were read still have those."""
@@ -123,6 +125,7 @@ class Special:
     def arm(self, inputs: Sequence[Any]) -> None:
         """Make the fast check, from inputs that satisfy the record."""
         check, fits = self.assumed.check(inputs, self.writes), self.fits
+        self.apart = self.assumed.apart(inputs) if self.writes else None
         self.check = (lambda *given: check(*given) and fits(given)) if self.numbers else check
 
 
@@ -191,12 +194,19 @@ class GraphProgram:
 
     @property
     def direct(self) -> Callable[..., Any]:
-        """The call without a check, for a caller who has made sure of the inputs."""
+        """The call for a caller who has made sure of each input: where it writes to some, it
+        still makes sure that none overlap."""
         found = [s for row in self.specials.values() for s in row]
         found += [self.general] if self.general is not None else []
-        alone = len(found) == 1 and not found[0].numbers and not found[0].writes
-        alone = alone and (not self.free or found[0] is self.general)
-        return found[0].call if alone else self
+        alone = len(found) == 1 and not found[0].numbers
+        if not alone or (self.free and found[0] is not self.general):
+            return self
+        call, apart = found[0].call, found[0].apart
+        if not found[0].writes:
+            return call
+        if apart is None:
+            return self
+        return lambda *inputs: call(*inputs) if apart(*inputs) else self(*inputs)
 
     def _armed(self, inputs: Sequence[Any]) -> Special:
         """The specialisation whose fast check these inputs pass, the one used last first.
@@ -348,10 +358,10 @@ def _is_apart(assumed: Assumptions) -> bool:
 
 
 def trains(graph: FX) -> bool:
-    """Whether the graph has all of its gradients inside: no result wants any."""
+    """Whether the graph may have all of its gradients inside, or off: no result wants any."""
     returned = graph.graph.output_node().all_input_nodes
     wants = any(getattr(n.meta.get(VALUE), "requires_grad", False) for n in returned)
-    return not wants and any(n.target is torch.autograd.grad for n in graph.graph.nodes)
+    return not wants and any(n.target in ENDS_GRADIENTS for n in graph.graph.nodes)
 
 
 def _first(program: GraphProgram) -> Callable[..., Any]:

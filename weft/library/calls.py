@@ -31,7 +31,11 @@ WROTE = "weft.wrote"
 
 def wrote(tensors: Iterable[torch.Tensor]) -> None:
     """Tell torch that kernels have written to these tensors: each has another version."""
-    increment_version([t for t in tensors if not t.is_inference()])
+    tensors = list(tensors)
+    try:
+        increment_version(tensors)
+    except RuntimeError:  # some are of inference mode; a version that has moved twice has moved
+        increment_version([t for t in tensors if not t.is_inference()])
 
 
 @cache
