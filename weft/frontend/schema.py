@@ -77,7 +77,8 @@ def core_decompositions() -> dict[Any, Callable[..., Any]]:
 
 # What torch's core table leaves whole.
 MORE = """_adaptive_avg_pool2d native_group_norm linalg_vector_norm elu hardtanh leaky_relu isinf
-_native_batch_norm_legit _native_batch_norm_legit_functional _log_softmax"""
+_native_batch_norm_legit _native_batch_norm_legit_functional _log_softmax ldexp dist
+rrelu_with_noise_backward batch_norm_backward"""
 
 
 @cache

@@ -13,7 +13,7 @@ from weft.frontend.aten.indexing import read
 from weft.frontend.aten.reductions import first_of
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar import ops as s
-from weft.scalar.monoid import MAX, SUM
+from weft.scalar.monoid import MAX, MIN, SUM
 from weft.scalar.sizes import Size
 from weft.tensor import build
 from weft.tensor.build import (
@@ -156,13 +156,19 @@ def bucketize(
 
 
 def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
-    """How many elements are in each of some bins of one width, in the dtype of the elements."""
-    known = math.isfinite(min) and math.isfinite(max) and min < max
-    require(known, "its range is data")
-    dtype = x.dtype
-    x, low, high = (
-        build.widen(t) for t in (reshape(x, (-1,)), *(build.literal(e, dtype) for e in (min, max)))
-    )
+    """How many elements are in each of some bins of one width, in the dtype of the elements.
+
+    A range of one number is 1 to either side of it; that of 0 to 0 is the data's.
+    """
+    require(math.isfinite(min) and math.isfinite(max) and min <= max, "torch refuses its range")
+    dtype, x = x.dtype, build.widen(reshape(x, (-1,)))
+    low, high = (build.widen(build.literal(e, dtype)) for e in (min, max))
+    if min == max == 0:
+        require(x.type.size > 0, "there is nothing to count")
+        low, high = (build.reduce(m, x, (0,)) for m in (MIN, MAX))
+    if min == max:
+        same = s.eq(low, high)
+        low, high = s.where(same, low - 1, low), s.where(same, high + 1, high)
 
     def rounded(value: Tensor) -> Tensor:
         return build.widen(cast(value, dtype))
