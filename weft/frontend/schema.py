@@ -117,6 +117,10 @@ HOMES = (torch.nn.functional, WHOLE), (torch, ("layer_norm", "rms_norm"))
 KEPT_CALLS = {getattr(home, name): KEPT[name] for home, names in HOMES for name in names}
 KEPT_CALLS.update({op: op for op in KEPT.values()})
 
+# They write running statistics.
+BATCH_NORMS = """native_batch_norm cudnn_batch_norm miopen_batch_norm
+_native_batch_norm_legit""".split()
+
 # The functional form where the name does not give it.
 _FUNCTIONAL = {aten._index_put_impl_.default: aten.index_put.default}
 
