@@ -8,7 +8,7 @@ import math
 from typing import Any
 
 from weft.core.types import f64, i64
-from weft.frontend.aten.formulas import clamp, sign
+from weft.frontend.aten.formulas import clamp, is_nan, sign
 from weft.frontend.aten.indexing import read
 from weft.frontend.aten.table import Row, namesakes, require, rows
 from weft.scalar import ops as s
@@ -24,7 +24,7 @@ def norm(d: Tensor, p: float) -> Tensor:
     """The p-norm along the last axis, which it drops."""
     axes, size = (d.rank - 1,), abs(d)
     if p == 0:
-        return total(cast(s.ne(d, 0), d.dtype), axes)
+        return total(s.minimum(s.ceil(size), 1), axes)  # NaN of NaN
     if p == math.inf:
         return build.reduce(MAX, size, axes)
     if p == 1:
@@ -67,7 +67,8 @@ def _cdist_forward(x: Tensor, y: Tensor, p: float, mode: int | None) -> Tensor:
     many = max(x.shape[-2], y.shape[-2]) > BY_PRODUCTS
     if p == 2 and (mode == 1 or (many and not mode)):
         return _by_products(x, y)
-    return norm(_differences(x, y), p)
+    d = _differences(x, y)
+    return norm(s.where(is_nan(d), 0, d) if p == math.inf else d, p)  # torch's maximum passes over NaN
 
 
 def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor) -> Tensor:

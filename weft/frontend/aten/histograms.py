@@ -9,10 +9,10 @@ from functools import partial
 from typing import Any
 
 from weft.core.types import boolean, i64
-from weft.frontend.aten.sorts import searchsorted
+from weft.frontend.aten.sorts import data_range, searchsorted
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar import ops as s
-from weft.scalar.monoid import MAX, MIN, SUM
+from weft.scalar.monoid import SUM
 from weft.scalar.sizes import Size
 from weft.tensor import build
 from weft.tensor.build import Number, Tensor, broadcast, cast, full, iota, reshape, select, slice_
@@ -27,9 +27,7 @@ def bounds_of(x: Tensor, given: Sequence[Number] | None) -> Bounds:
         require(float(given[0]) < float(given[1]), "its range is one number")
         return low, high
     require(x.type.size > 0, "there is nothing to count")
-    low, high = (build.reduce(m, x, range(x.rank)) for m in (MIN, MAX))
-    same = s.eq(low, high)
-    return s.where(same, low - 0.5, low), s.where(same, high + 0.5, high)
+    return data_range(x, 0.5)
 
 
 def even_edges(bounds: Bounds, count: int) -> Tensor:

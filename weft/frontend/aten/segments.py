@@ -34,15 +34,19 @@ def ended(ends: Tensor, shape: Any, axis: int) -> Tensor:
 
 
 def _segments(
-    x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int
+    x: Tensor, lengths: Tensor | None, offsets: Tensor | None, axis: int, unsafe: bool = True
 ) -> tuple[Tensor, Tensor]:
     """The segment of each element along the axis, of none their count; and their lengths.
 
     Both have the axes of `lengths`, which x begins with.
     """
     if lengths is not None:
-        ends, first = scan(SUM, lengths, axis), None
-        lengths = cast(lengths, i64)
+        lengths, first = cast(lengths, i64), None
+        ends = scan(SUM, lengths, axis)
+        if not unsafe:
+            fits = s.eq(slice_(ends, axis, ends.shape[axis] - 1, 1), x.shape[axis])
+            fits = build.broadcast(fits, ends.shape) & (lengths >= 0)
+            ends = ends + s.checked_index(s.where(fits, 0, full(ends.shape, 1, i64)), 1)
     else:
         assert offsets is not None
         count = offsets.shape[axis] - 1
@@ -68,7 +72,7 @@ def segment_reduce(x: Tensor, reduce: str, **how: Any) -> Tensor:
     initial = how.get("initial")
     require(how.get("indices") is None, "it is told by indices")
     monoid, begin = FOLDS[reduce]
-    of, lengths = _segments(x, lengths, offsets, axis)
+    of, lengths = _segments(x, lengths, offsets, axis, how.get("unsafe", False))
     count = lengths.shape[axis]
     shape = tuple(count if a == axis else n for a, n in enumerate(x.shape))
     base = full((*shape[:axis], count + 1, *shape[axis + 1 :]), begin, x.dtype)
@@ -126,9 +130,10 @@ def repeat_interleave(repeats: Tensor, output_size: int | None = None) -> Tensor
     require(not isinstance(count, Size) and count > 0, "there is nothing to repeat")
     lengths = cast(repeats, i64)
     ends = scan(SUM, lengths, 0)
-    fits = s.eq(slice_(ends, 0, count - 1, 1), output_size)
-    right = s.checked_index(s.where(fits, 0, full((1,), 1, i64)), 1)
-    return ended(ends + build.broadcast(right, ends.shape), (output_size,), 0)
+    fits = build.broadcast(s.eq(slice_(ends, 0, count - 1, 1), output_size), ends.shape)
+    fits = fits & (lengths >= 0)
+    ends = ends + s.checked_index(s.where(fits, 0, full(ends.shape, 1, i64)), 1)
+    return ended(ends, (output_size,), 0)
 
 
 def nonzero_static(x: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
