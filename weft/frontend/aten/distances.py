@@ -68,7 +68,9 @@ def _cdist_forward(x: Tensor, y: Tensor, p: float, mode: int | None) -> Tensor:
     if p == 2 and (mode == 1 or (many and not mode)):
         return _by_products(x, y)
     d = _differences(x, y)
-    return norm(s.where(is_nan(d), 0, d) if p == math.inf else d, p)  # torch's maximum passes over NaN
+    if p == math.inf:  # torch's maximum passes over NaN, but that of pdist
+        d = s.where(is_nan(d), 0, d)
+    return norm(d, p)
 
 
 def _cdist_backward(grad: Tensor, x: Tensor, y: Tensor, p: float, found: Tensor) -> Tensor:
