@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 import weft
+from weft.core.errors import WeftError
 from weft.scalar.ops import philox
 
 N = 1 << 16
@@ -61,6 +63,20 @@ DRAWS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float, float]] = 
     "exponential": (lambda x: torch.empty_like(x).exponential_(2), 1 / 2, 1 / 4),
     "bernoulli": (lambda x: torch.bernoulli(x, 0.25), 1 / 4, 3 / 16),
     "bernoulli_": (lambda x: torch.empty_like(x).bernoulli_(0.7), 0.7, 0.21),
+    "bernoulli of a tensor": (lambda x: torch.bernoulli(x + 0.25), 1 / 4, 3 / 16),
+    "geometric": (lambda x: torch.empty_like(x).geometric_(0.25), 4, 12),
+    "log_normal": (
+        lambda x: torch.empty_like(x).log_normal_(0, 0.25),
+        math.exp(1 / 32),
+        math.expm1(1 / 16) * math.exp(1 / 16),
+    ),
+    "normal of tensors": (lambda x: torch.normal(x + 2, x + 3), 2, 9),
+    "normal of a mean": (lambda x: torch.normal(x + 2, 3.0), 2, 9),
+    "normal of a deviation": (lambda x: torch.normal(2.0, x + 3), 2, 9),
+    "normal of a size": (lambda x: torch.normal(2.0, 3.0, (N,)), 2, 9),
+    "randint": (lambda x: torch.randint(-2, 3, (N,)).to(x.dtype), 0, 2),
+    "randint_like": (lambda x: torch.randint_like(x, 5), 2, 2),
+    "rrelu": (lambda x: F.rrelu(x - 1, 0.25, 0.75, training=True), -1 / 2, 1 / 48),
     "dropout": (lambda x: F.dropout(x * 0 + 1, 0.2), 1, 0.25),
 }
 
@@ -95,6 +111,22 @@ def test_quantiles(dtype: torch.dtype) -> None:
     for found in (u.double(), torch.special.ndtr(z.double())):
         assert (found.sort()[0] - rank).abs().max() < 1.95 / N**0.5
     assert u.min() >= 0 and u.max() < 1
+
+
+def test_cauchy() -> None:
+    torch.manual_seed(2)
+    found = weft.compile(lambda x: torch.empty_like(x).cauchy_(1, 2))(torch.empty(N)).double()
+    rank = (torch.arange(N) + 0.5) / N
+    share = torch.atan((found.sort()[0] - 1) / 2) / math.pi + 0.5
+    assert (share - rank).abs().max() < 1.95 / N**0.5
+
+
+@pytest.mark.parametrize("draw", [torch.bernoulli, lambda x: torch.normal(x, -x)])
+def test_a_probability_or_a_deviation_out_of_range_is_an_error(
+    draw: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    with pytest.raises((WeftError, IndexError)):
+        weft.compile(draw, fallback="error")(torch.tensor([0.5, 1.5]))
 
 
 def test_draws_and_calls_are_independent() -> None:

@@ -22,6 +22,7 @@ from weft.scalar.ops import CASTS, FUNCTIONS, Function, apply, constant
 from weft.tensor import build as b
 from weft.tensor.build import Tensor, affine, position, view
 from weft.tensor.grad import gradients
+from weft.tensor.marks import plain
 from weft.tensor.ops import Gather, Input, Scatter, Sort
 from weft.tensor.rules import simplify
 from weft.tensor.slopes import FLAT
@@ -65,7 +66,7 @@ class Check:
     def compare(
         self, inputs: tuple[Node, ...], arrays: list[Array], loss: Node, found: Any, most: float
     ) -> None:
-        graph = Graph("tensor", "gradient", inputs, (loss, *found))
+        graph = Graph("tensor", "gradient", inputs, plain((loss, *found)))
         verify(graph)
         short = simplify(graph)
         verify(short)
@@ -73,7 +74,7 @@ class Check:
         values = evaluate(graph, arrays)
         for value, again in zip(values, evaluate(short, arrays), strict=True):
             np.testing.assert_allclose(value, again, rtol=1e-9, atol=1e-9)
-        alone, count = Graph("tensor", "loss", inputs, (loss,)), len(self.xs)
+        alone, count = Graph("tensor", "loss", inputs, plain((loss,))), len(self.xs)
         for seed in range(DIRECTIONS):
             random = np.random.default_rng(100 + seed)
             way = [random.normal(size=x.shape) for x in self.xs]
@@ -283,6 +284,16 @@ def test_scatter(name: str) -> None:
         return b.scatter(MONOIDS[name], base * 1.5, 1, index, x * 0.5)
 
     Check(f, [X, normal(4, 7)], [below(5, 4, 7)]).run()
+
+
+def test_scattered_products_with_zeros() -> None:
+    """Mixed second derivatives of two zeros of one place are not 0."""
+
+    def f(base: Tensor, x: Tensor, index: Tensor) -> Tensor:
+        return b.scatter(PRODUCT, base * 1.5, 1, index, x * 0.5)
+
+    x = normal(4, 9)
+    Check(f, [ZEROS[:, :3], x * (np.abs(x) > 0.9)], [below(3, 4, 9)]).run()
 
 
 def test_a_number_beside_a_tensor() -> None:

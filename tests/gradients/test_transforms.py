@@ -185,6 +185,11 @@ TIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "minimum": lambda x: torch.minimum(x, turned(x)),
     "maximum with a number": lambda x: torch.maximum(x, torch.tensor(0.0, dtype=x.dtype)),
     "clamp": lambda x: x.clamp(-1, 1),
+    "clamp between tensors": lambda x: x.clamp(-x.abs(), turned(x)),
+    "clamp from a tensor": lambda x: x.clamp(min=turned(x)),
+    "clamp to a tensor of one element": lambda x: x.clamp(max=x[1:2]),
+    "clamp_min": lambda x: torch.clamp_min(x, turned(x)),
+    "clamp_max": lambda x: torch.clamp_max(turned(x), x * x),
     "relu": torch.relu,
     "abs": torch.abs,
     "amax": lambda x: torch.stack([x, turned(x), x]).amax(0),
@@ -204,7 +209,8 @@ TIES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "norm of zeros": lambda x: (x * 0).norm(),
     "norm": lambda x: x.norm(dim=0),
     "sinc": torch.sinc,
-    "fmax": lambda x: torch.fmax(x, turned(x)),
+    "fmax": lambda x: torch.fmax(x, turned(x) * x),
+    "fmin of NaN": lambda x: torch.fmin(x.log(), turned(x)),
     "logsumexp": lambda x: torch.stack([x, x]).masked_fill(x > 0, -torch.inf).logsumexp(0),
 }
 

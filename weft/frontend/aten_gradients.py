@@ -1,7 +1,8 @@
 """Gradients of ATen ops that those of their parts are not, at a tie or where parts have none.
 
 backward = OWN[aten.hardtanh.default]      # backward(g, y, x, -1, 1): in ATen's own operators
-hardtanh is two clamps, which pass a gradient at their bounds: torch's does not.
+hardtanh is two clamps, which pass a gradient at their bounds: torch's does not. A backward of
+several tensors gives a list, one gradient for each float tensor among the arguments, in order.
 """
 
 import math
@@ -16,6 +17,45 @@ Tensor = torch.Tensor
 
 def hardtanh(g: Tensor, y: Tensor, x: Tensor, low: float = -1, high: float = 1) -> Tensor:
     return torch.where((x <= low) | (x >= high), 0, g)
+
+
+def clamp(g: Tensor, y: Tensor, x: Tensor, low: Any = None, high: Any = None) -> list[Tensor]:
+    """At a bound all of it is x's; bounds that cross are the higher one."""
+    inside, found = torch.ones_like(x, dtype=torch.bool), list[Tensor]()
+    if low is not None:
+        inside = inside & (x >= low)
+        found.append((x < low) if high is None else (x < low) & (low < high))
+    if high is not None:
+        inside = inside & (x <= high)
+        found.append((x > high) if low is None else (x > high) | (high < low))
+    tensors = [t for t in (x, low, high) if t is not None]
+    shares = (torch.where(named, g, 0) for named in (inside, *found))
+    pairs = zip(tensors, shares, strict=True)
+    return [_summed_to(share, t) for t, share in pairs if t.is_floating_point()]
+
+
+def clamp_max(g: Tensor, y: Tensor, x: Tensor, high: Any) -> list[Tensor]:
+    return clamp(g, y, x, None, high)
+
+
+def _larger(wins: Callable[..., Tensor]) -> Callable[..., list[Tensor]]:
+    """fmax and fmin: a tie is the first one's."""
+
+    def backward(g: Tensor, y: Tensor, a: Tensor, b: Tensor) -> list[Tensor]:
+        first = wins(a, b) | torch.isnan(b)
+        shares = torch.where(first, g, 0), torch.where(first, 0, g)
+        return [
+            _summed_to(share, t)
+            for t, share in zip((a, b), shares, strict=True)
+            if t.is_floating_point()
+        ]
+
+    return backward
+
+
+def _summed_to(g: Tensor, x: Tensor) -> Tensor:
+    """The gradient of what a tensor was spread to."""
+    return g.sum_to_size(x.shape).to(x.dtype)
 
 
 def hardsigmoid(g: Tensor, y: Tensor, x: Tensor) -> Tensor:
@@ -70,7 +110,12 @@ def _kept(y: Tensor, x: Tensor, dim: Any) -> Tensor:
     return y.reshape([1 if d in dims else n for d, n in enumerate(x.shape)])
 
 
-OWN: dict[Any, Callable[..., Tensor | None]] = {
+OWN: dict[Any, Callable[..., Tensor | list[Tensor] | None]] = {
+    aten.clamp.Tensor: clamp,
+    aten.clamp_min.Tensor: clamp,
+    aten.clamp_max.Tensor: clamp_max,
+    aten.fmax.default: _larger(torch.ge),
+    aten.fmin.default: _larger(torch.le),
     aten.hardtanh.default: hardtanh,
     aten.hardsigmoid.default: hardsigmoid,
     aten.hardswish.default: hardswish,

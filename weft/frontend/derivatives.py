@@ -75,19 +75,23 @@ def _with_own(
 ) -> Any:
     if not args[0].is_floating_point():
         return _alone(tracer, op, args, kwargs)
-    x = marked(tracer, OPERATORS.variable, (args[0], 0))
+    several = [i for i, x in enumerate(args) if isinstance(x, torch.Tensor)]
+    floats = [i for i in several if args[i].is_floating_point()]
+    named = {i: marked(tracer, OPERATORS.variable, (args[i], 0)) for i in floats}
+    args = tuple(named.get(i, x) for i, x in enumerate(args))
     before, tracer.own = tracer.own, {}
     try:
-        out = tracer.record(op, (x, *args[1:]), kwargs)
+        out = tracer.record(op, args, kwargs)
         y = out[0] if isinstance(out, tuple) else out
         g = marked(tracer, OPERATORS.cotangent, (y, 0))
         with tracer, torch.enable_grad():
-            found = backward(g, y, x, *args[1:], **kwargs)
+            found = backward(g, y, *args, **kwargs)
     finally:
         tracer.own = before
     if found is None:
         return _alone(tracer, op, args, kwargs)
-    made = marked(tracer, OPERATORS.custom, ([y], [g], [x], [found]))[0]
+    grads = found if isinstance(found, list) else [found]
+    made = marked(tracer, OPERATORS.custom, ([y], [g], [*named.values()][: len(grads)], grads))[0]
     return (made, *out[1:]) if isinstance(out, tuple) else made
 
 

@@ -5,8 +5,7 @@ table = Draws(get_proxy_mode).table()      # {aten.native_dropout.default: of it
 A graph draws one seed a call from torch's generator, so that it is reproducible; each random op is
 a stream of that seed. Bits are computed where they are read, and again in a backward graph: no
 mask is stored. The numbers are others than eager's, of the same distribution: random="eager" keeps
-torch's own. What has no formula here stays torch's as well: randint, randperm, multinomial,
-bernoulli of a tensor.
+torch's own. What has no formula here stays torch's as well: randperm, multinomial, wide ranges.
 """
 
 import math
@@ -140,6 +139,100 @@ def bernoulli(bits: Bits, x: torch.Tensor, p: float, *, generator: Any = None) -
     return _laid_out((drawn < p).to(x.dtype), x)
 
 
+def bernoulli_of(bits: Bits, x: torch.Tensor, *, generator: Any = None) -> Any:
+    """1 with the probability x."""
+    if generator is not None or x.dtype not in DIGITS:
+        return NotImplemented
+    drawn = _uniform(bits, x.shape, torch.float32, x.device)
+    return _laid_out((drawn < _checked(x, (x >= 0) & (x <= 1))).to(x.dtype), x)
+
+
+def _checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
+    """x; an index is out of range where the condition does not hold."""
+    return x + torch.zeros(1, dtype=x.dtype, device=x.device).take((~holds).long())
+
+
+def cauchy(
+    bits: Bits, x: torch.Tensor, median: float = 0, sigma: float = 1, *, generator: Any = None
+) -> Any:
+    if generator is not None or x.dtype not in DIGITS or sigma <= 0:
+        return NotImplemented
+    drawn = _uniform(bits, x.shape, torch.float64, x.device)
+    return _laid_out((torch.tan(math.pi * (drawn - 0.5)) * sigma + median).to(x.dtype), x)
+
+
+def geometric(bits: Bits, x: torch.Tensor, p: float, *, generator: Any = None) -> Any:
+    """How many trials up to the first success, each of the probability p."""
+    if generator is not None or x.dtype not in DIGITS or not 0 < p < 1:
+        return NotImplemented
+    drawn = 1 - _uniform(bits, x.shape, torch.float64, x.device)
+    return _laid_out(torch.ceil(torch.log(drawn) / math.log1p(-p)).clamp_min(1).to(x.dtype), x)
+
+
+def log_normal(
+    bits: Bits, x: torch.Tensor, mean: float = 1, std: float = 2, *, generator: Any = None
+) -> Any:
+    if generator is not None or x.dtype not in DIGITS or std <= 0:
+        return NotImplemented
+    wide = torch.float64 if x.dtype is torch.float64 else torch.float32
+    found = torch.exp(_normal(bits, x.shape, wide, x.device) * std + mean)
+    return _laid_out(found.to(x.dtype), x)
+
+
+def normal_of(bits: Bits, mean: Any, std: Any = 1.0, size: Any = None, **how: Any) -> Any:
+    """Means and deviations are tensors or numbers, of a `size` if both are these."""
+    tensors = [t for t in (mean, std) if isinstance(t, torch.Tensor)]
+    if how.pop("generator", None) is not None:
+        return NotImplemented
+    if not tensors:
+        if std < 0:
+            return NotImplemented
+        return factory(lambda *given: _normal(*given) * std + mean, bits, size, **how)
+    dtype = torch.result_type(*tensors) if len(tensors) > 1 else tensors[0].dtype
+    if dtype not in DIGITS or not (isinstance(std, torch.Tensor) or std >= 0):
+        return NotImplemented
+    if isinstance(std, torch.Tensor):
+        std = _checked(std, std >= 0)
+    shape = torch.broadcast_shapes(*(t.shape for t in tensors))
+    return (_normal(bits, shape, dtype, tensors[0].device) * std + mean).to(dtype)
+
+
+def randint(bits: Bits, *given: Any, **how: Any) -> Any:
+    """randint([low,] high, size): the upper half of a product of 32 bits (Lemire 2019)."""
+    *bounds, size = given
+    dtype, device = how.pop("dtype", None) or torch.int64, how.pop("device", None)
+    how.pop("generator", None)
+    low, high = bounds if len(bounds) > 1 else (0, bounds[0])
+    plain = how.pop("layout", None) in (None, torch.strided) and not any(how.values())
+    known = isinstance(low, int) and isinstance(high, int) and 0 < high - low <= 1 << 31
+    if not (plain and known) or dtype.is_complex or dtype is torch.bool:
+        return NotImplemented
+    word = bits(size, device) & 0xFFFFFFFF
+    return ((word * (high - low) >> 32) + low).to(dtype)
+
+
+def randint_like(bits: Bits, x: torch.Tensor, *bounds: int, **how: Any) -> Any:
+    kept = how.pop("memory_format", None) in (None, torch.preserve_format)
+    how["dtype"], how["device"] = how.get("dtype") or x.dtype, how.get("device") or x.device
+    found = randint(bits, *bounds, x.shape, **how) if kept else NotImplemented
+    return found if found is NotImplemented else _laid_out(found, x)
+
+
+def rrelu(
+    bits: Bits, x: torch.Tensor, noise: torch.Tensor, lower: float = 1 / 8, upper: float = 1 / 3,
+    training: bool = False, generator: Any = None,
+) -> Any:  # fmt: skip
+    """A leaky relu, in training of random slopes; and these."""
+    if generator is not None or x.dtype not in DIGITS:
+        return NotImplemented
+    if not training:
+        return torch.where(x > 0, x, x * ((lower + upper) / 2)), noise
+    slope = uniform(bits, x, lower, upper)
+    if slope is NotImplemented:
+        return slope
+    return torch.where(x <= 0, x * slope, x), torch.where(x <= 0, slope, 1)
+
+
 def native_dropout(bits: Bits, x: torch.Tensor, p: float, train: bool | None) -> Any:
     """x * mask / (1 - p), and the mask."""
     if train is False or p == 0:
@@ -159,5 +252,18 @@ FORMULAS: dict[Any, Callable[..., Any]] = {
     aten.normal_functional.default: normal,
     aten.exponential.default: exponential,
     aten.bernoulli.p: bernoulli,
+    aten.bernoulli.default: bernoulli_of,
+    aten.cauchy.default: cauchy,
+    aten.geometric.default: geometric,
+    aten.log_normal.default: log_normal,
+    aten.normal.Tensor_float: normal_of,
+    aten.normal.float_Tensor: normal_of,
+    aten.normal.Tensor_Tensor: normal_of,
+    aten.normal.float_float: normal_of,
+    aten.randint.default: randint,
+    aten.randint.low: randint,
+    aten.randint_like.default: randint_like,
+    aten.randint_like.low_dtype: randint_like,
+    aten.rrelu_with_noise_functional.default: rrelu,
     aten.native_dropout.default: native_dropout,
 }

@@ -82,7 +82,8 @@ def core_decompositions() -> dict[Any, Callable[..., Any]]:
 
 # What torch's core table leaves whole.
 MORE = """_adaptive_avg_pool2d native_group_norm linalg_vector_norm elu hardtanh leaky_relu isinf
-_native_batch_norm_legit _native_batch_norm_legit_functional _log_softmax"""
+_native_batch_norm_legit _native_batch_norm_legit_functional _log_softmax ldexp dist
+rrelu_with_noise_backward batch_norm_backward"""
 
 
 @cache
@@ -120,6 +121,10 @@ KEPT: dict[str, OpOverload] = {name: getattr(aten, name).default for name in WHO
 HOMES = (torch.nn.functional, WHOLE), (torch, ("layer_norm", "rms_norm"))
 KEPT_CALLS = {getattr(home, name): KEPT[name] for home, names in HOMES for name in names}
 KEPT_CALLS.update({op: op for op in KEPT.values()})
+
+# They write running statistics.
+BATCH_NORMS = """native_batch_norm cudnn_batch_norm miopen_batch_norm
+_native_batch_norm_legit""".split()
 
 # The functional form where the name does not give it.
 _FUNCTIONAL = {aten._index_put_impl_.default: aten.index_put.default}

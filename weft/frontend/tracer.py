@@ -34,7 +34,7 @@ aten = torch.ops.aten
 
 _IDENTITY = {aten.detach.default, aten.alias.default, aten.lift.default}
 _STEADY = {aten._log_softmax.default, aten.logsumexp.default}
-_BATCH_NORMS = {getattr(aten, f"{by}_batch_norm").default for by in ("native", "cudnn", "miopen")}
+_BATCH_NORMS = {getattr(aten, name).default for name in schema.BATCH_NORMS}
 
 
 class Tracer(TorchDispatchMode):

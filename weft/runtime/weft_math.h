@@ -553,7 +553,9 @@ static inline V(f32) F(acos, f32)(V(f32) x) {
 // ---- checks
 
 WEFT_FN V(i64) F(checked_index, i64)(V(i64) i, V(i64) n) {
-    WEFT_OR_FAULT(i64, F(lt, i64)(i, SPLAT(i64, 0)) | F(ge, i64)(i, n), WEFT_INDEX_OUT_OF_RANGE, i, 0)
+    if (__builtin_expect(!F(any_negative, i64)(i | (n - 1 - i)), 1)) return i;
+    weft_set_fault(WEFT_INDEX_OUT_OF_RANGE);
+    return F(select, i64)(F(lt, i64)(i, SPLAT(i64, 0)) | F(ge, i64)(i, n), SPLAT(i64, 0), i);
 }
 WEFT_EACH_INTEGER(WEFT_CHECKED_DIVISOR)
 

@@ -184,6 +184,22 @@ WEFT_WORDS_BY(i64x8,
 WEFT_WORDS_OP(i64x8, u64x8)
 #endif
 
+// ---- whether a lane is negative
+
+#define WEFT_ANY_NEGATIVE(T, expr) WEFT_FN i32 weft_any_negative_##T(T v) { return (expr); }
+WEFT_ANY_NEGATIVE(i64x1, v < 0)
+WEFT_ANY_NEGATIVE(i64x2, (v[0] | v[1]) < 0)
+#if defined(__AVX2__) && !defined(__clang__)
+WEFT_ANY_NEGATIVE(i64x4, __builtin_ia32_movmskpd256((f64x4)v))
+#else
+WEFT_ANY_NEGATIVE(i64x4, ((v[0] | v[1]) | (v[2] | v[3])) < 0)
+#endif
+#if defined(WEFT_AVX512) && !defined(__clang__)
+WEFT_ANY_NEGATIVE(i64x8, __builtin_ia32_cvtq2mask512((weft_long8)v))
+#else
+WEFT_ANY_NEGATIVE(i64x8, (((v[0] | v[1]) | (v[2] | v[3])) | ((v[4] | v[5]) | (v[6] | v[7]))) < 0)
+#endif
+
 // ---- x y + z, rounded once where the machine has an instruction for it, else twice. The compiler
 // contracts nothing by itself: it would in some places and not in others.
 
@@ -469,9 +485,12 @@ WEFT_FLOORDIV(f64, )
 #define WEFT_OPAQUE(p) __asm__("" : "+r"(p))
 
 // The lanes of an index, in memory: loads of single lanes take less than moves out of a register.
+// Stores of 64 bytes do not pass on to loads of 8, so none has more than 32.
 #define WEFT_PLACES(at, index)                                                                     \
-    WEFT_LANEWISE(i64) at = {index};                                                               \
-    if (L > 1) __asm__("" : "+m"(at))
+    union { V(i64) v; i64 lane[L]; WEFT_JOIN(i64x, C_32) part[L / C_32]; } at, given = {index};    \
+    WEFT_UNROLL for (int c = 0; c < L / C_32; c++)                                                 \
+        if (L == 1) at.v = index;                                                                  \
+        else *(volatile WEFT_JOIN(i64x, C_32) *)&at.part[c] = given.part[c]
 
 // A vector in one of 16 registers: gcc tuned for Zen would load it again for each of its products.
 #define WEFT_KEEP(v) __asm__("" : "+x"(v));
@@ -813,6 +832,11 @@ WEFT_FN i64 weft_div_i64(i64 a, i64 b) { return b == 0 ? 0 : b == -1 ? (i64)-(u6
 #else
 #define C_8 WEFT_FULL_8
 #endif
+#if WEFT_LANES < 4
+#define C_32 WEFT_LANES
+#else
+#define C_32 4
+#endif
 #if WEFT_LANES * 4 <= WEFT_REGISTER
 #define C_4 WEFT_LANES
 #else
@@ -1032,6 +1056,13 @@ WEFT_FN BOOL F(cast_bool, bool)(BOOL m) { return m; }
 WEFT_FN i32 F(fold_and, bool)(BOOL v) { FOLD(WEFT_AND, i32, 4, i32) }
 WEFT_FN i32 F(fold_or, bool)(BOOL v) { FOLD(WEFT_OR, i32, 4, i32) }
 
+WEFT_FN i32 F(any_negative, i64)(V(i64) v) {
+    WEFT_CHUNKED(i64, 8) x = {v};
+    WEFT_CHUNK(i64, 8) all = x.chunk[0];
+    WEFT_EACH_CHUNK(8) all |= x.chunk[c];
+    return WEFT_JOIN(weft_any_negative_i64x, C_8)(all);
+}
+
 // ---- bf16: the upper half of an f32. By integers, since vcvtneps2bf16 flushes subnormals.
 
 WEFT_FN V(f32) F(widen, bf16)(V(i16) a) { return AS(f32, CONVERT(a, V(i32)) << 16); }
@@ -1121,6 +1152,7 @@ WEFT_FN V(f32) F(add_dot_bf16, i32)(V(f32) sum, V(i32) a, V(i32) b) {
 #undef C_2
 #undef C_4
 #undef C_8
+#undef C_32
 #undef SPLAT
 #undef WIDE
 #undef FMA

@@ -61,10 +61,10 @@ def _product(g: Tensor, y: Tensor, x: Tensor, axes: Sequence[int]) -> Tensor:
 
 def _before(x: Tensor, axis: int) -> Tensor:
     """The product of all elements before each one along the axis."""
-    return _shifted(scan(m.PRODUCT, x, axis), axis, -1, 1)
+    return shifted(scan(m.PRODUCT, x, axis), axis, -1, 1)
 
 
-def _shifted(x: Tensor, axis: int, by: int, fill: float) -> Tensor:
+def shifted(x: Tensor, axis: int, by: int, fill: float) -> Tensor:
     """out[i] = x[i + by] along the axis, `fill` beyond its ends."""
     pads = [(0, 0)] * x.rank
     pads[axis] = (-by, by)
@@ -123,10 +123,10 @@ def _running_product(g: Tensor, y: Tensor, x: Tensor, axis: int) -> Tensor:
 
     The recurrence by doubling (Hillis, Steele 1986), with no division: right where some are 0.
     """
-    slope, value, by = _shifted(x, axis, 1, 0), g, 1
+    slope, value, by = shifted(x, axis, 1, 0), g, 1
     while by < x.shape[axis]:
-        value = value + slope * _shifted(value, axis, by, 0)
-        slope, by = slope * _shifted(slope, axis, by, 0), 2 * by
+        value = value + slope * shifted(value, axis, by, 0)
+        slope, by = slope * shifted(slope, axis, by, 0), 2 * by
     return _before(x, axis) * value
 
 

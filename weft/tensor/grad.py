@@ -21,7 +21,7 @@ from weft.scalar import monoid as m
 from weft.tensor import ops
 from weft.tensor.build import Tensor, broadcast, full, iota, scatter, total, unsqueeze
 from weft.tensor.folds import reduce_back, scan_back
-from weft.tensor.marks import Cotangent, Custom, Stop, Variable
+from weft.tensor.marks import Cotangent, Custom, Stop, Variable, plain
 from weft.tensor.ops import Extern, Gather, Input, Map, Part, Reduce, Scan, Scatter, Sort, View
 from weft.tensor.places import gather_rows_back, scatter_back
 from weft.tensor.preimage import gather_back
@@ -35,7 +35,8 @@ Row = Callable[[Node, Tensor], Found]
 def gradients(results: Nodes, seeds: Nodes, xs: Nodes) -> Nodes:
     """The sum over all results times their seeds, differentiated by each of xs: of its type.
 
-    UnsupportedOpError where a node on the way has no gradient here.
+    They may hold marks, which `plain` takes out. UnsupportedOpError where a node on the way has no
+    gradient here.
     """
     order, reach = [*postorder(*results)], dict[Node, bool]()
     for n in order:
@@ -65,7 +66,7 @@ def gradient_graph(graph: Graph) -> Graph:
     y = graph.outputs[0]
     xs = tuple(x for x in graph.inputs if x.type.dtype.is_float)
     seed = full(y.type.shape, 1, y.type.dtype).node
-    outputs = (y, *gradients((y,), (seed,), xs))
+    outputs = plain((y, *gradients((y,), (seed,), xs)))
     names = {**graph.names}
     for x, g in zip(xs, outputs[1:], strict=True):
         names.setdefault(g, f"d_{graph.names.get(x, 'x')}")
@@ -100,7 +101,7 @@ def _map(node: Node, g: Tensor) -> Found:
 
 
 def _scatter(node: Node, g: Tensor) -> Found:
-    to_base, to_values = scatter_back(node, g)
+    to_base, to_values = scatter_back(gradients, node, g)
     return to_base, None, to_values
 
 

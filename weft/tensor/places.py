@@ -1,18 +1,24 @@
 """Gradients of gathers and scatters: each is written with the other.
 
 gather_rows_back(node, g)          # of x[rows]: g summed into the rows that were read
-scatter_back(node, g)              # of base and values: g, and g at the places written
+scatter_back(gradients, node, g)   # of base and values: g, and g at the places written
 """
 
 import math
+from collections.abc import Callable
 
-from weft.core.node import Node, make, op_of
+from weft.core.errors import UnsupportedOpError
+from weft.core.node import Node, Nodes, make, op_of
 from weft.core.types import i64
 from weft.scalar import monoid as m
 from weft.scalar import ops as s
-from weft.scalar.sizes import differ
-from weft.tensor.build import Tensor, broadcast, full, iota, permute, reshape, scatter
+from weft.scalar.sizes import Size, differ
+from weft.tensor.build import Tensor, broadcast, full, iota, permute, reshape, scatter, sort
+from weft.tensor.folds import shifted
+from weft.tensor.marks import Cotangent, custom, mark
 from weft.tensor.ops import Gather, Scatter
+
+Gradients = Callable[[Nodes, Nodes, Nodes], Nodes]
 
 
 def gather_rows_back(node: Node, g: Tensor) -> Tensor:
@@ -55,20 +61,55 @@ def _at(x: Tensor, axis: int, index: Tensor) -> Tensor:
     return Tensor(make(Gather((axis,), rest), x.node, index.node))
 
 
-def scatter_back(node: Node, g: Tensor) -> tuple[Tensor, Tensor]:
+def scatter_back(gradients: Gradients, node: Node, g: Tensor) -> tuple[Tensor, Tensor]:
+    """`gradients` is grad.py's, of what these gradients pass on."""
     op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
     y, axis, name = Tensor(node), op.axis, op.monoid.name
     if name == "sum":
         return g, _at(g, axis, index)
     if name == "product":
-        return _scattered_product(g, base, index, x, axis)
+        return _scattered_product(gradients, node, g)
     first, same = s.eq(base, y), s.eq(x, _at(y, axis, index))
     ones = [s.where(t, full(t.shape, 1, g.dtype), 0) for t in (first, same)]
     share = g / scatter(m.SUM, ones[0], axis, index, ones[1])
     return s.where(first, share, 0), s.where(same, _at(share, axis, index), 0)
 
 
-def _scattered_product(
+def _scattered_product(gradients: Gradients, node: Node, g: Tensor) -> tuple[Tensor, Tensor]:
+    """By quotients; what these pass on in turn is that of a form of products alone.
+
+    Quotients are right where elements are 0, but their own gradients are not.
+    """
+    op, (base, index, x) = op_of(node, Scatter), map(Tensor, node.args)
+    if isinstance(x.shape[op.axis], Size):
+        told = "the gradient of a product that is scattered along a free size"
+        raise UnsupportedOpError(f"{told}: compile it for one size (dynamic=False)")
+    inputs = (g.node, base.node, x.node)
+    found = tuple(t.node for t in _quotients(g, base, index, x, op.axis))
+    whole = _in_order(base, index, x, op.axis)
+    closed = gradients((whole.node,), inputs[:1], inputs[1:])
+    given = tuple(mark(Cotangent(-1 - i), n) for i, n in enumerate(found))
+    to_base, to_x = custom(found, given, inputs, gradients(closed, given, inputs))
+    return Tensor(to_base), Tensor(to_x)
+
+
+def _in_order(base: Tensor, index: Tensor, x: Tensor, axis: int) -> Tensor:
+    """The same product: values sorted by place, then folded by doubling (Hillis, Steele 1986)."""
+    place, value = sort(index, axis, payload=[x])
+    by = 1
+    while by < x.shape[axis]:
+        same = s.eq(place, shifted(place, axis, -by, -1))
+        value = value * s.where(same, shifted(value, axis, -by, 1), 1)
+        by *= 2
+    last = s.ne(place, shifted(place, axis, 1, -1))
+    parts = [s.where(last, t, 0) for t in (value, full(x.shape, 1, x.dtype))]
+    product, named = (
+        scatter(m.SUM, full(base.shape, 0, x.dtype), axis, place, part) for part in parts
+    )
+    return base * s.where(named > 0, product, 1)
+
+
+def _quotients(
     g: Tensor, base: Tensor, index: Tensor, x: Tensor, axis: int
 ) -> tuple[Tensor, Tensor]:
     """The product of the others: over an element that is not 0, unless another one is 0."""

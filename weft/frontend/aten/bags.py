@@ -1,17 +1,19 @@
-"""Rows of embedding bags: sums or means of rows of a table, and their gradients.
+"""Rows of embedding bags: sums, means or maxima of rows of a table, and their gradients.
 
 sums, of, lengths, _ = embedding_bag(weight, indices, offsets, ...)   # of[i]: the bag of indices[i]
 """
 
+import math
 from typing import Any
 
-from weft.core.types import i32, i64
-from weft.frontend.aten.indexing import embedding
+from weft.core.types import boolean, i32, i64
+from weft.frontend.aten.formulas import is_nan
+from weft.frontend.aten.indexing import embedding, read
 from weft.frontend.aten.scatters import scatter
 from weft.frontend.aten.table import Row, require, rows
 from weft.scalar.index import bounds, simplify
-from weft.scalar.monoid import SUM
-from weft.scalar.ops import CASTS, apply, constant, eq, maximum, ne, where
+from weft.scalar.monoid import MAX, MIN, SUM
+from weft.scalar.ops import CASTS, apply, constant, eq, maximum, minimum, ne, where
 from weft.tensor import build
 from weft.tensor.build import (
     Tensor,
@@ -25,7 +27,7 @@ from weft.tensor.build import (
 )
 from weft.tensor.ops import Index, Map, position
 
-SUMS, MEANS = 0, 1  # modes
+SUMS, MEANS, MAXIMA = 0, 1, 2  # modes
 
 
 def even_length(offsets: Tensor, count: int) -> int | None:
@@ -59,16 +61,18 @@ def lengths_of(of: Tensor, bags: int, live: Tensor | None) -> Tensor:
 def embedding_bag(
     weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any
 ) -> tuple[Tensor, ...]:
-    """Sums or means of rows; then each index's bag, the bags' lengths, and no maxima.
+    """Rows folded; then each index's bag, the bags' lengths, and which row a maximum is of.
 
     `how` has two switches that are about gradients alone.
     """
     _, mode, _, per_sample_weights, include_last_offset, padding_idx = how
-    require(mode in (SUMS, MEANS), "its mode has no row")
     count, bags = indices.shape[0], offsets.shape[0] - bool(include_last_offset)
     length = None if include_last_offset else even_length(offsets, count)
     live = None if padding_idx < 0 else ne(indices, padding_idx)
     of, found = bag_of(offsets, count), build.widen(embedding(weight, indices))
+    if mode == MAXIMA:
+        lengths = lengths_of(of, bags, live)
+        return _maxima(found, indices, of, lengths, live)
     if per_sample_weights is not None:
         found = found * build.widen(unsqueeze(per_sample_weights, 1))
     if live is not None:
@@ -88,6 +92,39 @@ def embedding_bag(
     return sums, cast(of, indices.dtype), lengths, lengths
 
 
+def _maxima(
+    found: Tensor, indices: Tensor, of: Tensor, lengths: Tensor, live: Tensor | None
+) -> tuple[Tensor, ...]:
+    """Of each column the first of the largest, or the bag's first where that is NaN; 0 of none.
+
+    As torch, which passes over any NaN but a first one.
+    """
+    (count, width), bags = found.shape, lengths.shape[0]
+    if not count:
+        return full((bags, width), 0, found.dtype), of, lengths, full((bags, width), 0, i64)
+    place, each = iota((count,), 0), broadcast_in(of, found.shape, (0,))
+    counts = full((count,), True, boolean) if live is None else live
+    first = scatter(MIN, full((bags,), count, i64), 0, of, where(counts, place, count))
+    first = broadcast_in(minimum(first, count - 1), (bags, width), (0,))
+    named = broadcast_in(counts, found.shape, (0,))
+    key = where(~named | is_nan(found), -math.inf, found)
+    top = scatter(MAX, full((bags, width), -math.inf, key.dtype), 0, each, key)
+    best = named & eq(key, read(top, (0,), [each], (1,))) & ~is_nan(found)
+    at = where(best, broadcast_in(place, found.shape, (0,)), count)
+    at = scatter(MIN, full((bags, width), count, i64), 0, each, at)
+    at = where(is_nan(read(found, (0,), [first], (1,))), first, minimum(at, count - 1))
+    some = unsqueeze(lengths > 0, 1)
+    rows_ = where(some, read(indices, (0,), [at], ()), 0)
+    return where(some, read(found, (0,), [at], (1,)), 0), of, lengths, rows_
+
+
+def forward_only(weight: Tensor, indices: Tensor, offsets: Tensor, *how: Any) -> tuple[Tensor, ...]:
+    """The same; of bags with a last offset torch has one length more, of no bag."""
+    sums, of, lengths, rows_ = embedding_bag(weight, indices, offsets, *how)
+    more = offsets.shape[0] - lengths.shape[0]
+    return sums, of, build.pad(lengths, [(0, more)]) if more else lengths, rows_
+
+
 def _gradients(grad: Tensor, of: Tensor) -> Tensor:
     """The gradient of each index's bag."""
     return build.widen(embedding(grad, of))
@@ -97,8 +134,10 @@ def embedding_bag_dense_backward(
     grad: Tensor, indices: Tensor, of: Tensor, lengths: Tensor, *how: Any
 ) -> Tensor:
     """The table's gradient, of as many rows as the table."""
-    _, number, by_frequency, mode, per_sample_weights, padding_idx = how
-    require(mode in (SUMS, MEANS), "its mode has no row")
+    maxima, number, by_frequency, mode, per_sample_weights, padding_idx = how
+    if mode == MAXIMA:
+        each = where(unsqueeze(lengths > 0, 1), build.widen(grad), 0)
+        return scatter(SUM, full((number, *grad.shape[1:]), 0, each.dtype), 0, maxima, each)
     require(not by_frequency, "torch counts other indices than it names")
     each = _gradients(grad, of)
     if per_sample_weights is not None:
@@ -117,7 +156,7 @@ def embedding_bag_backward(grad: Tensor, indices: Tensor, offsets: Tensor, *rest
     count = indices.shape[0]
     if of.shape[0] != count:
         of = bag_of(offsets, count)
-    if mode == MEANS:
+    if mode != SUMS:
         live = None if padding_idx < 0 else ne(indices, padding_idx)
         lengths = lengths_of(of, grad.shape[0], live)
     how = maxima, number, by_frequency, mode, weights, padding_idx
@@ -139,7 +178,8 @@ def embedding_bag_per_sample_weights_backward(
 ROWS: dict[str, Row] = rows(
     "stored",
     {
-        "_embedding_bag _embedding_bag_forward_only": embedding_bag,
+        "_embedding_bag": embedding_bag,
+        "_embedding_bag_forward_only": forward_only,
         "_embedding_bag_dense_backward": embedding_bag_dense_backward,
         "_embedding_bag_backward": embedding_bag_backward,
         "_embedding_bag_per_sample_weights_backward": embedding_bag_per_sample_weights_backward,

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from weft.core.types import DType, boolean
+from weft.core.types import DType, bf16, boolean, f64, i32, i64
+from weft.frontend.aten.table import require
 from weft.scalar import ops as s
 from weft.scalar.ops import Function
 from weft.tensor import build as t
@@ -94,6 +95,35 @@ def pick(best: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 def logical(combine: Callable[[Any, Any], Any]) -> Callable[..., Tensor]:
     return lambda x, y: combine(truth(x), truth(y))
+
+
+# --- bits of floats -------------------------------------------------------------------------------
+
+
+def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mantissa and exponent: x * 2**-e, which is exact, of x scaled by 2**100 at either end."""
+    word, digits, bias = (i64, 52, 1023) if x.dtype is f64 else (i32, 23, 127)
+    small, large = abs(x) < 2.0**-100, abs(x) > 2.0**100
+    near = x * s.where(small, 2.0**100, s.where(large, 2.0**-100, t.full(x.shape, 1, x.dtype)))
+    field = (1 << (x.dtype.numpy.itemsize * 8 - 1 - digits)) - 1
+    biased = s.bitand(s.shift_right(s.FUNCTIONS["bits"](near), digits), field)
+    whole = s.ne(x, 0) & (abs(x) < math.inf)
+    scale = s.FUNCTIONS["float_of"](s.shift_left(2 * bias - 1 - biased, digits))
+    moved = s.where(small, -100, s.where(large, 100, t.full(x.shape, 0, word)))
+    exponent = s.where(whole, biased - (bias - 1) + moved, 0)
+    return s.where(whole, near * scale, x), exponent
+
+
+def nextafter(x: Tensor, y: Tensor) -> Tensor:
+    """The next number of x's dtype from x on towards y."""
+    require(x.dtype is bf16 or x.dtype.numpy.itemsize >= 4, "eager has none of it")
+    step = 1 << 16 if x.dtype is bf16 else 1
+    x, y = t.widen(x), t.widen(y)
+    float_of, word = s.FUNCTIONS["float_of"], s.FUNCTIONS["bits"](x)
+    out = s.where(s.eq(s.lt(x, y), x > 0), word + step, word - step)
+    least = copysign(float_of(t.full(x.shape, step, word.dtype)), y)
+    found = s.where(s.eq(x, 0), least, float_of(out))
+    return s.where(is_nan(x), x, s.where(is_nan(y) | s.eq(x, y), y, found))
 
 
 # --- division and powers ------------------------------------------------------------------------

@@ -99,6 +99,7 @@ def dropout(x: Tensor, p: float, train: bool | None) -> tuple[Tensor, Operand]:
 
 
 SELECTIONS = {
+    "nextafter": f.nextafter,
     "where.self": lambda condition, x, y: scalar.where(f.truth(condition), x, y),
     "masked_fill.Scalar,Tensor": lambda x, m, value: scalar.where(f.truth(m), value, x),
 }
@@ -113,6 +114,7 @@ ROWS: dict[str, Row] = {
     **rows("wrapped", COMPARISONS | BITS | ARITHMETIC),
     "prims.fma.default": Row(scalar.fma, "wrapped"),
     **rows("promoted", SCALED),
+    **rows("widened", {"frexp.Tensor": f.frexp}),
     **rows("converted", SELECTIONS),
     **rows("stored", CASTS),
 }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from weft.core.types import boolean, i32, i64, u8
+from weft.core.types import boolean, i32, i64, row_major, u8
 from weft.frontend.aten.indexing import Indices, read, take
 from weft.frontend.aten.table import Row, namesakes, on_axis, require, rows
 from weft.scalar.monoid import MAX, MIN, PRODUCT, SUM, Monoid, highest, lowest
@@ -16,9 +16,11 @@ from weft.scalar.ops import FUNCTIONS, checked_index, eq, floordiv, lt, maximum,
 from weft.scalar.sizes import Extent, Size, differ
 from weft.tensor import build
 from weft.tensor.build import (
+    Axes,
     Number,
     Operand,
     Tensor,
+    affine,
     broadcast,
     broadcast_in,
     broadcast_shape,
@@ -168,6 +170,21 @@ def index_reduce(
     return reshape(reduced(whole, axis, place, source, reduce, include_self), x.shape)
 
 
+def put(x: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) -> Tensor:
+    flat, values = (reshape(v, (-1,)) for v in (x, source))
+    return reshape(index_put(flat, [reshape(index, (-1,))], values, accumulate), x.shape)
+
+
+def as_strided_scatter(
+    x: Tensor, layout: Axes, src: Tensor, size: Axes, stride: Axes, offset: int | None
+) -> Tensor:
+    """x with the source at places of its memory, which is in order; of several the last stays."""
+    require(layout == row_major(x.shape), "it writes to a tensor that is not in order in memory")
+    require(not any(isinstance(n, Size) for n in (*x.shape, *size)), "its sizes are no numbers")
+    place = build.index_of(size, affine(dict(enumerate(stride)), offset or 0))
+    return put(x, place, broadcast(src, size)) if x.type.size else x
+
+
 # --- places along several axes --------------------------------------------------------------------
 
 
@@ -241,6 +258,7 @@ def masked_scatter_backward(grad: Tensor, mask: Tensor, sizes: Sequence[int]) ->
 SCATTERS = {
     **namesakes(index_put, masked_scatter, masked_scatter_backward, *map(on_axis, [index_add])),
     "_unsafe_index_put": index_put,
+    "put": put,
     "scatter.src,value,reduce,value_reduce": on_axis(scatter_values),
     "scatter_add": on_axis(partial(scatter, SUM)),
     "scatter_reduce.two": on_axis(reduced),
@@ -249,4 +267,7 @@ SCATTERS = {
     "index_reduce": on_axis(index_reduce),
 }
 
-ROWS: dict[str, Row] = rows("stored", SCATTERS)
+ROWS: dict[str, Row] = {
+    **rows("stored", SCATTERS),
+    **rows("strided", namesakes(as_strided_scatter)),
+}

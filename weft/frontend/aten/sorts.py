@@ -13,7 +13,7 @@ from weft.frontend.aten.indexing import read
 from weft.frontend.aten.reductions import first_of
 from weft.frontend.aten.table import Row, axis_of, require, rows
 from weft.scalar import ops as s
-from weft.scalar.monoid import MAX, SUM
+from weft.scalar.monoid import MAX, MIN, SUM
 from weft.scalar.sizes import Size
 from weft.tensor import build
 from weft.tensor.build import (
@@ -155,14 +155,26 @@ def bucketize(
     return searchsorted(edges, x, out_int32, right)
 
 
+def data_range(x: Tensor, apart: float) -> tuple[Tensor, Tensor]:
+    """The least and the largest element, moved apart where they are equal; a fault of no number."""
+    low, high = (build.reduce(m, x, range(x.rank)) for m in (MIN, MAX))
+    finite = (abs(low) < math.inf) & (abs(high) < math.inf)
+    checked = cast(s.checked_index(s.where(finite, 0, full((), 1, i64)), 1), x.dtype)
+    low, high, same = low + checked, high + checked, s.eq(low, high)
+    return s.where(same, low - apart, low), s.where(same, high + apart, high)
+
+
 def histc(x: Tensor, bins: int = 100, min: Number = 0, max: Number = 0) -> Tensor:
-    """How many elements are in each of some bins of one width, in the dtype of the elements."""
-    known = math.isfinite(min) and math.isfinite(max) and min < max
-    require(known, "its range is data")
-    dtype = x.dtype
-    x, low, high = (
-        build.widen(t) for t in (reshape(x, (-1,)), *(build.literal(e, dtype) for e in (min, max)))
-    )
+    """How many elements are in each of some bins of one width, in the dtype of the elements.
+
+    A range of one number is the data's, or 1 to either side of their one value.
+    """
+    require(math.isfinite(min) and math.isfinite(max) and min <= max, "torch refuses its range")
+    dtype, x = x.dtype, build.widen(reshape(x, (-1,)))
+    low, high = (build.widen(build.literal(e, dtype)) for e in (min, max))
+    if min == max:
+        require(x.type.size > 0, "there is nothing to count")
+        low, high = data_range(x, 1)
 
     def rounded(value: Tensor) -> Tensor:
         return build.widen(cast(value, dtype))

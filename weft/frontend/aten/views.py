@@ -187,6 +187,20 @@ def edge_pad(before: Edge, beyond: Edge, x: Tensor, amounts: Sequence[int]) -> T
     return build.view(x, shape, index)
 
 
+def replication_back(g: Tensor, x: Tensor, amounts: Sequence[int]) -> Tensor:
+    """Of each place what reads it: at an end of an axis also the sum of all beyond it."""
+    for i, (left, right) in enumerate(zip(amounts[::2], amounts[1::2], strict=True)):
+        a = x.rank - 1 - i
+        n, read = x.shape[a], g.shape[a]
+        out = build.pad(g, [(-left, -right) if b == a else (0, 0) for b in range(x.rank)])
+        for end, start, beyond in ((0, 0, left), (n - 1, max(read - right, 0), right)):
+            if beyond > 0:
+                edge = build.total(build.slice_(g, a, start, min(beyond, read)), (a,), keep=True)
+                out = out + where(eq(build.iota(out.shape, a), end), edge, 0)
+        g = out
+    return g
+
+
 def cat(tensors: Sequence[Tensor], dim: int) -> Tensor:
     pieces = [t for t in tensors if t.shape != (0,)] or list(tensors[:1])
     return build.concat(pieces, axis_of(dim, pieces[0].rank))
@@ -218,8 +232,11 @@ VIEWS = {
     **namesakes(build.unsqueeze, diagonal, repeat, roll, on_axis(unfold)),
 }
 
+BACK = {" ".join(f"replication_pad{n}d_backward" for n in (1, 2, 3)): replication_back}
+
 ROWS: dict[str, Row] = {
     **rows("stored", VIEWS),
+    **rows("widened", BACK),
     **rows("converted", namesakes(cat, slice_scatter, select_scatter, diagonal_scatter)),
     **rows("strided", {"as_strided as_strided_copy": as_strided}),
 }
