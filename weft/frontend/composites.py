@@ -17,6 +17,7 @@ from torch.overrides import TorchFunctionMode
 
 from weft.frontend.schema import KEPT_CALLS, with_defaults
 from weft.frontend.tracer import Tracer
+from weft.frontend.whole import whole_ops
 
 
 def in_transform() -> bool:
@@ -70,7 +71,7 @@ def switched(read: Callable[[], Any], switch: Callable[[Any], Any], wanted: Any)
 def unfused() -> Generator[None]:
     """Attention and recurrent layers in the form whose backward is made of core ATen ops."""
     mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
-    with mkldnn, sdpa_kernel(SDPBackend.MATH):
+    with mkldnn, sdpa_kernel(SDPBackend.MATH), whole_ops():
         yield
 
 
@@ -79,5 +80,6 @@ def tracing(tracer: Tracer) -> Generator[None]:
     # torch's fused encoder layer is one opaque op; the plain path says the same in many.
     mha = torch.backends.mha
     plain = switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
-    with plain, tracer.fake_mode, tracer.dispatcher(), tracer, Composites(tracer):
+    fakes = tracer.fake_mode, tracer.dispatcher()
+    with plain, whole_ops(), fakes[0], fakes[1], tracer, Composites(tracer):
         yield
