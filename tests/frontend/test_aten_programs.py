@@ -40,7 +40,7 @@ DECOMPOSED = """
     mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
     binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
     native_group_norm _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
-    nll_loss_forward nll_loss2d_forward _adaptive_avg_pool2d _fused_rms_norm
+    nll_loss_forward nll_loss2d_forward _fused_rms_norm
 """.split()
 
 # (op, result) whose eager values are not to be compared with.

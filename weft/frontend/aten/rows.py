@@ -5,7 +5,7 @@ from importlib import import_module
 from weft.frontend.aten.table import Row
 
 FAMILIES = """pointwise reductions views factories indexing scatters bags quantised random_bits
-contractions convolution norms attention sorts derivatives resampling"""
+contractions convolution norms attention sorts derivatives resampling adaptive"""
 
 LOWER: dict[str, Row] = {}
 for family in FAMILIES.split():
