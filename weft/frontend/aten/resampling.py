@@ -19,7 +19,7 @@ import numpy as np
 from weft.core.node import Node, bottom_up, make
 from weft.core.types import DType, Symbolic, f32, i64
 from weft.frontend.aten.table import Row, require, rows
-from weft.scalar.ops import absolute, apply, constant, eq, floor, fma, maximum, minimum, sin, where
+from weft.scalar.ops import absolute, apply, constant, eq, fma, maximum, minimum, sin, where
 from weft.tensor.build import (
     Extents,
     Tensor,
@@ -83,7 +83,7 @@ def nearest(half: float, back: bool, n: int, m: int, scale: float | None, dtype:
     by = scaled(n, m, False, scale, f32)
 
     def place(o: Tensor, short: bool) -> Tensor:
-        found = minimum(cast(floor((cast(o, f32) + half) * by), i64), literal(n - 1, i64))
+        found = minimum(cast((cast(o, f32) + half) * by, i64), literal(n - 1, i64))
         return chosen(m, n * 2, o // 2, chosen(m, n, o, found)) if short and not half else found
 
     def reads(o: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
@@ -108,9 +108,10 @@ def source(o: Tensor, by: Tensor, align: bool) -> Tensor:
     return at * by if align else fma(by, at + 0.5, -0.5)
 
 
-def below(at: Tensor, n: int) -> tuple[Tensor, Tensor]:
-    """The place below and how far beyond it, from 0 to 1."""
-    place = minimum(cast(floor(at), i64), literal(n - 1, i64))
+def below(at: Tensor, n: int, least: int = 0) -> tuple[Tensor, Tensor]:
+    """The place below, from `least` on, and how far beyond it: from 0 to 1."""
+    place = cast(at - float(least), i64) + least if least else cast(at, i64)
+    place = minimum(place, literal(n - 1, i64))
     return place, minimum(maximum(at - cast(place, at.dtype), 0.0), 1.0)
 
 
@@ -141,7 +142,7 @@ def cubic(align: bool, n: int, m: int, scale: float | None, dtype: DType) -> Tap
     by = scaled(n, m, align, scale, dtype)
 
     def reads(o: Tensor, k: Tensor) -> tuple[Tensor, Tensor]:
-        place, beyond = below(source(o, by, align), n)
+        place, beyond = below(source(o, by, align), n, -1)
         place = minimum(maximum(place + k - 1, 0), literal(n - 1, i64))
         rest = 1.0 - beyond
         right = where(eq(k, 2), near(rest, -0.75), far(rest + 1.0, -0.75))
@@ -175,10 +176,10 @@ def smoothed(
     support = reach * wide
 
     def start(o: Tensor) -> Tensor:
-        return maximum(cast(floor((cast(o, dtype) + 0.5) * by - support + 0.5), i64), 0)
+        return maximum(cast((cast(o, dtype) + 0.5) * by - support + 0.5, i64), 0)
 
     def end(o: Tensor) -> Tensor:
-        return minimum(cast(floor((cast(o, dtype) + 0.5) * by + support + 0.5), i64), n)
+        return minimum(cast((cast(o, dtype) + 0.5) * by + support + 0.5, i64), n)
 
     def weight(o: Tensor, k: Tensor) -> Tensor:
         place = start(o) + k
