@@ -33,14 +33,14 @@ DECOMPOSED = """
     logaddexp2 mish hardswish hardsigmoid _prelu_kernel celu softplus softshrink hardshrink
     threshold logit log_sigmoid_forward glu nan_to_num isposinf isneginf nansum std.correction
     std_mean.correction norm.Scalar logsumexp aminmax count_nonzero take dot mv addr diag_embed
-    upsample_nearest2d upsample_linear1d roll rot90 tril triu pixel_shuffle
+    roll rot90 tril triu pixel_shuffle
     reflection_pad2d replication_pad2d pixel_unshuffle stack slice_backward select_backward
     diagonal_backward linspace _safe_softmax _softmax_backward_data native_layer_norm_backward
     _log_softmax_backward_data native_group_norm_backward native_batch_norm_backward mse_loss
     mse_loss_backward smooth_l1_loss smooth_l1_loss_backward huber_loss huber_loss_backward
     binary_cross_entropy binary_cross_entropy_backward binary_cross_entropy_with_logits
     native_group_norm _native_batch_norm_legit_functional _native_batch_norm_legit_no_training
-    nll_loss_forward nll_loss2d_forward _adaptive_avg_pool2d _fused_rms_norm
+    nll_loss_forward nll_loss2d_forward _fused_rms_norm
 """.split()
 
 # (op, result) whose eager values are not to be compared with.
@@ -126,6 +126,16 @@ SPECIALS = (
 
 # A number for either argument, but of the incomplete gamma functions.
 OF_TWO = [getattr(torch.special, name) for name in SPECIAL[1] if not name.startswith("gamma")]
+
+ENLARGED = (
+    *((mode, rank) for mode in ("nearest", "nearest-exact") for rank in (1, 2, 3)),
+    *(("linear", 1), ("bilinear", 2), ("bicubic", 2), ("trilinear", 3)),
+)
+
+
+def enlarging(mode: str, rank: int, **how: bool) -> Callable[[], Any]:
+    return lambda: F.interpolate(x(1, 2, *(3, 4, 2)[:rank]), scale_factor=2, mode=mode, **how)
+
 
 PROGRAMS: list[Callable[[], Any]] = [
     *(on_specials(function) for function in SPECIALS),
@@ -217,7 +227,8 @@ PROGRAMS: list[Callable[[], Any]] = [
     lambda: F.max_pool2d(x(2, 3, 7, 7), 3, 2, 1, ceil_mode=True),
     lambda: F.avg_pool2d(x(2, 3, 7, 7), 3, 2, 1, ceil_mode=True, count_include_pad=False),
     lambda: F.adaptive_avg_pool2d(x(2, 3, 8, 7), (4, 3)),
-    lambda: F.interpolate(x(1, 2, 3, 4), scale_factor=2),
+    *(enlarging(mode, rank) for mode, rank in ENLARGED),
+    *(enlarging(mode, 2, antialias=True) for mode in ("bilinear", "bicubic", "lanczos")),
     lambda: F.cross_entropy(x(5, 7), torch.tensor([1, -100, 3, 6, 0]), label_smoothing=0.1),
     lambda: x(5, 4, 3)[:, torch.tensor([[0, 1], [-1, 2]]), torch.tensor([0, 2])],
     lambda: x(5, 4, 3)[torch.tensor([0, 1]), :, torch.tensor([0, 2])],

@@ -18,6 +18,7 @@ from torch.overrides import TorchFunctionMode
 from weft.frontend.recurrent import in_parts, recurrent
 from weft.frontend.schema import KEPT_CALLS, with_defaults
 from weft.frontend.tracer import Tracer
+from weft.frontend.whole import whole_ops
 
 
 def in_transform() -> bool:
@@ -77,10 +78,10 @@ def in_training(inputs: Sequence[Any], native: bool) -> Generator[None]:
     devices = {t.device.type for t in inputs if isinstance(t, torch.Tensor)}
     if native or devices - {"cpu"}:
         mkldnn = switched(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, False)
-        with mkldnn, recurrent(), sdpa_kernel(SDPBackend.MATH):
+        with mkldnn, recurrent(), whole_ops(), sdpa_kernel(SDPBackend.MATH):
             yield
     else:
-        with recurrent(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+        with recurrent(), whole_ops(), sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
             yield
 
 
@@ -89,5 +90,6 @@ def tracing(tracer: Tracer) -> Generator[None]:
     # torch's fused encoder layer is one opaque op; the plain path says the same in many.
     mha = torch.backends.mha
     plain = switched(mha.get_fastpath_enabled, mha.set_fastpath_enabled, False)
-    with plain, tracer.fake_mode, tracer.dispatcher(), tracer, Composites(tracer):
+    fakes = tracer.fake_mode, tracer.dispatcher()
+    with plain, whole_ops(), fakes[0], fakes[1], tracer, Composites(tracer):
         yield

@@ -1,11 +1,16 @@
-"""What torch's own decompositions get silently wrong, mended for every backend by an import."""
+"""What torch's own decompositions and shape functions get wrong, mended by an import.
+
+It is mended for every backend.
+"""
 
 # This file reaches into torch: its dispatcher and tables have no public names for all of it.
 # pyright: reportPrivateUsage=false
 
+import math
 from typing import Any
 
 import torch
+from torch import _meta_registrations
 from torch._decomp import decomposition_table
 
 from weft.core.errors import CaptureError
@@ -36,6 +41,11 @@ def multilabel_margin_loss(x: torch.Tensor, target: torch.Tensor, reduction: int
     return loss, hit.to(x.dtype).reshape(x.shape)
 
 
+def _any_element(extents: Any) -> Any:
+    """Shape functions of interpolation check an int, which torch refuses: of an empty batch."""
+    return math.prod(extents) != 0
+
+
 def _mend(op: Any, function: Any) -> None:
     """Have a function stand for an operator wherever torch takes that operator apart."""
     decomposition_table[op] = function
@@ -45,3 +55,4 @@ def _mend(op: Any, function: Any) -> None:
 
 
 _mend(MULTILABEL, multilabel_margin_loss)
+_meta_registrations.multiply_integers = _any_element

@@ -5,7 +5,8 @@ from importlib import import_module
 from weft.frontend.aten.table import Row
 
 FAMILIES = """pointwise reductions views factories indexing scatters bags quantised random_bits
-contractions convolution norms attention sorts histograms segments distances derivatives"""
+contractions convolution norms attention sorts histograms segments distances resampling adaptive
+derivatives"""
 
 LOWER: dict[str, Row] = {}
 for family in FAMILIES.split():
