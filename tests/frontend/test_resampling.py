@@ -121,3 +121,15 @@ def test_what_is_infinite_stays_in_its_place() -> None:
         args = ([12, 14], [1, 1, 6, 9], *how)
         back = weft.compile(lambda g, args=args: aten.upsample_bilinear2d_backward(g, *args))
         torch.testing.assert_close(back(g), aten.upsample_bilinear2d_backward(g, *args))
+
+
+@pytest.mark.parametrize(("n", "m"), [(8, 4), (9, 3), (12, 2)])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact"])
+def test_the_gradient_of_every_other_place_gathers_nothing(mode: str, n: int, m: int) -> None:
+    x = torch.randn(2, 3, n, n, requires_grad=True)
+    f = weft.compile(lambda x: F.interpolate(x, size=(m, m), mode=mode))
+    wanted = F.interpolate(x, size=(m, m), mode=mode)
+    g = torch.randn_like(wanted)
+    found = torch.autograd.grad(f(x), x, g)[0]
+    assert torch.equal(found, torch.autograd.grad(wanted, x, g)[0])
+    assert "gather" not in f.ir("tensor").split("program")[-1]

@@ -246,6 +246,10 @@ def returned(g: Tensor, axis: int, taps: Taps) -> Tensor:
     known = not isinstance(n * taps.m, Symbolic)
     inside = values(index_of((n, count), within(o, taps.m))) if known else None
     told = values(weights)[inside] if known else np.zeros(1)
+    if known and count == 1 and not taps.weighted:
+        at = np.flatnonzero(inside & (values(weights) != 0))
+        if len(at) == taps.m and len({*np.diff(at)}) == 1:
+            return spaced(g, axis, n, int(at[0]), int(at[1] - at[0]))
     if not taps.weighted and (told == 1).all():
         return total(windows, (rank,))
     spread = broadcast_in(weights, shape, (axis, rank))
@@ -253,6 +257,15 @@ def returned(g: Tensor, axis: int, taps: Taps) -> Tensor:
     if not told.all():  # what weighs nothing passes nothing, not NaN of infinity
         products = where(eq(spread, 0.0), 0.0, products)
     return total(products, (rank,))
+
+
+def spaced(g: Tensor, axis: int, n: int, first: int, step: int) -> Tensor:
+    """g along an axis at every `step`-th of n places, from the first on, and zeros elsewhere."""
+    index, shape = list(positions(g.rank)), [*g.shape]
+    shape[axis], turn = n, apply("add", index[axis], constant(-first))
+    index[axis] = apply("floordiv", turn, constant(step))
+    on = apply(eq, apply("floormod", turn, constant(step)), constant(0))
+    return view(g, shape, index, apply("and", within(index[axis], g.shape[axis]), on))
 
 
 def weighing(taps: Taps, o: Tensor) -> Tensor:
