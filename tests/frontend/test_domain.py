@@ -17,10 +17,22 @@ Op = Callable[..., torch.Tensor]
 DTYPE = {"f32": torch.float32, "f64": torch.float64, "f16": torch.float16, "bf16": torch.bfloat16}
 DTYPE |= {"i8": torch.int8, "i16": torch.int16, "i32": torch.int32, "i64": torch.int64}
 DTYPE |= {"u8": torch.uint8, "bool": torch.bool}
-OTHERS = ("copy", "_to_copy", "clone", "alias", "detach", "lift", "dropout", "fill", "where")
+OTHERS = (
+    "copy",
+    "_to_copy",
+    "clone",
+    "alias",
+    "detach",
+    "lift",
+    "dropout",
+    "fill",
+    "where",
+    "frexp",
+)
 # tests/runtime/test_special.py holds these to mpmath: torch's float64 is off by up to 1e-5 near
 # zeros of the first ones and without phase far out, and eager takes a step for each degree or term.
 ELSEWHERE = ("bessel_j", "bessel_y", "airy", "polynomial", "zeta", "igamma")
+ATENS = {("aten.nextafter.default", "f16")}  # left to ATen
 ULPS = 8  # of what is within them nothing is asked
 
 
@@ -82,7 +94,7 @@ def test_every_element(name: str, arity: int) -> None:
     args: dict[str, list[torch.Tensor]] = {}
     eager: dict[str, torch.Tensor] = {}
     for row, op, count in calls():
-        if count == arity:
+        if count == arity and (row, name) not in ATENS:
             given = safe(row, arguments(name, arity))
             try:
                 eager[row] = op(*given)

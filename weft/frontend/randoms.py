@@ -149,7 +149,8 @@ def bernoulli_of(bits: Bits, x: torch.Tensor, *, generator: Any = None) -> Any:
 
 def _checked(x: torch.Tensor, holds: torch.Tensor) -> torch.Tensor:
     """x; an index is out of range where the condition does not hold."""
-    return x + torch.zeros(1, dtype=x.dtype, device=x.device).take((~holds).long())
+    first = x.reshape(-1)[:1]  # of constants the read, and its check, would be left out
+    return torch.where(holds, x, first.take((~holds).long())) if x.numel() else x
 
 
 def cauchy(

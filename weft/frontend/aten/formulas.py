@@ -116,7 +116,7 @@ def frexp(x: Tensor) -> tuple[Tensor, Tensor]:
 
 def nextafter(x: Tensor, y: Tensor) -> Tensor:
     """The next number of x's dtype from x on towards y."""
-    require(x.dtype is bf16 or x.dtype.numpy.itemsize >= 4, "eager has none of it")
+    require(x.dtype is bf16 or x.dtype.numpy.itemsize >= 4, "the next f16 is some bits of f32 away")
     step = 1 << 16 if x.dtype is bf16 else 1
     x, y = t.widen(x), t.widen(y)
     float_of, word = s.FUNCTIONS["float_of"], s.FUNCTIONS["bits"](x)
