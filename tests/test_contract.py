@@ -77,11 +77,13 @@ OPTIONS = [
 def test_wrong_options(options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(weft.WeftError, match=sentence):
         weft.compile(torch.relu, **options)
+    torch._dynamo.reset()  # which has one limit of compilations for all of torch's functions
     with pytest.raises(weft.WeftError, match=sentence):
         torch.compile(torch.sin, backend=backend(), options=options)(X)
 
 
 def test_an_unknown_option() -> None:
+    torch._dynamo.reset()
     with pytest.raises(weft.WeftError, match="unknown option 'fuze': one of target, fuse"):
         torch.compile(torch.sin, backend=backend(), options={"fuze": "all"})(X)
 
