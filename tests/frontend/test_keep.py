@@ -48,8 +48,15 @@ def test_pooling_keeps_narrow_positions_alone(size: int, narrow: torch.dtype) ->
 
 
 def test_pooling_to_a_mean_keeps_nothing() -> None:
-    x = torch.randn(2, 3, 8, 8, requires_grad=True)
+    x, y = (torch.randn(2, 3, 8, 8, requires_grad=True) for _ in range(2))
     assert check(lambda x: F.avg_pool2d(x * 2, 2), x) == []
+    assert check(lambda y: F.adaptive_avg_pool2d(y * 2, 3), y) == []
+
+
+def test_adaptive_pooling_keeps_positions_alone() -> None:
+    x = torch.randn(2, 3, 10, 9, requires_grad=True)
+    found = check(lambda x: F.adaptive_max_pool2d(x.sin(), (4, 3)), x)
+    assert found == [(torch.uint8, 72)]
 
 
 def test_attention_keeps_no_square_of_its_length() -> None:

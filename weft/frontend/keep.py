@@ -44,6 +44,10 @@ SHAPED = {
     aten.max_pool3d_with_indices_backward.default,
     aten.avg_pool2d_backward.default,
     aten.avg_pool3d_backward.default,
+    aten.adaptive_max_pool2d_backward.default,
+    aten.adaptive_max_pool3d_backward.default,
+    aten._adaptive_avg_pool2d_backward.default,
+    aten._adaptive_avg_pool3d_backward.default,
 }
 
 
