@@ -10,7 +10,7 @@ eager calls on CPUs, for programs without a grad mode; its workspace has a size 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Optional, TypeAlias
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,24 +18,20 @@ from torch.utils._python_dispatch import _disable_current_modes  # pyright: igno
 
 aten = torch.ops.aten
 LSTM = 2  # as oneDNN counts kinds of layers
-Maybe: TypeAlias = Optional[Tensor]  # noqa: UP045  # the schema is read from annotations
+LIBRARY = torch.library.Library("weft", "FRAGMENT")
 
 
-@torch.library.custom_op("weft::lstm_layer", mutates_args=())
 def lstm_layer(
     x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, h: Tensor, c: Tensor,
     reverse: bool, biases: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+) -> Any:  # fmt: skip
     how = (reverse, [], LSTM, h.shape[2], 1, biases, False, False, True)
     with torch.enable_grad():  # else nothing is kept for the backward
         return aten.mkldnn_rnn_layer(x, w_ih, w_hh, b_ih, b_hh, h, c, *how)
 
 
-@lstm_layer.register_fake
-def _(
-    x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, h: Tensor, c: Tensor,
-    reverse: bool, biases: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+def _layer_shapes(x: Tensor, *given: Any) -> tuple[Tensor, ...]:
+    h, c, reverse, biases = given[4:]
     y = x.new_empty((*x.shape[:2], h.shape[2]))
     size = workspace(x.dtype, *map(int, (*x.shape, h.shape[2])), reverse, biases)
     return y, torch.empty_like(h), torch.empty_like(c), x.new_empty((size,), dtype=torch.uint8)
@@ -49,23 +45,18 @@ def workspace(
     shapes = [(time, batch, features), (4 * hidden, features), (4 * hidden, hidden)]
     shapes += [(4 * hidden,)] * 2 + [(1, batch, hidden)] * 2
     with _disable_current_modes():
-        return lstm_layer(*(torch.zeros(s, dtype=dtype) for s in shapes), *how)[3].numel()
+        operands = (torch.zeros(s, dtype=dtype) for s in shapes)
+        return torch.ops.weft.lstm_layer(*operands, *how)[3].numel()
 
 
-@torch.library.custom_op("weft::lstm_layer_backward", mutates_args=())
-def lstm_layer_backward(
-    x: Tensor, w_ih: Tensor, w_hh: Tensor, b_ih: Tensor, b_hh: Tensor, h: Tensor, c: Tensor,
-    y: Tensor, hy: Tensor, cy: Tensor, dy: Maybe, dh: Maybe, dc: Maybe, reverse: bool, biases: bool,
-    workspace: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
-    how = (reverse, LSTM, h.shape[2], 1, biases, True, False, [], False, workspace)
-    given = (x, w_ih, w_hh, b_ih, b_hh, h, c, y, hy, cy, dy, dh, dc)
+def lstm_layer_backward(*operands: Any) -> tuple[Tensor, ...]:
+    *given, reverse, biases, workspace = operands
+    how = (reverse, LSTM, given[5].shape[2], 1, biases, True, False, [], False, workspace)
     *found, b, _, h, c = aten.mkldnn_rnn_layer_backward(*given, *how)
     return *found, b, b.clone(), h, c  # its two gradients of biases are one tensor
 
 
-@lstm_layer_backward.register_fake
-def _(*given: Any) -> Any:
+def _gradient_shapes(*given: Any) -> tuple[Tensor, ...]:
     return tuple(torch.empty_like(t, dtype=torch.float32).contiguous() for t in given[:7])
 
 
@@ -74,10 +65,28 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None
     ctx.how = inputs[7:]
 
 
-def _backward(ctx: Any, *gradients: Maybe) -> tuple[Any, ...]:
+def _backward(ctx: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
     *given, workspace = ctx.saved_tensors
-    found = lstm_layer_backward(*given, *gradients[:3], *ctx.how, workspace)
+    found = torch.ops.weft.lstm_layer_backward(*given, *gradients[:3], *ctx.how, workspace)
     return *(g.to(t.dtype) for g, t in zip(found, given, strict=False)), None, None
 
 
-lstm_layer.register_autograd(_backward, setup_context=_keep)
+# torch.library.custom_op would add some 50 us to each call
+OPERANDS = ", ".join(f"Tensor {name}" for name in "x w_ih w_hh b_ih b_hh h c".split())
+RESULTS = ", ".join(f"Tensor {name}" for name in "y hy cy".split())
+GIVEN = ", ".join(f"Tensor? {name}" for name in "dy dh dc".split())
+HOW = "bool reverse, bool biases"
+for name, kernel, shapes, operands, count in (
+    ("lstm_layer", lstm_layer, _layer_shapes, f"{OPERANDS}, {HOW}", 4),
+    (
+        "lstm_layer_backward",
+        lstm_layer_backward,
+        _gradient_shapes,
+        f"{OPERANDS}, {RESULTS}, {GIVEN}, {HOW}, Tensor workspace",
+        7,
+    ),
+):
+    LIBRARY.define(f"{name}({operands}) -> ({', '.join(['Tensor'] * count)})")
+    LIBRARY.impl(name, kernel, "CPU")
+    torch.library.register_fake(f"weft::{name}", shapes, lib=LIBRARY)
+torch.library.register_autograd("weft::lstm_layer", _backward, setup_context=_keep, lib=LIBRARY)

@@ -1,10 +1,10 @@
 """Library calls (externs): their arguments as Python text, and their results as buffers.
 
 express({"dtype": "float16"}, tensor, ns) # "k0", with ns["k0"] = torch.float16
-bind(result, shape, strides, dtype, ())   # the result as memory of its own
+bind(result, shape, strides, dtype, storages([x]))   # the result as memory of its own
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -13,7 +13,6 @@ from weft.core.errors import ExternMismatch, WeftError
 from weft.library.calls import TORCH_DTYPES, torch_object
 
 Extents = tuple[int, ...]
-Tensors = tuple[torch.Tensor, ...]
 
 
 def torch_dtype(name: str) -> torch.dtype:
@@ -41,19 +40,26 @@ def express(tree: Any, tensor: Callable[[str], str], namespace: dict[str, Any]) 
     return name
 
 
+def storages(tensors: Iterable[torch.Tensor]) -> set[int]:
+    """Where the memory of tensors begins."""
+    return {t.untyped_storage().data_ptr() for t in tensors}
+
+
 def bind(
-    result: torch.Tensor, shape: Extents, strides: Extents, dtype: torch.dtype, arguments: Tensors
+    result: torch.Tensor,
+    shape: Extents,
+    strides: Extents,
+    dtype: torch.dtype,
+    arguments: Collection[int],
 ) -> torch.Tensor:
     """An operator's result as memory of its own with the layout the spec promises to others.
 
-    It is copied when its strides differ, or when it is a view of an argument, whose memory may be
-    used again for something else.
+    It is copied when its strides differ, or when it is a view of one of the `arguments`, of which
+    these are the storages, as their memory may be used again for something else.
     """
     check(result, shape, dtype)
-    if result.stride() == strides:
-        memory = result.untyped_storage().data_ptr()
-        if all(memory != a.untyped_storage().data_ptr() for a in arguments):
-            return result
+    if result.stride() == strides and result.untyped_storage().data_ptr() not in arguments:
+        return result
     return result.new_empty_strided(shape, strides).copy_(result)
 
 

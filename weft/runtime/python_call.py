@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from weft.library.calls import operator
 from weft.runtime.blocks import LARGE
-from weft.runtime.extern import bind, express, store, torch_dtype
+from weft.runtime.extern import bind, express, storages, store, torch_dtype
 from weft.runtime.layout import Layout, Segment
 from weft.runtime.native import fresh_buffers, is_checked, once_inputs
 from weft.runtime.sizes import by_value, shown
@@ -137,9 +137,12 @@ class PythonSource:
         if self.steps == "timed":
             self.lines.append("begin = clock()")
         self.lines.append(f"r = {function}({', '.join(args)})")
+        if self.layout.bound.intersection(outputs):
+            read = "".join(f"{self.tensor(name)}, " for name in step.reads)
+            self.lines.append(f"own = {self.constant(storages)}(({read}))")
         for position, name in enumerate(step.outputs):
             if name is not None:
-                self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]", step)
+                self.result(name, "r" if len(step.outputs) == 1 else f"r[{position}]")
         self.lines.append("r = None")
         if self.steps == "timed":
             self.lines.append(f"times.append(({step.target!r}, (clock() - begin) * 1e6))")
@@ -147,15 +150,14 @@ class PythonSource:
     def express(self, argument: Any) -> str:
         return express(argument, self.tensor, self.namespace)
 
-    def result(self, name: str, result: str, step: Extern) -> None:
+    def result(self, name: str, result: str) -> None:
         """Make the result of an operator the contents of a buffer."""
         if name not in self.layout.bound:
             self.lines.append(f"{self.constant(store)}({result}, {self.tensor(name)})")
             return
         b = self.layout.buffers[name]
         dtype = self.constant(torch_dtype(b.dtype))
-        args = "".join(f"{self.tensor(read)}, " for read in step.reads)
-        layout = f"{shown(b.shape)}, {shown(b.strides)}, {dtype}, ({args})"
+        layout = f"{shown(b.shape)}, {shown(b.strides)}, {dtype}, own"
         self.hold(name, f"{self.constant(bind)}({result}, {layout})")
 
     def release(self, segment: Segment) -> None:
