@@ -202,7 +202,6 @@ def randint(bits: Bits, *given: Any, **how: Any) -> Any:
     """randint([low,] high, size): the upper half of a product of 32 bits (Lemire 2019)."""
     *bounds, size = given
     dtype, device = how.pop("dtype", None) or torch.int64, how.pop("device", None)
-    how.pop("generator", None)
     low, high = bounds if len(bounds) > 1 else (0, bounds[0])
     plain = how.pop("layout", None) in (None, torch.strided) and not any(how.values())
     known = isinstance(low, int) and isinstance(high, int) and 0 < high - low <= 1 << 31
