@@ -6,7 +6,7 @@ v = Lanes_(Vector(a1, base, 16, None), ranges).term(load x[a0, a1])     # load{1
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from weft.core.node import Node, bottom_up, make
+from weft.core.node import Node, bottom_up, make, postorder, substitute
 from weft.core.types import TensorType, i32, i64
 from weft.kernel.ops import Splat, VectorLoad, VectorStore, lanes_of
 from weft.scalar.affine import from_linear, function_of, linear, plus
@@ -14,7 +14,18 @@ from weft.scalar.blocks import address
 from weft.scalar.index import TRUE, simplify
 from weft.scalar.intervals import Interval
 from weft.scalar.nest import Buffer, Load, Stmt, Store, free_variables
-from weft.scalar.ops import CASTS, FUNCTIONS, SAFE, Constant, apply, constant, guarded, value_of
+from weft.scalar.ops import (
+    CASTS,
+    FUNCTIONS,
+    SAFE,
+    Axis,
+    Constant,
+    Symbol,
+    apply,
+    constant,
+    guarded,
+    value_of,
+)
 from weft.scalar.reach import bounds
 from weft.scalar.symbols import bounded
 from weft.tile.analysis.access import stride_along
@@ -140,6 +151,8 @@ class Lowering:
         if v is None or (not self._varies(where) and condition.type.lanes == 1):
             guard = () if always else (condition, fill)
             return make(Load(target, not always), self.term(where), *guard)
+        if not always and condition.type.lanes == 1:
+            where = _within(where, node.args[rank])
         index, step = self._lane_places(where, v)
         if always and (step or v.count is None):
             counted = () if v.count is None else (v.count,)
@@ -192,6 +205,17 @@ class Lowering:
             value = make(Splat(v.lanes), value)
         index, step = self._lane_places(where, v)
         return VectorStore(target, index, value, v.lanes, step, v.count, mask, stmt.how, stmt.when)
+
+
+def _within(where: Node, condition: Node) -> Node:
+    """The address, with 0 for the loaded indices that the condition is about where it fails.
+
+    All lanes are masked then, but a processor that masks a load out of a page that is not mapped
+    takes hundreds of cycles: a row past the end of a table, which pads a list, is such.
+    """
+    about = set(postorder(condition))
+    loaded = {t for t in linear(where)[0] if t in about and not isinstance(t.op, Axis | Symbol)}
+    return substitute((where,), {t: apply("where", condition, t, constant(0)) for t in loaded})[0]
 
 
 def _clamped(term: Node, low: int, high: int) -> Node:
